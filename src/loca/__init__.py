@@ -1,0 +1,113 @@
+"""LOCA: local collaborative autoencoders, from a ratings file to measured, explained top-N recommendations."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loca.catalogue import load as load
+    from loca.communities.embeddings import GivenEmbeddings as GivenEmbeddings
+    from loca.communities.embeddings import TruncatedSVD as TruncatedSVD
+    from loca.communities.geometry import Quantile as Quantile
+    from loca.data.held_out import HeldOut as HeldOut
+    from loca.data.held_out import Split as Split
+    from loca.data.interactions import Interactions as Interactions
+    from loca.data.presets import read_preset as read_preset
+    from loca.data.readers import read_interactions as read_interactions
+    from loca.data.recency import Recency as Recency
+    from loca.data.splitting import hold_last as hold_last
+    from loca.data.splitting import hold_out_users as hold_out_users
+    from loca.data.splitting import leave_last_out as leave_last_out
+    from loca.data.splitting import split_at_time as split_at_time
+    from loca.data.statistics import describe as describe
+    from loca.data.synthetic import planted_communities as planted_communities
+    from loca.errors import ConfigError as ConfigError
+    from loca.errors import DataError as DataError
+    from loca.errors import LocaError as LocaError
+    from loca.errors import ModelFileError as ModelFileError
+    from loca.errors import NotFittedError as NotFittedError
+    from loca.experiments.choices import choose_on_validation as choose_on_validation
+    from loca.experiments.comparison import Comparison as Comparison
+    from loca.experiments.comparison import compare as compare
+    from loca.local.ensemble import Ensemble as Ensemble
+    from loca.local.loca import Loca as Loca
+    from loca.models.ease import EASE as EASE
+    from loca.models.mult_dae import MultDAE as MultDAE
+    from loca.models.mult_vae import MultVAE as MultVAE
+    from loca.models.popularity import Popularity as Popularity
+    from loca.models.recommender import Recommender as Recommender
+    from loca.models.recommender import clone as clone
+    from loca.models.recommender import get_params as get_params
+    from loca.progress import show_progress as show_progress
+    from loca.ranking.evaluation import Evaluation as Evaluation
+    from loca.ranking.evaluation import evaluate as evaluate
+    from loca.ranking.recommendation import recommend as recommend
+    from loca.ranking.recommendation import recommendation_table as recommendation_table
+    from loca.ranking.significance import paired_difference as paired_difference
+
+    __version__: str
+
+# Where each public name lives; its module is loaded when the name is first asked for.
+_HOMES = {
+    "load": "loca.catalogue",
+    "GivenEmbeddings": "loca.communities.embeddings",
+    "TruncatedSVD": "loca.communities.embeddings",
+    "Quantile": "loca.communities.geometry",
+    "HeldOut": "loca.data.held_out",
+    "Split": "loca.data.held_out",
+    "Interactions": "loca.data.interactions",
+    "read_preset": "loca.data.presets",
+    "read_interactions": "loca.data.readers",
+    "Recency": "loca.data.recency",
+    "hold_last": "loca.data.splitting",
+    "hold_out_users": "loca.data.splitting",
+    "leave_last_out": "loca.data.splitting",
+    "split_at_time": "loca.data.splitting",
+    "describe": "loca.data.statistics",
+    "planted_communities": "loca.data.synthetic",
+    "ConfigError": "loca.errors",
+    "DataError": "loca.errors",
+    "LocaError": "loca.errors",
+    "ModelFileError": "loca.errors",
+    "NotFittedError": "loca.errors",
+    "choose_on_validation": "loca.experiments.choices",
+    "Comparison": "loca.experiments.comparison",
+    "compare": "loca.experiments.comparison",
+    "Ensemble": "loca.local.ensemble",
+    "Loca": "loca.local.loca",
+    "EASE": "loca.models.ease",
+    "MultDAE": "loca.models.mult_dae",
+    "MultVAE": "loca.models.mult_vae",
+    "Popularity": "loca.models.popularity",
+    "Recommender": "loca.models.recommender",
+    "clone": "loca.models.recommender",
+    "get_params": "loca.models.recommender",
+    "show_progress": "loca.progress",
+    "Evaluation": "loca.ranking.evaluation",
+    "evaluate": "loca.ranking.evaluation",
+    "recommend": "loca.ranking.recommendation",
+    "recommendation_table": "loca.ranking.recommendation",
+    "paired_difference": "loca.ranking.significance",
+}
+
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("loca")
+        except PackageNotFoundError:
+            return "0.1.0"  # run from a checkout that is not installed
+    if name not in _HOMES:
+        raise AttributeError(f"module 'loca' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

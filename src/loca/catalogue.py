@@ -1,0 +1,48 @@
+"""All models by name: the classes that a model folder may hold, and the ready models that commands know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
+from loca.communities.geometry import Quantile
+from loca.files import load_model
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.mult_dae import MultDAE
+from loca.models.mult_vae import MultVAE
+from loca.models.popularity import Popularity
+from loca.models.recommender import Recommender
+
+KINDS: Mapping[str, type] = {
+    "Popularity": Popularity,
+    "EASE": EASE,
+    "MultVAE": MultVAE,
+    "MultDAE": MultDAE,
+    "Loca": Loca,
+    "Ensemble": Ensemble,
+    "TruncatedSVD": TruncatedSVD,
+    "GivenEmbeddings": GivenEmbeddings,
+    "Quantile": Quantile,
+}
+
+MODELS: Mapping[str, Callable[[], Recommender]] = {
+    "popularity": Popularity,
+    "ease": EASE,
+    "mult-vae": MultVAE,
+    "mult-dae": MultDAE,
+    "loca-ease": lambda: Loca(base=EASE(), embedding=TruncatedSVD()),
+    "loca-vae": lambda: Loca(base=MultVAE()),
+    "loca-dae": lambda: Loca(base=MultDAE()),
+    "ensemble-ease": lambda: Ensemble(base=EASE()),
+    "ensemble-vae": lambda: Ensemble(base=MultVAE()),
+    "ensemble-dae": lambda: Ensemble(base=MultDAE()),
+}
+
+
+def load(folder: str | Path) -> Recommender:
+    """The fitted model that was saved in a folder; anything that cannot be trusted is refused."""
+    model: Recommender = load_model(folder, KINDS)
+    return model

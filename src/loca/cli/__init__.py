@@ -1,0 +1,1 @@
+"""The command `loca`, one file per group of commands."""

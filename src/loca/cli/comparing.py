@@ -1,0 +1,155 @@
+"""`loca compare`: models beside each other on one data set, with paired differences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from loca.cli import options
+from loca.cli.output import Output
+from loca.cli.request import CompareOptions, Request, check_request, names_in_config
+from loca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from loca.experiments.comparison import Comparison
+
+Models = Annotated[
+    str | None,
+    typer.Option(
+        help="Comma separated: popularity, ease, mult-vae, mult-dae, loca-ease, loca-vae, loca-dae, ensemble-…; "
+        "ensemble is the equal-size control of each loca model."
+    ),
+]
+Protocol = Annotated[
+    str | None, typer.Option(help="clean (choose on validation), or paper (chosen on test: not a result).")
+]
+Refit = Annotated[bool | None, typer.Option("--refit/--no-refit", help="Refit the choice on train + validation.")]
+Test = Annotated[int | None, typer.Option(help="Each user's last items for test (5).")]
+Validation = Annotated[int | None, typer.Option(help="The items before them for validation (2).")]
+At = Annotated[str | None, typer.Option(help="Lengths of the measured lists (50,100).")]
+Control = Annotated[str | None, typer.Option(help="The model to hold all others against (the best single one).")]
+Out = Annotated[Path | None, typer.Option(help="A folder for the tables as text, Markdown, CSV and JSON.")]
+
+
+def compare_models(
+    source: options.Data,
+    models: Models = None,
+    protocol: Protocol = None,
+    refit: Refit = None,
+    test: Test = None,
+    validation: Validation = None,
+    at: At = None,
+    control: Control = None,
+    recency: options.Recency = None,
+    out: Out = None,
+    layout: options.Layout = None,
+    preset: options.Preset = None,
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
+    rating_column: options.RatingColumn = None,
+    time_column: options.TimeColumn = None,
+    separator: options.Separator = None,
+    min_rating: options.MinRating = None,
+    min_user_interactions: options.MinUserInteractions = None,
+    min_item_interactions: options.MinItemInteractions = None,
+    keep_repeats: options.KeepRepeats = None,
+    titles: options.Titles = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    choices: options.Choose = None,
+    seed: options.Seed = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Fit models on the same split and compare them user by user, with 95 % intervals.
+
+    Protocol clean chooses on validation, refits on train + validation, and looks at the test items once.
+
+    Examples:
+
+      loca compare planted --models ease,ensemble,loca-ease
+
+      loca compare ratings.csv --models popularity,ease,loca-ease --choose ease.l2=100,300,1000
+
+      loca compare ratings.csv --models loca-ease --set anchors=60 --set base.l2=300 --recency 4
+
+      loca compare ratings.csv --config study.toml --out results --json
+
+    A settings file holds tables such as [compare], [split], [data], [loca-ease] and [loca-ease.base]:
+    what --set writes as loca-ease.base.l2=300 stands there as l2 = 300. A list means: choose on validation.
+    """
+    from loca.experiments.report import refuse_file, write_tables
+
+    output = Output(as_json, quiet)
+    reading = options.reading_options(
+        layout, preset, user_column, item_column, rating_column, time_column, separator, min_rating,
+        min_user_interactions, min_item_interactions, keep_repeats, titles,
+    )  # fmt: skip
+    own = {"models": _words(models), "protocol": protocol, "refit": refit, "at": _words(at), "control": control}
+    given = {
+        "compare": {**own, "seed": seed},
+        "data": reading,
+        "split": {"test": test, "validation": validation},
+        "recency": {"half_life": recency},
+    }
+    names = _words(models) or names_in_config(config, "compare", "models") or list(CompareOptions().models)
+    request = check_request(
+        "compare", CompareOptions, source, config, given, assignments or [], choices or [], names
+    )
+    refuse_file(out)
+    comparison = _compare(request, output)
+    show(comparison, output)
+    if out is not None:
+        write_tables(comparison, out)
+        output.note(f"written to {out}: comparison.txt, .md, .csv and .json")
+
+
+def _compare(request: Request[CompareOptions], output: Output) -> Comparison:
+    from loca.data.splitting import leave_last_out
+    from loca.experiments.comparison import compare
+    from loca.experiments.protocols import SELECTED_ON_TEST, ProtocolName
+
+    own = request.own
+    if own.control is not None and own.control not in request.models:
+        raise ConfigError(f"control: {own.control!r} is not among the models ({', '.join(request.models)})")
+    if own.protocol == "paper":
+        if request.split.validation:
+            raise ConfigError("the protocol paper has no validation part; leave out --validation, or use clean")
+        output.note(SELECTED_ON_TEST)
+    usual = 0 if own.protocol == "paper" else 2
+    validation = usual if request.split.validation is None else request.split.validation
+    if own.protocol == "clean" and not validation:
+        raise ConfigError("the protocol clean chooses on validation; expected --validation of at least 1, found 0")
+    split = leave_last_out(request.read(), test=request.split.test, validation=validation)
+    output.notes(split.report)
+    return compare(
+        request.models,
+        split,
+        protocol=cast(ProtocolName, own.protocol),
+        refit=own.refit,
+        at=own.at,
+        control=own.control,
+        seed=own.seed,
+    )
+
+
+def show(comparison: Comparison, output: Output) -> None:
+    """Prints a comparison: as JSON, drawn on a terminal, or plain."""
+    from loca.experiments.report import choices_made, heading
+
+    if output.as_json or not output.is_watched:
+        output.answer(str(comparison), comparison.to_json())
+        return
+    models, differences = comparison.grids()
+    print(heading(comparison))
+    output.draw(models)
+    if comparison.differences:
+        output.draw(differences)
+    for line in choices_made(comparison):
+        print(line)
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]

@@ -1,0 +1,49 @@
+"""An explanation as JSON: ids and titles in place of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from loca.data.id_map import IdMap
+from loca.local.explanation import Explanation
+
+
+def explanation_json(explanation: Explanation, items: IdMap) -> dict[str, Any]:
+    """The list, the communities that answer and the global model, each item with its id, title and figure."""
+    return {
+        "history": _named(explanation.history, None, items, ""),
+        "items": _named(explanation.items, explanation.scores, items, "score"),
+        "communities": [
+            {
+                "community": part.community,
+                "anchor": part.anchor,
+                "weight": part.weight,
+                "members": part.members,
+                "items": _named(part.items, part.scores, items, "score"),
+                "known_for": _named(part.distinctive, part.lifts, items, "lift"),
+            }
+            for part in explanation.communities
+        ],
+        "global": {
+            "weight": explanation.alpha,
+            "items": _named(explanation.global_items, explanation.global_scores, items, "score"),
+        },
+    }
+
+
+def _named(
+    rows: npt.NDArray[Any], figures: npt.NDArray[Any] | None, items: IdMap, figure: str
+) -> list[dict[str, Any]]:
+    """Each listed item; a place that could not be filled (−1) is left out."""
+    listed = []
+    for place, row in enumerate(rows.tolist()):
+        if row >= 0:
+            named: dict[str, Any] = {"item": items.ids([row])[0]}
+            if items.labels is not None:
+                named["title"] = items.label(row)
+            if figures is not None:
+                named[figure] = float(figures[place])
+            listed.append(named)
+    return listed

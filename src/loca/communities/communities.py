@@ -1,0 +1,101 @@
+"""Communities: anchors, a wide neighbourhood of each to train on and a narrow one to answer for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
+
+from loca.communities.anchors import AnchorRows, AnchorSelection, choose_anchors
+from loca.communities.geometry import (
+    KERNELS,
+    Bandwidth,
+    Floats,
+    KernelName,
+    angular_distances,
+    check_bandwidth,
+    check_kernel,
+    resolve_bandwidth,
+    unit_rows,
+)
+from loca.errors import DataError
+from loca.progress import say
+
+_USERS_PER_BLOCK = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Communities:
+    """Community j is centred on the embedding `anchor_embeddings[j]` of the user row `anchors[j]`; bandwidths in units.
+
+    `coverage` is the share of the users it was found on that at least one community answers for.
+    """
+
+    anchors: AnchorRows
+    anchor_embeddings: Floats
+    train_bandwidth: float
+    answer_bandwidth: float
+    kernel: KernelName
+    coverage: float
+
+    def __post_init__(self) -> None:
+        check_kernel(self.kernel)
+        check_bandwidth("train_bandwidth", self.train_bandwidth)
+        check_bandwidth("answer_bandwidth", self.answer_bandwidth)
+        if self.anchor_embeddings.ndim != 2 or self.anchors.shape != self.anchor_embeddings.shape[:1]:
+            raise DataError(
+                f"communities: {self.anchors.shape} anchors do not fit embeddings {self.anchor_embeddings.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+    def train_weights(self, embeddings: npt.NDArray[Any], community: int) -> Floats:
+        """How much each user counts when the local model of one community is trained, (users,)."""
+        distances = angular_distances(unit_rows(embeddings), self.anchor_embeddings[[community]])[:, 0]
+        return KERNELS[self.kernel](distances, self.train_bandwidth)
+
+    def answer_weights(self, embeddings: npt.NDArray[Any]) -> csr_array:
+        """How much each community's answer counts for each user, users × communities; empty for an uncovered user."""
+        kernel = KERNELS[self.kernel]
+        blocks = [csr_array(kernel(distances, self.answer_bandwidth)) for distances in self._distances(embeddings)]
+        if not blocks:
+            return csr_array(np.zeros((0, len(self)), dtype=np.float32))
+        return csr_array(vstack(blocks, format="csr"))
+
+    def _distances(self, embeddings: npt.NDArray[Any]) -> Iterator[Floats]:
+        rows = unit_rows(embeddings)
+        if rows.shape[1] != self.anchor_embeddings.shape[1]:
+            raise DataError(f"embeddings: expected {self.anchor_embeddings.shape[1]} dimensions, found {rows.shape[1]}")
+        for start in range(0, len(rows), _USERS_PER_BLOCK):
+            yield angular_distances(rows[start : start + _USERS_PER_BLOCK], self.anchor_embeddings)
+
+
+def find_communities(
+    embeddings: npt.NDArray[Any],
+    *,
+    anchors: int,
+    anchor_selection: AnchorSelection = "coverage",
+    train_bandwidth: Bandwidth,
+    answer_bandwidth: Bandwidth,
+    kernel: KernelName = "epanechnikov",
+    seed: int = 0,
+) -> Communities:
+    """Resolves the bandwidths, chooses the anchors and measures how many users are covered."""
+    check_bandwidth("train_bandwidth", train_bandwidth)
+    check_bandwidth("answer_bandwidth", answer_bandwidth)
+    rows = unit_rows(embeddings)
+    train_units = resolve_bandwidth(train_bandwidth, rows, seed)
+    answer_units = resolve_bandwidth(answer_bandwidth, rows, seed)
+    chosen = choose_anchors(rows, anchors, anchor_selection, answer_units, seed)
+    found = Communities(chosen, rows[chosen], train_units, answer_units, kernel, 0.0)
+    covered = int((np.diff(found.answer_weights(rows).indptr) > 0).sum())
+    say(
+        f"{anchors} communities by {anchor_selection}: train bandwidth {train_units:.3f}, "
+        f"answer bandwidth {answer_units:.3f}, {covered / len(rows):.1%} of {len(rows):,} users covered"
+    )
+    return Communities(chosen, rows[chosen], train_units, answer_units, kernel, covered / len(rows))

@@ -1,0 +1,154 @@
+"""How far users are from each other, which weight a distance earns, and bandwidths in units or as quantiles."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from loca.errors import ConfigError, DataError, did_you_mean
+from loca.random_streams import stream
+
+Floats = npt.NDArray[np.float32]
+KernelName = Literal["epanechnikov", "paper", "uniform", "triangular"]
+_PAIRS_FOR_QUANTILES = 500_000
+_QUANTILE_TEXT = re.compile(r"^(?:(?P<times>[0-9.eE+-]+)\s*\*\s*)?q(?P<level>[0-9.eE+-]+)$")
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """A bandwidth relative to the data: `times` × the `level` quantile of the distances between users.
+
+    Unlike a bandwidth in absolute units it carries over from one embedding to another.
+    """
+
+    level: float
+    times: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.level <= 1:
+            raise ConfigError(f"quantile: expected a level above 0 and up to 1, found {self.level!r}")
+        if not (self.times > 0 and math.isfinite(self.times)):
+            raise ConfigError(f"quantile: expected a factor above 0, found {self.times!r}")
+
+    @classmethod
+    def parse(cls, text: str) -> Quantile:
+        """`q0.9` or `1.3*q0.9` as a quantile."""
+        match = _QUANTILE_TEXT.match(text.strip())
+        try:
+            if match:
+                return cls(float(match["level"]), float(match["times"] or 1.0))
+        except ValueError:
+            pass
+        raise ConfigError(
+            f"bandwidth: expected a number above 0, or a quantile such as q0.9 or 1.3*q0.9, found {text!r}"
+        )
+
+    def __str__(self) -> str:
+        return f"q{self.level:g}" if self.times == 1 else f"{self.times:g}*q{self.level:g}"
+
+
+Bandwidth = float | Quantile
+
+
+def check_bandwidth(name: str, bandwidth: Bandwidth) -> None:
+    """Refuses a bandwidth that is not a number above 0 or a quantile."""
+    if isinstance(bandwidth, Quantile):
+        return
+    if isinstance(bandwidth, bool) or not isinstance(bandwidth, int | float) or not bandwidth > 0:
+        raise ConfigError(f"{name}: expected a number above 0 or a quantile such as Quantile(0.9), found {bandwidth!r}")
+
+
+def unit_rows(embeddings: npt.NDArray[Any]) -> Floats:
+    """Embeddings scaled to length 1; NaN or infinity is refused, a zero vector stays zero (a right angle to all)."""
+    rows = np.asarray(embeddings, dtype=np.float32)
+    if rows.ndim != 2:
+        raise DataError(f"embeddings: expected users × dimensions, found an array of shape {rows.shape}")
+    bad = ~np.isfinite(rows).all(axis=1)
+    if bad.any():
+        raise DataError(
+            f"embeddings: {bad.sum():,} of {len(rows):,} rows hold NaN or infinity, the first is row {bad.argmax()}"
+        )
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float32)
+
+
+def angular_distances(users: Floats, anchors: Floats) -> Floats:
+    """(2/π) · arccos of the cosine between unit rows, users × anchors: 0 same direction, 1 orthogonal, 2 opposite."""
+    # Rounding can push a cosine past 1, where arccos is undefined.
+    cosines = np.clip(users @ anchors.T, -1.0, 1.0)
+    return np.asarray(np.arccos(cosines) * np.float32(2 / np.pi), dtype=np.float32)
+
+
+def cosine_within(bandwidth: float) -> float:
+    """The cosine above which a distance is below `bandwidth`; beyond 2 every user is within."""
+    return math.cos(bandwidth * math.pi / 2) if bandwidth <= 2 else -2.0
+
+
+def resolve_bandwidth(bandwidth: Bandwidth, embeddings: Floats, seed: int) -> float:
+    """The bandwidth in units of distance; a quantile is read off pairs of different users, all or a seeded sample."""
+    if not isinstance(bandwidth, Quantile):
+        return float(bandwidth)
+    distances = _pair_distances(embeddings, seed)
+    resolved = bandwidth.times * float(np.quantile(distances, bandwidth.level))
+    if resolved <= 0:
+        raise DataError(
+            f"bandwidth {bandwidth}: that quantile of the distances is 0; the embeddings of most users are equal"
+        )
+    return resolved
+
+
+def _pair_distances(embeddings: Floats, seed: int) -> Floats:
+    count = len(embeddings)
+    if count < 2:
+        raise DataError(f"bandwidth as a quantile: expected at least 2 users, found {count}")
+    if count * (count - 1) // 2 <= _PAIRS_FOR_QUANTILES:
+        first, second = np.triu_indices(count, k=1)
+    else:
+        rng = stream(seed, "pairs for quantiles")
+        first = rng.integers(0, count, _PAIRS_FOR_QUANTILES)
+        second = (first + rng.integers(1, count, _PAIRS_FOR_QUANTILES)) % count
+    cosines = np.empty(len(first), dtype=np.float32)
+    for start in range(0, len(first), 50_000):
+        part = slice(start, start + 50_000)
+        cosines[part] = np.einsum("ij,ij->i", embeddings[first[part]], embeddings[second[part]])
+    return np.asarray(np.arccos(np.clip(cosines, -1, 1)) * np.float32(2 / np.pi), dtype=np.float32)
+
+
+def epanechnikov(distances: Floats, bandwidth: float) -> Floats:
+    """¾ · (1 − (s/h)²) below the bandwidth, 0 from there on: the authors' program, and our default."""
+    return np.asarray(0.75 * np.maximum(1 - (distances / np.float32(bandwidth)) ** 2, 0), dtype=np.float32)
+
+
+def paper_kernel(distances: Floats, bandwidth: float) -> Floats:
+    """(1 − s²) cut at the bandwidth, as the paper prints it; never below 0, which s > 1 would be."""
+    return np.maximum(1 - distances**2, 0) * (distances < np.float32(bandwidth))
+
+
+def uniform(distances: Floats, bandwidth: float) -> Floats:
+    """1 below the bandwidth, 0 from there on."""
+    return (distances < np.float32(bandwidth)).astype(np.float32)
+
+
+def triangular(distances: Floats, bandwidth: float) -> Floats:
+    """1 − s/h below the bandwidth, 0 from there on."""
+    return np.asarray(np.maximum(1 - distances / np.float32(bandwidth), 0), dtype=np.float32)
+
+
+KERNELS: dict[str, Callable[[Floats, float], Floats]] = {
+    "epanechnikov": epanechnikov,
+    "paper": paper_kernel,
+    "uniform": uniform,
+    "triangular": triangular,
+}
+
+
+def check_kernel(name: str) -> None:
+    """Refuses a kernel that does not exist, naming the nearest."""
+    if name not in get_args(KernelName):
+        raise ConfigError(f"unknown kernel {name!r}{did_you_mean(name, KERNELS)}")

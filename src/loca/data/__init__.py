@@ -1,0 +1,1 @@
+"""Files, frames and matrices become Interactions, and Interactions become a Split."""

@@ -1,0 +1,72 @@
+"""Questions with known answers: what is known of each user, and the later items that a model should find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from loca.data.interactions import Interactions
+from loca.data.recency import Recency
+from loca.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """User row r of `histories` may be looked at; user row r of `targets` holds what is to be found."""
+
+    histories: Interactions
+    targets: Interactions
+
+    def __post_init__(self) -> None:
+        if self.histories.n_users != self.targets.n_users or self.histories.n_items != self.targets.n_items:
+            raise DataError("histories and targets must have the same users and items")
+        if not np.array_equal(self.histories.users.values, self.targets.users.values):
+            raise DataError("histories and targets must have the same users in the same order")
+        if len(self.targets) == 0:
+            raise DataError("no item is held out for any user")
+
+    @property
+    def n_users(self) -> int:
+        return self.histories.n_users
+
+    @property
+    def n_items(self) -> int:
+        return self.histories.n_items
+
+    @cached_property
+    def history_matrix(self) -> csr_array:
+        """The weighted histories of all asked users, users × items, made once."""
+        return self.histories.histories()
+
+    @cached_property
+    def target_matrix(self) -> csr_array:
+        """What is to be found, users × items, binary, made once."""
+        return self.targets.matrix()
+
+    def with_recency(self, recency: Recency | None) -> HeldOut:
+        """The same questions, with the histories weighed by `recency`."""
+        return replace(self, histories=self.histories.with_recency(recency))
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Train, validation (choices are made on it) and test (looked at once); `report` says what happened to whom."""
+
+    train: Interactions
+    validation: HeldOut | None
+    test: HeldOut
+    train_and_validation: Interactions
+    report: tuple[str, ...] = field(default=())
+
+    def with_recency(self, recency: Recency | None) -> Split:
+        """The same split, every history in it weighed by `recency` when it is used to answer."""
+        return replace(
+            self,
+            train=self.train.with_recency(recency),
+            validation=None if self.validation is None else self.validation.with_recency(recency),
+            test=self.test.with_recency(recency),
+            train_and_validation=self.train_and_validation.with_recency(recency),
+        )

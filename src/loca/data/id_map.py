@@ -1,0 +1,123 @@
+"""Outside ids (text or numbers, kept as given) to row numbers and back, frozen, with readable labels if any."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loca.errors import DataError
+
+Id = str | int | float
+
+
+@dataclass(frozen=True, eq=False)
+class IdMap:
+    """The ids of all users, or of all items: row r has the id `values[r]` and, where given, the label `labels[r]`."""
+
+    values: npt.NDArray[Any]
+    what: str = "user"
+    labels: npt.NDArray[Any] | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values)
+        if values.ndim != 1:
+            raise DataError(f"{self.what} ids: expected one row of ids, found an array of shape {values.shape}")
+        if values.dtype.kind == "u":
+            values = values.astype(np.int64)
+        if values.dtype.kind in "US":
+            values = values.astype(object)
+        if values.dtype.kind not in "ifO":
+            raise DataError(f"{self.what} ids: expected text or numbers, found {values.dtype}")
+        if values.dtype.kind == "O" and not all(isinstance(value, str) for value in values):
+            raise DataError(f"{self.what} ids: expected all text or all numbers, found a mixture")
+        object.__setattr__(self, "values", _frozen(values))
+        if self.labels is not None:
+            labels = np.asarray(self.labels, dtype=object)
+            if labels.shape != values.shape:
+                raise DataError(f"{self.what} labels: expected {len(values)}, found {labels.size}")
+            object.__setattr__(self, "labels", _frozen(labels))
+        if len(self._row_of) != len(values):
+            raise DataError(f"{self.what} ids: {len(values) - len(self._row_of)} occur more than once")
+
+    @classmethod
+    def numbered(cls, count: int, what: str) -> IdMap:
+        """Ids 0 … count − 1, for data that came without ids (a bare matrix)."""
+        return cls(np.arange(count, dtype=np.int64), what)
+
+    @cached_property
+    def _row_of(self) -> dict[Id, int]:
+        return {value: row for row, value in enumerate(self.values.tolist())}
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __contains__(self, outside_id: object) -> bool:
+        return self._find(outside_id) is not None
+
+    def row(self, outside_id: Id) -> int:
+        """The row of one id; an unknown one is refused with the nearest known ids."""
+        row = self._find(outside_id)
+        if row is None:
+            raise DataError(f"unknown {self.what} {outside_id!r}{self._nearest(str(outside_id))}")
+        return row
+
+    def rows(self, outside_ids: Iterable[Id]) -> npt.NDArray[np.int64]:
+        """The rows of many ids, in their order."""
+        return np.fromiter((self.row(one) for one in outside_ids), dtype=np.int64)
+
+    def ids(self, rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[Id]:
+        """The ids of rows, as they were given."""
+        return list(self.values[np.asarray(rows, dtype=np.int64)].tolist())
+
+    def label(self, row: int) -> str:
+        """What a person reads for this row: its label, or its id where it has none."""
+        return str(self.values[row]) if self.labels is None else str(self.labels[row])
+
+    def keep(self, rows: npt.NDArray[Any]) -> IdMap:
+        """The map of a chosen part of the rows (row numbers or a mask), renumbered from 0 in that order."""
+        return IdMap(self.values[rows], self.what, None if self.labels is None else self.labels[rows])
+
+    def with_labels(self, label_of: dict[Any, str]) -> IdMap:
+        """The same ids with labels; an id without one is shown as itself."""
+        by_text = {str(key): label for key, label in label_of.items()}
+        labels = np.array([by_text.get(str(value), str(value)) for value in self.values.tolist()], dtype=object)
+        return IdMap(self.values, self.what, labels)
+
+    def _find(self, outside_id: object) -> int | None:
+        if isinstance(outside_id, np.generic):
+            outside_id = outside_id.item()
+        if not isinstance(outside_id, str | int | float):
+            return None
+        if self.values.dtype.kind == "O":
+            return self._row_of.get(str(outside_id))
+        try:
+            # A command line hands over text; "42" means the number 42 where the ids are numbers.
+            number = float(outside_id) if self.values.dtype.kind == "f" else int(outside_id)
+        except (ValueError, OverflowError):
+            return None
+        # 1.5 is not the id 1; text needs no second look, and large whole numbers would not survive one as a float.
+        is_exact = isinstance(outside_id, str) or number == outside_id
+        return self._row_of.get(number) if is_exact else None
+
+    def _nearest(self, text: str) -> str:
+        labels = () if self.labels is None else [str(label) for label in self.labels[:20_000].tolist()]
+        names = [str(value) for value in self.values[:20_000].tolist()]
+        close = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
+        if not close:
+            titled = difflib.get_close_matches(text, labels, n=3, cutoff=0.5)
+            close = [f"{names[list(labels).index(title)]} ({title})" for title in titled]
+        if close:
+            return "; close ones are " + ", ".join(close)
+        return f"; the {len(self):,} known {self.what}s begin with " + ", ".join(names[:3]) if names else ""
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy

@@ -1,0 +1,200 @@
+"""Interactions: each user's items, oldest first, with two id maps; frozen, and sparse rows on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, issparse
+
+from loca.data.id_map import IdMap
+from loca.data.recency import Recency
+from loca.errors import DataError
+
+Rows = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """User u's items are `item_rows[offsets[u]:offsets[u + 1]]`, oldest first; `times` stands beside them or is None.
+
+    `recency` says how a history is weighed when it is used to answer; training never looks at it.
+    """
+
+    users: IdMap
+    items: IdMap
+    offsets: npt.NDArray[np.int64]
+    item_rows: npt.NDArray[np.int32]
+    times: npt.NDArray[Any] | None = None
+    recency: Recency | None = None
+
+    def __post_init__(self) -> None:
+        offsets = np.ascontiguousarray(self.offsets, dtype=np.int64)
+        item_rows = np.ascontiguousarray(self.item_rows, dtype=np.int32)
+        if offsets.shape != (len(self.users) + 1,) or offsets[0] != 0 or offsets[-1] != len(item_rows):
+            raise DataError(f"offsets do not fit {len(self.users)} users and {len(item_rows)} interactions")
+        if (np.diff(offsets) < 0).any():
+            raise DataError("offsets must not fall")
+        if len(item_rows) and (item_rows.min() < 0 or item_rows.max() >= len(self.items)):
+            raise DataError(f"an item row lies outside 0 … {len(self.items) - 1}")
+        if self.times is not None:
+            if self.times.shape != item_rows.shape:
+                raise DataError(f"expected {len(item_rows)} times, found {self.times.size}")
+            object.__setattr__(self, "times", _read_only(self.times))
+        object.__setattr__(self, "offsets", _read_only(offsets))
+        object.__setattr__(self, "item_rows", _read_only(item_rows))
+        if self.times is not None:
+            falls = np.flatnonzero(self.times[1:] < self.times[:-1]) + 1
+            begins = np.zeros(len(item_rows) + 1, dtype=bool)
+            begins[offsets] = True
+            if not begins[falls].all():
+                raise DataError("the times of a user's items must not fall: oldest first")
+
+    @classmethod
+    def from_events(
+        cls,
+        users: IdMap,
+        items: IdMap,
+        user_rows: npt.NDArray[Any],
+        item_rows: npt.NDArray[Any],
+        times: npt.NDArray[Any] | None = None,
+    ) -> Interactions:
+        """Interactions from one (user, item, time) a place, in any order; ties in time keep the order given."""
+        order = _oldest_first(user_rows, times)
+        counts = np.bincount(user_rows, minlength=len(users))
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        return cls(users, items, offsets, item_rows[order], None if times is None else times[order])
+
+    @classmethod
+    def from_matrix(cls, matrix: Any) -> Interactions:
+        """Interactions of a sparse users × items matrix without ids; a user's items stand in the stored order."""
+        rows = _as_csr(matrix)
+        users, items = IdMap.numbered(rows.shape[0], "user"), IdMap.numbered(rows.shape[1], "item")
+        return cls(users, items, rows.indptr.astype(np.int64), rows.indices.astype(np.int32))
+
+    def __len__(self) -> int:
+        return len(self.item_rows)
+
+    @property
+    def n_users(self) -> int:
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.items)
+
+    def items_of(self, user_row: int) -> npt.NDArray[np.int32]:
+        """One user's item rows, oldest first."""
+        return self.item_rows[self.offsets[user_row] : self.offsets[user_row + 1]]
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """How many interactions each user has."""
+        return np.diff(self.offsets)
+
+    def user_rows(self) -> npt.NDArray[np.int64]:
+        """The user row of every interaction."""
+        return np.repeat(np.arange(self.n_users), self.counts())
+
+    def places(self) -> npt.NDArray[np.int64]:
+        """The place of every interaction in its user's history: 0 for the oldest."""
+        return np.arange(len(self)) - np.repeat(self.offsets[:-1], self.counts())
+
+    def matrix(self) -> csr_array:
+        """The binary users × items matrix, for training; a repeated pair counts once."""
+        # Copies: the caller's matrix may be sorted in place, these arrays may not.
+        index = np.dtype(np.int32 if len(self) < 2**31 else np.int64)
+        indices, indptr = self.item_rows.astype(index), self.offsets.astype(index)
+        rows = csr_array((np.ones(len(self), np.float32), indices, indptr), shape=(self.n_users, self.n_items))
+        if not rows.has_canonical_format:
+            rows.sum_duplicates()
+            rows.data[:] = 1
+        return rows
+
+    def histories(self, user_rows: Rows | None = None) -> csr_array:
+        """Weighted users × items rows to answer from: 1 per stored item, or its weight by `recency`.
+
+        A repeated pair counts with its newest place.
+        """
+        part = self if user_rows is None else self.of_users(user_rows)
+        if part.recency is None:
+            return part.matrix()
+        # Within a user ages fall, so the newest of repeated pairs is the last stored; keep that one.
+        keys = part.user_rows() * part.n_items + part.item_rows
+        distinct, last = np.unique(keys[::-1], return_index=True)
+        newest = len(keys) - 1 - last
+        weights = part.recency.weights(part._ages())[newest]
+        indptr = np.searchsorted(distinct, np.arange(part.n_users + 1) * part.n_items)
+        columns = (distinct % max(part.n_items, 1)).astype(np.int32)
+        return csr_array((weights, columns, indptr), shape=(part.n_users, part.n_items))
+
+    def _ages(self) -> npt.NDArray[Any]:
+        counts = self.counts()
+        if self.recency is not None and self.recency.unit == "time":
+            if self.times is None:
+                raise DataError("recency in units of time needs a time column; use positions instead")
+            if len(self) == 0:
+                return self.times
+            newest = self.times[np.maximum(self.offsets[1:] - 1, 0)]
+            return np.asarray(np.repeat(newest, counts) - self.times)
+        return np.repeat(counts - 1, counts) - self.places()
+
+    def of_users(self, user_rows: Rows) -> Interactions:
+        """The interactions of chosen users (row numbers or a mask), renumbered from 0; the items stay as they are."""
+        rows = np.flatnonzero(user_rows) if np.asarray(user_rows).dtype == bool else np.asarray(user_rows)
+        counts = self.counts()[rows]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        picked = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], counts)
+        times = None if self.times is None else self.times[picked]
+        return replace(
+            self, users=self.users.keep(rows), offsets=offsets, item_rows=self.item_rows[picked], times=times
+        )
+
+    def where(self, kept: npt.NDArray[np.bool_]) -> Interactions:
+        """The interactions marked in `kept` (one mark each); users and items stay, some with an empty history."""
+        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
+        times = None if self.times is None else self.times[kept]
+        return replace(self, offsets=offsets, item_rows=self.item_rows[kept], times=times)
+
+    def with_recency(self, recency: Recency | None) -> Interactions:
+        """The same interactions, weighed by `recency` when they are used to answer."""
+        return replace(self, recency=recency)
+
+    def with_titles(self, title_of: dict[Any, str]) -> Interactions:
+        """The same interactions with readable item titles."""
+        return replace(self, items=self.items.with_labels(title_of))
+
+
+def as_matrix(train: Interactions | csr_array) -> csr_array:
+    """The training matrix of whatever a model's `fit` was given; its values are the weights of the entries."""
+    matrix = train.matrix() if isinstance(train, Interactions) else _as_csr(train).astype(np.float32)
+    if matrix.shape[0] == 0 or matrix.shape[1] == 0 or matrix.nnz == 0:
+        raise DataError(f"nothing to learn from: {matrix.shape[0]} users, {matrix.shape[1]} items, {matrix.nnz} pairs")
+    return matrix
+
+
+def _as_csr(matrix: Any) -> Any:
+    if not issparse(matrix):
+        raise DataError(f"expected Interactions or a scipy sparse matrix, found {type(matrix).__name__}")
+    rows: Any = matrix
+    return csr_array(rows)
+
+
+def _oldest_first(user_rows: Rows, times: Rows | None) -> npt.NDArray[np.int64]:
+    """The order by user, then by time; stable, so that ties keep the order given."""
+    if times is None or len(times) == 0:
+        return np.argsort(user_rows, kind="stable")
+    if times.dtype.kind == "i":
+        first, user_count = int(times.min()), int(user_rows.max()) + 1
+        span = int(times.max()) - first + 1
+        if span * user_count < 2**62:
+            # One key instead of two: five times as fast on 20 million events.
+            return np.argsort(user_rows.astype(np.int64) * span + (times - first), kind="stable")
+    return np.lexsort((times, user_rows))
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,149 @@
+"""A file that can be read again and again as plain bytes: as it is, gzipped, or as one member of a zip."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
+
+from loca.errors import DataError, did_you_mean
+
+BLOCK_BYTES = 1 << 25
+HEAD_BYTES = 1 << 18
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_TABLE_SUFFIXES = (
+    *(".csv", ".tsv", ".dat", ".data", ".rating", ".ratings", ".txt", ".inter"),
+    *(".json", ".jsonl", ".ndjson", ".parquet", ".gz"),
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the bytes of one table are; `member` names the file inside a zip."""
+
+    path: Path
+    member: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.path.name if self.member is None else f"{self.path.name}/{self.member}"
+
+    @contextmanager
+    def opened(self) -> Iterator[IO[bytes]]:
+        """The plain bytes as a stream; damage found on the way is told in one line."""
+        try:
+            with ExitStack() as stack:
+                if self.member is None:
+                    packed: IO[bytes] = stack.enter_context(self.path.open("rb"))
+                else:
+                    archive = stack.enter_context(zipfile.ZipFile(self.path))
+                    packed = stack.enter_context(archive.open(self.member))
+                start = packed.read(2)
+                packed.seek(0)
+                yield cast(IO[bytes], gzip.GzipFile(fileobj=packed)) if start == _GZIP else packed
+        except (EOFError, zlib.error) as error:
+            raise DataError(f"{self.name}: the packed data is cut short or damaged ({error})") from error
+        except (gzip.BadGzipFile, zipfile.BadZipFile) as error:
+            raise DataError(f"{self.name}: the packed data is damaged ({error})") from error
+        except RuntimeError as error:
+            raise DataError(f"{self.name}: cannot be unpacked ({error})") from error
+        except OSError as error:
+            raise DataError(f"{self.name}: cannot be read ({error.strerror or error})") from error
+
+    def is_plain(self) -> bool:
+        """Whether the file is neither gzipped nor inside a zip, so that a path to it is enough."""
+        with self.path.open("rb") as stream:
+            return self.member is None and stream.read(2) != _GZIP
+
+    def head(self, size: int = HEAD_BYTES) -> bytes:
+        """The first bytes, without a byte order mark; a file with nothing in it is refused."""
+        with self.opened() as stream:
+            head = stream.read(size).removeprefix(_BYTE_ORDER_MARK)
+        if not head.strip():
+            raise DataError(f"{self.name}: the file is empty")
+        return head
+
+    def all_bytes(self) -> bytes:
+        """Everything at once, for formats that cannot be read in blocks."""
+        with self.opened() as stream:
+            return stream.read().removeprefix(_BYTE_ORDER_MARK)
+
+    def line_blocks(self, size: int = BLOCK_BYTES, *, quoted: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Blocks of whole lines, each with the number of its first line; `quoted` fields may hold line ends."""
+        line, rest = 1, b""
+        with self.opened() as stream:
+            while chunk := stream.read(size):
+                rest = rest + chunk if rest or line > 1 else chunk.removeprefix(_BYTE_ORDER_MARK)
+                cut = rest.rfind(b"\n") + 1
+                # An odd number of quotes means that the cut would fall inside a quoted field.
+                if cut == 0 or (quoted and rest.count(b'"', 0, cut) % 2):
+                    continue
+                block, rest = rest[:cut], rest[cut:]
+                yield line, block
+                line += block.count(b"\n")
+        if rest:
+            yield line, rest
+
+
+def find_source(path: str | Path, members: Sequence[str] = ()) -> Source:
+    """The table at `path`; in a zip or a folder it is the one of `members` found there, or the only table."""
+    found = Path(path).expanduser()
+    if not found.exists():
+        near = [one.name for one in found.parent.iterdir()] if found.parent.is_dir() else []
+        raise DataError(f"{found}: there is no such file{did_you_mean(found.name, near)}")
+    if found.is_dir():
+        return _in_folder(found, members)
+    try:
+        with found.open("rb") as stream:
+            start = stream.read(4)
+    except OSError as error:
+        raise DataError(f"{found}: cannot be read ({error.strerror or error})") from error
+    if not start:
+        raise DataError(f"{found.name}: the file is empty")
+    suffix = found.suffix.lower()
+    if start in _ZIP:
+        return Source(found, _pick_member(found, members))
+    if suffix == ".zip":
+        raise DataError(f"{found.name}: not a zip file, in spite of its name")
+    if suffix == ".gz" and not start.startswith(_GZIP):
+        raise DataError(f"{found.name}: not a gzip file, in spite of its name")
+    return Source(found)
+
+
+def _in_folder(folder: Path, members: Sequence[str]) -> Source:
+    for member in members:
+        for candidate in (folder / member, folder / PurePosixPath(member).name):
+            if candidate.is_file():
+                return find_source(candidate)
+    wanted = " or ".join(members) if members else "a file"
+    raise DataError(f"{folder}: is a folder; expected {wanted} in it, or the path of a file")
+
+
+def _pick_member(path: Path, members: Sequence[str]) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [one for one in archive.namelist() if not one.endswith("/")]
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{path.name}: the zip file is cut short or damaged ({error})") from error
+    names = [one for one in names if not one.startswith("__MACOSX") and not PurePosixPath(one).name.startswith(".")]
+    if not names:
+        raise DataError(f"{path.name}: the zip file holds no files")
+    for member in members:
+        if member in names:
+            return member
+        same_name = [one for one in names if PurePosixPath(one).name == PurePosixPath(member).name]
+        if len(same_name) == 1:
+            return same_name[0]
+    tables = [one for one in names if one.lower().endswith(_TABLE_SUFFIXES)] or names
+    if len(tables) > 1:
+        listed = ", ".join(tables[:5]) + (", …" if len(tables) > 5 else "")
+        raise DataError(f"{path.name}: expected one table, found {len(tables)} ({listed}); unpack the one you mean")
+    return tables[0]

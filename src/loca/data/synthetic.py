@@ -1,0 +1,183 @@
+"""Planted communities: synthetic interactions whose right answer is known, because the memberships are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loca.data.id_map import IdMap
+from loca.data.interactions import Interactions
+from loca.errors import ConfigError
+from loca.random_streams import stream
+
+Floats = npt.NDArray[np.float64]
+
+_FIRST_DAY = 1_577_836_800  # 2020-01-01, in seconds
+_SECONDS_A_DAY = 86_400
+_USERS_PER_BLOCK = 2048
+_ADJECTIVES = (
+    "Amber Ashen Bitter Bright Broken Burning Cobalt Copper Crimson Crooked Distant Drowned Early Empty "
+    "Endless Faded Fallen First Frozen Gentle Gilded Golden Hidden Hollow Iron Ivory Last Late Little Lonely "
+    "Long Lost Lunar Midnight Painted Pale Paper Quiet Restless Rising Salt Scarlet Secret Silent Silver "
+    "Sleeping Slow Stolen Strange Velvet"
+).split()
+_NOUNS = (
+    "Archive Avenue Bay Bridge Cathedral Circus Clockwork Coast Compass Crossing Dynasty Echo Empire Engine "
+    "Falls Fever Forest Garden Gate Harbour Highway Horizon Hotel House Island Kingdom Lantern Letter "
+    "Lighthouse Machine Mirror Mountain Ocean Orchard Orchestra Passage Promise River Road Season Shadow "
+    "Signal Station Stranger Summer Theatre Tide Tower Winter Witness"
+).split()
+
+
+@dataclass(frozen=True, eq=False)
+class PlantedData:
+    """Interactions, and what they were made from: user u belongs to community c with share `memberships[u, c]`,
+    and community c puts item i into its group `groups[c, i]` and favours it where `favoured[c, i]`."""
+
+    interactions: Interactions
+    memberships: Floats
+    groups: npt.NDArray[np.int64]
+    favoured: npt.NDArray[np.bool_]
+
+
+def planted_communities(
+    *,
+    users: int = 4000,
+    items: int = 300,
+    communities: int = 6,
+    groups: int = 15,
+    tastes: float = 3.0,
+    overlap: float = 0.3,
+    favour: float = 10.0,
+    tail: float = 0.7,
+    stray: float = 0.1,
+    drift: float = 0.0,
+    history: int = 30,
+    shortest_history: int = 12,
+    seed: int = 0,
+) -> PlantedData:
+    """Users of `communities` that each sort the same items into `groups` of their own and favour a third of them.
+
+    A user likes about `tastes` groups of the own community; a share `overlap` of the users belongs to two communities.
+    Popularity falls as rank^−tail, favoured items are `favour` times as popular, a share `stray` of the choices
+    follows popularity alone. With `drift` > 0 the second half of a history follows partly new tastes, so that its
+    order tells something; at 0 the order is without meaning. Histories have about `history` distinct items.
+    """
+    _check(users, items, communities, groups, overlap, stray, drift, history, shortest_history)
+    rng = stream(seed, "planted communities")
+    popularity = (1.0 + rng.permutation(items)) ** -tail  # (items,)
+    group_of = np.stack([rng.permutation(items) % groups for _ in range(communities)])  # (communities, items)
+    favoured = rng.random((communities, items)).argsort(axis=1) < items // 3
+    appeal = popularity * np.where(favoured, favour, 1.0)  # (communities, items)
+    memberships = _draw_memberships(users, communities, overlap, rng)
+    lengths = np.clip(rng.poisson(history, users), shortest_history, items // 2)
+    user_rows, item_rows, days = [], [], []
+    for start in range(0, users, _USERS_PER_BLOCK):
+        rows = np.arange(start, min(start + _USERS_PER_BLOCK, users))
+        early, late = _draw_chances(memberships[rows], group_of, appeal, popularity, groups, tastes, stray, drift, rng)
+        for row, chosen in zip(rows, _draw_items(early, late, lengths[rows], rng), strict=True):
+            user_rows.append(np.full(len(chosen), row))
+            item_rows.append(chosen)
+            days.append(rng.integers(0, 700) + np.cumsum(rng.integers(1, 15, len(chosen))))
+    interactions = Interactions.from_events(
+        IdMap(np.array([f"u{row:0{len(str(users - 1))}d}" for row in range(users)], dtype=object), "user"),
+        IdMap(
+            np.array([f"i{row:0{len(str(items - 1))}d}" for row in range(items)], dtype=object),
+            "item",
+            _titles(items, rng),
+        ),
+        np.concatenate(user_rows),
+        np.concatenate(item_rows),
+        _FIRST_DAY + _SECONDS_A_DAY * np.concatenate(days),
+    )
+    return PlantedData(interactions, memberships, group_of, favoured)
+
+
+def _check(
+    users: int,
+    items: int,
+    communities: int,
+    groups: int,
+    overlap: float,
+    stray: float,
+    drift: float,
+    history: int,
+    shortest_history: int,
+) -> None:
+    if min(users, communities, groups, shortest_history, history) < 1:
+        raise ConfigError("planted communities: users, communities, groups and histories must be at least 1")
+    if items < max(2 * shortest_history, groups, 3):
+        raise ConfigError(
+            f"planted communities: {items} items are too few for {groups} groups and histories of {shortest_history}"
+        )
+    for name, share in (("overlap", overlap), ("stray", stray), ("drift", drift)):
+        if not 0 <= share <= 1:
+            raise ConfigError(f"{name}: expected a number from 0 to 1, found {share!r}")
+
+
+def _draw_memberships(users: int, communities: int, overlap: float, rng: np.random.Generator) -> Floats:
+    """Each user's shares in the communities: all in one, or divided between two."""
+    first = rng.integers(0, communities, users)
+    second = (first + rng.integers(1, max(communities, 2), users)) % communities
+    share = np.where(rng.random(users) < overlap, rng.uniform(0.2, 0.5, users), 0.0)
+    memberships = np.zeros((users, communities))
+    np.add.at(memberships, (np.arange(users), first), 1 - share)
+    np.add.at(memberships, (np.arange(users), second), share)
+    return memberships
+
+
+def _draw_chances(
+    memberships: Floats,
+    group_of: npt.NDArray[np.int64],
+    appeal: npt.NDArray[Any],
+    popularity: npt.NDArray[Any],
+    groups: int,
+    tastes: float,
+    stray: float,
+    drift: float,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats]:
+    """How likely each user is to choose each item early and late in the history, users × items twice."""
+    early = np.tile(stray * popularity / popularity.sum(), (len(memberships), 1))
+    late = early.copy()
+    for community in range(memberships.shape[1]):
+        first = rng.dirichlet(np.full(groups, tastes / groups), len(memberships))  # (users, groups)
+        then = rng.dirichlet(np.full(groups, tastes / groups), len(memberships)) if drift else first
+        group_appeal = np.bincount(group_of[community], weights=appeal[community], minlength=groups)
+        within = appeal[community] / group_appeal[group_of[community]]  # (items,), sums to 1 in each group
+        share = (1 - stray) * memberships[:, [community]]
+        early += share * first[:, group_of[community]] * within
+        late += share * ((1 - drift) * first + drift * then)[:, group_of[community]] * within
+    return early, late
+
+
+def _draw_items(
+    early: Floats, late: Floats, lengths: npt.NDArray[np.int64], rng: np.random.Generator
+) -> list[npt.NDArray[np.int64]]:
+    """Distinct items for each user in a random order, the first half drawn from `early`, the rest from `late`."""
+    # The largest (log chance + Gumbel noise) are a draw without replacement; their order is then shuffled, because
+    # the most likely items would come first and the order would tell something that no taste put there.
+    noise = rng.gumbel(size=early.shape)
+    by_early = np.argsort(-(np.log(early) + noise), axis=1)
+    by_late = np.argsort(-(np.log(late) + rng.gumbel(size=late.shape)), axis=1)
+    histories = []
+    for row, length in enumerate(lengths):
+        first = by_early[row, : length // 2]
+        rest = by_late[row][~np.isin(by_late[row], first)][: length - len(first)]
+        chosen = np.concatenate([rng.permutation(first), rng.permutation(rest)])
+        histories.append(chosen)
+    return histories
+
+
+def _titles(items: int, rng: np.random.Generator) -> npt.NDArray[np.object_]:
+    """A readable title for each item, all different; a number is added once the words are used up."""
+    pairs = [f"{adjective} {noun}" for adjective in _ADJECTIVES for noun in _NOUNS]
+    order = rng.permutation(len(pairs))
+    numbered = (
+        pairs[order[place % len(pairs)]] + (f" {place // len(pairs) + 1}" if place >= len(pairs) else "")
+        for place in range(items)
+    )
+    return np.array(list(numbered), dtype=object)

@@ -1,0 +1,34 @@
+"""What can go wrong, in four kinds; every message says what was expected, what was found and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LocaError(Exception):
+    """Any mistake that a user of the library can mend; commands print it as one line and exit with code 2."""
+
+
+class DataError(LocaError):
+    """The interactions, or the question asked of them, are not what was expected."""
+
+
+class ConfigError(LocaError):
+    """A parameter has an unknown name or an impossible value."""
+
+
+class NotFittedError(LocaError):
+    """A model was asked for an answer before it was fitted."""
+
+
+class ModelFileError(LocaError):
+    """A model folder is missing, damaged, foreign, or could not be written."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence that names the nearest known words: "; did you mean 'ease'?", or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    if not close:
+        return ""
+    return "; did you mean " + " or ".join(repr(name) for name in close) + "?"

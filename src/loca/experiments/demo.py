@@ -1,0 +1,205 @@
+"""The demonstration: planted data, an honest comparison, a saved model that answers and explains, and a picture."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loca.catalogue import load
+from loca.communities.embeddings import TruncatedSVD
+from loca.communities.geometry import Quantile
+from loca.data.held_out import Split
+from loca.data.splitting import leave_last_out
+from loca.data.synthetic import PlantedData, planted_communities
+from loca.errors import LocaError
+from loca.experiments.comparison import Comparison, Difference, compare
+from loca.experiments.oracle import evaluate_true_communities
+from loca.experiments.picture import draw_communities
+from loca.experiments.report import write_tables, write_texts
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.mult_vae import MultVAE
+from loca.models.popularity import Popularity
+from loca.models.recommender import Recommender
+from loca.ranking.evaluation import Evaluation
+from loca.ranking.recommendation import recommendation_table
+
+L2_CHOICES = (30.0, 100.0, 300.0)
+BANDWIDTH_CHOICES = (
+    (Quantile(0.5), Quantile(0.1)),
+    (Quantile(0.9), Quantile(0.2)),
+    (Quantile(0.9, times=1.3), Quantile(0.5)),
+)
+LOCAL_EASE_MODELS = 40
+LOCAL_VAE_MODELS = 10
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Demonstration:
+    """What the demonstration found: the comparison, the bound that knows the communities, and one user's answer."""
+
+    comparison: Comparison
+    bound: Evaluation
+    user: str
+    answer: str
+    explanation: str
+
+    def verdicts(self) -> list[str]:
+        """What locality earned, in one line for each control, whatever the figures say."""
+        pairs = (("loca-ease", "ease"), ("loca-ease", "ensemble-ease"), ("loca-vae", "mult-vae"), ("loca-vae", "ensemble-vae"))
+        return [_verdict(self.comparison.difference(*pair)) for pair in pairs]
+
+    def bound_line(self) -> str:
+        """The upper bound beside what was reached."""
+        metric = self.comparison.metric
+        base, ours = (self.comparison.of(name).evaluation.means()[metric] for name in ("ease", "loca-ease"))
+        best = self.bound.means()[metric]
+        return (
+            f"one EASE per true community, knowing who belongs where, reaches {best:.4f} ({best / base - 1:+.1%} over "
+            f"ease); loca-ease, which has to find the communities, reaches {ours:.4f} ({ours / base - 1:+.1%})"
+        )
+
+
+def demo_models(seed: int, users: int) -> dict[str, list[Recommender]]:
+    """The candidates of each model; those built on EASE choose from the same l2, ensembles are as large as their Loca."""
+    anchors, vae_anchors = min(LOCAL_EASE_MODELS, users), min(LOCAL_VAE_MODELS, users)
+
+    def vae() -> MultVAE:
+        return MultVAE(
+            latent=32,
+            learning_rate=5e-3,
+            batch_size=256,
+            anneal_steps=300,
+            epochs=30,
+            patience=3,
+            seed=seed,
+        )
+
+    return {
+        "popularity": [Popularity()],
+        "ease": [EASE(l2=l2) for l2 in L2_CHOICES],
+        "mult-vae": [vae()],
+        "ensemble-ease": [Ensemble(base=EASE(l2=l2), models=anchors, seed=seed) for l2 in L2_CHOICES],
+        "ensemble-vae": [Ensemble(base=vae(), models=vae_anchors, seed=seed)],
+        "loca-vae": [Loca(base=vae(), anchors=vae_anchors, seed=seed)],
+        "loca-ease": [
+            Loca(
+                base=EASE(l2=l2),
+                anchors=anchors,
+                train_bandwidth=train,
+                answer_bandwidth=answer,
+                embedding=TruncatedSVD(seed=seed),
+                seed=seed,
+            )
+            for l2 in L2_CHOICES
+            for train, answer in BANDWIDTH_CHOICES
+        ],
+    }
+
+
+def run_demo(folder: Path, *, seed: int = 0, users: int = 4000, note: Note = lambda line: None) -> Demonstration:
+    """Compares on planted data, saves, reloads, recommends, explains and draws; everything is left in the folder."""
+    note(f"1/5  planting {users:,} users in 6 communities that group the same 300 items differently")
+    planted = planted_communities(users=users, seed=seed)
+    split = leave_last_out(planted.interactions, test=5, validation=2)
+    note("2/5  comparing models: chosen on validation, refitted, tested once")
+    comparison = compare(demo_models(seed, users), split, keep=("loca-ease",), seed=seed)
+    note("3/5  the upper bound: one model per true community")
+    bound = evaluate_true_communities([EASE(l2=l2) for l2 in L2_CHOICES], planted, split, seed=seed)
+    note("4/5  saving the LOCA model, loading it again and asking it")
+    model = _saved_and_loaded(comparison.models["loca-ease"], folder / "model", split)
+    user = _typical_user(planted, split)
+    answer, explanation = _answer(model, user)
+    note("5/5  drawing the communities")
+    draw_communities(model, planted, folder / "communities.png")
+    found = Demonstration(comparison, bound, user, answer, explanation)
+    _write(found, folder, model)
+    return found
+
+
+def _saved_and_loaded(model: Recommender, folder: Path, split: Split) -> Loca:
+    """The model as it comes back from its folder; one that scores otherwise than before is an error."""
+    model.save(folder)
+    loaded = load(folder)
+    histories = split.test.history_matrix
+    if not isinstance(loaded, Loca) or not np.array_equal(model.score(histories), loaded.score(histories)):
+        raise LocaError(f"{folder}: the loaded model does not score as the saved one did; please report this")
+    return loaded
+
+
+def _typical_user(planted: PlantedData, split: Split) -> str:
+    """The id of the first tested user who belongs to two communities, so that the explanation shows both."""
+    shared = np.flatnonzero((planted.memberships > 0).sum(axis=1) > 1)
+    row = int(shared[0]) if len(shared) else 0
+    return str(split.test.histories.users.ids([row])[0])
+
+
+def _answer(model: Loca, user: str) -> tuple[str, str]:
+    known = model.known_
+    assert known is not None
+    table = recommendation_table(model, [user], 5)
+    lines = [f"{row['rank']}. {row['title']} ({row['item']})" for row in table.iter_rows(named=True)]
+    history = known.histories(known.users.rows([user]))
+    return "\n".join(lines), str(model.explain(history, 3))
+
+
+def _verdict(one: Difference) -> str:
+    paired = one.paired
+    judged = "above zero" if paired.low > 0 else "below zero" if paired.high < 0 else "zero lies within"
+    return (
+        f"{one.first} minus {one.second}: {paired.mean:+.4f} NDCG@100 ({paired.relative:+.1%}), "
+        f"paired 95 % interval {paired.low:+.4f} … {paired.high:+.4f}: {judged}"
+    )
+
+
+def next_commands(folder: Path, user: str, titles: list[str]) -> list[tuple[str, str]]:
+    """Commands to try after the demonstration, each with a word on what it does."""
+    model = shlex.quote(str(folder / "model"))
+    history = shlex.quote(",".join(titles))
+    return [
+        (f"loca recommend {model} --user {user} -n 5", "a known user's list"),
+        (f"loca recommend {model} --history {history}", "anybody's list, from a few titles"),
+        (f"loca explain {model} --user {user}", "the communities behind a list"),
+        ("loca data describe planted", "the built-in data in numbers"),
+        (
+            "loca compare planted --models ease,ensemble,loca-ease --seed 1 --set planted.users=1000 "
+            "--set loca-ease.anchors=20",
+            "another draw of the data, smaller",
+        ),
+        (
+            f"loca fit planted --model loca-ease --choose base.l2=100,300 --out {shlex.quote(str(folder / 'mine'))}",
+            "a model of your own; put the path of your ratings in place of planted",
+        ),
+        ("loca doctor", "what this machine has"),
+    ]
+
+
+def _write(found: Demonstration, folder: Path, model: Loca) -> None:
+    assert model.known_ is not None
+    items = model.known_.items
+    titles = [items.label(int(row)) for row in model.known_.items_of(0)[-3:]]
+    commands = next_commands(folder, found.user, titles)
+    lines = ["# What to try next", "", "```sh", *(f"{command}  # {about}" for command, about in commands), "```", ""]
+    summary: dict[str, Any] = {
+        "verdicts": found.verdicts(),
+        "bound": {"ndcg@100": found.bound.means()[found.comparison.metric], "what": found.bound_line()},
+        "comparison": found.comparison.to_json(),
+    }
+    write_tables(found.comparison, folder)
+    write_texts(
+        folder,
+        {
+            "NEXT.md": "\n".join(lines),
+            "demo.json": json.dumps(summary, ensure_ascii=False, indent=1, allow_nan=False) + "\n",
+            "explanation.txt": f"For {found.user}\n{found.explanation}\n",
+        },
+    )

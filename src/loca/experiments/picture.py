@@ -1,0 +1,84 @@
+"""A picture of the communities: users in two dimensions, coloured by community, anchors marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loca.errors import DataError
+from loca.local.loca import Loca
+from loca.models.recommender import fitted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Labels = npt.NDArray[np.int64]
+Places = npt.NDArray[np.float32]
+
+# Told apart by colour-blind readers too (Paul Tol's bright scheme).
+_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
+_UNCOVERED = "#dddddd"
+
+
+def draw_communities(model: Loca, community_of: Labels, path: Path) -> None:
+    """Writes a PNG of the users that the model knows: by their true community, and by the anchor that answers most.
+
+    On the right an anchor's users wear the colour of the anchor's own true community, so that the two halves are
+    alike where the communities were found; users that no anchor answers for are grey.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    communities = fitted(model.communities_, model)
+    embeddings = model.embed(fitted(model.known_, model).histories())
+    places = lay_out(embeddings)
+    answering = communities.answer_weights(embeddings).toarray()  # (users, communities)
+    found = np.where(answering.any(axis=1), community_of[communities.anchors][answering.argmax(axis=1)], -1)
+    figure = Figure(figsize=(13, 6.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    _draw_users(left, places, community_of, "by true community")
+    _draw_users(right, places, found, f"by the anchor that answers ({communities.coverage:.0%} of users covered)")
+    for axes in (left, right):
+        _mark_anchors(axes, places[communities.anchors], community_of[communities.anchors])
+    left.legend(loc="lower left", fontsize=9, markerscale=2.5, framealpha=0.9)
+    figure.suptitle(f"{len(places):,} users and {len(communities)} anchors, by the embedding of their histories")
+    _save(figure, path)
+
+
+def lay_out(embeddings: npt.NDArray[Any]) -> Places:
+    """Two dimensions for each embedding, near where the embeddings are near (t-SNE with a fixed seed)."""
+    from sklearn.manifold import TSNE
+
+    if len(embeddings) < 4:
+        return np.zeros((len(embeddings), 2), dtype=np.float32)
+    perplexity = min(40.0, (len(embeddings) - 1) / 3)
+    layout = TSNE(2, perplexity=perplexity, metric="cosine", init="pca", random_state=0, max_iter=500)
+    return np.asarray(layout.fit_transform(embeddings), dtype=np.float32)
+
+
+def _draw_users(axes: Axes, places: Places, community_of: Labels, title: str) -> None:
+    for community in np.unique(community_of):
+        members = community_of == community
+        colour = _UNCOVERED if community < 0 else _COLOURS[community % len(_COLOURS)]
+        label = "nobody answers" if community < 0 else f"community {community + 1}"
+        axes.scatter(*places[members].T, s=5, color=colour, alpha=0.6, linewidths=0, label=label, zorder=int(community >= 0))
+    axes.set_title(title, fontsize=11)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _mark_anchors(axes: Axes, places: Places, community_of: Labels) -> None:
+    colours = [_COLOURS[community % len(_COLOURS)] for community in community_of]
+    axes.scatter(*places.T, s=110, marker="*", c=colours, edgecolors="black", linewidths=0.9, label="anchors", zorder=3)
+
+
+def _save(figure: Any, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=110)
+    except OSError as error:
+        raise DataError(f"{path}: the picture cannot be written ({error.strerror or error})") from None

@@ -1,0 +1,146 @@
+"""The settings of a command: a TOML file, the command's own options and --set key=value, joined and checked first."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loca.errors import ConfigError, did_you_mean
+
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Several values of one parameter, to be chosen from on validation."""
+
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ConfigError("a choice needs at least one value")
+
+
+def read_settings(
+    config: Path | None,
+    options: Mapping[str, Mapping[str, Any]],
+    assignments: Sequence[str],
+    choices: Sequence[str],
+    *,
+    sections: Sequence[str],
+    models: Sequence[str],
+    elsewhere: Sequence[str] = (),
+) -> dict[str, Table]:
+    """One table per section and per model; --set and --choose win over `options`, these over the file.
+
+    A key without a section belongs to the only model of the command. A file may also speak of the sections and models
+    of other commands, `elsewhere`, so that one file serves them all; --set and --choose may not.
+    """
+    settings: dict[str, Table] = {name: {} for name in (*sections, *models)}
+    tops = _Tops(tuple(sections), tuple(models), tuple(elsewhere))
+    if config is not None:
+        for path, value in _leaves(read_toml(config), ()):
+            place = tops.place(path, str(config), is_file=True)
+            _put(settings, place, tops.as_choice(place, value))
+    for section, given in options.items():
+        settings[section].update({key: value for key, value in given.items() if value is not None})
+    for text in assignments:
+        key, value = _divide(text, "--set")
+        place = tops.place(key, "--set")
+        _put(settings, place, tops.as_choice(place, read_value(value)))
+    for text in choices:
+        key, value = _divide(text, "--choose")
+        place = tops.place(key, "--choose")
+        values = [read_value(one) for one in value.split(",") if one.strip()]
+        if not values or place[0] in sections:
+            raise ConfigError(f"--choose: expected a model's parameter and values, such as l2=30,100, found {text!r}")
+        _put(settings, place, tops.as_choice(place, values))
+    return settings
+
+
+def read_toml(path: Path) -> Table:
+    """The tables of a TOML file; a file that cannot be read is refused in one line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise ConfigError(f"{path}: there is no such file{did_you_mean(path.name, near)}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {' '.join(str(error).split())}") from None
+
+
+def read_value(text: str) -> Any:
+    """What a piece of text means as a TOML value (number, true, "text", [list]), or the text itself."""
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text.strip()
+    return value if isinstance(value, str | int | float | bool | list) else text.strip()
+
+
+@dataclass(frozen=True)
+class _Tops:
+    """The first words that a dotted key may begin with."""
+
+    sections: tuple[str, ...]
+    models: tuple[str, ...]
+    elsewhere: tuple[str, ...]
+
+    def place(self, path: Sequence[str], where: str, *, is_file: bool = False) -> tuple[str, ...]:
+        """The full path of a key; a key that belongs nowhere is refused with the nearest right one."""
+        first = path[0]
+        if first in (*self.sections, *self.models) and len(path) > 1:
+            return tuple(path)
+        if first in self.elsewhere and len(path) > 1:
+            if is_file:
+                return tuple(path)
+            here = ", ".join((*self.models, *self.sections))
+            raise ConfigError(f"{where}: {first!r} has no part in this command; what has is {here}")
+        if len(self.models) == 1 and first not in self.sections:
+            return (self.models[0], *path)
+        known = (*self.sections, *self.models)
+        if first in known:
+            raise ConfigError(f"{where}: {first!r} is a section; expected {first}.option = value")
+        nearest = did_you_mean(first, known) or f"; expected one of {', '.join(known)}"
+        raise ConfigError(f"{where}: unknown option {'.'.join(path)!r}{nearest}")
+
+    def as_choice(self, place: tuple[str, ...], value: Any) -> Any:
+        """A list as a choice, where it stands for a model's parameter; a section's lists are lists."""
+        return Choice(tuple(value)) if isinstance(value, list) and place[0] not in self.sections else value
+
+
+def _divide(text: str, option: str) -> tuple[tuple[str, ...], str]:
+    key, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in key.split("."))
+    if not equals or not all(path):
+        raise ConfigError(f"{option}: expected key=value, found {text!r}")
+    return path, value
+
+
+def _leaves(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*above, name))
+        else:
+            yield (*above, name), value
+
+
+def _put(settings: dict[str, Table], path: tuple[str, ...], value: Any) -> None:
+    table = settings.setdefault(path[0], {})
+    for name in path[1:-1]:
+        inner = table.get(name)
+        if not isinstance(inner, dict):
+            # `base = "mult-dae"` says which model; what follows sets that model's own parameters.
+            inner = {} if inner is None else {"model": inner}
+            table[name] = inner
+        table = inner
+    last = path[-1]
+    if isinstance(table.get(last), dict):
+        table[last]["model"] = value
+    else:
+        table[last] = value

@@ -1,0 +1,41 @@
+"""What a model shows of itself to be copied or saved: its parameters by name, and all that it has learned."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from loca.errors import ModelFileError
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """Everything a fitted model has learned, by name: arrays, plain facts, the fitted models inside it."""
+
+    arrays: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in (*self.arrays, *self.facts, *self.parts):
+            if type(name) is not str:
+                raise ModelFileError(f"model state: expected names of text, found {name!r:.60}")
+
+
+def get_params(model: object) -> dict[str, Any]:
+    """The constructor's arguments as the model holds them now."""
+    return {name: getattr(model, name) for name in parameter_names(type(model))}
+
+
+def parameter_names(kind: type) -> list[str]:
+    """The names of the constructor's arguments."""
+    return list(inspect.signature(kind).parameters)
+
+
+def is_model(value: object) -> bool:
+    """Whether a value is a recommender, fitted or not, by what it can do."""
+    return hasattr(value, "fit") and hasattr(value, "state") and not isinstance(value, type)

@@ -1,0 +1,1 @@
+"""Many local models at once, and how their answers become one."""

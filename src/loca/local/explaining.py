@@ -1,0 +1,58 @@
+"""Asks a fitted Loca for the explanation of one history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from loca.errors import DataError
+from loca.local.explanation import CommunityAnswer, Explanation
+from loca.models.recommender import fitted
+from loca.ranking.top_n import rank_top_n
+
+if TYPE_CHECKING:
+    from loca.local.loca import Loca
+
+
+def explain_history(model: Loca, history: csr_array, n: int) -> Explanation:
+    """The top n of one history, and of every community that answers for it, the strongest first."""
+    communities, alpha = fitted(model.communities_, model), fitted(model.alpha_, model)
+    if history.shape[0] != 1 or history.nnz == 0:
+        raise DataError(f"explain: expected one history with at least one item, found {history.nnz} items")
+    answering = communities.answer_weights(model.embed(history))
+    total = answering.data.sum()
+    answers = tuple(
+        _answer_of(model, history, n, int(answering.indices[place]), float((1 - alpha) * answering.data[place] / total))
+        for place in np.argsort(-answering.data, kind="stable")
+    )
+    global_items, global_scores = rank_top_n(fitted(model.global_, model).score(history), history, n)
+    items, scores = rank_top_n(model.score(history), history, n)
+    return Explanation(
+        history=history.indices[np.argsort(history.data, kind="stable")].astype(np.int32),
+        items=items[0],
+        scores=scores[0],
+        alpha=alpha if answers else 1.0,
+        global_items=global_items[0],
+        global_scores=global_scores[0],
+        communities=answers,
+        names=None if model.known_ is None else model.known_.items,
+    )
+
+
+def _answer_of(model: Loca, history: csr_array, n: int, community: int, weight: float) -> CommunityAnswer:
+    """What one community says, and what it is known for."""
+    items, scores = rank_top_n(fitted(model.locals_, model)[community].score(history), history, n)
+    anchor = int(fitted(model.communities_, model).anchors[community])
+    distinctive, lifts = fitted(model.distinctive_, model)
+    return CommunityAnswer(
+        community=community,
+        anchor=anchor if model.known_ is None else model.known_.users.ids([anchor])[0],
+        weight=weight,
+        members=int(fitted(model.members_, model)[community]),
+        items=items[0],
+        scores=scores[0],
+        distinctive=distinctive[community][:n],
+        lifts=lifts[community][:n],
+    )

@@ -1,0 +1,86 @@
+"""Why a list is what it is: the communities that answer, what each would say alone, and what sets it apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.data.id_map import Id, IdMap
+
+ItemRows = npt.NDArray[np.int32]
+_PSEUDO_MEMBERS = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class CommunityAnswer:
+    """One community's part in an answer: its share of it, its own top items, and the items over-represented in it."""
+
+    community: int
+    anchor: Id
+    weight: float
+    members: int
+    items: ItemRows
+    scores: npt.NDArray[np.float32]
+    distinctive: ItemRows
+    lifts: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The answer to one history (`items`), and where it comes from; `alpha` is the share of the global model."""
+
+    history: ItemRows
+    items: ItemRows
+    scores: npt.NDArray[np.float32]
+    alpha: float
+    global_items: ItemRows
+    global_scores: npt.NDArray[np.float32]
+    communities: tuple[CommunityAnswer, ...]
+    names: IdMap | None = None
+
+    def __str__(self) -> str:
+        lines = [
+            f"Recommended: {self._named(self.items)}",
+            f"Because of:  {self._named(self.history[::-1][:10])}",
+        ]
+        if not self.communities:
+            lines.append("No community covers this history: the global model answers alone.")
+        for part in self.communities:
+            lines.append(
+                f"{part.weight:6.1%} community {part.community} around {part.anchor} ({part.members:,} members)"
+            )
+            lines.append(f"       says       {self._named(part.items)}")
+            lines.append(f"       known for  {self._named(part.distinctive)}")
+        lines.append(f"{self.alpha:6.1%} the global model")
+        lines.append(f"       says       {self._named(self.global_items)}")
+        return "\n".join(lines)
+
+    def _named(self, rows: npt.NDArray[Any]) -> str:
+        return ", ".join(str(row) if self.names is None else self.names.label(int(row)) for row in rows if row >= 0)
+
+
+def over_represented(
+    matrix: csr_array, answer_weights: csr_array, count: int
+) -> tuple[ItemRows, npt.NDArray[np.float32]]:
+    """For each community the items whose share among its members most exceeds their share among all, and the ratios.
+
+    Shares are weighted by membership and pulled towards the overall share by 20 pseudo-members, so that an item that
+    two members have is not called typical. Both results are communities × count, largest ratio first.
+    """
+    overall = np.asarray(matrix.sum(axis=0)).ravel() / matrix.shape[0]  # (items,)
+    sizes = np.asarray(answer_weights.sum(axis=0)).ravel()  # (communities,)
+    count = min(count, matrix.shape[1])
+    items = np.zeros((len(sizes), count), dtype=np.int32)
+    lifts = np.ones((len(sizes), count), dtype=np.float32)
+    by_community = csr_array(answer_weights.T)
+    for community, size in enumerate(sizes):
+        held = (by_community[[community]] @ matrix).toarray()[0]  # (items,)
+        expected = np.maximum(overall, 1e-12)
+        ratio = (held + _PSEUDO_MEMBERS * overall) / ((size + _PSEUDO_MEMBERS) * expected)
+        items[community] = np.argsort(-ratio, kind="stable")[:count]
+        lifts[community] = ratio[items[community]]
+    return items, lifts

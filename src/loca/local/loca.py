@@ -1,0 +1,242 @@
+"""Loca: one global model, many local ones around anchor users, and answers blended by membership."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.communities.anchors import AnchorSelection, check_selection
+from loca.communities.communities import Communities, find_communities
+from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users
+from loca.communities.geometry import Bandwidth, Floats, KernelName, Quantile, check_bandwidth, check_kernel
+from loca.data.held_out import HeldOut
+from loca.data.interactions import Interactions, as_matrix
+from loca.errors import ConfigError, DataError
+from loca.files import save_model
+from loca.local.aggregation import Covered, blend_local, combine
+from loca.local.explaining import explain_history
+from loca.local.explanation import Explanation, over_represented
+from loca.local.loca_state import loca_state, restore_loca
+from loca.local.one_by_one import TrainedModels, copies_of, scaled_weights, train_apart, train_together
+from loca.models.recommender import (
+    ModelState,
+    Recommender,
+    Scores,
+    UserWeights,
+    check_user_weights,
+    clone,
+    fitted,
+    get_params,
+)
+from loca.progress import say
+from loca.ranking.evaluation import mean_ndcgs
+
+ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_DISTINCTIVE_ITEMS = 20
+
+
+class Loca:
+    """Local collaborative autoencoders over any base model that takes user weights.
+
+    Each of the `anchors` local models is the base fitted with the wide weights of its community (`train_bandwidth`),
+    and answers for its narrow neighbourhood (`answer_bandwidth`); bandwidths are units of distance or `Quantile`s of
+    the distances between users. `embedding` makes user embeddings (default: the global model where it has an encoder,
+    else a truncated SVD). `alpha` is the global model's share for covered users: a number, `"validation"` (chosen
+    there), or `"paper"` (0). `stopping="blended"` chooses one number of epochs for all local models on the blended
+    validation score, `"community"` stops each on its own members. `global_model` defaults to a copy of the base.
+    """
+
+    def __init__(
+        self,
+        *,
+        base: Recommender,
+        anchors: int = 40,
+        anchor_selection: AnchorSelection = "coverage",
+        train_bandwidth: Bandwidth = Quantile(0.9, times=1.3),  # noqa: B008 - frozen
+        answer_bandwidth: Bandwidth = Quantile(0.5),  # noqa: B008 - frozen
+        kernel: KernelName = "epanechnikov",
+        embedding: Embedder | None = None,
+        global_model: Recommender | None = None,
+        alpha: float | Literal["validation", "paper"] = "validation",
+        stopping: Literal["blended", "community"] = "blended",
+        seed: int = 0,
+    ) -> None:
+        check_selection(anchor_selection)
+        check_kernel(kernel)
+        check_bandwidth("train_bandwidth", train_bandwidth)
+        check_bandwidth("answer_bandwidth", answer_bandwidth)
+        if isinstance(alpha, str) and alpha not in ("validation", "paper"):
+            raise ConfigError(f"alpha: expected a number from 0 to 1, 'validation' or 'paper', found {alpha!r}")
+        if not isinstance(alpha, str) and not 0 <= alpha <= 1:
+            raise ConfigError(f"alpha: expected a number from 0 to 1, 'validation' or 'paper', found {alpha!r}")
+        if stopping not in ("blended", "community"):
+            raise ConfigError(f"stopping: expected 'blended' or 'community', found {stopping!r}")
+        if not (isinstance(anchors, int) and anchors >= 1):
+            raise ConfigError(f"anchors: expected a whole number ≥ 1, found {anchors!r}")
+        self.base = base
+        self.anchors = anchors
+        self.anchor_selection: AnchorSelection = anchor_selection
+        self.train_bandwidth = train_bandwidth
+        self.answer_bandwidth = answer_bandwidth
+        self.kernel: KernelName = kernel
+        self.embedding = embedding
+        self.global_model = global_model
+        self.alpha: float | Literal["validation", "paper"] = alpha
+        self.stopping: Literal["blended", "community"] = stopping
+        self.seed = seed
+        self.global_: Recommender | None = None
+        self.embedder_: Embedder | None = None
+        self.communities_: Communities | None = None
+        self.locals_: list[Recommender] | None = None
+        self.local_epochs_: int | None = None
+        self.alpha_: float | None = None
+        self.members_: npt.NDArray[np.int64] | None = None
+        self.distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None = None
+        self.known_: Interactions | None = None
+
+    def fit(
+        self,
+        train: Interactions | csr_array,
+        *,
+        user_weights: UserWeights | None = None,
+        validation: HeldOut | None = None,
+    ) -> Self:
+        """The paper's three steps: find communities, train a local model for each, learn how to combine them."""
+        matrix = as_matrix(train)
+        weights = check_user_weights(user_weights, matrix.shape[0])
+        if self.anchors > matrix.shape[0]:
+            raise DataError(
+                f"anchors: {self.anchors:,} were asked for, there are only {matrix.shape[0]:,} users; take fewer"
+            )
+        self.global_ = clone(self.base if self.global_model is None else self.global_model)
+        self.global_.fit(matrix, user_weights=user_weights, validation=validation)
+        self.embedder_ = self._fit_embedder(matrix, user_weights, validation)
+        embeddings = embed_users(self.embedder_, matrix)
+        self.communities_ = find_communities(
+            embeddings,
+            anchors=self.anchors,
+            anchor_selection=self.anchor_selection,
+            train_bandwidth=self.train_bandwidth,
+            answer_bandwidth=self.answer_bandwidth,
+            kernel=self.kernel,
+            seed=self.seed,
+        )
+        trained = self._train_locals(matrix, weights, embeddings, validation)
+        self.locals_, self.local_epochs_ = trained.models, trained.epochs
+        self.alpha_ = self._choose_alpha(validation)
+        answering = self.communities_.answer_weights(embeddings)
+        self.members_ = np.bincount(answering.indices, minlength=self.anchors)
+        self.distinctive_ = over_represented(matrix, answering, _DISTINCTIVE_ITEMS)
+        self.known_ = train if isinstance(train, Interactions) else None
+        return self
+
+    def _fit_embedder(
+        self, matrix: csr_array, user_weights: UserWeights | None, validation: HeldOut | None
+    ) -> Embedder:
+        if self.embedding is not None:
+            return clone(self.embedding).fit(matrix, user_weights=user_weights, validation=validation)
+        global_model: object = self.global_
+        if isinstance(global_model, Embedder):
+            return global_model
+        return TruncatedSVD(seed=self.seed).fit(matrix)
+
+    def _train_locals(
+        self, matrix: csr_array, weights: UserWeights, embeddings: Floats, validation: HeldOut | None
+    ) -> TrainedModels:
+        communities = fitted(self.communities_, self)
+
+        def weights_of(community: int) -> UserWeights:
+            together = weights * communities.train_weights(embeddings, community)
+            return scaled_weights(together, float(weights.sum(dtype=np.float64)))
+
+        models = copies_of(self.base, self.anchors, self.seed, "local model")
+        if validation is None or self.stopping == "blended":
+            # Judged without the global model's share where that is still to be chosen: with it, local models that
+            # have learned nothing yet would look as good as the global one, and stop there.
+            alpha = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
+            validate = None if validation is None else lambda local: self._validate(local, validation, (alpha,))[0]
+            return train_together(models, matrix, weights_of, validate, "local models")
+        answering = communities.answer_weights(self.embed(validation.history_matrix)).tocsc()
+        return train_apart(
+            models, matrix, weights_of, lambda j: _questions_of(validation, answering, j), "local models"
+        )
+
+    def _validate(self, local: Sequence[Recommender], validation: HeldOut, alphas: Sequence[float]) -> list[float]:
+        """The blended validation NDCG@100 for each of the `alphas`."""
+
+        def score_many(histories: csr_array) -> Iterator[Scores]:
+            global_scores, local_scores, covered = self._parts(histories, local)
+            for alpha in alphas:
+                yield combine(global_scores, local_scores, covered, alpha)
+
+        return mean_ndcgs(score_many, validation, 100)
+
+    def _choose_alpha(self, validation: HeldOut | None) -> float:
+        if not isinstance(self.alpha, str):
+            return float(self.alpha)
+        if self.alpha == "paper" or validation is None:
+            # Without validation there is nothing to choose on: the paper's rule.
+            return 0.0
+        scores = self._validate(fitted(self.locals_, self), validation, ALPHAS)
+        best = int(np.argmax(scores))
+        say(f"global share alpha = {ALPHAS[best]:g}: blended validation NDCG@100 {scores[best]:.4f}")
+        return ALPHAS[best]
+
+    def embed(self, histories: csr_array) -> Floats:
+        """The users' embeddings as unit rows, users × dimensions."""
+        return embed_users(fitted(self.embedder_, self), histories)
+
+    def score(self, histories: csr_array) -> Scores:
+        """Embeds, weighs and scores every history, known user or not; users × items."""
+        return combine(*self._parts(histories, fitted(self.locals_, self)), fitted(self.alpha_, self))
+
+    def _parts(self, histories: csr_array, local: Sequence[Recommender]) -> tuple[Scores, Scores, Covered]:
+        """The global scores, the blended local scores, and who is covered."""
+        rows = csr_array(histories)
+        answering = fitted(self.communities_, self).answer_weights(self.embed(rows))
+        local_scores, covered = blend_local(rows, answering, lambda j, members: local[j].score(members))
+        return fitted(self.global_, self).score(rows), local_scores, covered
+
+    def explain(self, history: csr_array, n: int = 10) -> Explanation:
+        """The communities that answer for one history, their shares, and what each and the global model say alone."""
+        return explain_history(self, csr_array(history), n)
+
+    def as_chosen(self) -> Self:
+        """A copy whose epochs and α are those that validation chose."""
+        if self.global_ is None or self.alpha_ is None:
+            return clone(self)
+        base = clone(self.base)
+        if self.local_epochs_ is not None and "epochs" in get_params(base):
+            base = clone(base, epochs=self.local_epochs_)
+        embedding = self.embedding if self.embedding is None else fitted(self.embedder_, self).as_chosen()
+        return clone(self, base=base, global_model=self.global_.as_chosen(), embedding=embedding, alpha=self.alpha_)
+
+    def embeds_itself(self) -> bool:
+        """Whether the embeddings are the global model's own."""
+        embedder: object = self.embedder_
+        return embedder is self.global_
+
+    def state(self) -> ModelState:
+        return loca_state(self)
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        model = cls(**params)
+        restore_loca(model, state)
+        return model
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the model into a folder, whole or not at all."""
+        save_model(self, folder)
+
+
+def _questions_of(validation: HeldOut, answering: Any, community: int) -> HeldOut | None:
+    """The validation questions of the users whom one community answers for; None where there is nobody."""
+    members = np.sort(answering.indices[answering.indptr[community] : answering.indptr[community + 1]])
+    targets = validation.targets.of_users(members)
+    return HeldOut(validation.histories.of_users(members), targets) if len(targets) else None

@@ -1,0 +1,119 @@
+"""The reference engine: local models in a loop; those that learn by epochs go side by side and stop together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.data.held_out import HeldOut
+from loca.errors import DataError
+from loca.memory import available_bytes, readable_bytes
+from loca.models.network_answers import LearnsByEpoch
+from loca.models.recommender import Recommender, UserWeights, clone, get_params
+from loca.models.training import Learning, learn_for, learn_until_best
+from loca.progress import bar, say
+from loca.random_streams import derive_seed
+
+WeightsOf = Callable[[int], UserWeights]
+# The weights themselves, Adam's two moments, and the copy of the best epoch.
+_COPIES_WHILE_LEARNING = 4
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModels:
+    """Fitted models, and the number of epochs that counted (None for a base that does not learn by epochs)."""
+
+    models: list[Recommender]
+    epochs: int | None
+
+
+def copies_of(base: Recommender, count: int, seed: int, name: str) -> list[Recommender]:
+    """Unfitted copies of the base, each with a seed of its own where the base has one."""
+    if "seed" not in get_params(base):
+        return [clone(base) for _ in range(count)]
+    return [clone(base, seed=derive_seed(seed, name, number)) for number in range(count)]
+
+
+def scaled_weights(weights: UserWeights, total: float) -> npt.NDArray[np.float32]:
+    """Weights scaled to sum to `total`, so that regularisation means the same in every local model."""
+    return np.asarray(weights * (total / weights.sum(dtype=np.float64)), dtype=np.float32)
+
+
+def train_together(
+    models: list[Recommender],
+    matrix: csr_array,
+    weights_of: WeightsOf,
+    validate: Callable[[Sequence[Recommender]], float] | None,
+    what: str,
+) -> TrainedModels:
+    """Trains model j with the user weights `weights_of(j)`; one number of epochs for all, where `validate` is best."""
+    if not all(isinstance(model, LearnsByEpoch) for model in models):
+        return TrainedModels(_fit_each(models, matrix, weights_of, what), None)
+    learners = [model for model in models if isinstance(model, LearnsByEpoch)]
+    first = learners[0]
+    learning: list[Learning] = []
+    for number, model in enumerate(learners):
+        learning.append(model.begin(matrix, weights_of(number)))
+        if number == 0:
+            plan_network_memory(learning[0], len(models), what)
+    if validate is None:
+        learn_for(learning, epochs=first.epochs, what=what)
+        return TrainedModels(models, first.epochs)
+    best = learn_until_best(
+        learning,
+        lambda: validate(models),
+        epochs=first.epochs,
+        patience=first.patience,
+        evaluate_every=first.evaluate_every,
+        what=what,
+    )
+    say(f"{what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
+    return TrainedModels(models, best.epoch)
+
+
+def train_apart(
+    models: list[Recommender],
+    matrix: csr_array,
+    weights_of: WeightsOf,
+    validation_of: Callable[[int], HeldOut | None],
+    what: str,
+) -> TrainedModels:
+    """Trains each model to the best epoch of its own validation users; a model without any runs all its epochs."""
+    with bar(what, len(models)) as progress:
+        for number, model in enumerate(models):
+            model.fit(matrix, user_weights=weights_of(number), validation=validation_of(number))
+            progress.advance()
+    epochs = [model.best_epoch_ for model in models if hasattr(model, "best_epoch_")]
+    return TrainedModels(models, int(np.median(epochs)) if epochs else None)
+
+
+def _fit_each(models: list[Recommender], matrix: csr_array, weights_of: WeightsOf, what: str) -> list[Recommender]:
+    with bar(what, len(models)) as progress:
+        for number, model in enumerate(models):
+            model.fit(matrix, user_weights=weights_of(number))
+            progress.advance()
+            if number == 0:
+                size = sum(array.nbytes for array in model.state().arrays.values())
+                _plan_memory(size * (len(models) - 1), len(models), what)
+    return models
+
+
+def plan_network_memory(learning: Learning, count: int, what: str) -> None:
+    """Says how much memory `count` such networks take while they learn; refuses when there is not that much."""
+    size = sum(weight.numel() * 4 for weight in learning.network.parameters())
+    if learning.device.type == "cpu":
+        _plan_memory(size * _COPIES_WHILE_LEARNING * count, count, what)
+
+
+def _plan_memory(needed: int, count: int, what: str) -> None:
+    if needed > 50e6:
+        say(f"{what}: {count} models need {readable_bytes(needed)} of memory")
+    if needed > available_bytes():
+        raise DataError(
+            f"{what}: {count} models need {readable_bytes(needed)} of memory, "
+            f"{readable_bytes(available_bytes())} are free; take fewer or smaller models"
+        )

@@ -1,0 +1,1 @@
+"""One recommender per file; each learns with user weights and scores any history."""

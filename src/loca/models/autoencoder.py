@@ -1,0 +1,108 @@
+"""The network of MultVAE and MultDAE: sparse histories in, a score for every item out, never a dense history."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Some users' histories as torch sees them: the stored columns one after the other, and where each user starts."""
+
+    columns: Tensor  # (stored,)
+    values: Tensor  # (stored,)
+    starts: Tensor  # (users + 1,)
+
+    @classmethod
+    def of(cls, rows: csr_array, device: torch.device) -> SparseRows:
+        """The stored entries of CSR rows, on a device."""
+        return cls(
+            torch.from_numpy(rows.indices.astype(np.int64)).to(device),
+            torch.from_numpy(rows.data.astype(np.float32, copy=False)).to(device),
+            torch.from_numpy(rows.indptr.astype(np.int64)).to(device),
+        )
+
+    @property
+    def user_count(self) -> int:
+        return len(self.starts) - 1
+
+    def user_rows(self) -> Tensor:
+        """The user row of every stored entry."""
+        lengths = self.starts[1:] - self.starts[:-1]
+        return torch.repeat_interleave(torch.arange(self.user_count, device=lengths.device), lengths)
+
+    def unit_values(self) -> Tensor:
+        """The values with each user's row scaled to length 1; an empty row stays empty."""
+        owner = self.user_rows()
+        squares = torch.zeros(self.user_count, device=self.values.device).index_add_(0, owner, self.values**2)
+        return self.values / squares.sqrt().clamp_min(1e-12)[owner]
+
+
+class Autoencoder(nn.Module):
+    """Items → (hidden →) latent → (hidden →) items; variational ones have a mean and a log-variance in the middle.
+
+    The first layer is a sum of table rows (one per stored item), so its cost follows the history, not the catalogue.
+    """
+
+    def __init__(
+        self, item_count: int, latent: int, hidden: int | None, variational: bool, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.latent = latent
+        self.variational = variational
+        codes = 2 * latent if variational else latent
+        first, last = (hidden, hidden) if hidden else (codes, latent)
+        self.input_table = _xavier(item_count, first, generator)  # (items, first)
+        self.input_bias = nn.Parameter(torch.zeros(first))
+        self.code_weight = _xavier(hidden, codes, generator) if hidden else None  # (hidden, codes)
+        self.code_bias = nn.Parameter(torch.zeros(codes)) if hidden else None
+        self.back_weight = _xavier(latent, hidden, generator) if hidden else None  # (latent, hidden)
+        self.back_bias = nn.Parameter(torch.zeros(hidden)) if hidden else None
+        self.output_table = _xavier(item_count, last, generator)  # (items, last)
+        self.output_bias = nn.Parameter(torch.zeros(item_count))
+
+    @property
+    def item_count(self) -> int:
+        return len(self.output_bias)
+
+    def encode(self, rows: SparseRows, values: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Mean (users, latent) and log-variance, or the activations and None; `values` stand in for the rows' own."""
+        codes = F.embedding_bag(rows.columns, self.input_table, rows.starts[:-1], mode="sum", per_sample_weights=values)
+        codes = codes + self.input_bias
+        if self.code_weight is not None and self.code_bias is not None:
+            codes = torch.tanh(codes) @ self.code_weight + self.code_bias
+        if not self.variational:
+            return torch.tanh(codes), None
+        return codes[:, : self.latent], codes[:, self.latent :]
+
+    def decode(self, latent: Tensor) -> Tensor:
+        """A score (logit) for every item, (users, items)."""
+        if self.back_weight is not None and self.back_bias is not None:
+            latent = torch.tanh(latent @ self.back_weight + self.back_bias)
+        return torch.addmm(self.output_bias, latent, self.output_table.T)
+
+
+def multinomial_loss(logits: Tensor, rows: SparseRows) -> Tensor:
+    """−Σ value · log softmax(logits) for each user, (users,), reading the logits only where something is stored."""
+    owner = rows.user_rows()
+    found = logits[owner, rows.columns] * rows.values
+    totals = torch.zeros(rows.user_count, device=logits.device)
+    amounts = totals.index_add(0, owner, rows.values)
+    return torch.logsumexp(logits, dim=1) * amounts - totals.index_add(0, owner, found)
+
+
+def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """KL(N(mean, variance) ‖ N(0, 1)) for each user, (users,)."""
+    return 0.5 * (log_variance.exp() + mean**2 - 1 - log_variance).sum(dim=1)
+
+
+def _xavier(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
+    spread = math.sqrt(2.0 / (rows + columns))
+    return nn.Parameter(torch.empty(rows, columns).normal_(0.0, spread, generator=generator))

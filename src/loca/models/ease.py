@@ -1,0 +1,155 @@
+"""EASE (Steck 2019): a linear item-to-item model in closed form, solved in place in one items × items array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import lapack
+from scipy.sparse import csr_array
+
+from loca.data.held_out import HeldOut
+from loca.data.interactions import Interactions, as_matrix
+from loca.errors import ConfigError, DataError, ModelFileError
+from loca.files import save_model
+from loca.memory import available_bytes, readable_bytes
+from loca.models.recommender import (
+    ModelState,
+    Scores,
+    UserWeights,
+    check_histories,
+    check_user_weights,
+    clone,
+    fitted,
+)
+from loca.progress import bar, say
+
+Square = npt.NDArray[Any]
+_BLOCK_ITEMS = 1024
+
+
+class EASE:
+    """Scores = history · B, where B minimises ‖√D(X − XB)‖² + l2‖B‖² with a zero diagonal; D holds the user weights."""
+
+    def __init__(self, *, l2: float = 100.0) -> None:
+        if not l2 > 0:
+            raise ConfigError(f"l2: expected a number above 0, found {l2!r}")
+        self.l2 = l2
+        self.weights_: npt.NDArray[np.float32] | None = None
+        self.known_: Interactions | None = None
+
+    def fit(
+        self,
+        train: Interactions | csr_array,
+        *,
+        user_weights: UserWeights | None = None,
+        validation: HeldOut | None = None,
+    ) -> Self:
+        """Solves once; validation is accepted and not needed. A user with weight 2 counts as two equal users."""
+        matrix = as_matrix(train)
+        weights = check_user_weights(user_weights, matrix.shape[0])
+        plan_memory(matrix.shape[1])
+        try:
+            self.weights_ = _solve(matrix, weights, self.l2, np.float32)
+        except np.linalg.LinAlgError:
+            say("EASE: the 32-bit factorisation failed; once more in 64 bits")
+            self.weights_ = _solve(matrix, weights, self.l2, np.float64)
+        self.known_ = train if isinstance(train, Interactions) else None
+        return self
+
+    def score(self, histories: csr_array) -> Scores:
+        """Weighted history times item-to-item weights."""
+        weights = fitted(self.weights_, self)
+        rows = check_histories(histories, len(weights))
+        return np.asarray(rows @ weights, dtype=np.float32)
+
+    def as_chosen(self) -> Self:
+        """A copy: nothing is chosen on validation."""
+        return clone(self)
+
+    def state(self) -> ModelState:
+        weights = fitted(self.weights_, self)
+        return ModelState(arrays={"weights": weights})
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        model = cls(**params)
+        weights = state.arrays["weights"]
+        if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
+            raise ModelFileError(f"EASE: expected items × items weights, found shape {weights.shape}")
+        model.weights_ = weights
+        return model
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the model into a folder, whole or not at all."""
+        save_model(self, folder)
+
+
+def plan_memory(item_count: int, models: int = 1) -> None:
+    """Says how much memory the solution takes, and refuses before it starts when there is not that much."""
+    needed = models * item_count**2 * 4
+    if needed > 50e6:
+        say(f"EASE: {models} × {item_count:,} × {item_count:,} weights need {readable_bytes(needed)} of memory")
+    if needed > available_bytes():
+        raise DataError(
+            f"EASE for {item_count:,} items needs {readable_bytes(needed)} of memory for {models} model(s), "
+            f"{readable_bytes(available_bytes())} are free; filter rare items or take fewer models"
+        )
+
+
+def _solve(matrix: csr_array, weights: npt.NDArray[np.float32], l2: float, kind: type) -> npt.NDArray[np.float32]:
+    """Gram matrix, factor, inverse and weights, one after the other in the same array."""
+    square = weighted_gram(matrix, weights, kind)
+    square[np.diag_indices_from(square)] += l2
+    _invert_in_place(square)
+    diagonal = square.diagonal().copy()
+    if not (np.isfinite(diagonal).all() and (diagonal > 0).all()):
+        raise np.linalg.LinAlgError("the inverse has a diagonal that is not positive")
+    square /= -diagonal  # column j is divided by −P_jj
+    np.fill_diagonal(square, 0)
+    return square if square.dtype == np.float32 else square.astype(np.float32)
+
+
+def weighted_gram(matrix: csr_array, weights: npt.NDArray[np.float32], kind: type) -> Square:
+    """XᵀDX as a dense array, filled in blocks of items so that no second array of that size exists."""
+    support = np.flatnonzero(weights)
+    rows = matrix if len(support) == matrix.shape[0] else matrix[support]
+    rows = rows.astype(kind)
+    weighted = csr_array(rows.multiply(weights[support].astype(kind)[:, None])) if (weights != 1).any() else rows
+    columns = weighted.T.tocsr()  # (items, users)
+    item_count = matrix.shape[1]
+    gram: Square = np.zeros((item_count, item_count), dtype=kind)
+    with bar("EASE: Gram matrix", -(-item_count // _BLOCK_ITEMS)) as progress:
+        for start in range(0, item_count, _BLOCK_ITEMS):
+            stop = min(start + _BLOCK_ITEMS, item_count)
+            gram[start:stop] = (columns[start:stop] @ rows).toarray()
+            progress.advance()
+    return gram
+
+
+def _invert_in_place(square: Square) -> None:
+    """Cholesky factor, then inverse, written over the symmetric positive definite input."""
+    single = square.dtype == np.float32
+    factor, invert = (lapack.spotrf, lapack.spotri) if single else (lapack.dpotrf, lapack.dpotri)
+    # LAPACK wants columns; the transpose of a symmetric row-major array is that, without a copy.
+    triangle, failed = factor(square.T, lower=1, clean=0, overwrite_a=1)
+    if not failed:
+        triangle, failed = invert(triangle, lower=1, overwrite_c=1)
+    if failed:
+        raise np.linalg.LinAlgError(f"the matrix is not positive definite (LAPACK said {failed})")
+    if not np.shares_memory(triangle, square):
+        square.T[...] = triangle
+    _mirror_upper(square)
+
+
+def _mirror_upper(square: Square) -> None:
+    """Copies the upper triangle onto the lower one, block by block."""
+    size = len(square)
+    for start in range(0, size, _BLOCK_ITEMS):
+        stop = min(start + _BLOCK_ITEMS, size)
+        square[stop:, start:stop] = square[start:stop, stop:].T
+        corner = square[start:stop, start:stop]
+        corner[...] = np.triu(corner) + np.triu(corner, 1).T

@@ -1,0 +1,132 @@
+"""MultDAE (Liang et al. 2018): a denoising autoencoder of histories with a multinomial likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+
+from loca.data.held_out import HeldOut
+from loca.data.interactions import Interactions, as_matrix
+from loca.files import save_model
+from loca.models.autoencoder import Autoencoder
+from loca.models.network_answers import (
+    begin_learning,
+    check_schedule,
+    choose_device,
+    embed_histories,
+    learn,
+    network_arrays,
+    network_from_arrays,
+    score_histories,
+)
+from loca.models.recommender import ModelState, Scores, UserWeights, clone, fitted
+from loca.models.training import Learning, LearningPlan
+from loca.random_streams import derive_seed
+
+
+class MultDAE:
+    """Drops part of a history, encodes the rest and decodes it into a score for every item.
+
+    `hidden=None` puts no layer between items and latent on either side, a number puts one of that size on each.
+    With validation the epoch of the best NDCG@100 is kept; without, all `epochs` are run.
+    """
+
+    def __init__(
+        self,
+        *,
+        latent: int = 200,
+        hidden: int | None = None,
+        dropout: float = 0.5,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.0,
+        batch_size: int = 512,
+        epochs: int = 200,
+        patience: int = 20,
+        evaluate_every: int = 1,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        check_schedule(latent, hidden, epochs, patience, evaluate_every)
+        self.latent = latent
+        self.hidden = hidden
+        self.dropout = dropout
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.patience = patience
+        self.evaluate_every = evaluate_every
+        self.seed = seed
+        self.device = device
+        self.plan()
+        self.network_: Autoencoder | None = None
+        self.best_epoch_: int | None = None
+        self.known_: Interactions | None = None
+
+    def plan(self) -> LearningPlan:
+        """What an epoch needs to know of the parameters."""
+        return LearningPlan(
+            dropout=self.dropout,
+            noise=0.0,
+            kl_weight=0.0,
+            anneal_steps=0,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            batch_size=self.batch_size,
+        )
+
+    def fit(
+        self,
+        train: Interactions | csr_array,
+        *,
+        user_weights: UserWeights | None = None,
+        validation: HeldOut | None = None,
+    ) -> Self:
+        """Learns from the first weights on; what an earlier fit learned is forgotten."""
+        learning = self.begin(as_matrix(train), user_weights)
+        self.best_epoch_ = learn(self, learning, validation)
+        self.known_ = train if isinstance(train, Interactions) else None
+        return self
+
+    def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> Learning:
+        """Fresh weights, and the learning that will change them an epoch at a time."""
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "first weights"))
+        self.network_ = Autoencoder(matrix.shape[1], self.latent, self.hidden, False, generator)
+        return begin_learning(self, self.network_, matrix, user_weights, choose_device(self.device))
+
+    def score(self, histories: csr_array) -> Scores:
+        """A logit for every item."""
+        network = fitted(self.network_, self)
+        return score_histories(network, histories)
+
+    def embed(self, histories: csr_array) -> npt.NDArray[np.float32]:
+        """Each user's middle layer, (users, latent)."""
+        network = fitted(self.network_, self)
+        return embed_histories(network, histories)
+
+    def as_chosen(self) -> Self:
+        """A copy that runs the number of epochs that validation chose."""
+        return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
+
+    def state(self) -> ModelState:
+        network = fitted(self.network_, self)
+        return ModelState(arrays=network_arrays(network), facts={"best_epoch": self.best_epoch_})
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        model = cls(**params)
+        # A model trained on a GPU must open where there is none.
+        device = choose_device("auto")
+        model.network_ = network_from_arrays(state.arrays, model.latent, model.hidden, False, device)
+        model.best_epoch_ = state.facts["best_epoch"]
+        return model
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the model into a folder, whole or not at all."""
+        save_model(self, folder)

@@ -1,0 +1,135 @@
+"""What a trained autoencoder answers (scores, embeddings), and its weights as arrays and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+
+from loca.data.held_out import HeldOut
+from loca.errors import ConfigError, ModelFileError
+from loca.models.autoencoder import Autoencoder, SparseRows
+from loca.models.recommender import Scores, UserWeights, check_histories, check_user_weights
+from loca.models.training import Learning, learn_for, learn_until_best
+from loca.progress import say
+from loca.ranking.evaluation import mean_ndcg
+
+
+@runtime_checkable
+class LearnsByEpoch(Protocol):
+    """A model that is trained an epoch at a time, so that many can learn side by side and stop together."""
+
+    epochs: int
+    patience: int
+    evaluate_every: int
+    network_: Autoencoder | None
+
+    def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> Learning:
+        """Fresh weights, held as `network_`, and the learning that will change them."""
+        ...
+
+    def score(self, histories: csr_array) -> Scores: ...
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; `auto` takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device: expected 'auto', 'cpu' or 'cuda', found {name!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device {name!r}: no GPU is to be seen; use 'cpu' or 'auto'")
+    return device
+
+
+def check_schedule(latent: int, hidden: int | None, epochs: int, patience: int, evaluate_every: int) -> None:
+    """Refuses sizes and counts below 1."""
+    given = {"latent": latent, "epochs": epochs, "patience": patience, "evaluate_every": evaluate_every}
+    if hidden is not None:
+        given["hidden"] = hidden
+    for name, value in given.items():
+        if not (isinstance(value, int) and value >= 1):
+            raise ConfigError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+
+
+def begin_learning(
+    model: Any,
+    network: Autoencoder,
+    matrix: csr_array,
+    user_weights: UserWeights | None,
+    device: torch.device,
+) -> Learning:
+    """The learning of `network` under the model's own plan and seed."""
+    weights = check_user_weights(user_weights, matrix.shape[0])
+    return Learning(network, matrix, weights, model.plan(), model.seed, device)
+
+
+def learn(model: LearnsByEpoch, learning: Learning, validation: HeldOut | None) -> int:
+    """Trains to the best validation NDCG@100, or for all epochs without validation; gives the epochs that count."""
+    what = type(model).__name__
+    if validation is None:
+        learn_for([learning], epochs=model.epochs, what=what)
+        return model.epochs
+    best = learn_until_best(
+        [learning],
+        lambda: mean_ndcg(model.score, validation, 100),
+        epochs=model.epochs,
+        patience=model.patience,
+        evaluate_every=model.evaluate_every,
+        what=what,
+    )
+    say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
+    return best.epoch
+
+
+def score_histories(network: Autoencoder, histories: csr_array) -> Scores:
+    """A logit for every item and asked user, (users, items)."""
+    with torch.inference_mode():
+        return np.asarray(network.decode(_means(network, histories)).cpu().numpy(), dtype=np.float32)
+
+
+def embed_histories(network: Autoencoder, histories: csr_array) -> npt.NDArray[np.float32]:
+    """The middle layer (a variational one's mean), (users, latent)."""
+    with torch.inference_mode():
+        return np.asarray(_means(network, histories).cpu().numpy(), dtype=np.float32)
+
+
+def _means(network: Autoencoder, histories: csr_array) -> torch.Tensor:
+    rows = SparseRows.of(check_histories(histories, network.item_count), network.output_bias.device)
+    mean, _ = network.encode(rows, rows.unit_values())
+    return mean
+
+
+def network_arrays(network: Autoencoder) -> dict[str, npt.NDArray[np.float32]]:
+    """The weights by name."""
+    return {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
+
+
+def network_from_arrays(
+    arrays: Mapping[str, npt.NDArray[Any]],
+    latent: int,
+    hidden: int | None,
+    variational: bool,
+    device: torch.device,
+) -> Autoencoder:
+    """The network again; weights whose names or shapes do not fit are refused."""
+    if "output_bias" not in arrays:
+        raise ModelFileError("network: the array output_bias is missing")
+    item_count = arrays["output_bias"].size
+    with torch.device("meta"):
+        empty = torch.Generator("cpu")
+        network = Autoencoder(item_count, latent, hidden, variational, empty)
+    expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+    found = {name: array.shape for name, array in arrays.items()}
+    if expected != found:
+        wrong = sorted(set(expected.items()) ^ set(found.items()))
+        raise ModelFileError(f"network: arrays do not fit the parameters: {wrong[0][0]}")
+    weights = {name: torch.tensor(np.asarray(array, dtype=np.float32)) for name, array in arrays.items()}
+    network.load_state_dict(weights, assign=True)
+    return network.to(device)

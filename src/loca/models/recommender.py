@@ -1,0 +1,98 @@
+"""The contract that every recommender keeps, and what follows from it alone: reading parameters and making copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.data.held_out import HeldOut
+from loca.data.interactions import Interactions
+from loca.errors import ConfigError, DataError, NotFittedError, did_you_mean
+from loca.files.model_state import ModelState as ModelState
+from loca.files.model_state import get_params as get_params
+from loca.files.model_state import is_model
+
+Scores = npt.NDArray[np.float32]
+UserWeights = npt.NDArray[Any]
+
+
+@runtime_checkable
+class Recommender(Protocol):
+    """Learns from histories with user weights, and scores all items for any history, known user or not.
+
+    Parameters are keyword-only constructor arguments kept under their own names; what is learned has a name that
+    ends in an underscore. `known_` is the interactions that the model was fitted on, or None for a bare matrix.
+    """
+
+    known_: Interactions | None
+
+    def fit(
+        self,
+        train: Interactions | csr_array,
+        *,
+        user_weights: UserWeights | None = None,
+        validation: HeldOut | None = None,
+    ) -> Self: ...
+
+    def score(self, histories: csr_array) -> Scores: ...
+
+    def as_chosen(self) -> Self:
+        """An unfitted copy whose parameters hold what this fit chose on validation (epochs, blend, …)."""
+        ...
+
+    def state(self) -> ModelState: ...
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        """The fitted model again, from its parameters and its state; a state that does not fit is refused."""
+        ...
+
+    def save(self, folder: str | Path) -> None: ...
+
+
+AnyModel = TypeVar("AnyModel")
+Learned = TypeVar("Learned")
+
+
+def clone(model: AnyModel, **changes: Any) -> AnyModel:
+    """An unfitted copy with some parameters changed; models among the parameters are copied too."""
+    params = get_params(model)
+    for name in changes:
+        if name not in params:
+            kind = type(model).__name__
+            raise ConfigError(f"unknown parameter {name!r} for {kind}{did_you_mean(name, params)}")
+    params.update(changes)
+    fresh = {name: clone(value) if is_model(value) else value for name, value in params.items()}
+    return type(model)(**fresh)
+
+
+def fitted(learned: Learned | None, model: object) -> Learned:
+    """What the model has learned; refuses to go on when it has not been learned yet."""
+    if learned is None:
+        raise NotFittedError(f"this {type(model).__name__} has not been fitted; call fit(train) first")
+    return learned
+
+
+def check_user_weights(weights: UserWeights | None, user_count: int) -> npt.NDArray[np.float32]:
+    """One weight ≥ 0 per user, not all zero; ones where none are given."""
+    if weights is None:
+        return np.ones(user_count, np.float32)
+    checked = np.asarray(weights, dtype=np.float32)
+    if checked.shape != (user_count,):
+        raise DataError(f"user_weights: expected {user_count} numbers, found an array of shape {checked.shape}")
+    if not np.isfinite(checked).all() or (checked < 0).any() or not checked.any():
+        raise DataError("user_weights: expected finite numbers ≥ 0, not all of them zero")
+    return checked
+
+
+def check_histories(histories: csr_array, item_count: int) -> csr_array:
+    """Histories as float32 CSR rows over the model's own items."""
+    rows = csr_array(histories)
+    if rows.shape[1] != item_count:
+        raise DataError(f"histories: expected {item_count} items, found {rows.shape[1]}")
+    return rows if rows.dtype == np.float32 else rows.astype(np.float32)

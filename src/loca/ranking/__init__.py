@@ -1,0 +1,1 @@
+"""Scores become top-N lists, lists become one value per user, values become intervals and paired tests."""

@@ -1,0 +1,88 @@
+"""How good a ranked list is: Recall, NDCG, Precision, Hit rate and MRR at N, one value per user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.errors import ConfigError, DataError
+
+Hits = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.integer[Any]]
+Values = npt.NDArray[np.float64]
+
+
+def find_hits(item_rows: npt.NDArray[np.integer[Any]], targets: csr_array) -> Hits:
+    """Whether each place of each user's list holds one of the user's targets; an empty place (−1) never does.
+
+    `item_rows` is users × N, best first; `targets` is users × items, stored = to be found.
+    """
+    user_count, item_count = targets.shape
+    if not targets.has_canonical_format:
+        targets = targets.copy()
+        targets.sum_duplicates()
+    wanted = np.repeat(np.arange(user_count), np.diff(targets.indptr)) * item_count + targets.indices
+    listed = np.arange(user_count)[:, None] * item_count + item_rows
+    if not len(wanted):
+        return np.zeros(item_rows.shape, np.bool_)
+    nearest = np.minimum(np.searchsorted(wanted, listed), len(wanted) - 1)
+    return np.asarray((wanted[nearest] == listed) & (item_rows >= 0))
+
+
+def recall(hits: Hits, target_counts: Counts, n: int) -> Values:
+    """Hits among the first n / number of held-out items."""
+    return np.asarray(hits[:, :n].sum(axis=1) / target_counts)
+
+
+def ndcg(hits: Hits, target_counts: Counts, n: int) -> Values:
+    """Σ 1 / log2(place + 1) over the hits in the first n / the same with min(n, targets) hits in front."""
+    discounts = 1 / np.log2(np.arange(2, n + 2))
+    gains = hits[:, :n] @ discounts[: hits.shape[1]]
+    return np.asarray(gains / np.cumsum(discounts)[np.minimum(target_counts, n) - 1])
+
+
+def precision(hits: Hits, n: int) -> Values:
+    """Hits among the first n / n; places that could not be filled count as misses."""
+    return np.asarray(hits[:, :n].sum(axis=1) / n)
+
+
+def hit_rate(hits: Hits, n: int) -> Values:
+    """1 where at least one of the first n is a hit, else 0."""
+    return np.asarray(hits[:, :n].any(axis=1), dtype=np.float64)
+
+
+def mrr(hits: Hits, n: int) -> Values:
+    """1 / place of the first hit among the first n, 0 where there is none."""
+    first = hits[:, :n]
+    return np.asarray(first.any(axis=1) / (first.argmax(axis=1) + 1))
+
+
+def metric_values(hits: Hits, target_counts: Counts, at: Iterable[int]) -> dict[str, Values]:
+    """All five metrics at every N of `at`, one value per user, named like `recall@50`.
+
+    `hits` is users × places, best first. Each user needs at least one target: without one, recall has no
+    meaning.
+    """
+    counts = np.asarray(target_counts)
+    if counts.shape != hits.shape[:1] or (counts < 1).any():
+        raise DataError("target counts: expected at least one held-out item for each user of the hits")
+    values: dict[str, Values] = {}
+    for n in at:
+        values[f"recall@{n}"] = recall(hits, counts, n)
+        values[f"ndcg@{n}"] = ndcg(hits, counts, n)
+        values[f"precision@{n}"] = precision(hits, n)
+        values[f"hit_rate@{n}"] = hit_rate(hits, n)
+        values[f"mrr@{n}"] = mrr(hits, n)
+    return values
+
+
+def check_lengths(at: Iterable[int]) -> tuple[int, ...]:
+    """The list lengths to measure at, each once, shortest first."""
+    lengths = tuple(at)
+    if not lengths or not all(isinstance(n, int | np.integer) and n >= 1 for n in lengths):
+        raise ConfigError(f"at: expected list lengths of 1 or more, like (50, 100), found {lengths!r}")
+    return tuple(sorted({int(n) for n in lengths}))

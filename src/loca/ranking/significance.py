@@ -1,0 +1,132 @@
+"""How sure a figure is: bootstrap intervals, paired differences over the same users, Holm's correction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loca.errors import DataError
+from loca.random_streams import stream
+
+RESAMPLES = 1000
+_BOOTSTRAP_BYTES = 64_000_000
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """How much better one model is than another over the same users: first − second, and how sure that is.
+
+    `relative` is the mean divided by the second one's mean; `low` and `high` bound the 95 % bootstrap
+    interval.
+    """
+
+    mean: float
+    relative: float
+    low: float
+    high: float
+    t: float
+    t_p: float
+    wilcoxon_p: float
+    user_count: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.mean:+.4f} ({self.relative:+.1%}), 95 % interval [{self.low:+.4f}, {self.high:+.4f}], "
+            f"t = {self.t:.2f} (p = {self.t_p:.2g}), Wilcoxon p = {self.wilcoxon_p:.2g}, "
+            f"{self.user_count:,} users"
+        )
+
+
+def bootstrap_means(values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES) -> npt.NDArray[np.float64]:
+    """The means of `resamples` samples of the users, drawn with replacement: resamples × columns.
+
+    `values` is users × columns; every column is resampled with the same users.
+    """
+    user_count = len(values)
+    rng = stream(seed, "bootstrap")
+    step = max(1, _BOOTSTRAP_BYTES // (8 * user_count))
+    means = np.empty((resamples, values.shape[1]))
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
+        counts = np.empty((size, user_count))  # how often each user was drawn
+        for row in counts:
+            row[:] = np.bincount(rng.integers(0, user_count, user_count), minlength=user_count)
+        means[start : start + size] = counts @ values / user_count
+    return means
+
+
+def bootstrap_intervals(
+    values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES
+) -> npt.NDArray[np.float64]:
+    """The 95 % percentile interval of each column's mean: columns × (low, high)."""
+    means = bootstrap_means(values, seed=seed, resamples=resamples)
+    return np.percentile(means, [2.5, 97.5], axis=0).T
+
+
+def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedDifference:
+    """`first` − `second`, one value per user each, with its bootstrap interval, paired t and Wilcoxon tests.
+
+    Where the two are equal for every user nothing speaks for a difference: t = 0 and both p = 1.
+    """
+    from scipy import stats
+
+    a, b = _checked_pair(first, second)
+    differences = a - b
+    mean, reference = float(differences.mean()), float(b.mean())
+    low, high = bootstrap_intervals(differences[:, None], seed=seed)[0].tolist()
+    t, t_p, wilcoxon_p = 0.0, 1.0, 1.0
+    if differences.any():
+        with np.errstate(divide="ignore"):
+            # Without any spread the same non-zero difference everywhere is certain: t is infinite.
+            t = float(mean / (differences.std(ddof=1) / math.sqrt(len(differences))))
+        t_p = float(2 * stats.t.sf(abs(t), len(differences) - 1))
+        wilcoxon_p = float(stats.wilcoxon(differences).pvalue)
+    return PairedDifference(
+        mean=mean,
+        relative=_relative(mean, reference),
+        low=low,
+        high=high,
+        t=t,
+        t_p=t_p,
+        wilcoxon_p=wilcoxon_p,
+        user_count=len(differences),
+    )
+
+
+def holm(p_values: Iterable[float]) -> npt.NDArray[np.float64]:
+    """The p values corrected for their number, in their order: each may be held against the same level.
+
+    With m values sorted upwards, the i-th (from 0) becomes the largest of (m − j) · p_j over j ≤ i, at most
+    1.
+    """
+    p = np.asarray(list(p_values), dtype=np.float64)
+    if not ((p >= 0) & (p <= 1)).all():
+        raise DataError(f"p values: expected numbers between 0 and 1, found {p.tolist()}")
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
+    return adjusted
+
+
+def _checked_pair(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise DataError(
+            f"paired difference: expected one value per user from both, found shapes {a.shape} and {b.shape}"
+        )
+    if len(a) < 2:
+        raise DataError(f"paired difference: expected at least 2 users, found {len(a)}")
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        raise DataError("paired difference: expected finite values, found NaN or infinity")
+    return a, b
+
+
+def _relative(mean: float, reference: float) -> float:
+    if reference:
+        return mean / reference
+    return math.copysign(math.inf, mean) if mean else 0.0

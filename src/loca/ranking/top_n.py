@@ -1,0 +1,129 @@
+"""The best N items of each user, exact: what is hidden stays out, equal scores stand by item row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.errors import ConfigError, DataError
+
+BLOCK_BYTES = 128_000_000
+# Small enough to stay near the processor, large enough to keep its cores busy.
+_CHUNK_BYTES = 16_000_000
+
+ItemRows = npt.NDArray[np.int32]
+
+
+def block_rows(item_count: int, *, arrays: int = 3, number_bytes: int = 4, budget: int = BLOCK_BYTES) -> int:
+    """How many users to score at once, at least 1, so that `arrays` users × items arrays fit the `budget`."""
+    return max(1, budget // max(arrays * number_bytes * item_count, 1))
+
+
+def check_list_length(n: int) -> None:
+    """Refuses a list without a place."""
+    if n < 1:
+        raise ConfigError(f"n: expected a list length of 1 or more, found {n}")
+
+
+def rank_top_n(
+    scores: npt.NDArray[Any],
+    hidden: csr_array | None,
+    n: int,
+    *,
+    only: npt.NDArray[np.integer[Any]] | None = None,
+    never: npt.NDArray[np.integer[Any]] | None = None,
+) -> tuple[ItemRows, npt.NDArray[np.float32]]:
+    """The item rows of each user's n best items, best first, and their scores: two users × n arrays.
+
+    Items stored in `hidden` (users × items) stay out, so do the item rows in `never`, and all but those in
+    `only`. Of equal scores the lower item row stands first, also at the cut. A score of −inf means never; NaN
+    is refused. A place that cannot be filled holds the item row −1 and the score −inf.
+    """
+    scores = _checked_scores(scores, hidden, n)
+    user_count, item_count = scores.shape
+    banned = _banned_items(item_count, only, never)
+    item_rows = np.full((user_count, n), -1, np.int32)
+    best = np.full((user_count, n), -np.inf, np.float32)
+    step = block_rows(item_count, arrays=1, number_bytes=scores.itemsize, budget=_CHUNK_BYTES)
+    width = min(n, item_count)
+    for start in range(0, user_count if width else 0, step):
+        chunk = np.array(scores[start : start + step])  # a copy: the caller's scores stay as they are
+        _refuse_nan(chunk, start)
+        if hidden is not None:
+            part = hidden[start : start + step]
+            chunk[np.repeat(np.arange(len(chunk)), np.diff(part.indptr)), part.indices] = -np.inf
+        if banned is not None:
+            chunk[:, banned] = -np.inf
+        rows, values = _best_of(chunk, width)
+        item_rows[start : start + step, :width] = np.where(values > -np.inf, rows, -1)
+        best[start : start + step, :width] = values
+    return item_rows, best
+
+
+def _best_of(scores: npt.NDArray[Any], n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """The n best of each row in final order; where fewer are above −inf, any items of −inf fill the end."""
+    import torch
+
+    # One more than asked shows whether the cut falls between equal scores. (users, n + 1)
+    top_values, top_items = torch.topk(torch.from_numpy(scores), min(n + 1, scores.shape[1]))
+    values, items = top_values.numpy(), top_items.numpy()
+    if n < scores.shape[1]:
+        tied = np.flatnonzero((values[:, n - 1] == values[:, n]) & (values[:, n] > -np.inf))
+        values, items = values[:, :n], items[:, :n]  # (users, n)
+        if len(tied):
+            items[tied] = _lowest_at_the_cut(scores[tied], values[tied], items[tied])
+    order = np.lexsort((items, -values), axis=1)
+    return np.take_along_axis(items, order, axis=1), np.take_along_axis(values, order, axis=1)
+
+
+def _lowest_at_the_cut(
+    scores: npt.NDArray[Any], values: npt.NDArray[Any], items: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The items, those that score exactly the last value exchanged for the lowest item rows of that score."""
+    cut = values[:, -1:]
+    equal = np.flatnonzero(scores == cut)  # all places at the cut, user after user, item rows rising
+    first = np.searchsorted(equal, np.arange(len(scores)) * scores.shape[1])
+    at_cut = values == cut
+    nth = np.maximum(np.cumsum(at_cut, axis=1) - 1, 0)
+    return np.where(at_cut, equal[first[:, None] + nth] % scores.shape[1], items)
+
+
+def _checked_scores(scores: npt.NDArray[Any], hidden: csr_array | None, n: int) -> npt.NDArray[Any]:
+    check_list_length(n)
+    array = np.asarray(scores)
+    if array.ndim != 2 or array.dtype.kind not in "fiub":
+        raise DataError(f"scores: expected users × items numbers, found {array.dtype} of shape {array.shape}")
+    if hidden is not None and hidden.shape != array.shape:
+        raise DataError(f"hidden items: expected the scores' shape {array.shape}, found {hidden.shape}")
+    # 16-bit and whole numbers become 32- or 64-bit floats, so that −inf and every score can be told apart.
+    wanted = np.result_type(array.dtype, np.float32)
+    return array if array.dtype == wanted else array.astype(wanted)
+
+
+def _refuse_nan(chunk: npt.NDArray[Any], start: int) -> None:
+    # The largest of a row is NaN where any of the row is.
+    broken = np.flatnonzero(np.isnan(chunk.max(axis=1)))
+    if len(broken):
+        raise DataError(
+            f"scores: found NaN (not a number) for the user in row {start + broken[0]}; "
+            "expected numbers: has the model's training diverged?"
+        )
+
+
+def _banned_items(
+    item_count: int, only: npt.NDArray[np.integer[Any]] | None, never: npt.NDArray[np.integer[Any]] | None
+) -> npt.NDArray[np.bool_] | None:
+    if only is None and never is None:
+        return None
+    banned = np.full(item_count, only is not None)
+    for name, rows, mark in (("only", only, False), ("never", never, True)):
+        if rows is None:
+            continue
+        chosen = np.asarray(rows, dtype=np.int64)
+        if len(chosen) and (chosen.min() < 0 or chosen.max() >= item_count):
+            raise DataError(f"{name}: expected item rows within 0 … {item_count - 1}, found others")
+        banned[chosen] = mark
+    return banned

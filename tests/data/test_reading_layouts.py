@@ -1,0 +1,139 @@
+"""Every published format is read from a small file written in it."""
+
+import gzip
+import json
+import zipfile
+
+import pytest
+
+from loca.data.layouts import LAYOUTS, find_layout
+from loca.data.readers import read_interactions
+from loca.errors import ConfigError, DataError
+
+TAB = "196\t242\t3\t20\n196\t302\t3\t10\n22\t377\t1\t5\n"
+COLONS = TAB.replace("\t", "::")
+COMMAS = TAB.replace("\t", ",")
+CSV = "userId,movieId,rating,timestamp\n" + COMMAS
+NUMBERED = {196: [302, 242], 22: [377]}
+
+PUBLISHED = {
+    "movielens-100k": (TAB, "ml-100k/u.data"),
+    "movielens-1m": (COLONS, "ml-1m/ratings.dat"),
+    "movielens-10m": (COLONS, "ml-10M100K/ratings.dat"),
+    "movielens-20m": (CSV, "ml-20m/ratings.csv"),
+    "movielens-25m": (CSV, "ml-25m/ratings.csv"),
+    "movielens-32m": (CSV, "ml-32m/ratings.csv"),
+    "yelp-eals": (TAB, "yelp.rating"),
+    "loca-rating": (COMMAS, "amusic.rating"),
+}
+
+
+def histories_of(interactions):
+    return {
+        user: interactions.items.ids(interactions.items_of(row))
+        for row, user in enumerate(interactions.users.ids(range(interactions.n_users)))
+    }
+
+
+@pytest.mark.parametrize("layout", PUBLISHED)
+@pytest.mark.parametrize("packing", ["plain", "gz", "zip", "folder"])
+def test_each_layout_is_read_plain_and_packed(tmp_path, layout, packing):
+    text, member = PUBLISHED[layout]
+    if packing == "plain":
+        path = tmp_path / "ratings"
+        path.write_text(text)
+    elif packing == "gz":
+        path = tmp_path / "ratings.gz"
+        path.write_bytes(gzip.compress(text.encode()))
+    elif packing == "zip":
+        path = tmp_path / "published.zip"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("ml/README", "not a table\n")
+            archive.writestr(member, text)
+    elif layout == "loca-rating":
+        pytest.skip("the authors' files have no published folder")
+    else:
+        path = tmp_path / "published"
+        (path / member).parent.mkdir(parents=True)
+        (path / member).write_text(text)
+    assert histories_of(read_interactions(path, layout=layout)) == NUMBERED
+
+
+@pytest.mark.parametrize("text", [COMMAS, TAB, COLONS])
+def test_the_authors_files_may_be_split_in_three_ways(tmp_path, text):
+    path = tmp_path / "data.rating"
+    path.write_text(text)
+    assert histories_of(read_interactions(path, layout="loca-rating")) == NUMBERED
+
+
+AMAZON = {"A2SUAM1J3GNN3B": ["B00000JBHP", "0000013714"], "APYOBQE6M18AA": ["0000013714"]}
+USER_FIRST = "A2SUAM1J3GNN3B,0000013714,5.0,20\nA2SUAM1J3GNN3B,B00000JBHP,4.0,10\nAPYOBQE6M18AA,0000013714,1.0,5\n"
+ITEM_FIRST = "".join(
+    ",".join([item, user, *rest]) + "\n"
+    for user, item, *rest in (line.split(",") for line in USER_FIRST.splitlines())
+)
+
+
+@pytest.mark.parametrize("layout", ["amazon-ratings", "amazon-ratings-2014", None])
+def test_amazon_ratings_of_2014_have_the_user_first(tmp_path, layout):
+    path = tmp_path / "ratings.csv"
+    path.write_text(USER_FIRST)
+    assert histories_of(read_interactions(path, layout=layout)) == AMAZON
+
+
+@pytest.mark.parametrize("layout", ["amazon-ratings", "amazon-ratings-2018", None])
+def test_amazon_ratings_of_2018_have_the_item_first(tmp_path, layout):
+    path = tmp_path / "ratings.csv"
+    path.write_text(ITEM_FIRST)
+    assert histories_of(read_interactions(path, layout=layout)) == AMAZON
+
+
+def test_ids_that_are_not_amazons_are_refused_where_their_order_is_unknown(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text(COMMAS)
+    with pytest.raises(DataError, match=r"ratings\.csv: .* name the layout amazon-ratings-2014 .*2018") as refusal:
+        read_interactions(path, layout="amazon-ratings")
+    assert "\n" not in str(refusal.value)
+
+
+def test_amazon_reviews_are_json_lines(tmp_path):
+    reviews = [
+        {"overall": 5.0, "reviewerID": user, "asin": item, "reviewText": 'a "b"\n', "unixReviewTime": time}
+        for user, item, time in (("A1", "0000013714", 20), ("A1", "B1", 10), ("A2", "B1", 5))
+    ]
+    path = tmp_path / "Digital_Music_5.json.gz"
+    path.write_bytes(gzip.compress("\n".join(json.dumps(one) for one in reviews).encode()))
+    for layout in ("amazon-reviews", None):
+        assert histories_of(read_interactions(path, layout=layout)) == {"A1": ["B1", "0000013714"], "A2": ["B1"]}
+
+
+def test_an_unknown_layout_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"unknown layout 'movielens1m'; did you mean 'movielens-1m'"):
+        find_layout("movielens1m")
+    with pytest.raises(ConfigError, match="known are movielens-100k, movielens-1m"):
+        find_layout("?")
+
+
+def test_a_layout_in_another_form_is_refused(tmp_path):
+    path = tmp_path / "ratings.dat"
+    path.write_text(COLONS)
+    with pytest.raises(DataError, match=r"expected the layout amazon-reviews .* found text"):
+        read_interactions(path, layout="amazon-reviews")
+    path.write_text('{"reviewerID": "a"}\n')
+    with pytest.raises(DataError, match=r"expected the layout movielens-1m .* found JSON"):
+        read_interactions(path, layout="movielens-1m")
+
+
+def test_a_given_column_or_separator_goes_before_the_layouts(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text(CSV.replace(",", ";"))
+    with pytest.raises(DataError, match="the file seems to be split by ';'"):
+        read_interactions(path, layout="movielens-20m")
+    assert histories_of(read_interactions(path, layout="movielens-20m", separator=";")) == NUMBERED
+    swapped = read_interactions(path, layout="movielens-20m", separator=";", user="movieId", item="userId")
+    assert swapped.users.ids(range(3)) == [242, 302, 377]
+
+
+def test_every_layout_says_what_it_is_and_is_tested_here():
+    assert all(layout.name == name and layout.about for name, layout in LAYOUTS.items())
+    assert set(LAYOUTS) == {*PUBLISHED, "amazon-ratings", "amazon-ratings-2014", "amazon-ratings-2018", "amazon-reviews"}

@@ -1,0 +1,217 @@
+"""Frames, Parquet, JSON lines and sparse matrices give the same interactions as text does."""
+
+import io
+import json
+import zipfile
+from datetime import date, datetime, timedelta, timezone
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy.sparse import coo_array, coo_matrix, csc_matrix, csr_array
+
+from loca.data import json_lines
+from loca.data.readers import read_interactions
+from loca.data.recency import Recency
+from loca.errors import ConfigError, DataError
+
+COLUMNS = {"user": ["b", "a", "a"], "item": [3, 2, 1], "rating": [1.0, 5.0, 4.0], "time": [3, 2, 1]}
+HISTORIES = {"a": [1, 2], "b": [3]}
+
+
+def histories_of(interactions):
+    return {
+        user: interactions.items.ids(interactions.items_of(row))
+        for row, user in enumerate(interactions.users.ids(range(interactions.n_users)))
+    }
+
+
+FRAMES = {
+    "polars": pl.DataFrame(COLUMNS),
+    "lazy polars": pl.DataFrame(COLUMNS).lazy(),
+    "pandas": pd.DataFrame(COLUMNS),
+    "pandas with an index": pd.DataFrame(COLUMNS, index=[7, 7, 7]),
+    "pandas with numbered columns": pd.DataFrame(dict(enumerate(COLUMNS.values()))),
+    "pandas categories": pd.DataFrame({**COLUMNS, "user": pd.Categorical(COLUMNS["user"])}),
+    "pyarrow": pa.table(COLUMNS),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_frames_of_every_kind_are_read(kind):
+    places = {"user": 0, "item": 1, "rating": 2, "time": 3} if "numbered" in kind else {}
+    assert histories_of(read_interactions(FRAMES[kind], **places)) == HISTORIES
+    assert histories_of(read_interactions(FRAMES[kind], minimum_rating=5, **places)) == {"a": [2]}
+
+
+def test_columns_of_a_frame_are_given_by_name_or_position():
+    frame = pd.DataFrame({"what": [1, 2], "who": ["a", "a"], "when": [2, 1]})
+    for user, item, time in (("who", "what", "when"), (1, 0, 2)):
+        assert histories_of(read_interactions(frame, user=user, item=item, time=time)) == {"a": [2, 1]}
+
+
+def test_dates_in_a_frame_become_seconds():
+    east = timezone(timedelta(hours=2))
+    for times in (
+        [date(1970, 1, 2), date(1970, 1, 1)],
+        [datetime(1970, 1, 2), datetime(1970, 1, 1)],
+        [datetime(1970, 1, 2, 2, tzinfo=east), datetime(1970, 1, 1, 2, tzinfo=east)],
+        ["1970-01-02", "1970-01-01"],
+    ):
+        found = read_interactions(pl.DataFrame({"user": ["a", "a"], "item": [1, 2], "time": times}))
+        assert found.times.tolist() == [0, 86_400]
+
+
+def test_numeric_text_in_a_frame_stays_text_and_fractions_stay_fractions():
+    found = read_interactions(pl.DataFrame({"user": ["1", "2"], "item": [1.0, 2.5]}))
+    assert found.users.ids([0, 1]) == ["1", "2"]
+    assert found.items.ids([0, 1]) == [1.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "problem"),
+    [
+        ("user", ["a", None, "c"], "the frame row 2: the user is missing"),
+        ("item", [1, None, 3], "the frame row 2: the item is missing"),
+        ("item", [1.0, float("nan"), 3.0], "the frame row 2: expected text or a 64-bit number as item id, found nan"),
+        ("time", [1.0, 2.0, float("inf")], "the frame row 3: expected a number, or ISO dates throughout, as time"),
+        ("time", [1, None, 3], "the frame row 2: the time is missing"),
+        ("time", ["1", "x", "3"], "the frame row 2: expected a number, or ISO dates throughout, as time, found 'x'"),
+        ("user", [[1], [2], [3]], r"the frame: expected text or numbers as user, found List"),
+        ("time", [True, False, True], "the frame: expected numbers as time, found Boolean"),
+        ("user", pl.Series([1, 2, 2**64 - 1], dtype=pl.UInt64), "the frame row 3: expected text or a 64-bit number"),
+    ],
+)
+def test_gaps_and_wrong_kinds_in_a_frame_are_refused_by_row(column, values, problem):
+    frame = pl.DataFrame({"user": ["a", "b", "c"], "item": [1, 2, 3], column: values})
+    with pytest.raises(DataError, match=problem) as refusal:
+        read_interactions(frame)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_empty_frame_and_a_foreign_object_are_refused():
+    with pytest.raises(DataError, match="the frame: there is no row"):
+        read_interactions(pl.DataFrame({"user": [], "item": []}))
+    with pytest.raises(DataError, match="expected a path, a data frame or a sparse matrix, found dict"):
+        read_interactions({"user": [1]})
+    with pytest.raises(ConfigError, match="it cannot be asked of a DataFrame"):
+        read_interactions(pl.DataFrame(COLUMNS), layout="movielens-1m")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_parquet_is_read_plain_and_from_a_zip(tmp_path, packed):
+    data = io.BytesIO()
+    pl.DataFrame(COLUMNS).write_parquet(data)
+    path = tmp_path / ("table.zip" if packed else "table.parquet")
+    if packed:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("table.parquet", data.getvalue())
+    else:
+        path.write_bytes(data.getvalue())
+    assert histories_of(read_interactions(path)) == HISTORIES
+
+
+def test_damaged_parquet_is_refused_in_one_line(tmp_path):
+    path = tmp_path / "table.parquet"
+    path.write_bytes(b"PAR1 and then nothing of use")
+    with pytest.raises(DataError, match=r"table\.parquet: cannot be read as Parquet") as refusal:
+        read_interactions(path)
+    assert "\n" not in str(refusal.value)
+
+
+def json_table(tmp_path, *rows):
+    path = tmp_path / "table.jsonl"
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows))
+    return path
+
+
+def test_json_lines_are_read_with_fields_in_any_order_and_blank_lines(tmp_path):
+    rows = [{"user": "a", "item": 2, "time": 2}, "", {"time": 1, "user": "a", "item": 1}, {"item": 3, "user": "b", "time": 3}]
+    assert histories_of(read_interactions(json_table(tmp_path, *rows))) == HISTORIES
+
+
+def test_json_kinds_that_change_on_the_way_are_settled(tmp_path):
+    rows = [{"user": 1, "item": "x", "time": n} for n in range(150)]
+    rows += [{"user": "u", "item": "y", "time": 200.5}, {"user": "u", "item": "z", "time": 7}]
+    found = histories_of(read_interactions(json_table(tmp_path, *rows)))
+    assert found == {"1": ["x"], "u": ["z", "y"]}
+
+
+def test_json_dates_are_accepted_as_time(tmp_path):
+    rows = [{"user_id": "u", "business_id": "x", "date": "1970-01-02 00:00:00"}]
+    rows += [{"user_id": "u", "business_id": "y", "date": "1970-01-01 00:00:00"}]
+    assert histories_of(read_interactions(json_table(tmp_path, *rows))) == {"u": ["y", "x"]}
+
+
+GOOD = {"user": "a", "item": 2, "time": 2}
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ("{'user': 1}", "table.jsonl line 2: expected a JSON object, found something else"),
+        ("[1, 2]", r"table.jsonl line 2: expected a JSON object, found \[1, 2\]"),
+        ({"user": "b", "time": 3}, "table.jsonl line 2: no 'item'; the fields are user, time"),
+        ({**GOOD, "time": "soon"}, "table.jsonl line 2: expected a number, or ISO dates throughout, as time, found 'soon'"),
+        ({**GOOD, "item": [1]}, r"table.jsonl line 2: expected text or a number as item, found \[1\]"),
+    ],
+)
+def test_a_bad_line_of_json_is_refused_by_its_number(tmp_path, bad, problem):
+    with pytest.raises(DataError, match=problem) as refusal:
+        read_interactions(json_table(tmp_path, GOOD, bad, GOOD))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_bad_line_in_a_later_block_has_the_number_of_the_file(tmp_path, monkeypatch):
+    original = json_lines.read_json_lines
+    monkeypatch.setattr(json_lines, "read_json_lines", lambda *given: original(*given, block_bytes=100))
+    path = json_table(tmp_path, *[GOOD] * 200, {"user": "b"})
+    with pytest.raises(DataError, match="line 201: no 'item'"):
+        read_interactions(path)
+    assert len(read_interactions(json_table(tmp_path, *[GOOD] * 200), distinct=False)) == 200
+
+
+def test_a_json_list_is_refused(tmp_path):
+    with pytest.raises(DataError, match="expected JSON lines, one object a line, found a JSON list"):
+        read_interactions(json_table(tmp_path, "[", json.dumps(GOOD), "]"))
+
+
+DENSE = np.array([[0, 5, 3], [0, 0, 0], [1, 0, 0]])
+
+
+@pytest.mark.parametrize("kind", [csr_array, csc_matrix, coo_array, coo_matrix])
+def test_sparse_matrices_keep_their_shape_and_are_numbered(kind):
+    found = read_interactions(kind(DENSE))
+    assert histories_of(found) == {0: [1, 2], 1: [], 2: [0]}
+    assert (found.n_users, found.n_items) == (3, 3)
+    assert np.array_equal(found.matrix().toarray(), DENSE > 0)
+
+
+def test_the_values_of_a_matrix_are_ratings_and_a_stored_zero_is_no_interaction():
+    matrix = csr_array(DENSE.astype(float))
+    matrix.data[0] = 0
+    assert histories_of(read_interactions(matrix)) == {0: [2], 1: [], 2: [0]}
+    assert matrix.nnz == 3  # the caller's matrix is left alone
+    assert histories_of(read_interactions(csr_array(DENSE), minimum_rating=3)) == {0: [1, 2]}
+    kept = read_interactions(csr_array(DENSE), minimum_rating=4, keep_unused_items=True)
+    assert (kept.n_users, kept.n_items) == (1, 3)
+
+
+def test_matrices_that_say_nothing_are_refused():
+    with pytest.raises(DataError, match=r"the sparse matrix of shape \(2, 2\) holds no entry"):
+        read_interactions(csr_array((2, 2)))
+    with pytest.raises(DataError, match="not finite"):
+        read_interactions(csr_array(np.array([[np.nan]])))
+    with pytest.raises(ConfigError, match="a sparse matrix has no columns"):
+        read_interactions(csr_array(DENSE), user="u")
+    with pytest.raises(ConfigError, match="cannot be asked of a sparse matrix"):
+        read_interactions(csr_array(DENSE), layout="movielens-1m")
+
+
+def test_recency_is_carried_by_what_is_read():
+    recency = Recency.per_position(0.5)
+    found = read_interactions(pl.DataFrame(COLUMNS), recency=recency)
+    assert found.recency == recency
+    assert found.histories().toarray().tolist() == [[0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]

@@ -1,0 +1,182 @@
+"""Text tables of every separator, header and encoding become the same interactions."""
+
+import logging
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from loca.data import delimited
+from loca.data.readers import read_interactions
+from loca.data.sources import BLOCK_BYTES
+from loca.errors import DataError
+
+HISTORIES = {"ann": ["x", "y", "z"], "bob": ["z", "x"]}
+
+
+def histories_of(interactions):
+    """User id to item ids, oldest first."""
+    return {
+        user: interactions.items.ids(interactions.items_of(row))
+        for row, user in enumerate(interactions.users.ids(range(interactions.n_users)))
+    }
+
+
+def lines_of(separator):
+    rows = ["ann,y,4,20", "bob,z,3,5", "ann,x,5,10", "ann,z,1,30", "bob,x,2,6"]
+    return "\n".join(row.replace(",", separator) for row in rows) + "\n"
+
+
+@pytest.mark.parametrize("separator", [",", "\t", ";", "|", "::", " "])
+@pytest.mark.parametrize("header", [True, False])
+def test_the_separator_and_the_header_are_found(tmp_path, separator, header):
+    names = separator.join(["user", "item", "rating", "time"]) + "\n" if header else ""
+    path = tmp_path / "table.txt"
+    path.write_text(names + lines_of(separator))
+    assert histories_of(read_interactions(path)) == HISTORIES
+
+
+@pytest.mark.parametrize("name", ["userId", "user_id", "USER ID", "reviewerID", "user_id:token"])
+def test_usual_names_of_columns_are_known(tmp_path, name):
+    path = tmp_path / "table.csv"
+    path.write_text(f"extra,asin,unixReviewTime,{name}\n0,x,2,ann\n0,y,1,ann\n")
+    assert histories_of(read_interactions(path)) == {"ann": ["y", "x"]}
+
+
+def test_columns_are_given_by_name_or_by_position(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("what,who,when\nx,ann,2\ny,ann,1\n")
+    for user, item, time in (("who", "what", "when"), (1, 0, 2), ("1", "0", "2")):
+        assert histories_of(read_interactions(path, user=user, item=item, time=time)) == {"ann": ["y", "x"]}
+
+
+def test_a_named_column_makes_the_first_line_a_header(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("who,what\nann,x\nann,y\n")
+    assert histories_of(read_interactions(path, user="who", item="what")) == {"ann": ["x", "y"]}
+    assert read_interactions(path, user=0, item=1).n_users == 2  # without names it is a row like any other
+    assert read_interactions(path, user=0, item=1, header=True).n_users == 1
+
+
+def test_three_columns_without_names_need_one_word_about_the_third(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("1,7,20\n1,8,10\n")
+    with pytest.raises(DataError, match=r"table\.csv: 3 columns without names"):
+        read_interactions(path)
+    assert histories_of(read_interactions(path, time=2)) == {1: [8, 7]}
+    assert histories_of(read_interactions(path, rating=2)) == {1: [7, 8]}
+
+
+def test_two_columns_without_names_are_user_and_item_in_file_order(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("1,9\n1,8\n2,8\n")
+    found = read_interactions(path)
+    assert histories_of(found) == {1: [9, 8], 2: [8]}
+    assert found.times is None
+
+
+def test_ties_in_time_keep_the_order_of_the_file(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("user,item,time\n1,5,0\n2,1,0\n1,3,0\n1,9,0\n1,4,-1\n")
+    assert histories_of(read_interactions(path))[1] == [4, 5, 3, 9]
+
+
+def test_a_rank_column_gives_the_order(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("user,item,rank\n1,a,3\n1,b,1\n1,c,2\n")
+    assert histories_of(read_interactions(path)) == {1: ["b", "c", "a"]}
+
+
+def test_whole_numbers_stay_numbers_and_leading_zeros_stay_text(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("user,item\n7,007\n12,7\n")
+    found = read_interactions(path)
+    assert found.users.ids([0, 1]) == [7, 12]
+    assert found.items.ids([0, 1]) == ["007", "7"]
+
+
+@pytest.mark.parametrize("odd", ["+5", "-0", " 5", "5.0", "9223372036854775808", "A5"])
+def test_an_id_that_would_change_as_a_number_makes_all_text(tmp_path, odd):
+    path = tmp_path / "table.csv"
+    path.write_text(f"user,item\n5,1\n{odd},1\n")
+    assert sorted(read_interactions(path).users.ids([0, 1])) == sorted(["5", odd])
+
+
+def test_ids_are_numbered_in_sorted_order_whatever_the_order_of_rows(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("user,item\n10,b\n9,a\n10,a\n")
+    found = read_interactions(path)
+    assert found.users.ids([0, 1]) == [9, 10]
+    assert found.items.ids([0, 1]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+def test_names_with_accents_are_read_in_utf8_and_latin1(tmp_path, encoding):
+    path = tmp_path / "table.csv"
+    path.write_bytes("José,Amélie,5,1\n".encode(encoding))
+    assert histories_of(read_interactions(path)) == {"José": ["Amélie"]}
+
+
+def test_windows_line_ends_blank_lines_and_a_missing_last_line_end_do_not_matter(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"\r\nuser,item,time\r\n1,a,2\r\n\r\n1,b,1\r\n \r\n2,a,1")
+    assert histories_of(read_interactions(path)) == {1: ["b", "a"], 2: ["a"]}
+
+
+def test_quoted_fields_may_hold_separators_and_line_ends(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('user,item,time\n"Smith, Ann","the\nbook",2\n"Smith, Ann","say ""hi""",1\n')
+    assert histories_of(read_interactions(path)) == {"Smith, Ann": ['say "hi"', "the\nbook"]}
+
+
+def test_an_empty_last_field_that_is_not_needed_is_no_mistake(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("user,item,comment\n1,a,\n1,b,good\n")
+    assert histories_of(read_interactions(path)) == {1: ["a", "b"]}
+
+
+def test_dates_are_accepted_as_time_in_seconds_since_1970(tmp_path):
+    path = tmp_path / "table.csv"
+    written = ["2014-01-02", "2014-01-02T03:04:05Z", "2014-01-02 03:04:06", "2014-01-02T05:04:07+02:00"]
+    path.write_text("user,item,date\n" + "".join(f"1,{n},{text}\n" for n, text in enumerate(written)))
+    found = read_interactions(path)
+    expected = [int(datetime(2014, 1, 2, *clock, tzinfo=UTC).timestamp()) for clock in ((), (3, 4, 5), (3, 4, 6))]
+    assert found.times.tolist() == [*expected, expected[-1] + 1]
+    assert found.times.dtype == np.int64
+
+
+def test_fractions_of_a_second_are_kept(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("user,item,date\n1,a,1970-01-01 00:00:01.25\n1,b,1970-01-01\n")
+    assert read_interactions(path).times.tolist() == [0.0, 1.25]
+    path.write_text("user,item,time\n1,a, 2.5\n1,b,1\n")
+    assert read_interactions(path).times.tolist() == [1.0, 2.5]
+
+
+def test_what_is_read_does_not_depend_on_where_blocks_end(tmp_path, monkeypatch):
+    path = tmp_path / "table.csv"
+    rows = [f'{n % 7},"item {n % 5}\nof {n}",{100 - n / 2 if n > 60 else 100 - n}' for n in range(80)]
+    path.write_text("user,item,time\n" + "\n".join(rows))
+    whole = read_interactions(path)
+    assert BLOCK_BYTES > path.stat().st_size
+    original = delimited.read_delimited
+    for size in (40, 101, 999):
+        monkeypatch.setattr(delimited, "read_delimited", lambda *given, size=size: original(*given, block_bytes=size))
+        assert histories_of(read_interactions(path)) == histories_of(whole)
+
+
+def test_ids_that_turn_to_text_in_a_later_block_are_text_throughout(tmp_path, monkeypatch):
+    path = tmp_path / "table.csv"
+    path.write_text("1,10\n2,10\n3,10\n007,10\n")
+    original = delimited.read_delimited
+    monkeypatch.setattr(delimited, "read_delimited", lambda *given: original(*given, block_bytes=8))
+    assert read_interactions(path).users.ids(range(4)) == ["007", "1", "2", "3"]
+
+
+def test_an_order_guessed_from_amazon_ids_is_said(tmp_path, caplog):
+    path = tmp_path / "ratings.csv"
+    path.write_text("0001526863,A1NZLRAZJGD99W,5.0,1378425600\n")
+    with caplog.at_level(logging.INFO, logger="loca"):
+        found = read_interactions(path)
+    assert histories_of(found) == {"A1NZLRAZJGD99W": ["0001526863"]}
+    assert "read as amazon-ratings-2018" in caplog.text

@@ -1,0 +1,434 @@
+"""Nothing in a model folder is trusted: whatever is wrong with it, loading refuses it in one line and runs nothing."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loca.errors import LocaError, ModelFileError
+from loca.files import load_model, save_model
+from loca.files.manifest import LARGEST_MANIFEST, seal
+from saved_model_examples import KINDS, Leaf, Tree, example_model, load, same
+
+MODEL = example_model()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that holds the example model."""
+    save_model(MODEL, tmp_path / "m")
+    return tmp_path / "m"
+
+
+def refusal(folder: Path, kinds: dict[str, type] = KINDS) -> str:
+    """The one line with which loading refuses the folder; any other exception fails the test."""
+    with pytest.raises(ModelFileError) as caught:
+        load_model(folder, kinds)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert str(folder) in line
+    return line
+
+
+def outcome(folder: Path) -> tuple[Any, str]:
+    """The model of the folder, or None and the line with which it was refused; another exception fails the test."""
+    try:
+        return load(folder), ""
+    except ModelFileError as error:
+        return None, str(error)
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    written: dict[str, Any] = json.loads((folder / "model.json").read_text(errors="surrogatepass"))
+    return written
+
+
+def write_sealed(folder: Path, manifest: dict[str, Any]) -> None:
+    """Writes a manifest as one would who wants it to be believed: with a right checksum."""
+    body = {name: value for name, value in manifest.items() if name not in ("format", "version", "checksum")}
+    manifest["checksum"] = seal(body)
+    (folder / "model.json").write_text(json.dumps(manifest), errors="surrogatepass")
+
+
+def refusal_after(folder: Path, change: Callable[[dict[str, Any]], Any]) -> str:
+    """The refusal of a folder whose manifest was changed and sealed anew."""
+    manifest = manifest_of(folder)
+    change(manifest)
+    write_sealed(folder, manifest)
+    return refusal(folder)
+
+
+def test_a_sealed_manifest_is_believed(folder: Path) -> None:
+    write_sealed(folder, manifest_of(folder))
+    assert same(load(folder), MODEL)
+
+
+def test_a_folder_that_is_missing_empty_a_file_or_foreign_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "weights.bin").write_text("x")
+    for name in ("missing", "file", "empty", "foreign"):
+        assert "no loca model here; expected a folder with a model.json" in refusal(tmp_path / name)
+    assert "File name too long" in refusal(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '"loca-model"', '{"format": "gguf", "version": 1}', "\xff{"])
+def test_a_foreign_model_json_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "model.json").write_bytes(text.encode("latin-1"))
+    refusal(tmp_path)
+
+
+def test_a_model_json_nested_too_deeply_is_refused(folder: Path) -> None:
+    (folder / "model.json").write_text("[" * 200_000)
+    assert "nested too deeply" in refusal(folder)
+
+    def nest(manifest: dict[str, Any], depth: int) -> None:
+        manifest["files"], manifest["known"] = {}, None
+        leaf = {"kind": "Tree", "params": {}, "facts": {}, "arrays": None, "shares_known": False, "parts": {}}
+        model = leaf
+        for _ in range(depth):
+            model = {**leaf, "parts": {"p": model}}
+        manifest["model"] = model
+
+    save_model(MODEL, folder.parent / "n")
+    whole = manifest_of(folder.parent / "n")
+    for depth in range(200, 480, 20):
+        manifest = copy.copy(whole)
+        nest(manifest, depth)
+        try:
+            write_sealed(folder, manifest)
+        except RecursionError:
+            break
+        back, line = outcome(folder)
+        assert back is not None or "nested too deeply" in line
+
+
+def test_a_model_json_that_is_far_too_large_is_refused_unread(folder: Path) -> None:
+    with open(folder / "model.json", "r+b") as file:
+        file.truncate(LARGEST_MANIFEST + 1)
+    assert "expected at most 33,554,432 bytes" in refusal(folder)
+
+
+def test_a_newer_format_asks_for_an_upgrade_and_an_impossible_one_is_refused(folder: Path) -> None:
+    assert "by a newer loca, this one reads up to 1; upgrade loca" in refusal_after(
+        folder, lambda manifest: manifest.update(version=2)
+    )
+    assert "unknown format version 0" in refusal_after(folder, lambda manifest: manifest.update(version=0))
+    assert "'version': expected int" in refusal_after(folder, lambda manifest: manifest.update(version=True))
+
+
+def test_an_edited_model_json_is_refused(folder: Path) -> None:
+    text = (folder / "model.json").read_bytes()
+    assert b'"anchors": 5' in text
+    (folder / "model.json").write_bytes(text.replace(b'"anchors": 5', b'"anchors": 6'))
+    assert "changed or damaged since it was saved" in refusal(folder)
+
+
+def test_every_file_cut_at_any_length_is_refused(folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        whole = path.read_bytes()
+        lengths = {*range(0, len(whole), max(len(whole) // 25, 1)), len(whole) - 1}
+        # Without its last line end, model.json says all that it said.
+        for length in lengths - {len(whole) - 1 if path.name == "model.json" else -1}:
+            path.write_bytes(whole[:length])
+            refusal(folder)
+        path.write_bytes(whole + b"\0")
+        refusal(folder)
+        path.unlink()
+        refusal(folder)
+        path.write_bytes(whole)
+    assert same(load(folder), MODEL)
+
+
+def test_flipped_bytes_in_any_file_are_refused_or_change_nothing(folder: Path) -> None:
+    rng = random.Random(7)
+    for path in sorted(folder.iterdir()):
+        whole = path.read_bytes()
+        refused = 0
+        for _ in range(60):
+            data = bytearray(whole)
+            for _ in range(rng.choice((1, 1, 2, 8))):
+                # Half of them in the first bytes, where lengths and headers stand.
+                place = rng.randrange(min(len(data), 100) if rng.random() < 0.5 else len(data))
+                data[place] ^= 1 << rng.randrange(8)
+            path.write_bytes(data)
+            back, line = outcome(folder)
+            assert back is None or same(back, MODEL)
+            assert "\n" not in line
+            refused += back is None
+        assert refused > 30
+        path.write_bytes(whole)
+    assert same(load(folder), MODEL)
+
+
+def test_a_changed_array_is_refused_by_its_checksum(folder: Path) -> None:
+    path = folder / manifest_of(folder)["model"]["arrays"]["file"]
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert "has changed since it was saved" in refusal(folder)
+
+
+def test_a_changed_id_is_refused_by_its_checksum(folder: Path) -> None:
+    path = folder / manifest_of(folder)["known"]["users"]
+    path.write_bytes(path.read_bytes().replace(b"ann", b"bob"))
+    assert f"{path.name} has changed since it was saved" in refusal(folder)
+
+
+def places(value: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where every value inside a JSON value stands."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield (*trail, key)
+        yield from places(one, (*trail, key))
+
+
+def put(value: Any, trail: tuple[Any, ...], new: Any) -> None:
+    """Replaces the value at a place; None of a `...` removes it."""
+    for key in trail[:-1]:
+        value = value[key]
+    if new is ...:
+        del value[trail[-1]]
+    else:
+        value[trail[-1]] = new
+
+
+HOSTILE = [
+    *(
+        ...,
+        None,
+        True,
+        -1,
+        0,
+        2**63,
+        10**400,
+        1e308,
+        float("nan"),
+        "",
+        "x",
+        "\ud800",
+        "../model.json",
+        "Tree",
+        "$model",
+    ),
+    *([], {}, [None], {"a": 1}, [[]], {"$array": "none"}, {"$tuple": 3}, {"$map": [1]}, {"$map": [[[], 1]]}),
+    *({"$number": "int8", "value": 300}, {"$number": "object", "value": 1}, {"$oops": 1}, {"$value": "Share"}),
+    *({"$value": "Share", "fields": {"of": 7}}, {"$value": "Tree", "fields": {}}, {"$value": "str", "fields": {}}),
+    *({"$model": "Share", "params": {}}, {"$model": "Tree", "params": {"anchors": -1}}),
+    *({"$model": "Tree", "params": {"x": 1}}, {"$value": "Share", "fields": {"x": 1}}),
+]
+
+
+def test_a_believable_manifest_with_any_value_replaced_loads_or_is_refused_and_nothing_else(folder: Path) -> None:
+    rng = random.Random(3)
+    whole = manifest_of(folder)
+    everywhere = [trail for trail in places(whole) if trail[0] not in ("format", "version", "checksum")]
+    refused = 0
+    for trail in rng.sample(everywhere, 150):
+        for new in rng.sample(HOSTILE, 4):
+            manifest = copy.deepcopy(whole)
+            put(manifest, trail, new)
+            write_sealed(folder, manifest)
+            back, line = outcome(folder)
+            assert "\n" not in line
+            refused += back is None
+    assert refused > 300
+
+
+def test_believable_ids_with_any_value_replaced_load_or_are_refused_and_nothing_else(folder: Path) -> None:
+    rng = random.Random(5)
+    manifest = manifest_of(folder)
+    for index, what in enumerate(("users", "items")):
+        whole = json.loads((folder / manifest["known"][what]).read_text(errors="surrogatepass"))
+        refused = 0
+        for trail in places(whole):
+            for new in (*rng.sample(HOSTILE, 4), whole["ids"][0]):
+                changed = copy.deepcopy(whole)
+                put(changed, trail, new)
+                data = json.dumps(changed).encode()
+                (folder / manifest["known"][what]).write_bytes(data)
+                manifest["files"][manifest["known"][what]] = len(data)
+                manifest["known"]["checksums"][index] = zlib.crc32(data)
+                write_sealed(folder, manifest)
+                refused += outcome(folder)[0] is None
+        assert refused > 20
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside.safetensors", "/etc/passwd", "arrays-00000000-0.safetensors/../x", "model.json", "", ".", "a\0b"],
+)
+def test_a_file_name_that_leads_elsewhere_is_refused(folder: Path, name: str) -> None:
+    (folder.parent / "outside.safetensors").write_bytes(b"x" * 100)
+
+    def rename(manifest: dict[str, Any]) -> None:
+        old = manifest["model"]["arrays"]["file"]
+        manifest["model"]["arrays"]["file"] = name
+        manifest["files"][name] = manifest["files"].pop(old)
+
+    assert "is not a data file of a loca model" in refusal_after(folder, rename)
+
+
+def test_a_file_that_is_used_but_not_listed_is_refused(folder: Path) -> None:
+    assert "is not both listed and used" in refusal_after(
+        folder, lambda manifest: manifest["files"].pop(manifest["model"]["arrays"]["file"])
+    )
+
+
+def test_links_folders_and_pipes_in_place_of_files_are_refused(folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        away = folder.parent / "away"
+        path.rename(away)
+        path.symlink_to(away)
+        assert "expected a plain file, found a link" in refusal(folder)
+        path.unlink()
+        os.mkfifo(path)
+        assert "expected a plain file" in refusal(folder)
+        path.unlink()
+        path.mkdir()
+        assert "expected a plain file" in refusal(folder)
+        path.rmdir()
+        away.rename(path)
+    assert same(load(folder), MODEL)
+
+
+@pytest.mark.parametrize("shape", [[10**12, 10**12], [2**62, 4], [-1], [1] * 40, [2.0, 5], ["2"], [True, 10], 10])
+def test_a_claim_of_another_shape_is_refused_before_any_array_is_read(folder: Path, shape: Any) -> None:
+    def claim(manifest: dict[str, Any]) -> None:
+        manifest["model"]["arrays"]["arrays"]["state/half"]["shape"] = shape
+
+    assert "shape" in refusal_after(folder, claim) or "expected F16" in refusal(folder)
+
+
+@pytest.mark.parametrize("dtype", ["F32", "BF16", "F8_E4M3", "C64", "object", ""])
+def test_a_claim_of_another_number_type_is_refused(folder: Path, dtype: str) -> None:
+    def claim(manifest: dict[str, Any]) -> None:
+        manifest["model"]["arrays"]["arrays"]["state/half"]["dtype"] = dtype
+
+    assert "expected" in refusal_after(folder, claim)
+
+
+def test_a_header_that_claims_more_than_the_file_holds_is_refused(folder: Path) -> None:
+    manifest = manifest_of(folder)
+    path = folder / manifest["model"]["arrays"]["file"]
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    for claim in ({"shape": [10**15]}, {"data_offsets": [0, 10**15]}, {"shape": [2**63, 2**63]}, {"dtype": "F4"}):
+        header = json.loads(data[8:start])
+        header["state/half"] |= claim
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data[start:])
+        manifest["files"][path.name] = path.stat().st_size
+        write_sealed(folder, manifest)
+        assert path.name in refusal(folder)
+
+
+def test_missing_and_surplus_arrays_are_named(folder: Path) -> None:
+    whole = manifest_of(folder)
+    notes = whole["model"]["arrays"]["arrays"]
+    assert "array 'state/half' is not in model.json" in refusal_after(
+        folder, lambda manifest: manifest["model"]["arrays"]["arrays"].pop("state/half")
+    )
+    write_sealed(folder, whole)
+    assert "array 'state/quarter' is missing" in refusal_after(
+        folder,
+        lambda manifest: manifest["model"]["arrays"]["arrays"].update({"state/quarter": notes["state/half"]}),
+    )
+
+
+def test_interactions_without_their_arrays_are_refused(folder: Path) -> None:
+    def rename(manifest: dict[str, Any]) -> None:
+        notes = manifest["known"]["arrays"]["arrays"]
+        notes["places"] = notes.pop("offsets")
+
+    assert "expected offsets, item_rows and times" in refusal_after(folder, rename)
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_any_array_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loca.files.loading.available_bytes", lambda: 1000)
+    monkeypatch.setattr("loca.files.loading.read_arrays", None)
+    monkeypatch.setattr("loca.files.loading.read_known", None)
+    assert "of memory and 1 kB are free; close other programs" in refusal(folder)
+
+
+def test_an_unknown_kind_is_refused_with_the_nearest_known(folder: Path) -> None:
+    assert "unknown kind of model 'Tree'; did you mean 'Trees'?; known: Leaf, Trees" in refusal(
+        folder, {"Leaf": Leaf, "Trees": Tree, "Share": KINDS["Share"]}
+    )
+    assert "unknown kind of value 'Share'" in refusal(folder, {"Leaf": Leaf, "Tree": Tree})
+    assert "unknown kind of model" in refusal(folder, {})
+
+
+def test_a_class_that_is_not_a_model_cannot_be_named_as_one(folder: Path) -> None:
+    kinds = {**KINDS, "system": os.system, "Popen": dict}
+    for name in ("system", "Popen", "Share"):
+        manifest = manifest_of(folder)
+        manifest["model"]["kind"] = name
+        write_sealed(folder, manifest)
+        assert f"unknown kind of model '{name}'" in refusal(folder, kinds)  # type: ignore[arg-type]
+
+
+def test_parameters_that_the_model_refuses_are_refused_with_its_words(folder: Path) -> None:
+    line = refusal_after(folder, lambda manifest: manifest["model"]["params"].update(anchors=-3))
+    assert line.startswith(f"{folder}: cannot restore Tree, saved by loca ")
+    assert line.endswith("anchors: expected at least 1, found -3")
+    assert "unknown parameter 'anchor' for Tree; did you mean 'anchors'?" in refusal_after(
+        folder, lambda manifest: manifest["model"]["params"].update(anchor=3)
+    )
+
+
+def test_a_state_that_the_model_refuses_is_refused_in_one_line(tmp_path: Path) -> None:
+    leaf = Leaf()
+    leaf.weights_ = np.zeros(3)
+    save_model(leaf, tmp_path / "m")
+    assert refusal(tmp_path / "m").endswith("weights: expected 2 axes, found 1")
+
+
+def test_an_error_without_words_is_named_by_its_kind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_out(*args: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("loca.files.loading.read_arrays", run_out)
+    assert refusal(folder).endswith("MemoryError")
+
+
+def test_a_refused_model_is_an_error_that_commands_show_as_one_line() -> None:
+    assert issubclass(ModelFileError, LocaError)
+
+
+def test_the_folder_is_read_again_when_it_was_replaced_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from loca.files import loading
+
+    real, calls = loading.check_arrays, []
+
+    def replace_first(path: Path, notes: Any) -> None:
+        if not calls:
+            calls.append("replaced")
+            save_model(example_model(4), folder)
+        real(path, notes)
+
+    monkeypatch.setattr(loading, "check_arrays", replace_first)
+    assert same(load(folder), example_model(4))
+
+
+def test_a_folder_removed_while_it_is_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from loca.files import loading
+
+    def remove(path: Path, notes: Any) -> None:
+        (folder / "model.json").unlink()
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(loading, "check_arrays", remove)
+    assert refusal(folder).endswith("No such file or directory")
