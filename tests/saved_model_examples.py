@@ -97,9 +97,7 @@ def example_interactions(kind: str = "text") -> Interactions:
         "float": [0.1, -2.0, 1e300],
     }
     users = IdMap(np.array(user_ids[kind], dtype=object if kind == "text" else None), "user")
-    items = IdMap(
-        np.array([30, 10, 20, 40], dtype=np.int32), "item", np.array(["a", "ü, b", "", "d"], dtype=object)
-    )
+    items = IdMap(np.array([30, 10, 20, 40], dtype=np.int32), "item", np.array(["a", "ü, b", "", "d"], dtype=object))
     times = np.array([1.5, 1.5, 9.25, 3.0, 4.0])
     offsets, item_rows = np.array([0, 3, 3, 5]), np.array([2, 0, 1, 3, 0])
     return Interactions(users, items, offsets, item_rows, times, Recency(2.5, "time"))
@@ -111,9 +109,7 @@ def example_model(seed: int = 0, known: Interactions | None = None) -> Tree:
     known = example_interactions() if known is None else known
     inner = Tree(base=None, anchors=seed + 1).fit(None)
     inner.parts_ = {"deep": Leaf(strength=np.float32(0.1)).fit(known, rng)}
-    model = Tree(
-        base=Leaf(strength=(1, 2.5), share=Share(0.25, "é")), options={"a": [1, None]}, anchors=5
-    ).fit(known)
+    model = Tree(base=Leaf(strength=(1, 2.5), share=Share(0.25, "é")), options={"a": [1, None]}, anchors=5).fit(known)
     model.arrays_ = {
         "half": rng.normal(size=(2, 5)).astype(np.float16),
         "single": rng.normal(size=(4, 3)).astype(np.float32),
@@ -150,9 +146,7 @@ def same(left: Any, right: Any) -> bool:
     if is_model(left):
         return same(get_params(left), get_params(right)) and same(_learned(left), _learned(right))
     if dataclasses.is_dataclass(left):
-        return all(
-            same(getattr(left, one.name), getattr(right, one.name)) for one in dataclasses.fields(left)
-        )
+        return all(same(getattr(left, one.name), getattr(right, one.name)) for one in dataclasses.fields(left))
     return bool(left == right)
 
 

@@ -90,6 +90,15 @@ def test_a_model_fitted_on_a_bare_matrix_has_no_interactions(tmp_path: Path) -> 
     assert [one.name for one in (tmp_path / "m").iterdir()] == ["model.json"]
 
 
+def test_a_part_that_is_no_recommender_keeps_no_interactions(tmp_path: Path) -> None:
+    model = Tree().fit(example_interactions())
+    model.parts_ = {"embedder": Tree()}
+    del model.parts_["embedder"].known_
+    back = through_a_folder(model, tmp_path / "m")
+    assert back.parts_["embedder"].known_ is None
+    assert same(back.known_, model.known_)
+
+
 def test_a_part_fitted_on_other_interactions_comes_back_without_them(tmp_path: Path) -> None:
     model = Tree().fit(example_interactions())
     model.parts_ = {"other": Tree().fit(example_interactions()), "same": Tree().fit(model.known_)}

@@ -91,7 +91,7 @@ _HOMES = {
     "paired_difference": "loca.ranking.significance",
 }
 
-__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ import json
 import zipfile
 
 import pytest
+from event_examples import histories_of
 
 from loca.data.layouts import LAYOUTS, find_layout
 from loca.data.readers import read_interactions
@@ -26,13 +27,6 @@ PUBLISHED = {
     "yelp-eals": (TAB, "yelp.rating"),
     "loca-rating": (COMMAS, "amusic.rating"),
 }
-
-
-def histories_of(interactions):
-    return {
-        user: interactions.items.ids(interactions.items_of(row))
-        for row, user in enumerate(interactions.users.ids(range(interactions.n_users)))
-    }
 
 
 @pytest.mark.parametrize("layout", PUBLISHED)
@@ -69,8 +63,7 @@ def test_the_authors_files_may_be_split_in_three_ways(tmp_path, text):
 AMAZON = {"A2SUAM1J3GNN3B": ["B00000JBHP", "0000013714"], "APYOBQE6M18AA": ["0000013714"]}
 USER_FIRST = "A2SUAM1J3GNN3B,0000013714,5.0,20\nA2SUAM1J3GNN3B,B00000JBHP,4.0,10\nAPYOBQE6M18AA,0000013714,1.0,5\n"
 ITEM_FIRST = "".join(
-    ",".join([item, user, *rest]) + "\n"
-    for user, item, *rest in (line.split(",") for line in USER_FIRST.splitlines())
+    ",".join([item, user, *rest]) + "\n" for user, item, *rest in (line.split(",") for line in USER_FIRST.splitlines())
 )
 
 
@@ -136,4 +129,10 @@ def test_a_given_column_or_separator_goes_before_the_layouts(tmp_path):
 
 def test_every_layout_says_what_it_is_and_is_tested_here():
     assert all(layout.name == name and layout.about for name, layout in LAYOUTS.items())
-    assert set(LAYOUTS) == {*PUBLISHED, "amazon-ratings", "amazon-ratings-2014", "amazon-ratings-2018", "amazon-reviews"}
+    assert set(LAYOUTS) == {
+        *PUBLISHED,
+        "amazon-ratings",
+        "amazon-ratings-2014",
+        "amazon-ratings-2018",
+        "amazon-reviews",
+    }

@@ -31,7 +31,7 @@ def test_a_missing_file_is_named_with_a_close_one(tmp_path):
     assert "there is no such file" in refusal(str(tmp_path / "nowhere" / "x.csv"))
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf\n"])
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf\n", b"\xa0\n"])
 def test_an_empty_file_is_refused(tmp_path, content):
     assert refusal(table(tmp_path, content)) == "ratings.csv: the file is empty"
 
@@ -92,7 +92,9 @@ def test_line_numbers_are_those_of_the_file_in_every_block(tmp_path, monkeypatch
     monkeypatch.setattr(delimited, "read_delimited", lambda *given: original(*given, block_bytes=64))
     good = "user,item,time\n" + "".join(f"{n},1,{n}\n" for n in range(100))
     assert refusal(table(tmp_path, good + "7,1\n")).startswith("ratings.csv line 102: expected 3 fields")
-    assert refusal(table(tmp_path, good + "7,1,x\n" + "1,1,1\n" * 50)).startswith("ratings.csv line 102: expected a number")
+    assert refusal(table(tmp_path, good + "7,1,x\n" + "1,1,1\n" * 50)).startswith(
+        "ratings.csv line 102: expected a number"
+    )
     dates = "".join(f"{n},1,2014-01-01\n" for n in range(20))
     mixed = refusal(table(tmp_path, "user,item,time\n" + "1,1,00000000000000000000000000000000000000000001\n" + dates))
     assert mixed == "ratings.csv line 3: the time must be a number, or an ISO date, throughout"

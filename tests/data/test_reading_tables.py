@@ -10,6 +10,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from event_examples import histories_of
 from scipy.sparse import coo_array, coo_matrix, csc_matrix, csr_array
 
 from loca.data import json_lines
@@ -19,13 +20,6 @@ from loca.errors import ConfigError, DataError
 
 COLUMNS = {"user": ["b", "a", "a"], "item": [3, 2, 1], "rating": [1.0, 5.0, 4.0], "time": [3, 2, 1]}
 HISTORIES = {"a": [1, 2], "b": [3]}
-
-
-def histories_of(interactions):
-    return {
-        user: interactions.items.ids(interactions.items_of(row))
-        for row, user in enumerate(interactions.users.ids(range(interactions.n_users)))
-    }
 
 
 FRAMES = {
@@ -128,7 +122,12 @@ def json_table(tmp_path, *rows):
 
 
 def test_json_lines_are_read_with_fields_in_any_order_and_blank_lines(tmp_path):
-    rows = [{"user": "a", "item": 2, "time": 2}, "", {"time": 1, "user": "a", "item": 1}, {"item": 3, "user": "b", "time": 3}]
+    rows = [
+        {"user": "a", "item": 2, "time": 2},
+        "",
+        {"time": 1, "user": "a", "item": 1},
+        {"item": 3, "user": "b", "time": 3},
+    ]
     assert histories_of(read_interactions(json_table(tmp_path, *rows))) == HISTORIES
 
 
@@ -154,7 +153,10 @@ GOOD = {"user": "a", "item": 2, "time": 2}
         ("{'user': 1}", "table.jsonl line 2: expected a JSON object, found something else"),
         ("[1, 2]", r"table.jsonl line 2: expected a JSON object, found \[1, 2\]"),
         ({"user": "b", "time": 3}, "table.jsonl line 2: no 'item'; the fields are user, time"),
-        ({**GOOD, "time": "soon"}, "table.jsonl line 2: expected a number, or ISO dates throughout, as time, found 'soon'"),
+        (
+            {**GOOD, "time": "soon"},
+            "table.jsonl line 2: expected a number, or ISO dates throughout, as time, found 'soon'",
+        ),
         ({**GOOD, "item": [1]}, r"table.jsonl line 2: expected text or a number as item, found \[1\]"),
     ],
 )

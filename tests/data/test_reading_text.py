@@ -1,25 +1,23 @@
 """Text tables of every separator, header and encoding become the same interactions."""
 
+import csv
 import logging
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from event_examples import histories_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from loca.data import delimited
+from loca.data.columns import Places
 from loca.data.readers import read_interactions
-from loca.data.sources import BLOCK_BYTES
+from loca.data.sources import BLOCK_BYTES, Source
+from loca.data.text_shape import find_shape
 from loca.errors import DataError
 
 HISTORIES = {"ann": ["x", "y", "z"], "bob": ["z", "x"]}
-
-
-def histories_of(interactions):
-    """User id to item ids, oldest first."""
-    return {
-        user: interactions.items.ids(interactions.items_of(row))
-        for row, user in enumerate(interactions.users.ids(range(interactions.n_users)))
-    }
 
 
 def lines_of(separator):
@@ -158,11 +156,27 @@ def test_what_is_read_does_not_depend_on_where_blocks_end(tmp_path, monkeypatch)
     rows = [f'{n % 7},"item {n % 5}\nof {n}",{100 - n / 2 if n > 60 else 100 - n}' for n in range(80)]
     path.write_text("user,item,time\n" + "\n".join(rows))
     whole = read_interactions(path)
-    assert BLOCK_BYTES > path.stat().st_size
+    assert path.stat().st_size < BLOCK_BYTES
     original = delimited.read_delimited
     for size in (40, 101, 999):
         monkeypatch.setattr(delimited, "read_delimited", lambda *given, size=size: original(*given, block_bytes=size))
         assert histories_of(read_interactions(path)) == histories_of(whole)
+
+
+LETTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
+NAMES = st.text(LETTERS, min_size=1, max_size=6).filter(lambda name: name.strip())
+BLOCKS = st.integers(8, 200)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=30), st.sampled_from(",;\t"), BLOCKS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_python_writes_as_csv_is_read_as_it_was(tmp_path, pairs, separator, block_bytes):
+    path = tmp_path / "table.csv"
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, delimiter=separator).writerows([("user", "item"), *pairs])
+    shape = find_shape(Source(path), separators=(separator,), header=True)
+    found = delimited.read_delimited(Source(path), shape, Places(0, 1), block_bytes)
+    assert [tuple(map(str, row)) for row in found.rows()] == pairs
 
 
 def test_ids_that_turn_to_text_in_a_later_block_are_text_throughout(tmp_path, monkeypatch):

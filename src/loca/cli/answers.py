@@ -82,6 +82,8 @@ def explain_answer(
     """
     output = Output(as_json, quiet)
     model, who = _who_asks(folder, user, history, recency)
+    import numpy as np
+
     from loca.cli.explanation_json import explanation_json
     from loca.local.loca import Loca
 
@@ -90,7 +92,7 @@ def explain_answer(
         raise ConfigError(f"{folder} holds {kind}, which has no communities to explain; fit a loca model for that")
     texts, documents = [], []
     for row, user_id in enumerate(who.users.values.tolist()):
-        explanation = model.explain(who.histories([row]), count)
+        explanation = model.explain(who.histories(np.array([row])), count)
         texts.append(f"For {user_id}\n{explanation}")
         documents.append({"user": user_id, **explanation_json(explanation, who.items)})
     output.answer("\n\n".join(texts), {"model": str(folder), "answers": documents})
@@ -138,5 +140,7 @@ def _list_text(user: Any, rows: list[dict[str, Any]]) -> str:
 
     if not rows:
         return f"For {user}: nothing is left to recommend"
-    lines = tuple((f"{row['rank']:>4}. {row.get('title', row['item'])}", str(row["item"]), f"{row['score']:.4f}") for row in rows)
+    lines = tuple(
+        (f"{row['rank']:>4}. {row.get('title', row['item'])}", str(row["item"]), f"{row['score']:.4f}") for row in rows
+    )
     return f"For {user}\n" + Grid(("      recommended", "item", "score"), lines).plain()

@@ -9,7 +9,7 @@ import typer
 
 from loca.cli import options
 from loca.cli.output import Output
-from loca.cli.request import CompareOptions, Request, check_request, names_in_config
+from loca.cli.request import CompareOptions, Given, Request, check_request, names_in_config
 from loca.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,16 +88,16 @@ def compare_models(
         min_user_interactions, min_item_interactions, keep_repeats, titles,
     )  # fmt: skip
     own = {"models": _words(models), "protocol": protocol, "refit": refit, "at": _words(at), "control": control}
-    given = {
+    given: Given = {
         "compare": {**own, "seed": seed},
         "data": reading,
         "split": {"test": test, "validation": validation},
         "recency": {"half_life": recency},
     }
-    names = _words(models) or names_in_config(config, "compare", "models") or list(CompareOptions().models)
-    request = check_request(
-        "compare", CompareOptions, source, config, given, assignments or [], choices or [], names
-    )
+    names = _words(models)
+    if names is None:
+        names = names_in_config(config, "compare", "models") or list(CompareOptions().models)
+    request = check_request("compare", CompareOptions, source, config, given, assignments or [], choices or [], names)
     refuse_file(out)
     comparison = _compare(request, output)
     show(comparison, output)

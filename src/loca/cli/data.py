@@ -8,7 +8,7 @@ import typer
 
 from loca.cli import options
 from loca.cli.output import Output
-from loca.cli.request import DescribeOptions, check_request
+from loca.cli.request import DescribeOptions, Given, check_request
 
 app = typer.Typer(help="Look at interactions.", no_args_is_help=False)
 
@@ -56,7 +56,7 @@ def describe_data(
         layout, preset, user_column, item_column, rating_column, time_column, separator, min_rating,
         min_user_interactions, min_item_interactions, keep_repeats, titles,
     )  # fmt: skip
-    given = {"data": reading, "describe": {"seed": seed}}
+    given: Given = {"data": reading, "describe": {"seed": seed}}
     request = check_request("describe", DescribeOptions, source, config, given, assignments or [])
     statistics = describe(request.read())
     out.answer(str(statistics), {"data": source, **asdict(statistics)})

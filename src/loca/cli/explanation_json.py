@@ -33,9 +33,7 @@ def explanation_json(explanation: Explanation, items: IdMap) -> dict[str, Any]:
     }
 
 
-def _named(
-    rows: npt.NDArray[Any], figures: npt.NDArray[Any] | None, items: IdMap, figure: str
-) -> list[dict[str, Any]]:
+def _named(rows: npt.NDArray[Any], figures: npt.NDArray[Any] | None, items: IdMap, figure: str) -> list[dict[str, Any]]:
     """Each listed item; a place that could not be filled (−1) is left out."""
     listed = []
     for place, row in enumerate(rows.tolist()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,8 +11,8 @@ import typer
 
 from loca.cli import options
 from loca.cli.output import Output
-from loca.cli.request import FitOptions, Request, check_request, names_in_config
-from loca.errors import ConfigError
+from loca.cli.request import FitOptions, Given, Request, check_request, names_in_config
+from loca.errors import ConfigError, ModelFileError
 
 if TYPE_CHECKING:
     from loca.data.interactions import Interactions
@@ -70,7 +71,7 @@ def fit(
         layout, preset, user_column, item_column, rating_column, time_column, separator, min_rating,
         min_user_interactions, min_item_interactions, keep_repeats, titles,
     )  # fmt: skip
-    given = {
+    given: Given = {
         "fit": {"model": model, "refit": refit, "seed": seed},
         "data": reading,
         "split": {"validation": validation},
@@ -134,4 +135,10 @@ def check_folder(folder: Path) -> None:
     """Refuses, before an hour of training, a folder that the model could not be saved into."""
     from loca.files.saving import refuse_foreign
 
-    refuse_foreign(folder)
+    try:
+        refuse_foreign(folder)
+    except OSError as error:
+        raise ModelFileError(f"{folder}: cannot be saved into ({error.strerror or error})") from None
+    parent = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise ModelFileError(f"{folder}: cannot be saved into, {parent} may not be written; choose another folder")

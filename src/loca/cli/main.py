@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from loca.cli import answers, comparing, data, demonstration, doctor, fitting
+import loca
+from loca.cli import data
+from loca.cli.answers import explain_answer, recommend_items
+from loca.cli.comparing import compare_models
+from loca.cli.demonstration import demo
+from loca.cli.doctor import look
+from loca.cli.fitting import fit
 from loca.errors import LocaError
 
 MISTAKE = 2
@@ -21,13 +28,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo")(demonstration.demo)
+app.command("demo")(demo)
 app.add_typer(data.app, name="data")
-app.command("compare")(comparing.compare_models)
-app.command("fit")(fitting.fit)
-app.command("recommend")(answers.recommend_items)
-app.command("explain")(answers.explain_answer)
-app.command("doctor")(doctor.look)
+app.command("compare")(compare_models)
+app.command("fit")(fit)
+app.command("recommend")(recommend_items)
+app.command("explain")(explain_answer)
+app.command("doctor")(look)
+
+
+@app.callback(invoke_without_command=True)
+def _top(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        print(f"loca {loca.__version__}")
+        raise typer.Exit
 
 
 def run() -> None:

@@ -30,12 +30,8 @@ Separator = Annotated[str | None, typer.Option(help="What parts the columns of a
 MinRating = Annotated[
     float | None, typer.Option(help="Leave out lower ratings; all count otherwise.", rich_help_panel=_READING)
 ]
-MinUserInteractions = Annotated[
-    int | None, typer.Option(help="Leave out users with fewer.", rich_help_panel=_READING)
-]
-MinItemInteractions = Annotated[
-    int | None, typer.Option(help="Leave out items with fewer.", rich_help_panel=_READING)
-]
+MinUserInteractions = Annotated[int | None, typer.Option(help="Leave out users with fewer.", rich_help_panel=_READING)]
+MinItemInteractions = Annotated[int | None, typer.Option(help="Leave out items with fewer.", rich_help_panel=_READING)]
 KeepRepeats = Annotated[
     bool | None,
     typer.Option("--keep-repeats", help="Keep repeated pairs, as the paper does.", rich_help_panel=_READING),

@@ -17,6 +17,7 @@ from loca.experiments.settings import Table, read_settings, read_toml
 from loca.models.recommender import Recommender
 
 Own = TypeVar("Own")
+Given = Mapping[str, Mapping[str, Any]]
 COMMANDS = ("compare", "fit", "describe")
 SHARED = ("data", "planted", "split", "recency")
 
@@ -83,19 +84,17 @@ def check_request(
     kind: Callable[..., Own],
     source: str,
     config: Path | None,
-    options: Mapping[str, Mapping[str, Any]],
+    given: Given,
     assignments: Sequence[str],
     choices: Sequence[str] = (),
-    names: Sequence[str] = (),
+    names: Sequence[str] | None = None,
 ) -> Request[Own]:
     """The request of a command; every setting is checked, the models among them by making them."""
     sections = (command, "data", "planted") if command == "describe" else (command, *SHARED)
-    catalogue = _catalogue() if names or config is not None else {}
+    catalogue = {} if names is None and config is None else _catalogue()
     elsewhere = (*catalogue, *COMMANDS, *SHARED)
     models = _expanded(names, catalogue)
-    settings = read_settings(
-        config, options, assignments, choices, sections=sections, models=models, elsewhere=elsewhere
-    )
+    settings = read_settings(config, given, assignments, choices, sections=sections, models=models, elsewhere=elsewhere)
     own: Any = build_section(kind, settings[command], command)
     data = build_section(DataOptions, settings["data"], "data")
     data.check_source(source)
@@ -132,8 +131,8 @@ def _catalogue() -> Mapping[str, Callable[[], Recommender]]:
     return MODELS
 
 
-def _expanded(names: Sequence[str], catalogue: Mapping[str, Callable[[], Recommender]]) -> list[str]:
-    if not names:
+def _expanded(names: Sequence[str] | None, catalogue: Mapping[str, Callable[[], Recommender]]) -> list[str]:
+    if names is None:
         return []
     from loca.experiments.candidates import expand_names
 

@@ -126,11 +126,11 @@ def _hold(
     rest, targets = interactions.where(~is_last), interactions.where(is_last)
     held_out = HeldOut(rest.of_users(held_counts > 0), targets.of_users(held_counts > 0))
     fewer, none = int(((held_counts > 0) & (held_counts < asked)).sum()), int((held_counts == 0).sum())
-    lines = [f"{what}: the last {asked} of each user, {len(targets):,} interactions of {held_out.n_users:,} users"]
+    lines = [f"{what}: the last {asked} of each user, {_many(targets)} of {_users(held_out.n_users)}"]
     if fewer:
-        lines.append(f"{what}: {fewer:,} users have too few interactions and give fewer than {asked}")
+        lines.append(f"{what}: fewer than {asked} from {_users(fewer)} with too few interactions")
     if none:
-        lines.append(f"{what}: {none:,} users have too few interactions and give none; they stay in train")
+        lines.append(f"{what}: none from {_users(none)} with too few interactions, who stay in train")
     return rest, held_out, (*lines, *_about_targets(held_out, rest, what))
 
 
@@ -141,8 +141,8 @@ def _fold_in(asked: Interactions, train: Interactions, share: float, what: str) 
     is_known = asked.places() < np.repeat(known, counts)
     held_out = HeldOut(asked.where(is_known), asked.where(~is_known))
     line = (
-        f"{what}: {held_out.n_users:,} users never seen in training; the oldest {share:.0%} of each history is known, "
-        f"{len(held_out.targets):,} later interactions are to be found"
+        f"{what}: {_users(held_out.n_users)} never seen in training; the oldest {share:.0%} of each history is known, "
+        f"{_many(held_out.targets)} after it to be found"
     )
     return held_out, (line, *_about_targets(held_out, train, what))
 
@@ -157,17 +157,15 @@ def _later(
             f"{what}: no user has interactions both before {moment} and from it on; {_span(histories, later)}"
         )
     held_out = HeldOut(histories.of_users(answerable), later.of_users(answerable))
-    lines = [
-        f"{what}: from {moment} on, {len(held_out.targets):,} interactions of {held_out.n_users:,} users with a history"
-    ]
+    lines = [f"{what}: from {moment} on, {_many(held_out.targets)} of {_users(held_out.n_users)} with a history"]
     if newcomers := int((has_later & ~has_history).sum()):
         lost = len(later) - len(held_out.targets)
-        lines.append(f"{what}: {newcomers:,} users with nothing before {moment} left out ({lost:,} interactions)")
+        lines.append(f"{what}: {_users(newcomers)} with nothing before {moment} left out ({lost:,} interactions)")
     return held_out, (*lines, *_about_targets(held_out, histories, what))
 
 
 def _about_train(train: Interactions) -> str:
-    return f"train: {len(train):,} interactions of {int((train.counts() > 0).sum()):,} users"
+    return f"train: {_many(train)} of {_users(int((train.counts() > 0).sum()))}"
 
 
 def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> tuple[str, ...]:
@@ -176,13 +174,21 @@ def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> 
     histories, targets = held_out.histories, held_out.targets
     seen = _count_seen(_pairs(targets), _pairs(histories))
     if seen:
-        lines.append(f"{what}: {seen:,} targets already stand in their user's history and can never be recommended")
+        lines.append(f"{what}: {seen:,} of the targets already in their user's history, so that no list can name them")
     is_learned = np.zeros(targets.n_items, dtype=bool)
     is_learned[learned_from.item_rows] = True
     unknown = int((~is_learned[targets.item_rows]).sum())
     if unknown:
-        lines.append(f"{what}: {unknown:,} targets are items that nobody has before")
+        lines.append(f"{what}: {unknown:,} of the targets new to everybody, so that no model can know them")
     return tuple(lines)
+
+
+def _users(count: int) -> str:
+    return "1 user" if count == 1 else f"{count:,} users"
+
+
+def _many(interactions: Interactions) -> str:
+    return "1 interaction" if len(interactions) == 1 else f"{len(interactions):,} interactions"
 
 
 def _count_seen(targets: npt.NDArray[np.int64], histories: npt.NDArray[np.int64]) -> int:

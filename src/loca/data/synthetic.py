@@ -157,18 +157,23 @@ def _draw_chances(
 def _draw_items(
     early: Floats, late: Floats, lengths: npt.NDArray[np.int64], rng: np.random.Generator
 ) -> list[npt.NDArray[np.int64]]:
-    """Distinct items for each user in a random order, the first half drawn from `early`, the rest from `late`."""
-    # The largest (log chance + Gumbel noise) are a draw without replacement; their order is then shuffled, because
-    # the most likely items would come first and the order would tell something that no taste put there.
-    noise = rng.gumbel(size=early.shape)
-    by_early = np.argsort(-(np.log(early) + noise), axis=1)
+    """Distinct items for each user, about half of them drawn from `early`, then those drawn from `late`."""
+    # The largest (log chance + Gumbel noise) are a draw without replacement.
+    by_early = np.argsort(-(np.log(early) + rng.gumbel(size=early.shape)), axis=1)
     by_late = np.argsort(-(np.log(late) + rng.gumbel(size=late.shape)), axis=1)
     histories = []
     for row, length in enumerate(lengths):
-        first = by_early[row, : length // 2]
-        rest = by_late[row][~np.isin(by_late[row], first)][: length - len(first)]
-        chosen = np.concatenate([rng.permutation(first), rng.permutation(rest)])
-        histories.append(chosen)
+        # Both take turns, so that neither gets the likelier items, and each part is shuffled, because the likelier
+        # items would come first: the order must tell nothing that no taste put there.
+        turns = np.empty(2 * early.shape[1], dtype=np.int64)
+        first = int(rng.integers(2))
+        turns[first::2], turns[1 - first :: 2] = by_early[row], by_late[row]
+        _, places = np.unique(turns, return_index=True)
+        places = np.sort(places)[:length]
+        is_early = places % 2 == first
+        histories.append(
+            np.concatenate([rng.permutation(turns[places[is_early]]), rng.permutation(turns[places[~is_early]])])
+        )
     return histories
 
 

@@ -49,7 +49,9 @@ def find_shape(
     if len(head) > HEAD_BYTES - 4:  # the last line may be cut, even inside a letter
         head = head[: head.rfind(b"\n") + 1] or head
     lines = [line.rstrip("\r") for line in as_text(head).split("\n")]
-    first = next(place for place, line in enumerate(lines) if line.strip())
+    first = next((place for place, line in enumerate(lines) if line.strip()), None)
+    if first is None:
+        raise DataError(f"{source.name}: the file is empty")
     lines = [line for line in lines[first : first + _SAMPLE_LINES] if line.strip()]
     separator = guess_separator(lines, separators)
     rows = [tuple(cut(line, separator)) for line in lines]

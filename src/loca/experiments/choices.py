@@ -29,9 +29,7 @@ class Tried:
         return f"{settings or 'the only candidate'}: {self.ndcg:.4f}"
 
 
-def choose_on_validation(
-    candidates: Sequence[Recommender], split: Split
-) -> tuple[Recommender, tuple[Tried, ...]]:
+def choose_on_validation(candidates: Sequence[Recommender], split: Split) -> tuple[Recommender, tuple[Tried, ...]]:
     """The fitted candidate with the best NDCG@100 on the validation part, and every candidate's score."""
     if split.validation is None:
         raise ConfigError("choosing needs a validation part; hold out some items for it (validation=2)")

@@ -135,9 +135,7 @@ def compare(
         say(f"{name}: {len(offered)} candidate{'s' if len(offered) > 1 else ''}")
         outcome = _run(offered, split, protocol, refit, lengths, seed)
         parameters = describe_model(outcome.model)
-        measured.append(
-            Measured(name, outcome.evaluation, parameters, outcome.tried, outcome.chosen, outcome.seconds)
-        )
+        measured.append(Measured(name, outcome.evaluation, parameters, outcome.tried, outcome.chosen, outcome.seconds))
         if name in keep:
             kept[name] = outcome.model
     metric = f"ndcg@{100 if 100 in lengths else lengths[-1]}"

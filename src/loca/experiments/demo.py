@@ -27,7 +27,7 @@ from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.models.recommender import Recommender
+from loca.models.recommender import Recommender, fitted
 from loca.ranking.evaluation import Evaluation
 from loca.ranking.recommendation import recommendation_table
 
@@ -52,10 +52,16 @@ class Demonstration:
     user: str
     answer: str
     explanation: str
+    next_commands: tuple[tuple[str, str], ...]
 
     def verdicts(self) -> list[str]:
         """What locality earned, in one line for each control, whatever the figures say."""
-        pairs = (("loca-ease", "ease"), ("loca-ease", "ensemble-ease"), ("loca-vae", "mult-vae"), ("loca-vae", "ensemble-vae"))
+        pairs = (
+            ("loca-ease", "ease"),
+            ("loca-ease", "ensemble-ease"),
+            ("loca-vae", "mult-vae"),
+            ("loca-vae", "ensemble-vae"),
+        )
         return [_verdict(self.comparison.difference(*pair)) for pair in pairs]
 
     def bound_line(self) -> str:
@@ -68,42 +74,55 @@ class Demonstration:
             f"ease); loca-ease, which has to find the communities, reaches {ours:.4f} ({ours / base - 1:+.1%})"
         )
 
+    def document(self) -> dict[str, Any]:
+        """Everything found, as JSON values."""
+        return {
+            "verdicts": self.verdicts(),
+            "bound": {"ndcg@100": self.bound.means()[self.comparison.metric], "what": self.bound_line()},
+            "comparison": self.comparison.to_json(),
+            "user": self.user,
+            "recommended": self.answer.split("\n"),
+            "next": [command for command, _ in self.next_commands],
+        }
+
 
 def demo_models(seed: int, users: int) -> dict[str, list[Recommender]]:
-    """The candidates of each model; those built on EASE choose from the same l2, ensembles are as large as their Loca."""
+    """The candidates of each model; all on EASE choose from the same l2, an ensemble is as large as its Loca."""
     anchors, vae_anchors = min(LOCAL_EASE_MODELS, users), min(LOCAL_VAE_MODELS, users)
-
-    def vae() -> MultVAE:
-        return MultVAE(
-            latent=32,
-            learning_rate=5e-3,
-            batch_size=256,
-            anneal_steps=300,
-            epochs=30,
-            patience=3,
-            seed=seed,
-        )
-
     return {
         "popularity": [Popularity()],
         "ease": [EASE(l2=l2) for l2 in L2_CHOICES],
-        "mult-vae": [vae()],
+        "mult-vae": [_vae(seed)],
         "ensemble-ease": [Ensemble(base=EASE(l2=l2), models=anchors, seed=seed) for l2 in L2_CHOICES],
-        "ensemble-vae": [Ensemble(base=vae(), models=vae_anchors, seed=seed)],
-        "loca-vae": [Loca(base=vae(), anchors=vae_anchors, seed=seed)],
+        "ensemble-vae": [Ensemble(base=_vae(seed), models=vae_anchors, seed=seed)],
+        "loca-vae": [Loca(base=_vae(seed), anchors=vae_anchors, seed=seed)],
         "loca-ease": [
             Loca(
                 base=EASE(l2=l2),
                 anchors=anchors,
                 train_bandwidth=train,
                 answer_bandwidth=answer,
-                embedding=TruncatedSVD(seed=seed),
+                embedding=TruncatedSVD(dimensions=16, seed=seed),
                 seed=seed,
             )
             for l2 in L2_CHOICES
             for train, answer in BANDWIDTH_CHOICES
         ],
     }
+
+
+def _vae(seed: int) -> MultVAE:
+    """A MultVAE small and quick enough to train twenty of them while somebody waits."""
+    return MultVAE(
+        latent=128,
+        kl_weight=0.05,
+        anneal_steps=300,
+        learning_rate=5e-3,
+        epochs=30,
+        patience=4,
+        evaluate_every=2,
+        seed=seed,
+    )
 
 
 def run_demo(folder: Path, *, seed: int = 0, users: int = 4000, note: Note = lambda line: None) -> Demonstration:
@@ -120,9 +139,10 @@ def run_demo(folder: Path, *, seed: int = 0, users: int = 4000, note: Note = lam
     user = _typical_user(planted, split)
     answer, explanation = _answer(model, user)
     note("5/5  drawing the communities")
-    draw_communities(model, planted, folder / "communities.png")
-    found = Demonstration(comparison, bound, user, answer, explanation)
-    _write(found, folder, model)
+    draw_communities(model, planted.memberships.argmax(axis=1), folder / "communities.png")
+    commands = next_commands(folder, user, _last_titles(model))
+    found = Demonstration(comparison, bound, user, answer, explanation, commands)
+    _write(found, folder)
     return found
 
 
@@ -144,8 +164,7 @@ def _typical_user(planted: PlantedData, split: Split) -> str:
 
 
 def _answer(model: Loca, user: str) -> tuple[str, str]:
-    known = model.known_
-    assert known is not None
+    known = fitted(model.known_, model)
     table = recommendation_table(model, [user], 5)
     lines = [f"{row['rank']}. {row['title']} ({row['item']})" for row in table.iter_rows(named=True)]
     history = known.histories(known.users.rows([user]))
@@ -161,11 +180,11 @@ def _verdict(one: Difference) -> str:
     )
 
 
-def next_commands(folder: Path, user: str, titles: list[str]) -> list[tuple[str, str]]:
+def next_commands(folder: Path, user: str, titles: list[str]) -> tuple[tuple[str, str], ...]:
     """Commands to try after the demonstration, each with a word on what it does."""
     model = shlex.quote(str(folder / "model"))
     history = shlex.quote(",".join(titles))
-    return [
+    return (
         (f"loca recommend {model} --user {user} -n 5", "a known user's list"),
         (f"loca recommend {model} --history {history}", "anybody's list, from a few titles"),
         (f"loca explain {model} --user {user}", "the communities behind a list"),
@@ -180,26 +199,22 @@ def next_commands(folder: Path, user: str, titles: list[str]) -> list[tuple[str,
             "a model of your own; put the path of your ratings in place of planted",
         ),
         ("loca doctor", "what this machine has"),
-    ]
+    )
 
 
-def _write(found: Demonstration, folder: Path, model: Loca) -> None:
-    assert model.known_ is not None
-    items = model.known_.items
-    titles = [items.label(int(row)) for row in model.known_.items_of(0)[-3:]]
-    commands = next_commands(folder, found.user, titles)
-    lines = ["# What to try next", "", "```sh", *(f"{command}  # {about}" for command, about in commands), "```", ""]
-    summary: dict[str, Any] = {
-        "verdicts": found.verdicts(),
-        "bound": {"ndcg@100": found.bound.means()[found.comparison.metric], "what": found.bound_line()},
-        "comparison": found.comparison.to_json(),
-    }
+def _last_titles(model: Loca) -> list[str]:
+    known = fitted(model.known_, model)
+    return [known.items.label(int(row)) for row in known.items_of(0)[-3:]]
+
+
+def _write(found: Demonstration, folder: Path) -> None:
+    commands = (f"# {about}\n{command}\n" for command, about in found.next_commands)
     write_tables(found.comparison, folder)
     write_texts(
         folder,
         {
-            "NEXT.md": "\n".join(lines),
-            "demo.json": json.dumps(summary, ensure_ascii=False, indent=1, allow_nan=False) + "\n",
+            "NEXT.md": "\n".join(["# What to try next", "", "```sh", *commands, "```", ""]),
+            "demo.json": json.dumps(found.document(), ensure_ascii=False, indent=1, allow_nan=False) + "\n",
             "explanation.txt": f"For {found.user}\n{found.explanation}\n",
         },
     )

@@ -21,7 +21,9 @@ class Grid:
         widths = [max(len(line[place]) for line in lines) for place in range(len(self.header))]
         first, others = widths[0], widths[1:]
         text = (
-            "  ".join([line[0].ljust(first), *(cell.rjust(width) for cell, width in zip(line[1:], others, strict=True))])
+            "  ".join(
+                [line[0].ljust(first), *(cell.rjust(width) for cell, width in zip(line[1:], others, strict=True))]
+            )
             for line in lines
         )
         return "\n".join(line.rstrip() for line in text)

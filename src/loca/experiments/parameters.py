@@ -1,4 +1,4 @@
-"""What a parameter may be, read from the annotations of whatever takes it; values from text or TOML are checked by it."""
+"""What a parameter may be, by the annotations of whatever takes it, and values from text or TOML checked by that."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ def check_value(key: str, annotation: Any, value: Any) -> Any:
     if isinstance(value, bool) and bool not in kinds:
         raise _impossible(key, kinds, value)
     plain = [kind for kind in kinds if kind is not Quantile]
+    wanted: Any = Union[tuple(plain)]  # noqa: UP007
     try:
-        return TypeAdapter(Union[tuple(plain)], config=ConfigDict(allow_inf_nan=False)).validate_python(value)  # noqa: UP007
+        return TypeAdapter(wanted, config=ConfigDict(allow_inf_nan=False)).validate_python(value)
     except ValidationError:
         if Quantile in kinds and isinstance(value, str):
             return _quantile(key, value)

@@ -21,6 +21,7 @@ Places = npt.NDArray[np.float32]
 # Told apart by colour-blind readers too (Paul Tol's bright scheme).
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 _UNCOVERED = "#dddddd"
+_MOST_USERS = 1500
 
 
 def draw_communities(model: Loca, community_of: Labels, path: Path) -> None:
@@ -33,20 +34,30 @@ def draw_communities(model: Loca, community_of: Labels, path: Path) -> None:
     from matplotlib.figure import Figure
 
     communities = fitted(model.communities_, model)
-    embeddings = model.embed(fitted(model.known_, model).histories())
-    places = lay_out(embeddings)
+    drawn = choose_users(len(community_of), communities.anchors)
+    embeddings = model.embed(fitted(model.known_, model).histories(drawn))
     answering = communities.answer_weights(embeddings).toarray()  # (users, communities)
     found = np.where(answering.any(axis=1), community_of[communities.anchors][answering.argmax(axis=1)], -1)
+    places = lay_out(embeddings)
+    anchor_places = places[np.searchsorted(drawn, communities.anchors)]
     figure = Figure(figsize=(13, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    _draw_users(left, places, community_of, "by true community")
+    _draw_users(left, places, community_of[drawn], "by true community")
     _draw_users(right, places, found, f"by the anchor that answers ({communities.coverage:.0%} of users covered)")
     for axes in (left, right):
-        _mark_anchors(axes, places[communities.anchors], community_of[communities.anchors])
-    left.legend(loc="lower left", fontsize=9, markerscale=2.5, framealpha=0.9)
-    figure.suptitle(f"{len(places):,} users and {len(communities)} anchors, by the embedding of their histories")
+        _mark_anchors(axes, anchor_places, community_of[communities.anchors])
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=7, markerscale=2, frameon=False)
+    figure.suptitle(
+        f"{len(drawn):,} users and {len(communities)} anchors (stars), laid out by what they have in common"
+    )
     _save(figure, path)
+
+
+def choose_users(user_count: int, anchors: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The user rows to draw, rising: all anchors, and others evenly up to a number that the eye and t-SNE can take."""
+    others = np.linspace(0, user_count - 1, min(user_count, _MOST_USERS)).astype(np.int64)
+    return np.union1d(others, anchors)
 
 
 def lay_out(embeddings: npt.NDArray[Any]) -> Places:
@@ -55,8 +66,8 @@ def lay_out(embeddings: npt.NDArray[Any]) -> Places:
 
     if len(embeddings) < 4:
         return np.zeros((len(embeddings), 2), dtype=np.float32)
-    perplexity = min(40.0, (len(embeddings) - 1) / 3)
-    layout = TSNE(2, perplexity=perplexity, metric="cosine", init="pca", random_state=0, max_iter=500)
+    perplexity = min(30.0, (len(embeddings) - 1) / 3)
+    layout = TSNE(2, perplexity=perplexity, metric="cosine", init="random", random_state=0, max_iter=500)
     return np.asarray(layout.fit_transform(embeddings), dtype=np.float32)
 
 
@@ -65,7 +76,7 @@ def _draw_users(axes: Axes, places: Places, community_of: Labels, title: str) ->
         members = community_of == community
         colour = _UNCOVERED if community < 0 else _COLOURS[community % len(_COLOURS)]
         label = "nobody answers" if community < 0 else f"community {community + 1}"
-        axes.scatter(*places[members].T, s=5, color=colour, alpha=0.6, linewidths=0, label=label, zorder=int(community >= 0))
+        axes.scatter(places[members, 0], places[members, 1], s=9, color=colour, alpha=0.75, linewidths=0, label=label)
     axes.set_title(title, fontsize=11)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -73,7 +84,7 @@ def _draw_users(axes: Axes, places: Places, community_of: Labels, title: str) ->
 
 def _mark_anchors(axes: Axes, places: Places, community_of: Labels) -> None:
     colours = [_COLOURS[community % len(_COLOURS)] for community in community_of]
-    axes.scatter(*places.T, s=110, marker="*", c=colours, edgecolors="black", linewidths=0.9, label="anchors", zorder=3)
+    axes.scatter(places[:, 0], places[:, 1], s=130, marker="*", c=colours, edgecolors="black", linewidths=1.0, zorder=3)
 
 
 def _save(figure: Any, path: Path) -> None:

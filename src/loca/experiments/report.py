@@ -13,6 +13,8 @@ from loca.experiments.comparison import Comparison, Difference, Measured
 from loca.experiments.grid import Grid, finite
 from loca.experiments.protocols import SELECTED_ON_TEST
 
+_LEVEL = 0.05
+
 
 def model_grid(comparison: Comparison) -> Grid:
     """One row per model: Recall and NDCG at each length, the interval of the compared metric, the seconds."""
@@ -49,9 +51,10 @@ def _difference_row(one: Difference) -> tuple[str, ...]:
 
 
 def _verdict(one: Difference) -> str:
-    if one.paired.low > 0:
-        return "better"
-    return "worse" if one.paired.high < 0 else "undecided"
+    """A word for those who skip the figures: only what also survives the correction for many comparisons is decided."""
+    if one.holm_p >= _LEVEL or one.paired.low <= 0 <= one.paired.high:
+        return "undecided"
+    return "better" if one.paired.low > 0 else "worse"
 
 
 def as_text(comparison: Comparison) -> str:

@@ -45,7 +45,9 @@ class DataOptions:
             find_preset(self.preset)
             fixed = [name for name in self._given() if name not in ("preset", "layout", "titles")]
             if fixed:
-                raise ConfigError(f"data.preset {self.preset!r} says how the data is read; leave out {', '.join(fixed)}")
+                raise ConfigError(
+                    f"data.preset {self.preset!r} says how the data is read; leave out {', '.join(fixed)}"
+                )
 
     def _given(self) -> list[str]:
         return [one.name for one in fields(self) if getattr(self, one.name) != one.default]
@@ -71,7 +73,7 @@ class SplitOptions:
 
 @dataclass(frozen=True)
 class RecencyOptions:
-    """How fast an item of a history loses weight: a half-life (`4` positions, `30d` of time) or a decay per position."""
+    """How fast a history's items lose weight: a half-life (`4` positions, `30d` of time) or a decay per position."""
 
     half_life: float | str | None = None
     decay: float | None = None

@@ -41,12 +41,8 @@ class ArrayNote:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"expected an array of one of {', '.join(DTYPES)}, found {self.dtype!r}")
-        if len(self.shape) > _MOST_AXES or any(
-            type(length) is not int or length < 0 for length in self.shape
-        ):
-            raise ValueError(
-                f"expected up to {_MOST_AXES} lengths ≥ 0 as a shape, found {list(self.shape)!r:.100}"
-            )
+        if len(self.shape) > _MOST_AXES or any(type(length) is not int or length < 0 for length in self.shape):
+            raise ValueError(f"expected up to {_MOST_AXES} lengths ≥ 0 as a shape, found {list(self.shape)!r:.100}")
 
     @property
     def size(self) -> int:
@@ -80,9 +76,7 @@ class ArrayFile:
     @classmethod
     def from_json(cls, written: Any) -> ArrayFile:
         notes = take(written, "arrays", dict)
-        return cls(
-            take(written, "file", str), {name: ArrayNote.from_json(note) for name, note in notes.items()}
-        )
+        return cls(take(written, "file", str), {name: ArrayNote.from_json(note) for name, note in notes.items()})
 
 
 def write_arrays(file: BinaryIO, arrays: Arrays) -> dict[str, ArrayNote]:
@@ -109,8 +103,7 @@ def write_arrays(file: BinaryIO, arrays: Arrays) -> dict[str, ArrayNote]:
     for name in order:
         file.write(plain[name].data)
     return {
-        name: ArrayNote(_NAME_OF[array.dtype], array.shape, zlib.crc32(array.data))
-        for name, array in plain.items()
+        name: ArrayNote(_NAME_OF[array.dtype], array.shape, zlib.crc32(array.data)) for name, array in plain.items()
     }
 
 
@@ -137,7 +130,7 @@ def read_arrays(path: Path, notes: Mapping[str, ArrayNote]) -> dict[str, npt.NDA
         for name, note in notes.items():
             array = file.get_tensor(name)
             if zlib.crc32(array.data) != note.checksum:
-                raise ValueError(f"array {name!r:.100} has changed since it was saved")
+                raise ValueError(f"array {name!r:.100} has changed since it was saved; copy the folder again")
             arrays[name] = array
     return arrays
 
@@ -148,7 +141,5 @@ def _as_plain(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     # Not ascontiguousarray: it would turn a single number into a row of one.
     little = array.dtype.newbyteorder("<")
     if not name.isprintable() or little not in _NAME_OF:
-        raise ModelFileError(
-            f"array {name!r}: expected a printable name and plain numbers, found {array.dtype}"
-        )
+        raise ModelFileError(f"array {name!r}: expected a printable name and plain numbers, found {array.dtype}")
     return np.asarray(array, dtype=little, order="C")

@@ -9,14 +9,15 @@ from typing import Any
 def dump_json(value: Any, *, indent: int | None = None) -> bytes:
     """The JSON text of a value, readable where the text is; any text comes back, broken surrogates too."""
     separators = (",", ":") if indent is None else None
-    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators).encode(
-        errors="surrogatepass"
-    )
+    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators).encode(errors="surrogatepass")
 
 
 def parse_json(data: bytes) -> Any:
     """The value of a JSON text; ValueError or RecursionError where there is none."""
-    return json.loads(data.decode(errors="surrogatepass"))
+    try:
+        return json.loads(data.decode(errors="surrogatepass"))
+    except ValueError as error:
+        raise ValueError(f"not valid JSON; damaged or not a loca model ({error})") from None
 
 
 def take(written: Any, name: str, *types: type) -> Any:

@@ -66,16 +66,14 @@ def _write_ids(update: FolderUpdate, what: str, ids: IdMap) -> tuple[str, int]:
 def _read_ids(path: Path, checksum: int) -> IdMap:
     data = read_plain(path)
     if zlib.crc32(data) != checksum:
-        raise ValueError(f"{path.name} has changed since it was saved")
+        raise ValueError(f"{path.name} has changed since it was saved; copy the folder again")
     written = parse_json(data)
     values, labels = take(written, "ids", list), take(written, "labels", list, type(None))
     dtype = take(written, "type", str)
     if dtype != _TEXT and dtype not in _ID_DTYPES:
         raise ValueError(f"{path.name}: unknown type of ids {dtype!r:.60}")
     expected = str if dtype == _TEXT else int if dtype.startswith("int") else float
-    if not all(type(value) is expected for value in values) or not all(
-        type(label) is str for label in labels or ()
-    ):
+    if not all(type(value) is expected for value in values) or not all(type(label) is str for label in labels or ()):
         raise ValueError(f"{path.name}: expected ids of type {dtype} and labels of text")
     return IdMap(
         np.array(values, dtype=object if dtype == _TEXT else dtype),

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from loca.data.interactions import Interactions
 from loca.errors import ModelFileError
 from loca.files.array_files import check_arrays, read_arrays
@@ -59,9 +61,7 @@ def _load(folder: Path, data: bytes, kinds: Kinds) -> Any:
     return _restore(folder, manifest, manifest.model, known, kinds)
 
 
-def _restore(
-    folder: Path, manifest: Manifest, written: WrittenModel, known: Interactions | None, kinds: Kinds
-) -> Any:
+def _restore(folder: Path, manifest: Manifest, written: WrittenModel, known: Interactions | None, kinds: Kinds) -> Any:
     parts = {name: _restore(folder, manifest, part, known, kinds) for name, part in written.parts.items()}
     arrays = {}
     if written.arrays is not None:
@@ -80,7 +80,8 @@ def _restore(
         raise ModelFileError(
             f"{folder}: cannot restore {written.kind}, saved by loca {writer!s:.30}: {_line(error)}"
         ) from error
-    model.known_ = known if written.shares_known else None
+    if written.shares_known:
+        model.known_ = known
     return model
 
 
@@ -119,5 +120,7 @@ def _line(error: Exception) -> str:
         return "nested too deeply; this is not a loca model"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, SafetensorError):
+        return f"not a sound safetensors file; copy the folder again or save the model anew ({error!s:.100})"
     text = " ".join(str(error).split())[:300]
     return text or type(error).__name__

@@ -70,9 +70,7 @@ class WrittenKnown:
     def __post_init__(self) -> None:
         dtypes = {name: note.dtype for name, note in self.arrays.notes.items() if name != "times"}
         if dtypes != {"offsets": "I64", "item_rows": "I32"}:
-            raise ValueError(
-                f"known interactions: expected offsets, item_rows and times, found {dtypes!r:.100}"
-            )
+            raise ValueError(f"known interactions: expected offsets, item_rows and times, found {dtypes!r:.100}")
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -146,13 +144,9 @@ class Manifest:
         if version < 1:
             raise ValueError(f"unknown format version {version}")
         checksum = take(written, "checksum", int)
-        body = {
-            name: value for name, value in written.items() if name not in ("format", "version", "checksum")
-        }
+        body = {name: value for name, value in written.items() if name not in ("format", "version", "checksum")}
         if checksum != seal(body):
-            raise ValueError(
-                "changed or damaged since it was saved; copy the folder again or save the model anew"
-            )
+            raise ValueError("changed or damaged since it was saved; copy the folder again or save the model anew")
         known = take(body, "known", dict, type(None))
         return cls(
             model=WrittenModel.from_json(take(body, "model", dict)),

@@ -19,9 +19,7 @@ if sys.platform != "win32":
     import fcntl
 
 MANIFEST = "model.json"
-_OWN_NAME = re.compile(
-    r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII
-)
+_OWN_NAME = re.compile(r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII)
 
 
 def is_own_name(name: str) -> bool:
@@ -60,9 +58,7 @@ class FolderUpdate:
         with suppress(OSError):
             # Were the move lost with the power, the old manifest would come back, and want its files.
             self._sync()
-            self._remove(
-                name for name in os.listdir(self.folder) if is_own_name(name) and name not in self.sizes
-            )
+            self._remove(name for name in os.listdir(self.folder) if is_own_name(name) and name not in self.sizes)
 
     def discard(self) -> None:
         """Removes the new files, unless the move was made: then its source is gone and they are the model."""
@@ -141,8 +137,6 @@ def _lock(handle: int, folder: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ModelFileError(
-            f"{folder}: another save into it is under way; try again when it has ended"
-        ) from None
+        raise ModelFileError(f"{folder}: another save into it is under way; try again when it has ended") from None
     except OSError:
         pass  # Some network file systems have no locks; the save is as safe as ever against a kill.

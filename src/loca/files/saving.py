@@ -29,19 +29,27 @@ def save_model(model: Any, folder: str | Path) -> None:
     fitted on the very interactions of the whole gets them back; another part comes back without its own.
     """
     path = Path(folder)
-    replaces = False
+    replaces = refuse_foreign(path)
     try:
-        replaces = refuse_foreign(path)
         with updating(path) as update:
             _write_model(model, update)
     except OSError as error:
         raise _cannot_save(path, error, replaces) from error
 
 
+def refuse_foreign(folder: Path) -> bool:
+    """Whether the folder holds a model of loca's; one that holds something else is refused, untouched."""
+    try:
+        return _holds_model(folder)
+    except OSError as error:
+        raise _cannot_save(folder, error, replaces=False) from error
+
+
 def _write_model(model: Any, update: FolderUpdate) -> None:
     what = type(model).__name__
-    tree = _write_tree(model, update, getattr(model, "known_", None), what)
-    known = None if model.known_ is None else write_known(update, model.known_)
+    interactions = _known_of(model)
+    tree = _write_tree(model, update, interactions, what)
+    known = None if interactions is None else write_known(update, interactions)
     packages = {name: _version_of(name) for name in ("loca", "numpy", "torch", "safetensors")}
     data = Manifest(tree, known, dict(update.sizes), packages).to_bytes()
     if len(data) > LARGEST_MANIFEST:
@@ -65,10 +73,8 @@ def _write_tree(model: Any, update: FolderUpdate, known: Interactions | None, wh
         params=params,
         facts=facts,
         arrays=file,
-        shares_known=known is not None and model.known_ is known,
-        parts={
-            name: _write_tree(part, update, known, f"{where}, part {name!r}") for name, part in parts.items()
-        },
+        shares_known=known is not None and _known_of(model) is known,
+        parts={name: _write_tree(part, update, known, f"{where}, part {name!r}") for name, part in parts.items()},
     )
 
 
@@ -85,8 +91,13 @@ def _write_own(
         return params, facts, ArrayFile(name, write_arrays(file, arrays))
 
 
-def refuse_foreign(folder: Path) -> bool:
-    """Whether the folder holds a model of loca's; one that holds something else is refused, untouched."""
+def _known_of(model: Any) -> Interactions | None:
+    """The interactions that the model was fitted on; a part that only embeds users keeps none."""
+    known: Interactions | None = getattr(model, "known_", None)
+    return known
+
+
+def _holds_model(folder: Path) -> bool:
     if not folder.exists():
         return False
     if not folder.is_dir():

@@ -49,9 +49,7 @@ def write_value(value: Any, arrays: dict[str, npt.NDArray[Any]], where: str) -> 
     )
 
 
-def write_values(
-    values: Mapping[str, Any], arrays: dict[str, npt.NDArray[Any]], where: str
-) -> dict[str, Any]:
+def write_values(values: Mapping[str, Any], arrays: dict[str, npt.NDArray[Any]], where: str) -> dict[str, Any]:
     """The JSON values of many named values."""
     return {name: write_value(value, arrays, f"{where} {name!r}") for name, value in values.items()}
 
@@ -80,9 +78,7 @@ def find_model_kind(name: str, kinds: Kinds) -> type:
     kind = kinds.get(name)
     if kind is None or not hasattr(kind, "restore"):
         known = sorted(one for one in kinds if hasattr(kinds[one], "restore"))
-        raise ValueError(
-            f"unknown kind of model {name!r:.60}{did_you_mean(name, known)}; known: {', '.join(known)}"
-        )
+        raise ValueError(f"unknown kind of model {name!r:.60}{did_you_mean(name, known)}; known: {', '.join(known)}")
     return kind
 
 
@@ -115,7 +111,8 @@ def _read_number(written: Any, arrays: Mapping[str, Any], kinds: Kinds) -> Any:
     name = take(written, "$number", str)
     if name not in _NUMBER_TYPES:
         raise ValueError(f"unknown kind of number {name!r:.60}")
-    return _NUMBER_TYPES[name].type(take(written, "value", bool, int, float))
+    with np.errstate(over="ignore"):
+        return _NUMBER_TYPES[name].type(take(written, "value", bool, int, float))
 
 
 def _read_array(written: Any, arrays: Mapping[str, Any], kinds: Kinds) -> Any:

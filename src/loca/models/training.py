@@ -67,7 +67,7 @@ class Learning:
         self._order = stream(seed, "order of users")
         self._generator = torch.Generator(device=device).manual_seed(derive_seed(seed, "dropout and noise"))
         self._optimiser = torch.optim.Adam(
-            self.network.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay
+            self.network.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
         )
 
     def run_epoch(self) -> float:

@@ -1,0 +1,184 @@
+"""`loca data describe` and `loca compare`, with good and with bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from command_calls import TINY, Call
+
+NO_NETWORKS = ("--models", "popularity,ease,ensemble,loca-ease", "--set", "loca-ease.anchors=3")
+
+
+def test_describe_counts_a_file(call: Call, ratings: Path) -> None:
+    done = call("data", "describe", ratings, "--json")
+    assert done.err == ""
+    found = json.loads(done.out)
+    assert (found["users"], found["items"], found["ratings"]) == (30, 12, 240)
+    assert found["sparsity"] == pytest.approx(100 * (1 - 240 / 360))
+    text = call("data", "describe", ratings)
+    assert "sparsity" in text.out
+    assert "33.33 %" in text.out
+
+
+def test_describe_knows_the_built_in_data_by_its_seed(call: Call) -> None:
+    first, again, other = (
+        json.loads(call("data", "describe", "planted", "--json", *TINY, "--seed", seed).out) for seed in (1, 1, 2)
+    )
+    assert first["users"] == 150
+    assert first == again
+    assert first["ratings"] != other["ratings"] or first["concentration"] != other["concentration"]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("", [], "ratings.csv: the file is empty"),
+        ("user,item,time\na,b,1\na,c\n", [], "line 3: expected 3 fields split by ',', found 2"),
+        ("user,item,time\na,b,1\na,c,soon\n", [], "line 3: expected a number"),
+        ("user,item,time\na,b,1\n", ["--user-column", "usr"], "no column 'usr'; the columns are user, item, time"),
+        ("user,item,time\na,b,1\n", ["--separator", ";"], "';'"),
+        ("user,item,time\na,b,1\n", ["--min-user-interactions", "5"], "no user left after filtering"),
+        ("user,item,rating\na,b,1\n", ["--min-rating", "3"], "no user left after filtering"),
+        ("user,item,time\na,b,1\n", ["--layout", "movielens-1n"], "unknown layout 'movielens-1n'; did you mean"),
+        ("user,item,time\na,b,1\n", ["--preset", "amusik"], "unknown preset 'amusik'"),
+        ("user,item,time\na,b,1\n", ["--set", "data.seperator=;"], "unknown option 'seperator' for data; did you mean"),
+        ("user,item,time\na,b,1\n", ["--set", "split.test=3"], "'split' has no part in this command"),
+        ("user,item,time\na,b,1\n", ["--set", "planted.users=3"], "the section planted is for the data 'planted'"),
+    ],
+)
+def test_bad_files_and_options_get_one_clear_line(
+    call: Call, tmp_path: Path, content: str, options: list[str], message: str
+) -> None:
+    path = tmp_path / "ratings.csv"
+    path.write_text(content)
+    assert message in call("data", "describe", path, "--quiet", *options).mistake
+
+
+def test_a_missing_file_is_refused_with_its_neighbours(call: Call, ratings: Path) -> None:
+    assert "did you mean 'ratings.csv'" in call("data", "describe", ratings.with_name("rating.csv")).mistake
+
+
+def test_compare_prints_every_model_and_difference(call: Call) -> None:
+    done = call("compare", "planted", *TINY, *NO_NETWORKS, "--choose", "loca-ease.base.l2=10,100", "--at", "5,10")
+    assert done.code == 0
+    assert "train: " in done.err
+    for name in ("popularity", "ease", "ensemble-ease", "loca-ease"):
+        assert f"\n{name} " in done.out
+    assert "loca-ease − ensemble-ease" in done.out
+    assert "ensemble-ease chose base.l2 " in done.out
+    assert "NDCG@10" in done.out
+
+
+def test_compare_as_json_says_nothing_else(call: Call, tmp_path: Path) -> None:
+    done = call("compare", "planted", *TINY, *NO_NETWORKS, "--json", "--out", tmp_path / "results", "--no-refit")
+    assert done.err == ""
+    found = json.loads(done.out, parse_constant=pytest.fail)
+    assert found["refit"] is False
+    assert [one["name"] for one in found["models"]] == ["popularity", "ease", "ensemble-ease", "loca-ease"]
+    assert found["models"][2]["parameters"]["models"] == 3
+    written = json.loads((tmp_path / "results" / "comparison.json").read_text())
+    assert written["differences"] == found["differences"]
+    rows = list(csv.DictReader((tmp_path / "results" / "comparison.csv").open()))
+    assert {row["model"] for row in rows} == {"popularity", "ease", "ensemble-ease", "loca-ease"}
+
+
+def test_compare_on_a_terminal_draws_tables(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    done = call("compare", "planted", *TINY, "--models", "popularity,ease", "--choose", "ease.l2=1,100", "--quiet")
+    assert done.err == ""
+    assert "┃" in done.out
+    assert "ease chose l2" in done.out
+    alone = call("compare", "planted", *TINY, "--models", "ensemble-ease", "--set", "models=2", "--quiet")
+    assert "difference" not in alone.out
+
+
+def test_a_settings_file_says_everything(call: Call, tmp_path: Path, ratings: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(
+        '[compare]\nmodels = ["popularity", "ease"]\nat = [3, 5]\ncontrol = "popularity"\nseed = 3\n'
+        "[split]\ntest = 2\nvalidation = 1\n[recency]\nhalf_life = 2\n[data]\nmin_user_interactions = 2\n"
+        '[ease]\nl2 = [1, 10]\n[fit]\nmodel = "ease"\n[mult-vae]\nlatent = 4\n'
+    )
+    found = json.loads(call("compare", ratings, "--config", study, "--json").out)
+    assert found["control"] == "popularity"
+    assert [one["settings"] for one in found["models"][1]["tried"]] == [{"l2": 1.0}, {"l2": 10.0}]
+    assert "ndcg@3" in found["models"][0]["metrics"]
+    by_command = call("compare", ratings, "--config", study, "--json", "--set", "ease.l2=7")
+    assert json.loads(by_command.out)["models"][1]["parameters"]["l2"] == 7.0
+    described = call("data", "describe", ratings, "--config", study, "--json")
+    assert json.loads(described.out)["users"] == 30
+
+
+def test_recency_changes_the_answers(call: Call) -> None:
+    ask = ("compare", "planted", *TINY, "--models", "ease", "--json", "--at", "5")
+    plain, none, decayed, timed = (
+        json.loads(call(*ask, *option).out)["models"][0]["metrics"]["ndcg@5"]["mean"]
+        for option in ([], ["--recency", "none"], ["--recency", "1"], ["--recency", "20d"])
+    )
+    assert plain == none
+    assert len({plain, decayed, timed}) == 3
+
+
+def test_the_protocol_paper_is_loud(call: Call) -> None:
+    done = call("compare", "planted", *TINY, "--models", "popularity,ease", "--protocol", "paper")
+    assert done.code == 0
+    assert "SELECTED ON TEST: NOT A RESULT" in done.out.splitlines()[0]
+    assert "SELECTED ON TEST: NOT A RESULT" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--models", "easy"], "unknown model 'easy'; did you mean 'ease'?"),
+        (["--models", "ease,ensemble"], "the model 'ensemble' is the control of a loca model"),
+        (["--models", ","], "models: expected at least one model"),
+        (["--protocol", "clen"], "unknown protocol 'clen'; did you mean 'clean'?"),
+        (["--control", "ease", "--models", "popularity"], "control: 'ease' is not among the models (popularity)"),
+        (["--at", "ten"], "compare.at: expected a list, each a whole number"),
+        (["--at", "0"], "0"),
+        (["--test", "0"], "split.test: expected a whole number ≥ 1, found 0"),
+        (["--validation", "0"], "the protocol clean chooses on validation"),
+        (["--protocol", "paper", "--validation", "2"], "the protocol paper has no validation part"),
+        (["--recency", "soon"], "recency: expected positions such as 4, a time such as 30d, or none"),
+        (["--set", "loca-ease.train_bandwith=1"], "unknown option 'train_bandwith' for loca-ease; did you mean"),
+        (["--set", "loca-ease.train_bandwidth=0"], "train_bandwidth: expected a number above 0"),
+        (["--set", "loca-ease.answer_bandwidth=-0.5"], "answer_bandwidth: expected a number above 0"),
+        (["--set", "loca-ease.kernel=gauss"], "loca-ease.kernel: expected 'epanechnikov', 'paper', 'uniform' or"),
+        (["--set", "anchors=3"], "unknown option 'anchors'"),
+        (["--choose", "split.test=1,2"], "--choose: expected a model's parameter"),
+        (["--config", "nowhere.toml"], "nowhere.toml: there is no such file"),
+        (["--set", "data.separator=;"], "the data 'planted' is made, not read; leave out separator"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_any_data_is_read(
+    call: Call, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
+) -> None:
+    monkeypatch.setattr("loca.cli.request.planted_communities", lambda **given: pytest.fail("data was read"))
+    assert message in call("compare", "planted", *options).mistake
+
+
+def test_an_output_folder_that_is_a_file_is_refused_first(call: Call, ratings: Path) -> None:
+    assert "expected a folder to write into, found a file" in call("compare", ratings, "--out", ratings).mistake
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--test", "100"], "test"),
+        (["--validation", "100"], "validation"),
+        (["--models", "loca-ease", "--set", "anchors=1000"], "anchors: 1,000 were asked for, there are only 30 users"),
+    ],
+)
+def test_what_the_data_cannot_give_is_refused(call: Call, ratings: Path, options: list[str], message: str) -> None:
+    assert message in call("compare", ratings, "--models", "ease", "--quiet", *options).mistake
+
+
+@pytest.mark.real_data
+def test_describe_gives_the_papers_counts_for_amusic(call: Call, real_data: Path) -> None:
+    done = call("data", "describe", real_data / "amusic" / "amusic.rating", "--preset", "amusic")
+    for figure in ("4,964", "11,797", "97,439", "99.83 %"):
+        assert figure in done.out

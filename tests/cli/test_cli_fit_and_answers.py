@@ -1,0 +1,248 @@
+"""`loca fit`, `loca recommend`, `loca explain` and `loca demo`: a model is saved once and answers many times."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_calls import TINY, Call
+
+import loca
+import loca.experiments.demo as demonstration
+from loca.cli.item_names import find_items
+from loca.data.id_map import IdMap
+from loca.errors import DataError
+from loca.models.mult_vae import MultVAE
+
+
+def test_fit_says_what_it_chose_and_saves_it(call: Call, tmp_path: Path) -> None:
+    choice = ("--model", "loca-ease", "--set", "anchors=3", "--choose", "base.l2=10,100")
+    done = call("fit", "planted", *TINY, *choice, "--out", tmp_path / "m")
+    assert done.code == 0
+    assert "tried base.l2 10.0" in done.out
+    model = loca.load(tmp_path / "m")
+    assert isinstance(model, loca.Loca)
+    assert f"base.l2 {model.base.l2}" in done.out  # type: ignore[attr-defined]
+    assert model.known_ is not None
+    assert len(model.known_) == json.loads(call("data", "describe", "planted", *TINY, "--json").out)["ratings"]
+
+
+def test_fit_as_json_says_nothing_else(call: Call, tmp_path: Path) -> None:
+    done = call("fit", "planted", *TINY, "--model", "ease", "--out", tmp_path / "m", "--json")
+    assert done.err == ""
+    found = json.loads(done.out)
+    assert found["parameters"]["l2"] == 100.0
+    assert 0 < found["validation_ndcg@100"] < 1
+
+
+def test_without_refit_the_histories_are_whole_all_the_same(call: Call, tmp_path: Path, ratings: Path) -> None:
+    ask = ("fit", ratings, "--model", "ease", "--quiet", "--out")
+    assert call(*ask, tmp_path / "refitted").code == 0
+    assert call(*ask, tmp_path / "as-chosen", "--no-refit").code == 0
+    refitted, as_chosen = loca.load(tmp_path / "refitted"), loca.load(tmp_path / "as-chosen")
+    assert refitted.known_ is not None
+    assert as_chosen.known_ is not None
+    assert len(refitted.known_) == len(as_chosen.known_) == 240
+    assert not np.array_equal(refitted.score(refitted.known_.histories()), as_chosen.score(refitted.known_.histories()))
+
+
+def test_fit_without_validation_chooses_nothing(call: Call, tmp_path: Path, ratings: Path) -> None:
+    ask = ("fit", ratings, "--model", "ease", "--validation", "0", "--quiet", "--out", tmp_path / "m")
+    assert "before the refit" not in call(*ask).out
+    assert "choosing needs held-out items" in call(*ask, "--choose", "l2=1,2").mistake
+
+
+def test_a_settings_file_names_the_model(call: Call, tmp_path: Path, ratings: Path) -> None:
+    (tmp_path / "fit.toml").write_text('[fit]\nmodel = "ease"\n[ease]\nl2 = 7\n[recency]\nhalf_life = 3\n')
+    call("fit", ratings, "--config", tmp_path / "fit.toml", "--quiet", "--out", tmp_path / "m")
+    model = loca.load(tmp_path / "m")
+    assert isinstance(model, loca.EASE)
+    assert model.l2 == 7
+    assert model.known_ is not None
+    assert model.known_.recency == loca.Recency(3)
+
+
+def test_a_folder_that_cannot_take_the_model_is_refused_before_training(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loca.cli.request.planted_communities", lambda **given: pytest.fail("data was read"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    assert "not a loca model" in call("fit", "planted", "--out", tmp_path / "mine").mistake
+    (tmp_path / "file").write_text("")
+    assert "found a file" in call("fit", "planted", "--out", tmp_path / "file").mistake
+    assert "cannot be saved into" in call("fit", "planted", "--out", tmp_path / "file" / "deeper").mistake
+    monkeypatch.setattr("os.listdir", lambda path: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    assert "Permission denied" in call("fit", "planted", "--out", tmp_path / "mine").mistake
+
+
+def test_a_full_disk_while_saving_is_one_line_and_keeps_the_old_model(
+    call: Call, tmp_path: Path, ratings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = ("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m")
+    assert call(*ask).code == 0
+    before = {one.name: one.read_bytes() for one in (tmp_path / "m").iterdir()}
+
+    def no_room(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", no_room)
+    mistake = call(*ask, "--set", "l2=5").mistake
+    assert "No space left on device; the model that was there is kept" in mistake
+    assert {one.name: one.read_bytes() for one in (tmp_path / "m").iterdir()} == before
+
+
+def test_recommend_for_known_users_hides_what_they_have(call: Call, model_folder: Path) -> None:
+    done = call("recommend", model_folder, "--user", "u003", "--user", "u007", "-n", "4", "--json")
+    assert done.err == ""
+    answers = json.loads(done.out)["answers"]
+    assert [one["user"] for one in answers] == ["u003", "u007"]
+    known = loca.load(model_folder).known_
+    assert known is not None
+    for one in answers:
+        listed = [row["item"] for row in one["items"]]
+        assert len(listed) == 4
+        assert not set(listed) & set(known.items.ids(known.items_of(known.users.row(one["user"]))))
+        assert [row["rank"] for row in one["items"]] == [1, 2, 3, 4]
+    text = call("recommend", model_folder, "--user", "u003", "-n", "2").out
+    assert text.startswith("For u003\n")
+    assert answers[0]["items"][0]["title"] in text
+
+
+def test_a_history_may_be_ids_or_titles(call: Call, model_folder: Path) -> None:
+    known = loca.load(model_folder).known_
+    assert known is not None
+    titles = ",".join([known.items.label(3), known.items.label(8).upper()])
+    by_id = json.loads(call("recommend", model_folder, "--history", "i03,i08", "--json").out)
+    by_title = json.loads(call("recommend", model_folder, "--history", titles, "--json").out)
+    assert by_id["answers"] == by_title["answers"]
+    assert {"i03", "i08"}.isdisjoint(one["item"] for one in by_id["answers"][0]["items"])
+
+
+def test_only_and_never_bound_the_list(call: Call, model_folder: Path) -> None:
+    ask = ("recommend", model_folder, "--history", "i03", "--json")
+    few = json.loads(call(*ask, "--only", "i01,i02,i03", "--never", "i02").out)["answers"][0]["items"]
+    assert [one["item"] for one in few] == ["i01"]
+    none = call("recommend", model_folder, "--history", "i03", "--only", "i03")
+    assert none.out == "For history: nothing is left to recommend\n"
+
+
+def test_recency_weighs_the_order_of_a_history(call: Call, model_folder: Path) -> None:
+    def best(history: str, *options: str) -> list[str]:
+        found = json.loads(call("recommend", model_folder, "--history", history, "--json", *options).out)
+        return [one["item"] for one in found["answers"][0]["items"]]
+
+    assert best("i03,i08,i20") == best("i20,i08,i03")
+    assert best("i03,i08,i20", "--recency", "0.2") != best("i20,i08,i03", "--recency", "0.2")
+    refused = call("recommend", model_folder, "--history", "i03", "--recency", "30d").mistake
+    assert "a history without times cannot be weighed by time" in refused
+    assert call("recommend", model_folder, "--user", "u003", "--recency", "30d").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "who asks? expected --user ID or --history a,b,c"),
+        (["--user", "u003", "--history", "i01"], "who asks?"),
+        (["--user", "u0003"], "unknown user 'u0003'; close ones are "),
+        (["--history", "i3,i08"], "unknown item 'i3'; close ones are "),
+        (["--history", ""], "an empty history"),
+        (["--history", " , "], "an empty history"),
+        (["--user", "u003", "--never", "x99"], "unknown item 'x99'"),
+        (["--user", "u003", "-n", "0"], "0"),
+        (["--user", "u003", "--recency", "soon"], "recency: expected positions"),
+    ],
+)
+def test_a_wrong_question_is_refused(call: Call, model_folder: Path, options: list[str], message: str) -> None:
+    assert message in call("recommend", model_folder, *options).mistake
+
+
+def test_a_missing_foreign_or_cut_model_folder_is_refused(call: Call, model_folder: Path, tmp_path: Path) -> None:
+    assert "no loca model here" in call("recommend", tmp_path / "none", "--user", "u003").mistake
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "model.json").write_text('{"format": "other"}')
+    assert "not a loca model" in call("explain", tmp_path / "foreign", "--user", "u003").mistake
+    cut = shutil.copytree(model_folder, tmp_path / "cut")
+    largest = max(cut.iterdir(), key=lambda one: one.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:100])
+    assert str(cut) in call("recommend", cut, "--user", "u003").mistake
+
+
+def test_a_model_without_ids_is_asked_from_python(call: Call, tmp_path: Path, planted_split: loca.Split) -> None:
+    loca.EASE().fit(planted_split.train.matrix()).save(tmp_path / "m")
+    assert "fitted on a bare matrix and knows no ids" in call("recommend", tmp_path / "m", "--user", "1").mistake
+
+
+def test_explain_names_the_communities_and_their_shares(call: Call, model_folder: Path) -> None:
+    done = call("explain", model_folder, "--user", "u003", "--json")
+    assert done.err == ""
+    (answer,) = json.loads(done.out)["answers"]
+    shares = [one["weight"] for one in answer["communities"]] + [answer["global"]["weight"]]
+    assert sum(shares) == pytest.approx(1)
+    assert answer["global"]["weight"] == pytest.approx(0.2)
+    assert answer["communities"][0]["known_for"][0]["lift"] >= 1
+    listed = json.loads(call("recommend", model_folder, "--user", "u003", "-n", "5", "--json").out)
+    assert [one["item"] for one in answer["items"]] == [one["item"] for one in listed["answers"][0]["items"]]
+    text = call("explain", model_folder, "--history", "i03,i08", "-n", "2").out
+    assert text.startswith("For history\nRecommended: ")
+
+
+def test_a_model_without_communities_explains_nothing(call: Call, tmp_path: Path, ratings: Path) -> None:
+    call("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m")
+    assert "holds EASE, which has no communities to explain" in call("explain", tmp_path / "m", "--user", "u3").mistake
+
+
+def test_the_longest_name_counts_so_that_titles_may_hold_commas() -> None:
+    titles = np.array(["Godfather, The", "The", "Twin", "twin"], dtype=object)
+    items = IdMap(np.array([10, 11, 12, 13]), "item", titles)
+    assert find_items(items, ["Godfather, The,11"]) == [0, 1]
+    assert find_items(items, ["godfather, the", "12"]) == [0, 2]
+    assert find_items(items, ["10,11,10"]) == [1, 0], "a repeated item counts where it was last"
+    with pytest.raises(DataError, match="the title 'Twin' names 2 items: 12, 13; give the id"):
+        find_items(items, ["Twin"])
+    with pytest.raises(DataError, match="unknown item 'Godfahter'; close ones are 10"):
+        find_items(items, ["Godfahter"])
+
+
+@pytest.fixture
+def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demonstration, "L2_CHOICES", (100.0,))
+    monkeypatch.setattr(demonstration, "BANDWIDTH_CHOICES", demonstration.BANDWIDTH_CHOICES[:1])
+    monkeypatch.setattr(demonstration, "LOCAL_EASE_MODELS", 3)
+    monkeypatch.setattr(demonstration, "LOCAL_VAE_MODELS", 2)
+    monkeypatch.setattr(demonstration, "_vae", lambda seed: MultVAE(latent=4, epochs=2, seed=seed))
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_demo_ends_with_commands_that_work_when_pasted(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("demo", "--users", "150")
+    assert done.code == 0
+    assert "loca-ease minus ease: " in done.out
+    assert "loca-ease minus ensemble-ease: " in done.out
+    assert "knowing who belongs where" in done.out
+    commands = [line for line in Path("loca-demo/NEXT.md").read_text().splitlines() if line.startswith("loca ")]
+    assert len(commands) == 7
+    for command in commands:
+        assert command in done.out
+        small = ("--set", "planted.users=200", "--set", "loca-ease.anchors=3") if "planted --mod" in command else ()
+        assert call(*shlex.split(command)[1:], *small).code == 0, command
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_demo_speaks_json(call: Call, tmp_path: Path) -> None:
+    done = call("demo", "--users", "150", "--out", tmp_path / "demo", "--json")
+    assert done.err == ""
+    assert json.loads(done.out)["bound"]["ndcg@100"] > 0
+
+
+def test_the_demo_refuses_what_cannot_work(call: Call, tmp_path: Path) -> None:
+    assert "users: expected at least 100" in call("demo", "--users", "10").mistake
+    (tmp_path / "file").write_text("")
+    assert "found a file" in call("demo", "--out", tmp_path / "file").mistake

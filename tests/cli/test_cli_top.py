@@ -1,0 +1,177 @@
+"""The command as a whole: help that teaches, one line for a mistake, exit codes, Ctrl-C, a light import."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_calls import TINY, Call, environment
+
+import loca
+from loca.cli import doctor, output
+from loca.cli.main import app, main
+from loca.experiments.grid import Grid
+
+COMMANDS = (["demo"], ["data", "describe"], ["compare"], ["fit"], ["recommend"], ["explain"], ["doctor"])
+
+
+def test_import_loca_loads_nothing_heavy_and_is_quick() -> None:
+    program = (
+        "import sys, time; started = time.perf_counter(); import loca; took = time.perf_counter() - started; "
+        "print(took, [m for m in ('torch', 'polars', 'matplotlib', 'numpy', 'scipy', 'typer') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True
+    )
+    took, loaded = done.stdout.split(maxsplit=1)
+    assert loaded.strip() == "[]"
+    assert float(took) < 0.3
+
+
+def test_every_public_name_is_where_it_is_said_to_be() -> None:
+    for name in loca.__all__:
+        assert getattr(loca, name) is not None
+    assert set(loca.__all__) <= set(dir(loca))
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", loca.__version__)
+    with pytest.raises(AttributeError, match="has no attribute 'recomend'"):
+        _ = loca.recomend
+
+
+def test_editors_and_type_checkers_see_the_same_names() -> None:
+    text = Path(loca.__file__).read_text()
+    seen = set(re.findall(r"^    from loca\.[\w.]+ import (\w+) as \1$", text, re.MULTILINE))
+    assert seen | {"__version__"} == set(loca.__all__)
+    homes = dict(re.findall(r"^    from (loca\.[\w.]+) import (\w+) as \2$", text, re.MULTILINE))
+    assert {name: home for home, name in homes.items()}.items() <= loca._HOMES.items()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_teaches_by_examples(call: Call, command: list[str]) -> None:
+    done = call(*command, "--help")
+    assert done.code == 0
+    assert "Examples:" in done.out
+    assert f"loca {' '.join(command)}" in done.out
+
+
+def test_without_a_command_help_is_shown(call: Call) -> None:
+    done = call()
+    assert done.code == 0
+    assert "loca demo" in done.out
+
+
+def test_the_version_is_told(call: Call) -> None:
+    assert call("--version").out == f"loca {loca.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["dmeo"], "No such command 'dmeo'. Did you mean 'demo'?"),
+        (["compare"], "Missing argument 'DATA'"),
+        (["compare", "x.csv", "--modles", "ease"], "No such option: --modles"),
+        (["fit", "planted"], "Missing option '--out'"),
+        (["recommend", "m", "-n", "many", "--user", "u"], "Invalid value for '-n' / '--count'"),
+    ],
+)
+def test_a_mistyped_command_is_told_in_one_line(call: Call, arguments: list[str], message: str) -> None:
+    assert message in call(*arguments).mistake
+
+
+def test_a_mistake_ends_a_process_with_code_2_and_one_line(call_apart: Call) -> None:
+    done = call_apart("compare", "nowhere.csv", "--models", "ease")
+    assert done.mistake == "nowhere.csv: there is no such file"
+
+
+def test_an_unexpected_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down() -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(doctor, "available_bytes", break_down)
+    with pytest.raises(ZeroDivisionError):
+        main(["doctor"])
+
+
+def test_ctrl_c_in_training_leaves_the_saved_model_as_it_was(tmp_path: Path, call_apart: Call) -> None:
+    folder = tmp_path / "model"
+    assert call_apart("fit", "planted", "--model", "popularity", "--out", folder, *TINY).code == 0
+    before = {one.name: one.read_bytes() for one in folder.iterdir()}
+    endless = ["--model", "mult-vae", "--set", "epochs=100000", "--set", "patience=100000", "--out", str(folder)]
+    command = [sys.executable, "-m", "loca", "fit", "planted", *TINY, *endless]
+    # A shell that runs a program in the background makes it deaf to Ctrl-C; this one must hear it.
+    training = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert training.stderr is not None
+    while "validation" not in training.stderr.readline():
+        assert training.poll() is None
+    time.sleep(1.0)
+    training.send_signal(signal.SIGINT)
+    out, err = training.communicate(timeout=60)
+    assert training.returncode == 130
+    assert out == ""
+    assert err.strip().splitlines()[-1] == "loca: stopped; what was saved before is as it was"
+    assert "Traceback" not in err
+    assert {one.name: one.read_bytes() for one in folder.iterdir()} == before
+
+
+def test_ctrl_c_is_one_line_in_this_process_too(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
+    def interrupt() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "available_bytes", interrupt)
+    done = call("doctor")
+    assert (done.code, done.err) == (130, "loca: stopped; what was saved before is as it was\n")
+
+
+def test_doctor_is_content_here(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ml-1m").mkdir()
+    monkeypatch.setenv("LOCA_DATA", str(tmp_path))
+    done = call("doctor", "--json")
+    assert done.code == 0
+    found = {one["what"]: one["found"] for one in json.loads(done.out)["findings"]}
+    assert found["LOCA_DATA"] == f"{tmp_path}: ml-1m"
+    assert found["cores"] == str(len(os.sched_getaffinity(0)))
+    monkeypatch.delenv("LOCA_DATA")
+    assert "all is well" in call("doctor").out
+
+
+def test_doctor_ends_with_1_when_something_is_missing(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_NEEDED", ("numpy", "no-such-package"))
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    done = call("doctor")
+    assert done.code == 1
+    assert "BAD  no-such-package" in done.out
+    assert "something is missing" in done.out
+
+
+def test_the_console_script_ends_with_the_code_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    from loca.cli.main import run
+
+    monkeypatch.setattr(sys, "argv", ["loca", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 0
+    assert app.info.name == "loca"
+
+
+def test_a_table_is_drawn_for_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    speaking = output.Output()
+    assert speaking.is_watched
+    assert not output.Output(as_json=True).is_watched
+    speaking.draw(Grid(("model", "NDCG"), (("ease", "0.1"),)))
+    drawn = capsys.readouterr().out
+    assert "┏" in drawn
+    assert "│ ease  │  0.1 │" in drawn

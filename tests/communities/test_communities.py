@@ -1,0 +1,132 @@
+"""Communities and embeddings: weights to train and to answer, who is covered, where embeddings come from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import loca.communities.communities as communities_file
+from loca.communities.communities import Communities, find_communities
+from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD, embed_users
+from loca.communities.geometry import Quantile, unit_rows
+from loca.data.held_out import Split
+from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
+from loca.models.recommender import ModelState
+
+
+def on_a_circle(*degrees: float) -> np.ndarray:
+    angles = np.deg2rad(degrees)
+    return unit_rows(np.column_stack([np.cos(angles), np.sin(angles)]))
+
+
+def two_communities() -> Communities:
+    """Centres at 0 and 90 degrees, trained within 72 degrees (0.8), answering within 45 degrees (0.5)."""
+    return Communities(np.array([0, 1]), on_a_circle(0, 90), 0.8, 0.5, "epanechnikov", 1.0)
+
+
+def test_train_weights_follow_the_wide_kernel_and_answer_weights_the_narrow_one() -> None:
+    users = on_a_circle(0, 36, 63, 180)
+    np.testing.assert_allclose(
+        two_communities().train_weights(users, 0),
+        [0.75, 0.75 * (1 - (0.4 / 0.8) ** 2), 0.75 * (1 - (0.7 / 0.8) ** 2), 0],
+        atol=1e-5,
+    )
+    np.testing.assert_allclose(
+        two_communities().answer_weights(users).toarray(),
+        [
+            [0.75, 0],
+            [0.75 * (1 - (0.4 / 0.5) ** 2), 0],
+            [0, 0.75 * (1 - (0.3 / 0.5) ** 2)],
+            [0, 0],
+        ],
+        atol=1e-5,
+    )
+
+
+def test_answer_weights_are_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = unit_rows(np.random.default_rng(0).normal(size=(50, 2)))
+    whole = two_communities().answer_weights(users).toarray()
+    monkeypatch.setattr(communities_file, "_USERS_PER_BLOCK", 7)
+    np.testing.assert_array_equal(two_communities().answer_weights(users).toarray(), whole)
+    assert two_communities().answer_weights(np.zeros((0, 2))).shape == (0, 2)
+
+
+def test_coverage_is_the_share_of_users_with_an_answer() -> None:
+    users = on_a_circle(0, 5, 10, 90, 200)
+    found = find_communities(users, anchors=1, train_bandwidth=1.0, answer_bandwidth=0.2)
+    assert found.anchors.tolist() == [0]
+    assert found.coverage == pytest.approx(0.6)
+
+
+def test_bandwidths_as_quantiles_are_kept_in_units() -> None:
+    users = on_a_circle(0, 90, 135)
+    found = find_communities(users, anchors=1, train_bandwidth=Quantile(1.0), answer_bandwidth=Quantile(0.5))
+    assert found.train_bandwidth == pytest.approx(1.5, abs=1e-5)
+    assert found.answer_bandwidth == pytest.approx(1.0, abs=1e-5)
+
+
+def test_wrong_bandwidths_and_embeddings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="answer_bandwidth: expected a number above 0"):
+        find_communities(on_a_circle(0, 1), anchors=1, train_bandwidth=1.0, answer_bandwidth=0.0)
+    with pytest.raises(DataError, match="NaN or infinity"):
+        find_communities(np.array([[np.nan, 1.0]]), anchors=1, train_bandwidth=1.0, answer_bandwidth=1.0)
+    with pytest.raises(DataError, match="expected 2 dimensions, found 3"):
+        two_communities().answer_weights(np.ones((1, 3)))
+    with pytest.raises(DataError, match="do not fit"):
+        Communities(np.array([0]), on_a_circle(0, 90), 0.8, 0.5, "uniform", 1.0)
+
+
+def test_the_svd_spans_what_the_histories_span(planted_split: Split) -> None:
+    matrix = planted_split.train.matrix()
+    embedder = TruncatedSVD(dimensions=10, seed=1).fit(matrix)
+    rows = matrix.toarray()
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    _, _, right = np.linalg.svd(rows, full_matrices=False)
+    mine = embedder.embed(matrix) @ embedder.directions_.T
+    best = rows @ right[:10].T @ right[:10]
+    assert np.linalg.norm(rows - mine) < 1.02 * np.linalg.norm(rows - best)
+
+
+def test_the_svd_takes_no_more_dimensions_than_there_are() -> None:
+    embedder = TruncatedSVD(dimensions=50).fit(csr_array(np.eye(4, 3, dtype=np.float32)))
+    assert embedder.embed(csr_array(np.eye(2, 3, dtype=np.float32))).shape == (2, 3)
+
+
+def test_given_embeddings_are_repeated_and_carried_over_to_new_histories() -> None:
+    rng = np.random.default_rng(3)
+    matrix = csr_array((rng.random((300, 20)) < 0.3).astype(np.float32) + np.eye(300, 20, dtype=np.float32))
+    item_places = rng.normal(size=(20, 4))
+    given = unit_rows(matrix @ item_places)
+    embedder = GivenEmbeddings(embeddings=given, ridge=1e-3).fit(matrix)
+    assert embedder.fit_share_ > 0.95
+    strangers = csr_array((rng.random((50, 20)) < 0.3).astype(np.float32) + np.eye(50, 20, dtype=np.float32))
+    closeness = (unit_rows(embedder.embed(strangers)) * unit_rows(strangers @ item_places)).sum(axis=1)
+    assert closeness.mean() > 0.95
+
+
+def test_embeddings_are_the_same_in_blocks(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = planted_split.train.matrix()
+    embedder = TruncatedSVD(dimensions=6).fit(matrix)
+    whole = embed_users(embedder, matrix)
+    monkeypatch.setattr("loca.communities.embeddings._USERS_PER_BLOCK", 33)
+    np.testing.assert_allclose(embed_users(embedder, matrix), whole, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
+
+
+def test_wrong_embeddings_are_refused() -> None:
+    matrix = csr_array(np.eye(4, dtype=np.float32))
+    with pytest.raises(DataError, match="expected 4 rows, one per user, found 3"):
+        GivenEmbeddings(embeddings=np.ones((3, 2))).fit(matrix)
+    with pytest.raises(DataError, match="NaN or infinity"):
+        GivenEmbeddings(embeddings=np.full((4, 2), np.nan))
+    with pytest.raises(ConfigError, match="ridge: expected a number above 0"):
+        GivenEmbeddings(embeddings=np.ones((4, 2)), ridge=0)
+    with pytest.raises(ConfigError, match="dimensions: expected a whole number ≥ 1"):
+        TruncatedSVD(dimensions=0)
+    with pytest.raises(NotFittedError):
+        TruncatedSVD().embed(matrix)
+    with pytest.raises(ModelFileError, match="expected items × dimensions"):
+        TruncatedSVD.restore({}, ModelState(arrays={"directions": np.ones(3)}))
+    with pytest.raises(ModelFileError, match="expected items × dimensions"):
+        GivenEmbeddings.restore({"embeddings": np.ones((1, 1))}, ModelState(arrays={"item_vectors": np.ones(3)}))

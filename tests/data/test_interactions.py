@@ -1,0 +1,155 @@
+"""Interactions keep each user's order, check themselves, and give the weights that a plain loop gives."""
+
+import numpy as np
+import pytest
+from event_examples import any_interactions, interactions_of, item_lists
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from loca.data.id_map import IdMap
+from loca.data.interactions import Interactions, as_matrix
+from loca.data.recency import Recency
+from loca.errors import DataError
+
+EVENTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(-3, 3)), max_size=40)
+
+
+@given(EVENTS, st.sampled_from([np.int64, np.float64]))
+def test_events_are_sorted_by_time_and_ties_keep_their_order(events, kind):
+    users, items = IdMap.numbered(5, "user"), IdMap.numbered(6, "item")
+    columns = np.array(events, dtype=np.int64).reshape(-1, 3)
+    found = Interactions.from_events(users, items, columns[:, 0], columns[:, 1], columns[:, 2].astype(kind))
+    for user in range(5):
+        expected = sorted((event for event in events if event[0] == user), key=lambda event: event[2])
+        assert found.items_of(user).tolist() == [item for _, item, _ in expected]
+        assert found.times[found.offsets[user] : found.offsets[user + 1]].tolist() == [time for *_, time in expected]
+
+
+@given(EVENTS)
+def test_events_without_time_keep_the_order_given(events):
+    columns = np.array(events, dtype=np.int64).reshape(-1, 3)
+    found = Interactions.from_events(IdMap.numbered(5, "user"), IdMap.numbered(6, "item"), columns[:, 0], columns[:, 1])
+    assert item_lists(found) == [[item for one, item, _ in events if one == user] for user in range(5)]
+
+
+def test_times_too_far_apart_for_one_key_are_sorted_all_the_same():
+    times = np.array([2**62, -(2**62), 0])
+    found = Interactions.from_events(
+        IdMap.numbered(2, "user"), IdMap.numbered(3, "item"), np.array([1, 1, 1]), np.array([0, 1, 2]), times
+    )
+    assert found.items_of(1).tolist() == [1, 2, 0]
+
+
+@given(any_interactions(), st.data())
+def test_chosen_users_keep_their_histories(interactions, data):
+    rows = data.draw(st.permutations(range(interactions.n_users)))[: data.draw(st.integers(0, interactions.n_users))]
+    part = interactions.of_users(np.array(rows, dtype=np.int64))
+    assert item_lists(part) == [item_lists(interactions)[row] for row in rows]
+    assert part.users.ids(range(len(rows))) == interactions.users.ids(rows)
+    mask = np.isin(np.arange(interactions.n_users), rows)
+    assert item_lists(interactions.of_users(mask)) == [item_lists(interactions)[row] for row in sorted(rows)]
+
+
+@given(any_interactions(), st.data())
+def test_marked_interactions_are_kept_in_their_order(interactions, data):
+    count = len(interactions)
+    kept = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=bool)
+    part, rest = interactions.where(kept), interactions.where(~kept)
+    marks = iter(kept)
+    expected = [[item for item in one if next(marks)] for one in item_lists(interactions)]
+    assert item_lists(part) == expected
+    assert len(part) + len(rest) == count
+    assert part.times.tolist() == interactions.times[kept].tolist()
+
+
+@given(any_interactions(), st.sampled_from([None, "positions", "time"]), st.floats(0.5, 20))
+def test_history_weights_equal_a_plain_loop(interactions, unit, half_life):
+    recency = None if unit is None else Recency(half_life, unit)
+    expected = np.zeros((interactions.n_users, interactions.n_items))
+    for user in range(interactions.n_users):
+        items = interactions.items_of(user)
+        times = interactions.times[interactions.offsets[user] : interactions.offsets[user + 1]]
+        for place, item in enumerate(items):  # a later place of the same item overwrites an earlier one
+            age = len(items) - 1 - place if unit == "positions" else times[-1] - times[place]
+            expected[user, item] = 1 if unit is None else 0.5 ** (age / half_life)
+    found = interactions.with_recency(recency).histories()
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found.toarray(), expected, rtol=1e-6)
+    assert found.nnz == (expected > 0).sum()
+    assert found.has_canonical_format
+
+
+@given(any_interactions(timed=False), st.data())
+def test_histories_of_chosen_users_are_rows_of_all_histories(interactions, data):
+    rows = np.array(data.draw(st.permutations(range(interactions.n_users))), dtype=np.int64)
+    weighed = interactions.with_recency(Recency.per_position(0.5))
+    assert (weighed.histories(rows).toarray() == weighed.histories().toarray()[rows]).all()
+
+
+def test_a_very_old_item_is_still_stored():
+    weighed = interactions_of([list(range(500))]).with_recency(Recency.per_position(0.5))
+    assert weighed.histories().nnz == 500
+    assert weighed.histories().data.min() > 0
+
+
+def test_the_training_matrix_is_binary_whatever_the_recency_and_the_repeats():
+    interactions = interactions_of([[2, 0, 2], [], [1]]).with_recency(Recency(1))
+    expected = [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    assert interactions.matrix().toarray().tolist() == expected
+    assert as_matrix(interactions).toarray().tolist() == expected
+
+
+def test_empty_histories_have_empty_rows_in_every_unit():
+    for unit in ("positions", "time"):
+        empty = interactions_of([[], []], [[], []], n_items=3).with_recency(Recency(1, unit))
+        assert empty.histories().toarray().tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_time_recency_without_times_is_refused():
+    with pytest.raises(DataError, match="needs a time column"):
+        interactions_of([[0]]).with_recency(Recency(1, "time")).histories()
+
+
+def test_a_matrix_and_its_interactions_are_the_same():
+    matrix = csr_array(np.array([[1, 0, 2], [0, 0, 0]]))
+    found = Interactions.from_matrix(matrix)
+    assert item_lists(found) == [[0, 2], []]
+    with pytest.raises(DataError, match="a scipy sparse matrix, found list"):
+        Interactions.from_matrix([[1]])
+
+
+def test_titles_are_shown_for_item_rows():
+    found = interactions_of([[0, 1]]).with_titles({"i1": "The Second"})
+    assert [found.items.label(row) for row in (0, 1)] == ["i0", "The Second"]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"offsets": np.array([0, 1])}, "offsets do not fit 2 users and 3 interactions"),
+        ({"offsets": np.array([0, 4, 3])}, "offsets must not fall"),
+        ({"item_rows": np.array([0, 1, 3])}, "an item row lies outside 0 … 2"),
+        ({"item_rows": np.array([0, 1, -1])}, "an item row lies outside"),
+        ({"times": np.array([1, 2])}, "expected 3 times, found 2"),
+        ({"times": np.array([2, 1, 3])}, "must not fall: oldest first"),
+    ],
+)
+def test_interactions_that_contradict_themselves_are_refused(change, problem):
+    parts = {"offsets": np.array([0, 2, 3]), "item_rows": np.array([0, 1, 2]), "times": np.array([1, 2, 0]), **change}
+    with pytest.raises(DataError, match=problem):
+        Interactions(IdMap.numbered(2, "user"), IdMap.numbered(3, "item"), **parts)
+
+
+def test_interactions_cannot_be_written_to():
+    interactions = interactions_of([[0, 1]], [[1, 2]])
+    for array in (interactions.item_rows, interactions.offsets, interactions.times, interactions.users.values):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+def test_what_cannot_be_learned_from_is_refused():
+    with pytest.raises(DataError, match="expected Interactions or a scipy sparse matrix, found list"):
+        as_matrix([[1]])
+    with pytest.raises(DataError, match="nothing to learn from: 2 users, 3 items, 0 pairs"):
+        as_matrix(csr_array((2, 3)))

@@ -1,0 +1,128 @@
+"""Unfitted models come out of settings with the right parameters, seeds and controls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from loca.catalogue import MODELS
+from loca.communities.embeddings import TruncatedSVD
+from loca.communities.geometry import Quantile
+from loca.errors import ConfigError
+from loca.experiments.candidates import build_models, describe_model, expand_names, what_differs
+from loca.experiments.settings import Choice
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.mult_dae import MultDAE
+from loca.models.mult_vae import MultVAE
+
+
+def build(name: str, table: dict[str, Any], seed: int = 0) -> list[Any]:
+    return build_models([name], {name: table}, MODELS, seed)[name]
+
+
+def test_settings_reach_the_model_and_the_models_inside_it() -> None:
+    (model,) = build("loca-ease", {"anchors": 6, "train_bandwidth": "q0.5", "base": {"l2": 300}})
+    assert isinstance(model, Loca)
+    assert (model.anchors, model.train_bandwidth, model.base.l2) == (6, Quantile(0.5), 300.0)
+
+
+def test_choices_make_a_candidate_for_each_combination() -> None:
+    models = build("loca-ease", {"anchors": Choice((2, 3)), "base": {"l2": Choice((10, 20))}})
+    assert [(one.anchors, one.base.l2) for one in models] == [(2, 10.0), (2, 20.0), (3, 10.0), (3, 20.0)]
+    assert what_differs(models)[1] == {"base.l2": 20.0, "anchors": 2}
+    assert what_differs(models[:1]) == [{}]
+
+
+def test_equal_candidates_are_built_once() -> None:
+    assert len(build("ease", {"l2": Choice((10, 10.0, 20))})) == 2
+
+
+def test_seeds_follow_the_command_unless_set_in_themselves() -> None:
+    (model,) = build("loca-vae", {"base": {"seed": 5}}, seed=9)
+    assert (model.seed, model.base.seed) == (9, 5)
+    (model,) = build("loca-ease", {"embedding": "mult-dae"}, seed=9)
+    assert (model.seed, model.embedding.seed) == (9, 9)
+
+
+def test_a_model_inside_is_named_by_the_catalogue() -> None:
+    (model,) = build("loca-ease", {"embedding": {"model": "mult-dae", "latent": 5}, "base": "mult-vae"})
+    assert isinstance(model.embedding, MultDAE)
+    assert isinstance(model.base, MultVAE)
+    assert model.embedding.latent == 5
+    (model,) = build("loca-vae", {"embedding": "svd"})
+    assert isinstance(model.embedding, TruncatedSVD)
+    (model,) = build("loca-ease", {"embedding": "none"})
+    assert model.embedding is None
+
+
+def test_a_wrong_model_inside_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"loca-ease.base: unknown model 'eas'; did you mean 'ease'"):
+        build("loca-ease", {"base": "eas"})
+    with pytest.raises(ConfigError, match=r"loca-vae.embedding: there is no model to set options of"):
+        build("loca-vae", {"embedding": {"latent": 3}})
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"train_bandwith": 1}, "unknown option 'train_bandwith' for loca-ease; did you mean 'train_bandwidth'"),
+        ({"base": {"l3": 1}}, "unknown option 'l3' for loca-ease.base; the options are l2"),
+        ({"train_bandwidth": 0}, "loca-ease: train_bandwidth: expected a number above 0"),
+        ({"base": {"l2": -1}}, "loca-ease.base: l2: expected a number above 0"),
+        ({"anchors": "many"}, "loca-ease.anchors: expected a whole number, found 'many'"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_anything_is_fitted(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        build("loca-ease", table)
+    assert message in str(refused.value)
+
+
+def test_settings_of_models_that_are_not_asked_for_are_checked_too() -> None:
+    with pytest.raises(ConfigError, match="unknown option 'latnt' for mult-vae"):
+        build_models(["ease"], {"mult-vae": {"latnt": 3}}, MODELS, 0)
+
+
+def test_ensemble_stands_for_the_control_of_every_loca_model() -> None:
+    names = expand_names(["ease", "ensemble", "loca-vae", "loca-ease", "ease"], MODELS)
+    assert names == ["ease", "ensemble-vae", "ensemble-ease", "loca-vae", "loca-ease"]
+    with pytest.raises(ConfigError, match="'ensemble' is the control of a loca model"):
+        expand_names(["ease", "ensemble"], MODELS)
+    with pytest.raises(ConfigError, match="unknown model 'easy'; did you mean 'ease'"):
+        expand_names(["easy"], MODELS)
+    with pytest.raises(ConfigError, match="unknown model 'qqq'; there are popularity, "):
+        expand_names(["qqq"], MODELS)
+    with pytest.raises(ConfigError, match="at least one model"):
+        expand_names([], MODELS)
+
+
+def test_a_control_is_as_large_as_its_loca_and_chooses_from_the_same_bases() -> None:
+    table = {"anchors": 7, "train_bandwidth": Choice(("q0.5", "q0.9")), "base": {"l2": Choice((10, 20))}}
+    built = build_models(["ensemble-ease", "loca-ease"], {"loca-ease": table}, MODELS, 3)
+    assert list(built) == ["ensemble-ease", "loca-ease"]
+    assert len(built["loca-ease"]) == 4
+    controls = [one for one in built["ensemble-ease"] if isinstance(one, Ensemble)]
+    assert [(one.models, one.base.l2, one.seed) for one in controls if isinstance(one.base, EASE)] == [
+        (7, 10.0, 3),
+        (7, 20.0, 3),
+    ]
+
+
+def test_a_controls_own_settings_win() -> None:
+    settings = {"loca-ease": {"anchors": 7}, "ensemble-ease": {"models": 3}}
+    built = build_models(["loca-ease", "ensemble-ease"], settings, MODELS, 0)
+    (control,) = built["ensemble-ease"]
+    assert isinstance(control, Ensemble)
+    assert control.models == 3
+
+
+def test_a_model_is_described_by_dotted_names_and_plain_values() -> None:
+    described = describe_model(Loca(base=EASE(l2=7), anchors=2))
+    assert described["model"] == "Loca"
+    assert described["base.model"] == "EASE"
+    assert described["base.l2"] == 7
+    assert described["train_bandwidth"] == "1.3*q0.9"
+    assert described["embedding"] is None

@@ -1,0 +1,167 @@
+"""A comparison sets the right models against each other and reads the same as text, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loca.data.held_out import Split
+from loca.errors import ConfigError, DataError
+from loca.experiments.comparison import Comparison, compare
+from loca.experiments.grid import Grid, finite
+from loca.experiments.report import refuse_file, write_tables
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.popularity import Popularity
+from loca.ranking.evaluation import evaluate
+from loca.ranking.significance import holm, paired_difference
+
+
+@pytest.fixture(scope="module")
+def comparison(planted_split: Split) -> Comparison:
+    models = {
+        "popularity": Popularity(),
+        "ease": [EASE(l2=1.0), EASE(l2=100.0)],
+        "ensemble-ease": Ensemble(base=EASE(l2=100.0), models=3),
+        "loca-ease": Loca(base=EASE(l2=100.0), anchors=3),
+    }
+    return compare(models, planted_split, at=(5, 20), keep=["ease"], seed=1)
+
+
+def test_each_loca_meets_its_base_and_its_ensemble_and_all_meet_the_control(comparison: Comparison) -> None:
+    assert [(one.first, one.second) for one in comparison.differences] == [
+        ("loca-ease", "ease"),
+        ("loca-ease", "ensemble-ease"),
+        ("popularity", "ease"),
+        ("ensemble-ease", "ease"),
+    ]
+    assert comparison.control == "ease"
+    assert comparison.metric == "ndcg@20"
+
+
+def test_figures_are_those_of_the_models_themselves(comparison: Comparison, planted_split: Split) -> None:
+    chosen = comparison.of("ease").parameters["l2"]
+    ease = evaluate(EASE(l2=chosen).fit(planted_split.train_and_validation), planted_split.test, at=(5, 20))
+    popular = evaluate(Popularity().fit(planted_split.train_and_validation), planted_split.test, at=(5, 20))
+    assert np.array_equal(comparison.of("ease").evaluation.values["ndcg@20"], ease.values["ndcg@20"])
+    expected = paired_difference(popular.values["ndcg@20"], ease.values["ndcg@20"], seed=1)
+    assert comparison.difference("popularity", "ease").paired == expected
+
+
+def test_p_values_are_corrected_over_all_printed_differences(comparison: Comparison) -> None:
+    corrected = holm(one.paired.t_p for one in comparison.differences)
+    assert [one.holm_p for one in comparison.differences] == corrected.tolist()
+
+
+def test_only_the_models_to_keep_are_kept(comparison: Comparison, planted_split: Split) -> None:
+    assert list(comparison.models) == ["ease"]
+    assert comparison.models["ease"].known_ is planted_split.train_and_validation
+
+
+def test_the_control_is_the_best_single_model_on_validation_not_on_test(comparison: Comparison) -> None:
+    singles = [comparison.of(name) for name in ("popularity", "ease")]
+    assert comparison.control == max(singles, key=lambda one: one.tried[one.chosen].ndcg).name
+
+
+def test_a_control_may_be_named(planted_split: Split) -> None:
+    models = {"popularity": Popularity(), "ease": EASE()}
+    named = compare(models, planted_split, at=(5,), control="popularity")
+    assert [(one.first, one.second) for one in named.differences] == [("ease", "popularity")]
+    with pytest.raises(ConfigError, match="no model 'eas' to compare with; did you mean 'ease'"):
+        compare(models, planted_split, control="eas")
+
+
+def test_asking_for_what_was_not_compared_is_refused(comparison: Comparison) -> None:
+    with pytest.raises(ConfigError, match="no model 'eas' in this comparison"):
+        comparison.of("eas")
+    with pytest.raises(ConfigError, match="'ease' was not compared with 'popularity'; compared were loca-ease − ease,"):
+        comparison.difference("ease", "popularity")
+
+
+def test_models_in_a_list_are_named_by_what_they_are(planted_split: Split) -> None:
+    models = [EASE(), EASE(l2=5.0), Ensemble(base=EASE(), models=2), Loca(base=EASE(), anchors=2)]
+    found = compare(models, planted_split, at=(5,))
+    assert [one.name for one in found.measured] == ["EASE", "EASE 2", "Ensemble(EASE)", "Loca(EASE)"]
+    assert ("Loca(EASE)", "EASE 2") in [(one.first, one.second) for one in found.differences]
+
+
+def test_local_models_alone_have_no_control(planted_split: Split) -> None:
+    found = compare([Ensemble(base=EASE(), models=2)], planted_split, at=(5,))
+    assert found.control is None
+    assert found.differences == ()
+    assert "difference" not in str(found)
+    assert "difference" not in found.to_markdown()
+
+
+def test_the_text_shows_every_model_and_what_was_chosen(comparison: Comparison) -> None:
+    text = str(comparison)
+    assert text.startswith("protocol clean: chosen on validation, refitted on train + validation, tested once")
+    for name in ("popularity", "ease", "ensemble-ease", "loca-ease"):
+        assert f"\n{name} " in text
+    assert "ease chose l2 " in text
+    assert "(against l2 " in text
+
+
+def test_csv_and_json_hold_the_same_means(comparison: Comparison) -> None:
+    rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
+    document = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
+    assert document["is_result"] is True
+    for model in document["models"]:
+        for metric, figure in model["metrics"].items():
+            row = next(one for one in rows if (one["model"], one["metric"]) == (model["name"], metric))
+            assert float(row["mean"]) == figure["mean"]
+            assert figure["low"] <= figure["mean"] <= figure["high"]
+    ease = document["models"][1]
+    assert [one["settings"] for one in ease["tried"]] == [{"l2": 1.0}, {"l2": 100.0}]
+    assert document["differences"][0]["first"] == "loca-ease"
+
+
+def test_markdown_has_both_tables(comparison: Comparison) -> None:
+    text = comparison.to_markdown()
+    assert sum(line.startswith("| --- |") for line in text.splitlines()) == 2
+    assert "| loca-ease − ease |" in text
+
+
+def test_protocol_paper_is_marked_loudly_everywhere(planted_split: Split) -> None:
+    found = compare({"ease": [EASE(l2=1.0), EASE()], "popularity": Popularity()}, planted_split, protocol="paper")
+    assert "SELECTED ON TEST: NOT A RESULT" in str(found).splitlines()[0]
+    assert "SELECTED ON TEST: NOT A RESULT" in found.to_markdown()
+    assert found.to_json()["is_result"] is False
+    assert found.to_json()["warning"] == "SELECTED ON TEST: NOT A RESULT"
+    assert {row["is_result"] for row in csv.DictReader(io.StringIO(found.to_csv()))} == {"False"}
+
+
+def test_a_worse_model_is_called_worse_and_a_twin_undecided(planted_split: Split) -> None:
+    found = compare({"ease": EASE(), "twin": EASE(), "popularity": Popularity()}, planted_split, control="ease")
+    verdicts = {row[0]: row[-1] for row in found.grids()[1].rows}
+    assert verdicts == {"twin − ease": "undecided", "popularity − ease": "worse"}
+    better = compare({"ease": EASE(), "popularity": Popularity()}, planted_split, control="popularity")
+    assert better.grids()[1].rows[0][-1] == "better"
+
+
+def test_tables_are_written_into_a_folder(comparison: Comparison, tmp_path: Path) -> None:
+    write_tables(comparison, tmp_path / "new" / "results")
+    names = sorted(one.name for one in (tmp_path / "new" / "results").iterdir())
+    assert names == ["comparison.csv", "comparison.json", "comparison.md", "comparison.txt"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"):
+        write_tables(comparison, tmp_path / "file" / "results")
+    with pytest.raises(ConfigError, match="expected a folder to write into, found a file"):
+        refuse_file(tmp_path / "file")
+    refuse_file(None)
+
+
+def test_a_grid_is_aligned() -> None:
+    grid = Grid(("name", "n"), (("a", "1"), ("bc", "10")))
+    assert grid.plain() == "name   n\na      1\nbc    10"
+    assert grid.markdown() == "| name | n |\n| --- | ---: |\n| a | 1 |\n| bc | 10 |"
+
+
+def test_json_values_are_finite() -> None:
+    assert finite({"a": [1.0, float("inf")], "b": float("nan"), "c": "x"}) == {"a": [1.0, None], "b": None, "c": "x"}

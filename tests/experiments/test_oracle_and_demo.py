@@ -1,0 +1,123 @@
+"""The upper bound knows the truth, the demonstration tells it, and the picture shows it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loca.experiments.demo as demo
+from loca.communities.geometry import Quantile
+from loca.data.held_out import Split
+from loca.data.splitting import leave_last_out
+from loca.data.synthetic import PlantedData, planted_communities
+from loca.errors import ConfigError, DataError, LocaError
+from loca.experiments.oracle import evaluate_true_communities
+from loca.experiments.picture import choose_users, draw_communities, lay_out
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.mult_vae import MultVAE
+from loca.ranking.evaluation import evaluate
+
+
+def test_knowing_the_true_communities_beats_one_model_for_all() -> None:
+    planted = planted_communities(users=800, items=60, communities=3, groups=6, tastes=1.0, overlap=0.0, seed=3)
+    split = leave_last_out(planted.interactions, test=3, validation=2)
+    bound = evaluate_true_communities([EASE(l2=30.0), EASE(l2=100.0)], planted, split, at=(10,))
+    ease = evaluate(EASE(l2=30.0).fit(split.train_and_validation), split.test, at=(10,))
+    assert bound.means()["ndcg@10"] > ease.means()["ndcg@10"] * 1.02
+
+
+def test_with_a_single_community_the_bound_is_the_model_itself(planted: PlantedData, planted_split: Split) -> None:
+    alone = replace(planted, memberships=np.ones((400, 1)))
+    bound = evaluate_true_communities([EASE(l2=30.0)], alone, planted_split, at=(10,))
+    itself = evaluate(EASE(l2=30.0).fit(planted_split.train_and_validation), planted_split.test, at=(10,))
+    assert np.allclose(bound.values["ndcg@10"], itself.values["ndcg@10"])
+
+
+def test_the_bound_is_chosen_on_validation(planted: PlantedData, planted_split: Split) -> None:
+    poor, good = EASE(l2=1e-3), EASE(l2=30.0)
+    both = evaluate_true_communities([poor, good], planted, planted_split, at=(10,))
+    alone = evaluate_true_communities([good], planted, planted_split, at=(10,))
+    assert np.array_equal(both.values["ndcg@10"], alone.values["ndcg@10"])
+
+
+def test_the_bound_needs_candidates_validation_and_all_memberships(planted: PlantedData, planted_split: Split) -> None:
+    with pytest.raises(ConfigError, match="needs candidates"):
+        evaluate_true_communities([], planted, planted_split)
+    with pytest.raises(ConfigError, match="a validation part"):
+        evaluate_true_communities([EASE()], planted, replace(planted_split, validation=None))
+    with pytest.raises(DataError, match="memberships of every user"):
+        evaluate_true_communities([EASE()], replace(planted, memberships=np.ones((3, 1))), planted_split)
+
+
+def test_the_picture_is_a_png_with_every_anchor(planted: PlantedData, tmp_path: Path) -> None:
+    model = Loca(base=EASE(), anchors=5, answer_bandwidth=Quantile(0.01)).fit(planted.interactions)
+    path = tmp_path / "deep" / "communities.png"
+    draw_communities(model, planted.memberships.argmax(axis=1), path)
+    data = path.read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert len(data) > 20_000
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="the picture cannot be written"):
+        draw_communities(model, planted.memberships.argmax(axis=1), tmp_path / "file" / "x.png")
+
+
+def test_the_picture_draws_all_anchors_among_the_users() -> None:
+    drawn = choose_users(10_000, np.array([3, 9999, 5]))
+    assert {3, 5, 9999} <= set(drawn.tolist())
+    assert len(drawn) < 1600
+    assert (np.diff(drawn) > 0).all()
+    assert choose_users(5, np.array([0])).tolist() == [0, 1, 2, 3, 4]
+    assert lay_out(np.ones((2, 3))).shape == (2, 2)
+
+
+def test_all_models_on_ease_choose_from_the_same_l2_and_ensembles_are_as_large() -> None:
+    models = demo.demo_models(seed=4, users=4000)
+    grids = {name: {one.base.l2 for one in models[name]} for name in ("ensemble-ease", "loca-ease")}
+    assert grids["ensemble-ease"] == grids["loca-ease"] == {one.l2 for one in models["ease"]}
+    assert {one.models for one in models["ensemble-ease"]} == {one.anchors for one in models["loca-ease"]} == {40}
+    assert models["ensemble-vae"][0].models == models["loca-vae"][0].anchors
+    assert models["loca-vae"][0].base.seed == 4
+
+
+@pytest.fixture
+def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "L2_CHOICES", (30.0, 100.0))
+    monkeypatch.setattr(demo, "BANDWIDTH_CHOICES", ((Quantile(0.9), Quantile(0.5)),))
+    monkeypatch.setattr(demo, "LOCAL_EASE_MODELS", 3)
+    monkeypatch.setattr(demo, "LOCAL_VAE_MODELS", 2)
+    monkeypatch.setattr(demo, "_vae", lambda seed: MultVAE(latent=4, epochs=2, seed=seed))
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_demonstration_leaves_tables_picture_model_and_commands(tmp_path: Path) -> None:
+    notes: list[str] = []
+    found = demo.run_demo(tmp_path / "demo", seed=2, users=150, note=notes.append)
+    names = {one.name for one in (tmp_path / "demo").iterdir()}
+    assert names == {
+        "comparison.txt", "comparison.md", "comparison.csv", "comparison.json",
+        "communities.png", "model", "NEXT.md", "demo.json", "explanation.txt",
+    }  # fmt: skip
+    assert [line[:3] for line in notes] == ["1/5", "2/5", "3/5", "4/5", "5/5"]
+    assert "paired 95 % interval" in found.verdicts()[0]
+    assert "knowing who belongs where" in found.bound_line()
+    document = json.loads((tmp_path / "demo" / "demo.json").read_text())
+    assert [one["name"] for one in document["comparison"]["models"]] == [
+        "popularity", "ease", "mult-vae", "ensemble-ease", "ensemble-vae", "loca-vae", "loca-ease",
+    ]  # fmt: skip
+    assert len(found.answer.splitlines()) == 5
+    assert str(tmp_path / "demo" / "model") in (tmp_path / "demo" / "NEXT.md").read_text()
+
+
+def test_a_model_that_comes_back_changed_is_not_passed_over(
+    planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Loca(base=EASE(), anchors=2).fit(planted_split.train)
+    other = Loca(base=EASE(l2=1.0), anchors=2).fit(planted_split.train)
+    monkeypatch.setattr(demo, "load", lambda folder: other)
+    with pytest.raises(LocaError, match="does not score as the saved one did"):
+        demo._saved_and_loaded(model, tmp_path / "model", planted_split)

@@ -1,0 +1,320 @@
+"""Loca: its answer against the formula, its special cases, its choices on validation, and its explanation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import loca.local.one_by_one as engine
+from loca.communities.embeddings import TruncatedSVD
+from loca.communities.geometry import Quantile
+from loca.data.held_out import HeldOut, Split
+from loca.errors import ConfigError, DataError, ModelFileError
+from loca.local.aggregation import blend_local, combine
+from loca.local.ensemble import Ensemble
+from loca.local.explanation import over_represented
+from loca.local.loca import ALPHAS, Loca
+from loca.models.ease import EASE
+from loca.models.mult_vae import MultVAE
+from loca.models.recommender import ModelState, clone
+from loca.ranking.evaluation import mean_ndcg
+from loca.ranking.top_n import rank_top_n
+
+SVD = TruncatedSVD(dimensions=8)
+
+
+def small_loca(**changes: object) -> Loca:
+    settings = {
+        "base": EASE(l2=20.0),
+        "embedding": SVD,
+        "anchors": 6,
+        "train_bandwidth": Quantile(0.6),
+        "answer_bandwidth": Quantile(0.2),
+    }
+    return Loca(**(settings | changes))  # type: ignore[arg-type]
+
+
+def small_vae(**changes: object) -> MultVAE:
+    settings = {"latent": 8, "learning_rate": 2e-2, "epochs": 8, "patience": 3, "batch_size": 100}
+    return MultVAE(**(settings | changes))  # type: ignore[arg-type]
+
+
+def test_the_answer_is_the_membership_weighted_mean_of_the_local_answers(planted_split: Split) -> None:
+    model = small_loca(alpha=0.25).fit(planted_split.train)
+    histories = planted_split.test.history_matrix[:30]
+    weights = model.communities_.answer_weights(model.embed(histories)).toarray()
+    answers = np.stack([local.score(histories) for local in model.locals_])  # (models, users, items)
+    scores = model.score(histories)
+    for user in range(30):
+        expected = model.global_.score(histories)[user]
+        if weights[user].any():
+            local = np.tensordot(weights[user], answers[:, user], 1) / weights[user].sum()
+            expected = 0.25 * expected + 0.75 * local
+        np.testing.assert_allclose(scores[user], expected, atol=1e-5)
+
+
+def test_a_local_model_is_the_base_fitted_with_the_scaled_weights_of_its_community(planted_split: Split) -> None:
+    model = small_loca().fit(planted_split.train)
+    matrix = planted_split.train.matrix()
+    for community in (0, 5):
+        weights = model.communities_.train_weights(model.embed(matrix), community)
+        alone = EASE(l2=20.0).fit(matrix, user_weights=weights * len(weights) / weights.sum())
+        np.testing.assert_allclose(model.locals_[community].weights_, alone.weights_, atol=1e-5)
+
+
+def test_a_user_outside_every_community_gets_the_global_scores(planted_split: Split) -> None:
+    model = small_loca(anchors=1, answer_bandwidth=0.3).fit(planted_split.train)
+    histories = planted_split.test.history_matrix
+    covered = np.diff(model.communities_.answer_weights(model.embed(histories)).indptr) > 0
+    assert 0 < covered.mean() < 0.5
+    outside = csr_array(histories[~covered])
+    np.testing.assert_allclose(model.score(outside), model.global_.score(outside), atol=1e-6)
+    inside = csr_array(histories[covered])
+    assert np.abs(model.score(inside) - model.global_.score(inside)).max() > 1e-3
+
+
+def test_wide_uniform_communities_of_ease_are_the_global_model(planted_split: Split) -> None:
+    model = small_loca(kernel="uniform", train_bandwidth=3.0, answer_bandwidth=3.0).fit(planted_split.train)
+    histories = planted_split.test.history_matrix[:20]
+    np.testing.assert_allclose(model.score(histories), model.global_.score(histories), atol=1e-5)
+
+
+def test_local_networks_with_equal_weights_differ_by_their_seeds_alone(planted_split: Split) -> None:
+    matrix = planted_split.train.matrix()
+    model = Loca(base=small_vae(epochs=2), anchors=2, kernel="uniform", train_bandwidth=3.0, answer_bandwidth=3.0)
+    model.fit(matrix)
+    first, second = (local.score(matrix[:5]) for local in model.locals_)
+    assert np.abs(first - second).max() > 1e-3
+    alone = small_vae(epochs=2, seed=model.locals_[0].seed).fit(matrix)
+    np.testing.assert_allclose(first, alone.score(matrix[:5]), atol=1e-6)
+
+
+def test_alpha_is_the_best_of_the_grid_on_validation(planted_split: Split) -> None:
+    model = small_loca().fit(planted_split.train, validation=planted_split.validation)
+    scores = [
+        mean_ndcg(
+            small_loca(alpha=alpha).fit(planted_split.train, validation=planted_split.validation).score,
+            planted_split.validation,
+        )
+        for alpha in ALPHAS
+    ]
+    assert model.alpha_ == ALPHAS[int(np.argmax(scores))]
+
+
+def test_the_paper_rule_and_no_validation_give_the_global_model_no_share(planted_split: Split) -> None:
+    assert small_loca(alpha="paper").fit(planted_split.train, validation=planted_split.validation).alpha_ == 0
+    assert small_loca().fit(planted_split.train).alpha_ == 0
+
+
+def test_one_number_of_epochs_is_chosen_on_the_blended_score(planted_split: Split) -> None:
+    validation = planted_split.validation
+    settings = {"anchors": 3, "alpha": 0.2, "train_bandwidth": Quantile(0.8), "answer_bandwidth": Quantile(0.5)}
+    model = Loca(base=small_vae(), **settings).fit(planted_split.train, validation=validation)
+    chosen = mean_ndcg(model.score, validation)
+    assert 1 <= model.local_epochs_ <= 8
+    for epochs in range(1, 9):
+        fixed = Loca(base=small_vae(epochs=epochs), global_model=model.global_.as_chosen(), **settings)
+        score = mean_ndcg(fixed.fit(planted_split.train).score, validation)
+        if epochs == model.local_epochs_:
+            assert score == pytest.approx(chosen, abs=1e-6)
+        elif epochs < model.local_epochs_ + 3:
+            assert score <= chosen + 1e-6
+
+
+def test_each_community_may_stop_on_its_own_members(planted_split: Split) -> None:
+    base = small_vae(learning_rate=5e-2, epochs=40, patience=2)
+    model = Loca(base=base, anchors=4, stopping="community", answer_bandwidth=Quantile(0.3))
+    model.fit(planted_split.train, validation=planted_split.validation)
+    own = [local.best_epoch_ for local in model.locals_]
+    assert len(set(own)) > 1
+    assert model.local_epochs_ == int(np.median(own))
+
+
+def test_a_community_without_validation_users_runs_all_its_epochs(planted_split: Split) -> None:
+    nobody_else = planted_split.validation.targets.places() >= 0
+    nobody_else[planted_split.validation.targets.offsets[1] :] = False
+    one_user = HeldOut(planted_split.validation.histories, planted_split.validation.targets.where(nobody_else))
+    model = Loca(base=small_vae(), anchors=4, stopping="community", answer_bandwidth=Quantile(0.02))
+    model.fit(planted_split.train, validation=one_user)
+    assert 8 in [local.best_epoch_ for local in model.locals_]
+
+
+def test_the_chosen_model_repeats_the_choices_without_validation(planted_split: Split) -> None:
+    model = Loca(base=small_vae(), anchors=3).fit(planted_split.train, validation=planted_split.validation)
+    chosen = model.as_chosen()
+    assert chosen.base.epochs == model.local_epochs_
+    assert chosen.global_model.epochs == model.global_.best_epoch_
+    assert chosen.alpha == model.alpha_
+    histories = planted_split.test.history_matrix[:20]
+    np.testing.assert_allclose(chosen.fit(planted_split.train).score(histories), model.score(histories), atol=1e-5)
+    assert clone(chosen).fit(planted_split.train_and_validation).alpha_ == model.alpha_
+
+
+def test_users_can_be_embedded_by_another_model(planted_split: Split) -> None:
+    model = small_loca(embedding=small_vae()).fit(planted_split.train, validation=planted_split.validation)
+    assert model.embed(planted_split.test.history_matrix[:3]).shape == (3, 8)
+    assert model.as_chosen().embedding.epochs == model.embedder_.best_epoch_
+    assert not model.embeds_itself()
+    assert Loca(base=small_vae(epochs=1), anchors=2).fit(planted_split.train).embeds_itself()
+
+
+def test_a_base_without_an_encoder_is_embedded_by_an_svd(planted_split: Split) -> None:
+    assert isinstance(small_loca(embedding=None).fit(planted_split.train).embedder_, TruncatedSVD)
+
+
+def test_user_weights_reach_the_local_models(planted_split: Split) -> None:
+    matrix = planted_split.train.matrix()
+    times = np.random.default_rng(0).integers(1, 3, matrix.shape[0])
+    model = small_loca().fit(matrix, user_weights=times)
+    together = times * model.communities_.train_weights(model.embed(matrix), 2)
+    alone = EASE(l2=20.0).fit(matrix, user_weights=together * times.sum() / together.sum())
+    np.testing.assert_allclose(model.locals_[2].weights_, alone.weights_, atol=1e-5)
+
+
+def test_an_explanation_adds_up_and_names_what_each_community_says(planted_split: Split) -> None:
+    model = small_loca(alpha=0.3).fit(planted_split.train)
+    covered = model.communities_.answer_weights(model.embed(planted_split.test.history_matrix))
+    user = int(np.argmax(np.diff(covered.indptr)))
+    history = csr_array(planted_split.test.history_matrix[[user]])
+    explanation = model.explain(history, n=5)
+    assert sum(part.weight for part in explanation.communities) + explanation.alpha == pytest.approx(1)
+    assert [part.weight for part in explanation.communities] == sorted(
+        (part.weight for part in explanation.communities), reverse=True
+    )
+    for part in explanation.communities:
+        expected, _ = rank_top_n(model.locals_[part.community].score(history), history, 5)
+        np.testing.assert_array_equal(part.items, expected[0])
+        assert part.anchor == model.known_.users.ids([model.communities_.anchors[part.community]])[0]
+    np.testing.assert_array_equal(explanation.items, rank_top_n(model.score(history), history, 5)[0][0])
+    np.testing.assert_array_equal(explanation.global_items, rank_top_n(model.global_.score(history), history, 5)[0][0])
+    text = str(explanation)
+    assert model.known_.items.label(explanation.items[0]) in text
+    assert f"community {explanation.communities[0].community} around" in text
+
+
+def test_an_uncovered_history_is_explained_by_the_global_model(planted_split: Split) -> None:
+    model = small_loca(anchors=1, answer_bandwidth=0.05).fit(planted_split.train.matrix())
+    covered = np.diff(model.communities_.answer_weights(model.embed(planted_split.test.history_matrix)).indptr) > 0
+    user = int(np.argmin(covered))
+    explanation = model.explain(planted_split.test.history_matrix[[user]])
+    assert explanation.communities == ()
+    assert explanation.alpha == 1
+    assert "the global model answers alone" in str(explanation)
+
+
+def test_an_empty_history_is_not_explained(planted_split: Split) -> None:
+    with pytest.raises(DataError, match="expected one history with at least one item, found 0 items"):
+        small_loca().fit(planted_split.train).explain(csr_array((1, 60), dtype=np.float32))
+
+
+def test_items_over_represented_among_the_members_come_first() -> None:
+    matrix = csr_array(np.array([[1, 0, 1], [1, 0, 1], [0, 1, 1], [0, 1, 1]], np.float32))
+    members = csr_array(np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.float32))
+    items, lifts = over_represented(matrix, members, 3)
+    assert items[:, 0].tolist() == [0, 1]
+    # Two members who all have it, and 20 pseudo-members of whom half have it: (2 + 10) / (22 · 0.5).
+    assert lifts[0].tolist() == pytest.approx([12 / 11, 1.0, 10 / 11])
+
+
+def test_blending_asks_each_model_only_for_its_members() -> None:
+    asked = {}
+
+    def score_with(community: int, histories: csr_array) -> np.ndarray:
+        asked[community] = histories.toarray().tolist()
+        return np.full(histories.shape, community + 1, np.float32)
+
+    histories = csr_array(np.eye(3, dtype=np.float32))
+    weights = csr_array(np.array([[1.0, 3.0, 0], [0, 2.0, 0], [0, 0, 0]], np.float32))
+    blended, covered = blend_local(histories, weights, score_with)
+    assert asked == {0: [[1, 0, 0]], 1: [[1, 0, 0], [0, 1, 0]]}
+    assert blended[:, 0].tolist() == [(1 * 1 + 3 * 2) / 4, 2, 0]
+    assert covered.tolist() == [True, True, False]
+    combined = combine(np.full((3, 3), 10, np.float32), blended, covered, 0.5)
+    assert combined[:, 0].tolist() == pytest.approx([0.5 * 10 + 0.5 * 1.75, 6, 10])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"alpha": 1.5}, "alpha: expected a number from 0 to 1"),
+        ({"alpha": "test"}, "alpha: expected a number from 0 to 1"),
+        ({"stopping": "never"}, "stopping: expected"),
+        ({"anchors": 0}, "anchors: expected a whole number ≥ 1"),
+        ({"anchor_selection": "covrage"}, "did you mean 'coverage'"),
+        ({"train_bandwidth": 0}, "train_bandwidth: expected a number above 0"),
+        ({"answer_bandwidth": -1.0}, "answer_bandwidth: expected a number above 0"),
+        ({"kernel": "gauss"}, "unknown kernel 'gauss'"),
+    ],
+)
+def test_impossible_parameters_are_refused_when_the_model_is_made(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        small_loca(**wrong)
+
+
+def test_more_anchors_than_users_are_refused_before_anything_is_trained(planted_split: Split) -> None:
+    with pytest.raises(DataError, match="401 were asked for, there are only 400 users"):
+        small_loca(anchors=401).fit(planted_split.train)
+
+
+def test_models_that_do_not_fit_into_memory_are_refused(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "available_bytes", lambda: 1000)
+    with pytest.raises(DataError, match="6 models need 72 kB of memory, 1 kB are free; take fewer or smaller models"):
+        small_loca().fit(planted_split.train)
+    with pytest.raises(DataError, match=r"local models: 3 models need .* take fewer"):
+        Loca(base=small_vae(), anchors=3).fit(planted_split.train)
+
+
+def test_a_state_that_does_not_fit_together_is_refused(planted_split: Split) -> None:
+    model = small_loca().fit(planted_split.train)
+    state = model.state()
+    params = {"base": EASE()}
+    broken = [
+        ({"parts": {name: part for name, part in state.parts.items() if name != "local 3"}}, "6 local models"),
+        ({"arrays": dict(state.arrays) | {"members": np.zeros(2)}}, "do not fit 6 communities"),
+        ({"arrays": dict(state.arrays) | {"anchors": np.zeros(2)}}, "do not fit"),
+        ({"arrays": dict(state.arrays) | {"anchor_embeddings": np.full((6, 8), np.nan)}}, "NaN"),
+        ({"facts": dict(state.facts) | {"alpha": 7}}, "alpha from 0 to 1"),
+        ({"facts": dict(state.facts) | {"kernel": "x"}}, "unknown kernel"),
+        ({"parts": dict(state.parts) | {"embedder": EASE()}}, "cannot embed"),
+        ({"parts": dict(state.parts) | {"local 0": SVD}}, "not a recommender"),
+    ]
+    for change, message in broken:
+        parts = {"arrays": state.arrays, "facts": state.facts, "parts": state.parts} | change
+        with pytest.raises(ModelFileError, match=message):
+            Loca.restore(params, ModelState(**parts))
+
+
+def test_an_ensemble_answers_with_the_mean(planted_split: Split) -> None:
+    histories = planted_split.test.history_matrix[:10]
+    model = Ensemble(base=small_vae(epochs=2), models=3).fit(planted_split.train)
+    mean = np.mean([one.score(histories) for one in model.models_], axis=0)
+    np.testing.assert_allclose(model.score(histories), mean, atol=1e-5)
+    assert np.abs(model.models_[0].score(histories) - model.models_[1].score(histories)).max() > 1e-3
+
+
+def test_an_ensemble_of_a_base_without_randomness_learns_from_bootstrap_samples(planted_split: Split) -> None:
+    model = Ensemble(base=EASE(l2=20.0), models=3, seed=4).fit(planted_split.train)
+    assert np.abs(model.models_[0].weights_ - model.models_[1].weights_).max() > 1e-3
+    whole = EASE(l2=20.0).fit(planted_split.train).weights_
+    mean = np.mean([one.weights_ for one in model.models_], axis=0)
+    assert np.abs(mean - whole).mean() < np.abs(model.models_[0].weights_ - whole).mean()
+
+
+def test_an_ensemble_stops_where_its_mean_is_best(planted_split: Split) -> None:
+    model = Ensemble(base=small_vae(), models=2).fit(planted_split.train, validation=planted_split.validation)
+    assert model.as_chosen().base.epochs == model.epochs_
+    histories = planted_split.test.history_matrix[:10]
+    np.testing.assert_allclose(
+        model.as_chosen().fit(planted_split.train).score(histories), model.score(histories), atol=1e-5
+    )
+
+
+def test_a_wrong_ensemble_is_refused(planted_split: Split) -> None:
+    with pytest.raises(ConfigError, match="models: expected a whole number ≥ 1"):
+        Ensemble(base=EASE(), models=0)
+    state = Ensemble(base=EASE(), models=2).fit(planted_split.train).state()
+    with pytest.raises(ModelFileError, match="expected parts named 'model 0' and on"):
+        Ensemble.restore({"base": EASE()}, ModelState(facts=state.facts, parts={"model 1": state.parts["model 1"]}))
+    with pytest.raises(ModelFileError, match="not a recommender"):
+        Ensemble.restore({"base": EASE()}, ModelState(facts=state.facts, parts={"model 0": SVD}))

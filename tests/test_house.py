@@ -1,0 +1,104 @@
+"""The house rules: rooms import only from rooms above them, files are short, and each opens with one sentence."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import loca
+
+SOURCE = Path(loca.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+# From the first room to the last; a room may import from itself and from those before it.
+ROOMS = [
+    "errors",
+    "random_streams",
+    "memory",
+    "progress",
+    "data",
+    "ranking",
+    "files",
+    "models",
+    "communities",
+    "local",
+    "catalogue",
+    "experiments",
+    "cli",
+]
+# What the core may load besides the standard library and itself: it must run where only these are installed.
+CORE_ROOMS = {"errors", "random_streams", "memory", "ranking", "files", "models", "communities", "local", "catalogue"}
+CORE_PACKAGES = {"numpy", "scipy", "torch", "safetensors", "sklearn", "loca"}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path, *, at_the_top: bool = False) -> set[str]:
+    """The full names of the modules that a file imports, also inside functions unless only the top is asked for."""
+    tree = ast.parse(path.read_text())
+    nodes = tree.body if at_the_top else ast.walk(tree)
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return names
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if room_of(p) in ROOMS], ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_room_imports_only_from_rooms_above_it(path: Path) -> None:
+    own = ROOMS.index(room_of(path))
+    for name in imported(path):
+        if name.startswith("loca."):
+            assert ROOMS.index(name.split(".")[1]) <= own, f"{path.name} imports {name}"
+
+
+def test_every_file_stands_in_a_room() -> None:
+    assert {room_of(path) for path in FILES} - set(ROOMS) == {"__init__", "__main__"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_file_is_short_and_opens_with_one_sentence(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 320
+    sentence = ast.get_docstring(ast.parse(text)) or ""
+    assert sentence.split("\n")[0].endswith("."), "the first line says in one sentence what a reader finds here"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_functions_are_short(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef) and node.name != "__init__":
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+            assert lines <= 45, f"{node.name} has {lines} lines"
+
+
+def test_the_core_loads_only_what_a_bare_numeric_machine_has() -> None:
+    for path in FILES:
+        if room_of(path) in CORE_ROOMS:
+            for name in imported(path, at_the_top=True):
+                package = name.split(".")[0]
+                assert package in CORE_PACKAGES or package in sys.stdlib_module_names, f"{path.name} imports {name}"
+
+
+def test_the_core_runs_without_readers_commands_and_plots() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('polars', 'pydantic', 'typer', 'rich', 'matplotlib', 'pandas', 'pyarrow'):\n"
+        "    sys.modules[name] = None\n"
+        "import loca\n"
+        "data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions\n"
+        "split = loca.leave_last_out(data, test=2, validation=2)\n"
+        "model = loca.Loca(base=loca.EASE(), anchors=3).fit(split.train, validation=split.validation)\n"
+        "print(loca.evaluate(model, split.test, at=(10,)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ndcg" in done.stdout

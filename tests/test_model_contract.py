@@ -1,0 +1,215 @@
+"""The contract of every model: what it learns, what it forgets, what it answers, and that it survives its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from loca.catalogue import KINDS, MODELS, load
+from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
+from loca.communities.geometry import Quantile
+from loca.data.held_out import Split
+from loca.data.recency import Recency
+from loca.errors import ConfigError, DataError, NotFittedError
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.mult_dae import MultDAE
+from loca.models.mult_vae import MultVAE
+from loca.models.popularity import Popularity
+from loca.models.recommender import Recommender, clone, get_params
+from loca.ranking.evaluation import evaluate
+from loca.ranking.recommendation import recommend
+
+VAE = {
+    "latent": 16,
+    "learning_rate": 1e-2,
+    "epochs": 20,
+    "patience": 4,
+    "batch_size": 100,
+    "kl_weight": 0.1,
+    "anneal_steps": 100,
+}
+DAE = {"latent": 16, "learning_rate": 1e-2, "epochs": 20, "patience": 4, "batch_size": 100}
+NARROW = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 4}
+
+MADE: dict[str, Callable[[], Recommender]] = {
+    "popularity": Popularity,
+    "ease": lambda: EASE(l2=20.0),
+    "mult-vae": lambda: MultVAE(**VAE),
+    "mult-vae with a hidden layer": lambda: MultVAE(hidden=24, **VAE),
+    "mult-dae": lambda: MultDAE(**DAE),
+    "loca-ease": lambda: Loca(base=EASE(l2=20.0), embedding=TruncatedSVD(dimensions=8), **NARROW),
+    "loca-vae": lambda: Loca(base=MultVAE(**VAE), **NARROW),
+    "loca-dae apart": lambda: Loca(base=MultDAE(**DAE), stopping="community", alpha=0.5, **NARROW),
+    "ensemble-ease": lambda: Ensemble(base=EASE(l2=20.0), models=3),
+    "ensemble-vae": lambda: Ensemble(base=MultVAE(**VAE), models=2),
+}
+PERSONAL = [name for name in MADE if name != "popularity"]
+
+
+@pytest.fixture(scope="module")
+def fitted_models(planted_split: Split) -> dict[str, Recommender]:
+    return {name: make().fit(planted_split.train, validation=planted_split.validation) for name, make in MADE.items()}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_it_keeps_the_protocol(name: str) -> None:
+    assert isinstance(MADE[name](), Recommender)
+
+
+@pytest.mark.parametrize("name", PERSONAL)
+def test_a_personal_model_beats_popularity(
+    name: str, fitted_models: dict[str, Recommender], planted_split: Split
+) -> None:
+    own = evaluate(fitted_models[name], planted_split.test, at=(10,)).means()["ndcg@10"]
+    popularity = evaluate(fitted_models["popularity"], planted_split.test, at=(10,)).means()["ndcg@10"]
+    assert own > 1.3 * popularity
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_it_scores_every_item_for_any_history(
+    name: str, fitted_models: dict[str, Recommender], planted_split: Split
+) -> None:
+    stranger = csr_array(([1.0, 0.5], ([0, 0], [3, 11])), shape=(1, 60), dtype=np.float32)
+    scores = fitted_models[name].score(stranger)
+    assert scores.shape == (1, 60)
+    assert scores.dtype == np.float32
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_answer_to_one_history_does_not_depend_on_the_others(
+    name: str, fitted_models: dict[str, Recommender], planted_split: Split
+) -> None:
+    histories = planted_split.test.history_matrix[:20]
+    together = fitted_models[name].score(histories)
+    alone = np.concatenate([fitted_models[name].score(csr_array(histories[[row]])) for row in range(20)])
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_same_seed_gives_the_same_numbers(
+    name: str, fitted_models: dict[str, Recommender], planted_split: Split
+) -> None:
+    again = MADE[name]().fit(planted_split.train, validation=planted_split.validation)
+    histories = planted_split.test.history_matrix[:50]
+    np.testing.assert_array_equal(again.score(histories), fitted_models[name].score(histories))
+
+
+@pytest.mark.parametrize("name", ["ease", "mult-vae", "loca-ease", "ensemble-ease"])
+def test_a_second_fit_forgets_the_first(name: str, planted_split: Split) -> None:
+    other = csr_array(planted_split.train.matrix()[::2])
+    twice = MADE[name]().fit(other).fit(planted_split.train.matrix())
+    once = MADE[name]().fit(planted_split.train.matrix())
+    histories = planted_split.test.history_matrix[:20]
+    np.testing.assert_array_equal(twice.score(histories), once.score(histories))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_it_answers_the_same_after_saving_and_loading(
+    name: str, fitted_models: dict[str, Recommender], planted_split: Split, tmp_path: Path
+) -> None:
+    model = fitted_models[name]
+    model.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert type(loaded) is type(model)
+    histories = planted_split.test.history_matrix[:50]
+    np.testing.assert_array_equal(loaded.score(histories), model.score(histories))
+    ids, scores = recommend(model, ["u000", "u017"], n=5)
+    loaded_ids, loaded_scores = recommend(loaded, ["u000", "u017"], n=5)
+    np.testing.assert_array_equal(loaded_ids, ids)
+    np.testing.assert_array_equal(loaded_scores, scores)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_weighted_history_is_answered_and_the_stored_pattern_alone_is_hidden(
+    name: str, fitted_models: dict[str, Recommender], planted_split: Split
+) -> None:
+    weighted = planted_split.test.with_recency(Recency(half_life=2))
+    model = fitted_models[name]
+    listed = evaluate(model, weighted, at=(20,)).lists
+    for row in range(30):
+        assert not set(listed[row]) & set(weighted.histories.items_of(row))
+    if name != "popularity":
+        changed = model.score(weighted.history_matrix[:20]) - model.score(planted_split.test.history_matrix[:20])
+        assert np.abs(changed).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["ease", "mult-vae", "mult-dae", "popularity"])
+def test_users_without_weight_do_not_count(name: str, planted_split: Split) -> None:
+    matrix = planted_split.train.matrix()
+    weights = np.zeros(matrix.shape[0])
+    weights[:200] = 1
+    model = MADE[name]().fit(matrix, user_weights=weights)
+    reordered = csr_array(matrix[np.concatenate([np.arange(200), np.arange(400)[:199:-1]])])
+    same = MADE[name]().fit(reordered, user_weights=weights)
+    histories = planted_split.test.history_matrix[:20]
+    np.testing.assert_array_equal(model.score(histories), same.score(histories))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_it_refuses_to_answer_before_it_is_fitted(name: str) -> None:
+    with pytest.raises(NotFittedError, match=r"has not been fitted; call fit\(train\) first"):
+        MADE[name]().score(csr_array((1, 60), dtype=np.float32))
+    with pytest.raises(NotFittedError):
+        MADE[name]().state()
+
+
+@pytest.mark.parametrize("name", ["popularity", "ease", "mult-vae", "loca-ease"])
+def test_histories_over_other_items_are_refused(name: str, fitted_models: dict[str, Recommender]) -> None:
+    with pytest.raises(DataError, match="expected 60 items, found 7"):
+        fitted_models[name].score(csr_array((2, 7), dtype=np.float32))
+
+
+@pytest.mark.parametrize("name", ["ease", "mult-vae", "loca-ease"])
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(3), "expected 400 numbers"),
+        (np.zeros(400), "not all of them zero"),
+        (-np.ones(400), "finite numbers ≥ 0"),
+        (np.full(400, np.nan), "finite numbers ≥ 0"),
+    ],
+)
+def test_wrong_user_weights_are_refused(name: str, weights: np.ndarray, message: str, planted_split: Split) -> None:
+    with pytest.raises(DataError, match=message):
+        MADE[name]().fit(planted_split.train, user_weights=weights)
+
+
+def test_nothing_to_learn_from_is_refused() -> None:
+    with pytest.raises(DataError, match="nothing to learn from: 3 users, 4 items, 0 pairs"):
+        EASE().fit(csr_array((3, 4), dtype=np.float32))
+    with pytest.raises(DataError, match="expected Interactions or a scipy sparse matrix, found list"):
+        EASE().fit([[1, 0]])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_ready_model_is_a_recommender_that_can_be_copied(name: str) -> None:
+    model = MODELS[name]()
+    assert isinstance(model, Recommender)
+    copy = clone(model)
+    assert type(copy) is type(model)
+    assert get_params(copy).keys() == get_params(model).keys()
+    assert type(model).__name__ in KINDS
+
+
+def test_a_copy_changes_only_what_is_named_and_shares_no_model() -> None:
+    model = Loca(base=EASE(l2=5.0), anchors=7)
+    copy = clone(model, anchors=9)
+    assert (copy.anchors, copy.base.l2, model.anchors) == (9, 5.0, 7)
+    assert copy.base is not model.base
+    with pytest.raises(ConfigError, match=r"unknown parameter 'anchor' for Loca; did you mean 'anchors'\?"):
+        clone(model, anchor=3)
+
+
+def test_an_embedding_given_as_an_array_survives_its_file(planted_split: Split, tmp_path: Path) -> None:
+    given = np.random.default_rng(0).normal(size=(400, 5)).astype(np.float32)
+    model = Loca(base=EASE(), embedding=GivenEmbeddings(embeddings=given), **NARROW).fit(planted_split.train)
+    model.save(tmp_path / "model")
+    histories = planted_split.test.history_matrix[:20]
+    np.testing.assert_array_equal(load(tmp_path / "model").score(histories), model.score(histories))
