@@ -85,7 +85,7 @@ def test_a_mistyped_command_is_told_in_one_line(call: Call, arguments: list[str]
 
 
 def test_a_mistake_ends_a_process_with_code_2_and_one_line(call_apart: Call) -> None:
-    done = call_apart("compare", "nowhere.csv", "--models", "ease")
+    done = call_apart("data", "describe", "nowhere.csv")
     assert done.mistake == "nowhere.csv: there is no such file"
 
 
@@ -98,9 +98,9 @@ def test_an_unexpected_exception_keeps_its_traceback(monkeypatch: pytest.MonkeyP
         main(["doctor"])
 
 
-def test_ctrl_c_in_training_leaves_the_saved_model_as_it_was(tmp_path: Path, call_apart: Call) -> None:
+def test_ctrl_c_in_training_leaves_the_saved_model_as_it_was(tmp_path: Path, call: Call) -> None:
     folder = tmp_path / "model"
-    assert call_apart("fit", "planted", "--model", "popularity", "--out", folder, *TINY).code == 0
+    assert call("fit", "planted", "--model", "popularity", "--out", folder, *TINY).code == 0
     before = {one.name: one.read_bytes() for one in folder.iterdir()}
     endless = ["--model", "mult-vae", "--set", "epochs=100000", "--set", "patience=100000", "--out", str(folder)]
     command = [sys.executable, "-m", "loca", "fit", "planted", *TINY, *endless]

@@ -120,14 +120,19 @@ class Interactions:
         part = self if user_rows is None else self.of_users(user_rows)
         if part.recency is None:
             return part.matrix()
-        # Within a user ages fall, so the newest of repeated pairs is the last stored; keep that one.
-        keys = part.user_rows() * part.n_items + part.item_rows
-        distinct, last = np.unique(keys[::-1], return_index=True)
-        newest = len(keys) - 1 - last
-        weights = part.recency.weights(part._ages())[newest]
-        indptr = np.searchsorted(distinct, np.arange(part.n_users + 1) * part.n_items)
-        columns = (distinct % max(part.n_items, 1)).astype(np.int32)
-        return csr_array((weights, columns, indptr), shape=(part.n_users, part.n_items))
+        index = np.dtype(np.int32 if len(part) < 2**31 else np.int64)
+        stored = (part.recency.weights(part._ages()), part.item_rows.astype(index), part.offsets.astype(index))
+        rows = csr_array(stored, shape=(part.n_users, part.n_items))
+        rows.sort_indices()
+        if rows.has_canonical_format:
+            return rows
+        # Weights rise towards the newest, so the largest weight of a repeated pair is that of its newest place.
+        is_first = np.ones(rows.nnz, bool)
+        is_first[1:] = np.diff(rows.indices) != 0
+        is_first[rows.indptr[:-1][np.diff(rows.indptr) > 0]] = True
+        starts = np.flatnonzero(is_first)
+        weights = np.maximum.reduceat(rows.data, starts)
+        return csr_array((weights, rows.indices[starts], np.searchsorted(starts, rows.indptr)), shape=rows.shape)
 
     def _ages(self) -> npt.NDArray[Any]:
         counts = self.counts()
@@ -153,7 +158,7 @@ class Interactions:
 
     def where(self, kept: npt.NDArray[np.bool_]) -> Interactions:
         """The interactions marked in `kept` (one mark each); users and items stay, some with an empty history."""
-        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
+        offsets = np.searchsorted(np.flatnonzero(kept), self.offsets)
         times = None if self.times is None else self.times[kept]
         return replace(self, offsets=offsets, item_rows=self.item_rows[kept], times=times)
 

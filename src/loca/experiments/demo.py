@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,29 @@ def _vae(seed: int) -> MultVAE:
 
 def run_demo(folder: Path, *, seed: int = 0, users: int = 4000, note: Note = lambda line: None) -> Demonstration:
     """Compares on planted data, saves, reloads, recommends, explains and draws; everything is left in the folder."""
+    with _on_one_thread():
+        return _run(folder, seed, users, note)
+
+
+@contextmanager
+def _on_one_thread() -> Iterator[None]:
+    """Holds numpy, scipy and torch to one thread each.
+
+    For matrices this small a second thread earns nothing, and on a busy machine waiting threads cost minutes.
+    """
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _run(folder: Path, seed: int, users: int, note: Note) -> Demonstration:
     note(f"1/5  planting {users:,} users in 6 communities that group the same 300 items differently")
     planted = planted_communities(users=users, seed=seed)
     split = leave_last_out(planted.interactions, test=5, validation=2)

@@ -43,13 +43,13 @@ def draw_communities(model: Loca, community_of: Labels, path: Path) -> None:
     figure = Figure(figsize=(13, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    _draw_users(left, places, community_of[drawn], "by true community")
-    _draw_users(right, places, found, f"by the anchor that answers ({communities.coverage:.0%} of users covered)")
     for axes in (left, right):
         _mark_anchors(axes, anchor_places, community_of[communities.anchors])
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=7, markerscale=2, frameon=False)
+    _draw_users(left, places, community_of[drawn], "by true community")
+    _draw_users(right, places, found, f"by the anchor that answers ({communities.coverage:.0%} of users covered)")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=7, markerscale=1.5, frameon=False)
     figure.suptitle(
-        f"{len(drawn):,} users and {len(communities)} anchors (stars), laid out by what they have in common"
+        f"{len(drawn):,} users and {len(communities)} anchors, laid out by what they have in common"
     )
     _save(figure, path)
 
@@ -66,8 +66,8 @@ def lay_out(embeddings: npt.NDArray[Any]) -> Places:
 
     if len(embeddings) < 4:
         return np.zeros((len(embeddings), 2), dtype=np.float32)
-    perplexity = min(30.0, (len(embeddings) - 1) / 3)
-    layout = TSNE(2, perplexity=perplexity, metric="cosine", init="random", random_state=0, max_iter=500)
+    perplexity = min(50.0, (len(embeddings) - 1) / 3)
+    layout = TSNE(2, perplexity=perplexity, metric="cosine", init="pca", random_state=0, max_iter=500)
     return np.asarray(layout.fit_transform(embeddings), dtype=np.float32)
 
 
@@ -84,7 +84,7 @@ def _draw_users(axes: Axes, places: Places, community_of: Labels, title: str) ->
 
 def _mark_anchors(axes: Axes, places: Places, community_of: Labels) -> None:
     colours = [_COLOURS[community % len(_COLOURS)] for community in community_of]
-    axes.scatter(places[:, 0], places[:, 1], s=130, marker="*", c=colours, edgecolors="black", linewidths=1.0, zorder=3)
+    axes.scatter(places[:, 0], places[:, 1], s=130, marker="*", c=colours, edgecolors="black", linewidths=1.0, zorder=3, label="anchor")
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -1,0 +1,41 @@
+# The commands of the project; each does its own set-up in .venv and needs only python3 (3.11 or newer), pip and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
+
+.PHONY: quickstart test check format clean
+
+quickstart: $(VENV)/.ready-to-run
+	$(BIN)/loca demo --out loca-demo
+
+test: $(VENV)/.ready-to-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=90
+
+check: $(VENV)/.ready-to-check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.ready-to-check
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) loca-demo .pytest_cache .mypy_cache .ruff_cache .coverage
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "python 3.11 or newer is needed, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready-to-run: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/.ready-to-test: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[test]'
+	touch $@ $(VENV)/.ready-to-run
+
+$(VENV)/.ready-to-check: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[test,check]'
+	touch $@ $(VENV)/.ready-to-run $(VENV)/.ready-to-test
