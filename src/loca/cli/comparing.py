@@ -77,7 +77,7 @@ def compare_models(
 
       loca compare ratings.csv --config study.toml --out results --json
 
-    A settings file holds tables such as [compare], [split], [data], [loca-ease] and [loca-ease.base]:
+    A settings file holds tables named compare, split, data, loca-ease, loca-ease.base and so on:
     what --set writes as loca-ease.base.l2=300 stands there as l2 = 300. A list means: choose on validation.
     """
     from loca.experiments.report import refuse_file, write_tables

@@ -139,7 +139,7 @@ def _on_one_thread() -> Iterator[None]:
     For matrices this small a second thread earns nothing, and on a busy machine waiting threads cost minutes.
     """
     import torch
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -47,10 +47,10 @@ def draw_communities(model: Loca, community_of: Labels, path: Path) -> None:
         _mark_anchors(axes, anchor_places, community_of[communities.anchors])
     _draw_users(left, places, community_of[drawn], "by true community")
     _draw_users(right, places, found, f"by the anchor that answers ({communities.coverage:.0%} of users covered)")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=7, markerscale=1.5, frameon=False)
-    figure.suptitle(
-        f"{len(drawn):,} users and {len(communities)} anchors, laid out by what they have in common"
+    figure.legend(
+        *left.get_legend_handles_labels(), loc="outside lower center", ncols=7, markerscale=1.5, frameon=False
     )
+    figure.suptitle(f"{len(drawn):,} users and {len(communities)} anchors, laid out by what they have in common")
     _save(figure, path)
 
 
@@ -84,7 +84,17 @@ def _draw_users(axes: Axes, places: Places, community_of: Labels, title: str) ->
 
 def _mark_anchors(axes: Axes, places: Places, community_of: Labels) -> None:
     colours = [_COLOURS[community % len(_COLOURS)] for community in community_of]
-    axes.scatter(places[:, 0], places[:, 1], s=130, marker="*", c=colours, edgecolors="black", linewidths=1.0, zorder=3, label="anchor")
+    axes.scatter(
+        places[:, 0],
+        places[:, 1],
+        s=130,
+        marker="*",
+        c=colours,
+        edgecolors="black",
+        linewidths=1.0,
+        zorder=3,
+        label="anchor",
+    )
 
 
 def _save(figure: Any, path: Path) -> None:

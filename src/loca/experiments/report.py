@@ -45,7 +45,7 @@ def _difference_row(one: Difference) -> tuple[str, ...]:
         f"{paired.relative:+.1%}",
         f"{paired.low:+.4f} … {paired.high:+.4f}",
         f"{paired.t:.1f}",
-        f"{one.holm_p:.2g}",
+        f"{one.holm_p:.2g}" if one.holm_p > 0 else "< 1e-300",
         _verdict(one),
     )
 

@@ -131,10 +131,11 @@ def weighted_gram(matrix: csr_array, weights: npt.NDArray[np.float32], kind: typ
 
 
 def _invert_in_place(square: Square) -> None:
-    """Cholesky factor, then inverse, written over the symmetric positive definite input."""
+    """Cholesky factor L, its inverse, and L⁻ᵀL⁻¹, each written over the symmetric positive definite input."""
     single = square.dtype == np.float32
-    factor, invert = (lapack.spotrf, lapack.spotri) if single else (lapack.dpotrf, lapack.dpotri)
-    # LAPACK wants columns; the transpose of a symmetric row-major array is that, without a copy.
+    factor, invert = (lapack.spotrf, lapack.strtri) if single else (lapack.dpotrf, lapack.dtrtri)
+    # LAPACK wants columns; the transpose of a symmetric row-major array is that, without a copy. What is lower
+    # there is upper here: `square` holds U = Lᵀ, then its inverse.
     triangle, failed = factor(square.T, lower=1, clean=0, overwrite_a=1)
     if not failed:
         triangle, failed = invert(triangle, lower=1, overwrite_c=1)
@@ -142,7 +143,21 @@ def _invert_in_place(square: Square) -> None:
         raise np.linalg.LinAlgError(f"the matrix is not positive definite (LAPACK said {failed})")
     if not np.shares_memory(triangle, square):
         square.T[...] = triangle
+    _multiply_by_own_transpose(square)
     _mirror_upper(square)
+
+
+def _multiply_by_own_transpose(square: Square) -> None:
+    """The upper triangle of UUᵀ over that of U, block by block; LAPACK's own routine for it is several times slower."""
+    size = len(square)
+    for start in range(0, size, _BLOCK_ITEMS):
+        stop = min(start + _BLOCK_ITEMS, size)
+        corner = np.triu(square[start:stop, start:stop])
+        beyond = square[start:stop, stop:]
+        # A block column needs only columns from its own on, which are still those of U.
+        above = square[:start, start:stop] @ corner.T + square[:start, stop:] @ beyond.T
+        square[start:stop, start:stop] = corner @ corner.T + beyond @ beyond.T
+        square[:start, start:stop] = above
 
 
 def _mirror_upper(square: Square) -> None:
