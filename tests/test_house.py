@@ -17,8 +17,8 @@ FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = [
     "errors",
     "random_streams",
-    "memory",
     "progress",
+    "memory",
     "data",
     "ranking",
     "files",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.held_out import Split
 from loca.data.recency import Recency
-from loca.errors import ConfigError, DataError, NotFittedError
+from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
@@ -150,6 +151,25 @@ def test_users_without_weight_do_not_count(name: str, planted_split: Split) -> N
     same = MADE[name]().fit(reordered, user_weights=weights)
     histories = planted_split.test.history_matrix[:20]
     np.testing.assert_array_equal(model.score(histories), same.score(histories))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_it_says_how_many_items_it_scores(name: str, fitted_models: dict[str, Recommender]) -> None:
+    assert fitted_models[name].count_items() == 60
+
+
+def test_a_model_folder_whose_names_do_not_fit_the_model_is_refused(planted_split: Split, tmp_path: Path) -> None:
+    model = EASE().fit(planted_split.train)
+    model.weights_ = model.weights_[:7, :7]
+    model.save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="the model scores 7 items, 60 are named"):
+        load(tmp_path / "model")
+    local = MADE["loca-ease"]().fit(planted_split.train)
+    assert isinstance(local, Loca)
+    local.communities_ = replace(local.communities_, anchors=local.communities_.anchors + 400)
+    local.save(tmp_path / "local")
+    with pytest.raises(ModelFileError, match="an anchor is none of the 400 users"):
+        load(tmp_path / "local")
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
+from loca.errors import ModelFileError
 from loca.files import load_model
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
@@ -14,7 +15,7 @@ from loca.models.ease import EASE
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.models.recommender import Recommender
+from loca.models.recommender import Recommender, fitted
 
 KINDS: Mapping[str, type] = {
     "Popularity": Popularity,
@@ -45,4 +46,13 @@ MODELS: Mapping[str, Callable[[], Recommender]] = {
 def load(folder: str | Path) -> Recommender:
     """The fitted model that was saved in a folder; anything that cannot be trusted is refused."""
     model: Recommender = load_model(folder, KINDS)
+    known = model.known_
+    if known is not None and model.count_items() != known.n_items:
+        raise ModelFileError(f"{folder}: the model scores {model.count_items()} items, {known.n_items} are named")
+    if (
+        known is not None
+        and isinstance(model, Loca)
+        and (fitted(model.communities_, model).anchors >= known.n_users).any()
+    ):
+        raise ModelFileError(f"{folder}: an anchor is none of the {known.n_users} users")
     return model

@@ -1,12 +1,16 @@
-"""How much memory there is, and a plain word for it, so that work can be planned before memory is taken."""
+"""How much memory there is, and plans that are made, said and refused before memory is taken."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from loca.errors import DataError
+from loca.progress import say
+
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
+_WORTH_SAYING = 50_000_000
 
 
 def available_bytes() -> int:
@@ -14,6 +18,15 @@ def available_bytes() -> int:
     free = _from_meminfo()
     limit = _from_cgroup()
     return min(free, limit) if limit is not None else free
+
+
+def plan_memory(what: str, needed: int, advice: str) -> None:
+    """Says that `what` needs so many bytes, where that is much, and refuses with `advice` where they are not free."""
+    if needed > _WORTH_SAYING:
+        say(f"{what}: {readable_bytes(needed)} of memory needed")
+    free = available_bytes()
+    if needed > free:
+        raise DataError(f"{what}: {readable_bytes(needed)} of memory needed, {readable_bytes(free)} are free; {advice}")
 
 
 def readable_bytes(count: float) -> str:

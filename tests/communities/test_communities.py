@@ -124,8 +124,9 @@ def test_wrong_embeddings_are_refused() -> None:
         GivenEmbeddings(embeddings=np.ones((4, 2)), ridge=0)
     with pytest.raises(ConfigError, match="dimensions: expected a whole number ≥ 1"):
         TruncatedSVD(dimensions=0)
-    with pytest.raises(NotFittedError):
-        TruncatedSVD().embed(matrix)
+    for unfitted in (TruncatedSVD(), GivenEmbeddings(embeddings=np.ones((4, 2)))):
+        with pytest.raises(NotFittedError):
+            unfitted.embed(matrix)
     with pytest.raises(ModelFileError, match="expected items × dimensions"):
         TruncatedSVD.restore({}, ModelState(arrays={"directions": np.ones(3)}))
     with pytest.raises(ModelFileError, match="expected items × dimensions"):

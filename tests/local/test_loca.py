@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import loca.local.one_by_one as engine
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.held_out import HeldOut, Split
@@ -203,6 +202,37 @@ def test_an_uncovered_history_is_explained_by_the_global_model(planted_split: Sp
     assert "the global model answers alone" in str(explanation)
 
 
+def test_an_explained_history_is_shown_newest_first_where_its_order_is_known(planted_split: Split) -> None:
+    model = small_loca().fit(planted_split.train)
+    items = planted_split.test.histories.items_of(7)
+    history = planted_split.test.history_matrix[[7]]
+    explanation = model.explain(history, order=items)
+    assert explanation.ordered
+    np.testing.assert_array_equal(explanation.history, items)
+    newest, before = (model.known_.items.label(item) for item in (items[-1], items[-2]))
+    assert f"the newest of {len(items)}, {newest}, {before}" in str(explanation)
+    unordered = model.explain(history)
+    assert not unordered.ordered
+    assert sorted(unordered.history) == sorted(items)
+    with pytest.raises(DataError, match="expected the order to name the items of the history"):
+        model.explain(history, order=items[1:])
+
+
+def test_a_user_without_a_history_is_no_anchor(planted_split: Split) -> None:
+    matrix = planted_split.train.matrix().toarray()
+    matrix[:300] = 0
+    for selection in ("coverage", "random", "kmeans", "farthest"):
+        model = small_loca(anchors=20, anchor_selection=selection).fit(csr_array(matrix))
+        assert model.communities_.anchors.min() >= 300
+
+
+def test_a_community_whose_users_all_weigh_nothing_is_refused(planted_split: Split) -> None:
+    weights = np.zeros(400)
+    weights[0] = 1
+    with pytest.raises(DataError, match="a community has no user with a weight above 0"):
+        small_loca(train_bandwidth=0.01).fit(planted_split.train, user_weights=weights)
+
+
 def test_an_empty_history_is_not_explained(planted_split: Split) -> None:
     with pytest.raises(DataError, match="expected one history with at least one item, found 0 items"):
         small_loca().fit(planted_split.train).explain(csr_array((1, 60), dtype=np.float32))
@@ -258,10 +288,12 @@ def test_more_anchors_than_users_are_refused_before_anything_is_trained(planted_
 
 
 def test_models_that_do_not_fit_into_memory_are_refused(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "available_bytes", lambda: 1000)
-    with pytest.raises(DataError, match="6 models need 72 kB of memory, 1 kB are free; take fewer or smaller models"):
+    monkeypatch.setattr("loca.memory.available_bytes", lambda: 50_000)
+    with pytest.raises(
+        DataError, match="local models: 6 models: 72 kB of memory needed, 50 kB are free; take fewer or smaller models"
+    ):
         small_loca().fit(planted_split.train)
-    with pytest.raises(DataError, match=r"local models: 3 models need .* take fewer"):
+    with pytest.raises(DataError, match=r"local models: 3 models: .* take fewer"):
         Loca(base=small_vae(), anchors=3).fit(planted_split.train)
 
 
@@ -278,6 +310,13 @@ def test_a_state_that_does_not_fit_together_is_refused(planted_split: Split) -> 
         ({"facts": dict(state.facts) | {"kernel": "x"}}, "unknown kernel"),
         ({"parts": dict(state.parts) | {"embedder": EASE()}}, "cannot embed"),
         ({"parts": dict(state.parts) | {"local 0": SVD}}, "not a recommender"),
+        (
+            {"parts": dict(state.parts) | {"local 0": EASE().fit(csr_array(np.eye(7, dtype=np.float32)))}},
+            "score the same",
+        ),
+        ({"arrays": dict(state.arrays) | {"distinctive_items": np.full((6, 20), 60, np.int32)}}, "score the same"),
+        ({"arrays": dict(state.arrays) | {"distinctive_items": np.full((6, 20), -1, np.int32)}}, "a row below 0"),
+        ({"arrays": dict(state.arrays) | {"anchor_embeddings": np.ones((6, 3), np.float32)}}, "gives 8 dimensions"),
     ]
     for change, message in broken:
         parts = {"arrays": state.arrays, "facts": state.facts, "parts": state.parts} | change

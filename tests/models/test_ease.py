@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -72,14 +74,32 @@ def test_a_32_bit_factorisation_that_fails_is_done_again_in_64_bits() -> None:
 
 
 def test_a_catalogue_that_does_not_fit_into_memory_is_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ease_file, "available_bytes", lambda: 1000)
-    with pytest.raises(DataError, match=r"25 items needs 2 kB .* 1 kB are free"):
+    monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
+    with pytest.raises(DataError, match="EASE for 25 items: 2 kB of memory needed, 1 kB are free; filter rare items"):
         EASE().fit(csr_array(random_matrix(1)))
 
 
 def test_an_l2_that_is_not_above_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match="l2: expected a number above 0, found 0"):
         EASE(l2=0)
+
+
+def test_an_l2_too_small_for_the_data_is_refused() -> None:
+    with pytest.raises(ConfigError, match="l2: 1e-300 is too small for these data"):
+        EASE(l2=1e-300).fit(csr_array(np.ones((5, 3), np.float32)))
+
+
+def test_the_second_try_in_64_bits_takes_no_more_than_it_announces(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = csr_array(random_matrix(2, users=500, items=400))
+    monkeypatch.setattr(ease_file, "_BLOCK_ITEMS", 32)
+    real = ease_file._invert_in_place
+    monkeypatch.setattr(ease_file, "_invert_in_place", lambda square: square.dtype == np.float64 and real(square))
+    tracemalloc.start()
+    EASE().fit(matrix)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # 64-bit square, its 32-bit copy at the end, and blocks of the products.
+    assert peak < 2.5 * 400**2 * 8
 
 
 def test_weights_that_are_not_square_are_refused_on_loading() -> None:

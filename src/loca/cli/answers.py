@@ -20,7 +20,9 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a sav
 Users = Annotated[list[str] | None, typer.Option("--user", help="A user id the model knows; may be repeated.")]
 History = Annotated[
     list[str] | None,
-    typer.Option("--history", help="Item ids or titles, oldest first, comma separated: anybody's history."),
+    typer.Option(
+        "--history", help="Item ids or titles, comma separated, the last one is the newest: anybody's history."
+    ),
 ]
 Count = Annotated[int, typer.Option("-n", "--count", help="How many items.")]
 Only = Annotated[list[str] | None, typer.Option("--only", help="Choose from these items alone.")]
@@ -54,7 +56,8 @@ def recommend_items(
     from loca.ranking.recommendation import recommendation_table
 
     items = who.items
-    chosen, left_out = (None if words is None else items.ids(find_items(items, words)) for words in (only, never))
+    chosen = None if only is None else items.ids(find_items(items, only, "--only"))
+    left_out = None if never is None else items.ids(find_items(items, never, "--never"))
     table = recommendation_table(model, who, count, only=chosen, never=left_out)
     answers: dict[Any, list[dict[str, Any]]] = {one: [] for one in who.users.values.tolist()}
     for row in table.iter_rows(named=True):
@@ -92,7 +95,7 @@ def explain_answer(
         raise ConfigError(f"{folder} holds {kind}, which has no communities to explain; fit a loca model for that")
     texts, documents = [], []
     for row, user_id in enumerate(who.users.values.tolist()):
-        explanation = model.explain(who.histories(np.array([row])), count)
+        explanation = model.explain(who.histories(np.array([row])), count, order=who.items_of(row))
         texts.append(f"For {user_id}\n{explanation}")
         documents.append({"user": user_id, **explanation_json(explanation, who.items)})
     output.answer("\n\n".join(texts), {"model": str(folder), "answers": documents})
@@ -117,7 +120,7 @@ def _who_asks(
         known = known.with_recency(asked)
     if users:
         return model, known.of_users(known.users.rows(list(dict.fromkeys(users))))
-    return model, one_history(known, find_items(known.items, history or []))
+    return model, one_history(known, find_items(known.items, history or [], "--history"))
 
 
 def one_history(known: Interactions, item_rows: list[int]) -> Interactions:

@@ -9,7 +9,7 @@ import typer
 
 from loca.cli import options
 from loca.cli.output import Output
-from loca.cli.request import CompareOptions, Given, Request, check_request, names_in_config
+from loca.cli.request import CompareOptions, Given, Request, check_request
 from loca.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def compare_models(
 
     A settings file holds tables named compare, split, data, loca-ease, loca-ease.base and so on:
     what --set writes as loca-ease.base.l2=300 stands there as l2 = 300. A list means: choose on validation.
+    --set wins over the options (compare.models over --models too), the options win over the file.
     """
     from loca.experiments.report import refuse_file, write_tables
 
@@ -94,16 +95,13 @@ def compare_models(
         "split": {"test": test, "validation": validation},
         "recency": {"half_life": recency},
     }
-    names = _words(models)
-    if names is None:
-        names = names_in_config(config, "compare", "models") or list(CompareOptions().models)
-    request = check_request("compare", CompareOptions, source, config, given, assignments or [], choices or [], names)
+    request = check_request("compare", CompareOptions, source, config, given, assignments or [], choices or [])
     refuse_file(out)
     comparison = _compare(request, output)
     show(comparison, output)
     if out is not None:
         write_tables(comparison, out)
-        output.note(f"written to {out}: comparison.txt, .md, .csv and .json")
+        output.note(f"written to {out}: comparison.txt, .md, .csv and .json, differences.csv")
 
 
 def _compare(request: Request[CompareOptions], output: Output) -> Comparison:
@@ -137,7 +135,7 @@ def _compare(request: Request[CompareOptions], output: Output) -> Comparison:
 
 def show(comparison: Comparison, output: Output) -> None:
     """Prints a comparison: as JSON, drawn on a terminal, or plain."""
-    from loca.experiments.report import choices_made, heading
+    from loca.experiments.report import choices_made, heading, why_no_differences
 
     if output.as_json or not output.is_watched:
         output.answer(str(comparison), comparison.to_json())
@@ -147,7 +145,7 @@ def show(comparison: Comparison, output: Output) -> None:
     output.draw(models)
     if comparison.differences:
         output.draw(differences)
-    for line in choices_made(comparison):
+    for line in (*why_no_differences(comparison), *choices_made(comparison)):
         print(line)
 
 

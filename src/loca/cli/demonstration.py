@@ -9,6 +9,7 @@ import typer
 
 from loca.cli import options
 from loca.cli.comparing import show
+from loca.cli.fitting import check_folder
 from loca.cli.output import Output
 from loca.errors import ConfigError
 
@@ -24,6 +25,7 @@ def demo(
     out: Folder = Path("loca-demo"),
     seed: Seed = 0,
     users: Users = 4000,
+    recency: options.Recency = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -36,16 +38,21 @@ def demo(
       loca demo
 
       loca demo --seed 1 --out another-demo
+
+      loca demo --recency 4 --out newest-count-most
     """
     from loca.experiments.report import refuse_file
+    from loca.experiments.sections import parse_half_life
 
     output = Output(as_json, quiet)
     if users < 100:
         raise ConfigError(f"users: expected at least 100 for six communities, found {users}")
+    weighed = None if recency is None else parse_half_life(recency)
     refuse_file(out)
+    check_folder(out / "model")
     from loca.experiments.demo import run_demo
 
-    found = run_demo(out, seed=seed, users=users, note=output.note)
+    found = run_demo(out, seed=seed, users=users, recency=weighed, note=output.note)
     if as_json:
         output.answer("", found.document())
     else:
@@ -58,6 +65,7 @@ def _tell(found: Demonstration, folder: Path, output: Output) -> None:
     for line in (*found.verdicts(), found.bound_line()):
         print(line)
     print(f"\nFor {found.user} the saved and reloaded model recommends\n{found.answer}\n\n{found.explanation}")
-    print(f"\nIn {folder}: comparison.txt, .md, .csv and .json, communities.png, model/, NEXT.md. Try next:\n")
+    print(f"\nIn {folder}: comparison.txt, .md, .csv and .json, differences.csv, communities.png, model/, NEXT.md.")
+    print("Try next:\n")
     for command, about in found.next_commands:
         print(f"  {command}\n      {about}")

@@ -16,8 +16,11 @@ from loca.cli import options
 from loca.cli.output import Output
 from loca.memory import available_bytes, readable_bytes
 
-_NEEDED = ("numpy", "scipy", "torch", "safetensors", "scikit-learn", "polars", "narwhals", "pydantic", "typer", "rich")
-_OPTIONAL = {"matplotlib": "pictures", "pandas": "pandas frames", "pyarrow": "arrow tables"}
+_NEEDED = (
+    "numpy", "scipy", "torch", "safetensors", "scikit-learn", "polars", "narwhals", "pydantic", "typer", "rich",
+    "matplotlib",
+)  # fmt: skip
+_OPTIONAL = {"pandas": "pandas frames", "pyarrow": "arrow tables"}
 _DATA_SETS = ("amusic", "ml-1m", "games-2018", "ml-100k")
 
 

@@ -11,7 +11,10 @@ from loca.local.explanation import Explanation
 
 
 def explanation_json(explanation: Explanation, items: IdMap) -> dict[str, Any]:
-    """The list, the communities that answer and the global model, each item with its id, title and figure."""
+    """The list, the communities that answer and the global model, each item with its id, title and figure.
+
+    The history stands oldest first.
+    """
     return {
         "history": _named(explanation.history, None, items, ""),
         "items": _named(explanation.items, explanation.scores, items, "score"),

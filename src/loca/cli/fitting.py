@@ -11,7 +11,7 @@ import typer
 
 from loca.cli import options
 from loca.cli.output import Output
-from loca.cli.request import FitOptions, Given, Request, check_request, names_in_config
+from loca.cli.request import FitOptions, Given, Request, check_request
 from loca.errors import ConfigError, ModelFileError
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def fit(
     """Fit one model on all the data and save it; the model that was in the folder stays until the new one is whole.
 
     What can be chosen (epochs, blend, the values of --choose) is chosen on each user's last items, held out for it;
-    then the choice is refitted on everything.
+    then the choice is refitted on everything. --set wins over the options (fit.model over --model too), the options
+    win over the file.
 
     Examples:
 
@@ -77,10 +78,17 @@ def fit(
         "split": {"validation": validation},
         "recency": {"half_life": recency},
     }
-    names = [model] if model else names_in_config(config, "fit", "model") or [FitOptions().model]
-    request = check_request("fit", FitOptions, source, config, given, assignments or [], choices or [], names)
+    request = check_request("fit", FitOptions, source, config, given, assignments or [], choices or [])
+    _refuse_test_items(config, assignments or [])
     check_folder(out)
     _fit_and_save(request, out, output)
+
+
+def _refuse_test_items(config: Path | None, assignments: list[str]) -> None:
+    from loca.experiments.settings import read_section
+
+    if "test" in read_section("split", config, {}, assignments):
+        raise ConfigError("split.test: loca fit holds out nothing for test; leave it out, or use split.validation")
 
 
 def _fit_and_save(request: Request[FitOptions], folder: Path, output: Output) -> None:
@@ -95,7 +103,8 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, output: Output) ->
     shown = ", ".join(f"{key} {value}" for key, value in parameters.items() if "seed" not in key and key != "model")
     lines = [f"{name} saved to {folder}: {shown}"]
     if best is not None:
-        lines.append(f"NDCG@100 on the held-out last items, before the refit: {best.ndcg:.4f}")
+        when = ", before the refit" if request.own.refit else ""
+        lines.append(f"NDCG@100 on the held-out last items{when}: {best.ndcg:.4f}")
         lines += [f"  tried {one}" for one in tried if len(tried) > 1]
     document = {
         "model": name,

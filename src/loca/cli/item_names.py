@@ -8,8 +8,8 @@ from loca.data.id_map import IdMap
 from loca.errors import DataError
 
 
-def find_items(items: IdMap, texts: Sequence[str]) -> list[int]:
-    """The item rows named by the texts, in their order; an unknown name is refused with close ones.
+def find_items(items: IdMap, texts: Sequence[str], option: str) -> list[int]:
+    """The item rows named by the texts of an option, in their order; an unknown name is refused with close ones.
 
     At each place the longest stretch that is an id or a title counts, so `Godfather, The` is one title.
     """
@@ -25,7 +25,7 @@ def find_items(items: IdMap, texts: Sequence[str]) -> list[int]:
             row, place = _longest(items, by_title, pieces, place)
             found.append(row)
     if not found:
-        raise DataError("an empty history: expected at least one item id or title to answer from")
+        raise DataError(f"{option}: expected at least one item id or title, found {','.join(texts)!r}")
     return list(dict.fromkeys(reversed(found)))[::-1]
 
 

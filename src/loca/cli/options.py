@@ -45,7 +45,9 @@ Config = Annotated[
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One setting; wins over --config.", rich_help_panel=_SETTINGS),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="One setting; wins over options and --config.", rich_help_panel=_SETTINGS
+    ),
 ]
 Choose = Annotated[
     list[str] | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
@@ -13,13 +13,25 @@ from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError
 from loca.experiments.parameters import build_section, check_names, check_value, parameters_of
 from loca.experiments.sections import PLANTED, DataOptions, RecencyOptions, SplitOptions, read_data
-from loca.experiments.settings import Table, read_settings, read_toml
+from loca.experiments.settings import Table, read_section, read_settings
 from loca.models.recommender import Recommender
 
-Own = TypeVar("Own")
 Given = Mapping[str, Mapping[str, Any]]
 COMMANDS = ("compare", "fit", "describe")
 SHARED = ("data", "planted", "split", "recency")
+
+
+class OwnOptions(Protocol):
+    """What every command's own section says: the seed, and the names of the models that the command works with."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def model_names(self) -> tuple[str, ...] | None: ...
+
+
+Own = TypeVar("Own", bound=OwnOptions)
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,11 @@ class CompareOptions:
         check_protocol(self.protocol)
         check_lengths(self.at)
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The models to compare, as they were named."""
+        return self.models
+
 
 @dataclass(frozen=True)
 class FitOptions:
@@ -49,12 +66,22 @@ class FitOptions:
     refit: bool = True
     seed: int = 0
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The one model to fit."""
+        return (self.model,)
+
 
 @dataclass(frozen=True)
 class DescribeOptions:
     """The section `describe`."""
 
     seed: int = 0
+
+    @property
+    def model_names(self) -> None:
+        """Looking at data needs no model."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -87,15 +114,19 @@ def check_request(
     given: Given,
     assignments: Sequence[str],
     choices: Sequence[str] = (),
-    names: Sequence[str] | None = None,
 ) -> Request[Own]:
-    """The request of a command; every setting is checked, the models among them by making them."""
+    """The request of a command; every setting is checked, the models among them by making them.
+
+    --set wins over the command's own options, these win over the file, the file over the defaults; the names of the
+    models are settings like any other.
+    """
+    own = build_section(kind, read_section(command, config, given, assignments), command)
+    names = own.model_names
     sections = (command, "data", "planted") if command == "describe" else (command, *SHARED)
     catalogue = {} if names is None and config is None else _catalogue()
     elsewhere = (*catalogue, *COMMANDS, *SHARED)
     models = _expanded(names, catalogue)
     settings = read_settings(config, given, assignments, choices, sections=sections, models=models, elsewhere=elsewhere)
-    own: Any = build_section(kind, settings[command], command)
     data = build_section(DataOptions, settings["data"], "data")
     data.check_source(source)
     return Request(
@@ -107,13 +138,6 @@ def check_request(
         recency=build_section(RecencyOptions, settings.get("recency", {}), "recency").recency(),
         models=_built(models, settings, catalogue, own.seed),
     )
-
-
-def names_in_config(config: Path | None, section: str, key: str) -> list[str]:
-    """The model names that a settings file gives for a command, where it gives any."""
-    table = {} if config is None else read_toml(config).get(section, {})
-    found = table.get(key, []) if isinstance(table, dict) else []
-    return [str(one) for one in ([found] if isinstance(found, str) else found)]
 
 
 def _check_planted(source: str, table: Table, seed: int) -> dict[str, Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from loca.communities.geometry import Floats, cosine_within
 from loca.errors import ConfigError, DataError, did_you_mean
-from loca.memory import available_bytes, readable_bytes
-from loca.progress import bar, say
+from loca.memory import plan_memory
+from loca.progress import bar
 from loca.random_streams import derive_seed, stream
 
 AnchorSelection = Literal["coverage", "random", "kmeans", "farthest"]
@@ -26,14 +26,19 @@ def check_selection(name: str) -> None:
         raise ConfigError(f"unknown anchor_selection {name!r}{did_you_mean(name, get_args(AnchorSelection))}")
 
 
+def refuse_too_many(count: int, user_count: int) -> None:
+    """Refuses more anchors than users."""
+    if count > user_count:
+        raise DataError(f"anchors: {count:,} were asked for, there are only {user_count:,} users; take fewer")
+
+
 def choose_anchors(
     embeddings: Floats, count: int, selection: AnchorSelection, answer_bandwidth: float, seed: int
 ) -> AnchorRows:
     """The rows of `count` different users, in the order in which they were chosen; embeddings are unit rows."""
     if count < 1:
         raise ConfigError(f"anchors: expected at least 1, found {count}")
-    if count > len(embeddings):
-        raise DataError(f"anchors: {count:,} were asked for, there are only {len(embeddings):,} users; take fewer")
+    refuse_too_many(count, len(embeddings))
     if selection == "coverage":
         return cover_greedily(embeddings, count, answer_bandwidth)
     if selection == "random":
@@ -93,14 +98,11 @@ def neighbour_bits(embeddings: Floats, bandwidth: float) -> Bits:
     """Bit v of row u says whether user v is within the bandwidth of user u, (users, users / 64)."""
     user_count = len(embeddings)
     words = -(-user_count // 64)
-    needed = user_count * words * 8
-    if needed > 50e6:
-        say(f"anchors: neighbourhoods of {user_count:,} users need {readable_bytes(needed)} of memory")
-    if needed > available_bytes():
-        raise DataError(
-            f"greedy coverage over {user_count:,} users needs {readable_bytes(needed)}, "
-            f"{readable_bytes(available_bytes())} are free; use anchor_selection 'kmeans' or 'random'"
-        )
+    plan_memory(
+        f"greedy coverage over {user_count:,} users",
+        user_count * words * 8,
+        "use anchor_selection 'kmeans', 'farthest' or 'random'",
+    )
     nearest_cosine = np.float32(cosine_within(bandwidth))
     bits = np.zeros((user_count, words * 8), dtype=np.uint8)
     for start in range(0, user_count, _ROWS_PER_BLOCK):
@@ -134,8 +136,3 @@ def farthest_first(embeddings: Floats, count: int, seed: int) -> AnchorRows:
         chosen.append(int(nearest.argmin()))
         nearest = np.maximum(nearest, embeddings @ embeddings[chosen[-1]])
     return np.array(chosen, dtype=np.int64)
-
-
-def coverage_of(distances: npt.NDArray[Any], bandwidth: float) -> float:
-    """The share of users (rows) who are within the bandwidth of at least one anchor (column)."""
-    return float((distances < bandwidth).any(axis=1).mean())

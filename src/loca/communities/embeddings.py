@@ -101,6 +101,8 @@ class TruncatedSVD:
 class GivenEmbeddings:
     """Embeddings that the caller has for the training users, row by row; other histories are mapped to them.
 
+    They fit one set of training users: a refit on more users (as after `hold_out_users`) needs a longer array.
+
     The map is a ridge regression from histories (scaled to length 1) to the given embeddings. Because answers are
     asked for histories, not for user rows, all users are embedded through it; `fit_share_` says how well it repeats
     the given ones (mean cosine).
@@ -139,19 +141,17 @@ class GivenEmbeddings:
 
     def embed(self, histories: csr_array) -> Floats:
         """The mapped histories, users × dimensions."""
-        fitted(self, "item_vectors_")
-        assert self.item_vectors_ is not None
-        rows = _unit_histories(check_histories(histories, len(self.item_vectors_)))
-        return np.asarray(rows @ self.item_vectors_, dtype=np.float32)
+        vectors = fitted(self.item_vectors_, self)
+        rows = _unit_histories(check_histories(histories, len(vectors)))
+        return np.asarray(rows @ vectors, dtype=np.float32)
 
     def as_chosen(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 
     def state(self) -> ModelState:
-        fitted(self, "item_vectors_")
-        assert self.item_vectors_ is not None
-        return ModelState(arrays={"item_vectors": self.item_vectors_}, facts={"fit_share": self.fit_share_})
+        vectors = fitted(self.item_vectors_, self)
+        return ModelState(arrays={"item_vectors": vectors}, facts={"fit_share": self.fit_share_})
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:

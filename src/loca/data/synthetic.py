@@ -11,6 +11,7 @@ import numpy.typing as npt
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.errors import ConfigError
+from loca.memory import plan_memory
 from loca.random_streams import stream
 
 Floats = npt.NDArray[np.float64]
@@ -109,6 +110,7 @@ def _check(
 ) -> None:
     if min(users, communities, groups, shortest_history, history) < 1:
         raise ConfigError("planted communities: users, communities, groups and histories must be at least 1")
+    plan_memory(f"planting {users:,} users", users * (communities + 2 * history) * 8, "plant fewer users")
     if items < max(2 * shortest_history, groups, 3):
         raise ConfigError(
             f"planted communities: {items} items are too few for {groups} groups and histories of {shortest_history}"

@@ -24,7 +24,7 @@ Candidates = Recommender | Sequence[Recommender]
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class ComparedModel:
     """One model of a comparison: what it reached on test, the parameters it ended with, and what was tried."""
 
     name: str
@@ -37,12 +37,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class Difference:
-    """`first` minus `second` over the same users; `holm_p` is corrected for all differences of the comparison."""
+    """`first` minus `second` over the same users.
+
+    `t_p_holm` and `wilcoxon_p_holm` are the p values of the two tests, each corrected by Holm over all differences of
+    the comparison.
+    """
 
     first: str
     second: str
     paired: PairedDifference
-    holm_p: float
+    t_p_holm: float
+    wilcoxon_p_holm: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +61,11 @@ class Comparison:
     refit: bool
     metric: str
     control: str | None
-    measured: tuple[Measured, ...]
+    measured: tuple[ComparedModel, ...]
     differences: tuple[Difference, ...]
     models: Mapping[str, Recommender] = field(default_factory=dict)
 
-    def of(self, name: str) -> Measured:
+    def of(self, name: str) -> ComparedModel:
         """What one model reached."""
         found = {one.name: one for one in self.measured}
         if name not in found:
@@ -100,6 +105,12 @@ class Comparison:
 
         return as_csv(self)
 
+    def differences_to_csv(self) -> str:
+        """One line per difference: mean, interval, both tests and their corrected p values."""
+        from loca.experiments.report import differences_as_csv
+
+        return differences_as_csv(self)
+
     def to_json(self) -> dict[str, Any]:
         """Everything that was measured, as JSON values without NaN or infinity."""
         from loca.experiments.report import as_json
@@ -120,8 +131,9 @@ def compare(
 ) -> Comparison:
     """Chooses, fits and measures every model by the protocol, then compares them user by user.
 
-    Differences (NDCG at the longest list, 100 by default): each Loca against its base model and against the ensemble
-    of that base, and every model against `control`, by default the single model that was best on validation.
+    Differences (NDCG@100 where it is measured, else NDCG at the longest list): each Loca against its base model and
+    against the ensemble of that base, and every model against `control`, by default the single model that was best on
+    validation. With a single test user there is nothing to pair, and no difference comes back.
     `keep` names the fitted models to hold on to; the others are let go once measured.
     """
     check_protocol(protocol)
@@ -135,12 +147,15 @@ def compare(
         say(f"{name}: {len(offered)} candidate{'s' if len(offered) > 1 else ''}")
         outcome = _run(offered, split, protocol, refit, lengths, seed)
         parameters = describe_model(outcome.model)
-        measured.append(Measured(name, outcome.evaluation, parameters, outcome.tried, outcome.chosen, outcome.seconds))
+        measured.append(
+            ComparedModel(name, outcome.evaluation, parameters, outcome.tried, outcome.chosen, outcome.seconds)
+        )
         if name in keep:
             kept[name] = outcome.model
     metric = f"ndcg@{100 if 100 in lengths else lengths[-1]}"
     control = control or _best_single(candidates, measured)
-    differences = _differences(_pairs(candidates, control), measured, metric, seed)
+    pairs = _pairs(candidates, control) if len(measured[0].evaluation.users) > 1 else []
+    differences = _differences(pairs, measured, metric, seed)
     return Comparison(protocol, refit, metric, control, tuple(measured), differences, kept)
 
 
@@ -173,7 +188,7 @@ def _name_of(model: Recommender) -> str:
     return f"{kind}({type(model.base).__name__})" if isinstance(model, Loca | Ensemble) else kind
 
 
-def _best_single(candidates: Mapping[str, Sequence[Recommender]], measured: Sequence[Measured]) -> str | None:
+def _best_single(candidates: Mapping[str, Sequence[Recommender]], measured: Sequence[ComparedModel]) -> str | None:
     """The best model that is neither local nor an ensemble, judged where choices are made, never by the result."""
     singles = [one for one in measured if not isinstance(candidates[one.name][0], Loca | Ensemble)]
     return max(singles, key=lambda one: one.tried[one.chosen].ndcg).name if singles else None
@@ -196,11 +211,12 @@ def _is_ensemble_of(model: Recommender, base: type) -> bool:
 
 
 def _differences(
-    pairs: Sequence[tuple[str, str]], measured: Sequence[Measured], metric: str, seed: int
+    pairs: Sequence[tuple[str, str]], measured: Sequence[ComparedModel], metric: str, seed: int
 ) -> tuple[Difference, ...]:
     values = {one.name: one.evaluation.values[metric] for one in measured}
     paired = [paired_difference(values[first], values[second], seed=seed) for first, second in pairs]
-    corrected = holm(one.t_p for one in paired).tolist()
+    t_p, wilcoxon_p = holm(one.t_p for one in paired), holm(one.wilcoxon_p for one in paired)
     return tuple(
-        Difference(first, second, one, p) for (first, second), one, p in zip(pairs, paired, corrected, strict=True)
+        Difference(*pair, one, float(t_p[place]), float(wilcoxon_p[place]))
+        for place, (pair, one) in enumerate(zip(pairs, paired, strict=True))
     )

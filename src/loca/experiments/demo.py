@@ -16,6 +16,7 @@ from loca.catalogue import load
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.held_out import Split
+from loca.data.recency import Recency
 from loca.data.splitting import leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import LocaError
@@ -126,10 +127,20 @@ def _vae(seed: int) -> MultVAE:
     )
 
 
-def run_demo(folder: Path, *, seed: int = 0, users: int = 4000, note: Note = lambda line: None) -> Demonstration:
-    """Compares on planted data, saves, reloads, recommends, explains and draws; everything is left in the folder."""
+def run_demo(
+    folder: Path,
+    *,
+    seed: int = 0,
+    users: int = 4000,
+    recency: Recency | None = None,
+    note: Note = lambda line: None,
+) -> Demonstration:
+    """Compares on planted data, saves, reloads, recommends, explains and draws; everything is left in the folder.
+
+    Histories are weighed by `recency` wherever they are used to answer, in the saved model too.
+    """
     with _on_one_thread():
-        return _run(folder, seed, users, note)
+        return _run(folder, seed, users, recency, note)
 
 
 @contextmanager
@@ -150,12 +161,13 @@ def _on_one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _run(folder: Path, seed: int, users: int, note: Note) -> Demonstration:
+def _run(folder: Path, seed: int, users: int, recency: Recency | None, note: Note) -> Demonstration:
     note(f"1/5  planting {users:,} users in 6 communities that group the same 300 items differently")
     planted = planted_communities(users=users, seed=seed)
-    split = leave_last_out(planted.interactions, test=5, validation=2)
+    split = leave_last_out(planted.interactions, test=5, validation=2).with_recency(recency)
     note("2/5  comparing models: chosen on validation, refitted, tested once")
     comparison = compare(demo_models(seed, users), split, keep=("loca-ease",), seed=seed)
+    write_tables(comparison, folder)  # now, so that nothing that fails later costs the comparison
     note("3/5  the upper bound: one model per true community")
     bound = evaluate_true_communities([EASE(l2=l2) for l2 in L2_CHOICES], planted, split, seed=seed)
     note("4/5  saving the LOCA model, loading it again and asking it")
@@ -191,8 +203,8 @@ def _answer(model: Loca, user: str) -> tuple[str, str]:
     known = fitted(model.known_, model)
     table = recommendation_table(model, [user], 5)
     lines = [f"{row['rank']}. {row['title']} ({row['item']})" for row in table.iter_rows(named=True)]
-    history = known.histories(known.users.rows([user]))
-    return "\n".join(lines), str(model.explain(history, 3))
+    row = known.users.row(user)
+    return "\n".join(lines), str(model.explain(known.histories(np.array([row])), 3, order=known.items_of(row)))
 
 
 def _verdict(one: Difference) -> str:
@@ -233,7 +245,6 @@ def _last_titles(model: Loca) -> list[str]:
 
 def _write(found: Demonstration, folder: Path) -> None:
     commands = (f"# {about}\n{command}\n" for command, about in found.next_commands)
-    write_tables(found.comparison, folder)
     write_texts(
         folder,
         {

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from loca.errors import ConfigError, DataError
-from loca.experiments.comparison import Comparison, Difference, Measured
+from loca.experiments.comparison import Comparison, Difference, ComparedModel
 from loca.experiments.grid import Grid, finite
 from loca.experiments.protocols import SELECTED_ON_TEST
 
 _LEVEL = 0.05
+_DIFFERENCE_KEYS = (
+    "first", "second", "mean", "relative", "low", "high", "t", "t_p", "t_p_holm", "wilcoxon_p", "wilcoxon_p_holm", "users",
+)  # fmt: skip
 
 
 def model_grid(comparison: Comparison) -> Grid:
@@ -25,15 +28,16 @@ def model_grid(comparison: Comparison) -> Grid:
     return Grid(header, tuple(_model_row(one, names, comparison.metric) for one in comparison.measured))
 
 
-def _model_row(one: Measured, names: list[str], metric: str) -> tuple[str, ...]:
+def _model_row(one: ComparedModel, names: list[str], metric: str) -> tuple[str, ...]:
     means, (low, high) = one.evaluation.means(), one.evaluation.intervals()[metric]
     figures = (f"{means[name]:.4f}" for name in names)
     return (one.name, *figures, f"{low:.4f} – {high:.4f}", f"{one.seconds:.1f}")
 
 
 def difference_grid(comparison: Comparison) -> Grid:
-    """One row per difference: its size, its interval, t, and the p value corrected by Holm."""
-    header = (f"difference in {comparison.metric.upper()}", "mean", "relative", "95 % interval", "t", "p (Holm)", "")
+    """One row per difference: its size, its interval, t, and the p values of both tests, corrected by Holm."""
+    first = f"difference in {comparison.metric.upper()}"
+    header = (first, "mean", "relative", "95 % interval", "t", "p t (Holm)", "p Wilcoxon (Holm)", "")
     return Grid(header, tuple(_difference_row(one) for one in comparison.differences))
 
 
@@ -45,14 +49,20 @@ def _difference_row(one: Difference) -> tuple[str, ...]:
         f"{paired.relative:+.1%}",
         f"{paired.low:+.4f} … {paired.high:+.4f}",
         f"{paired.t:.1f}",
-        f"{one.holm_p:.2g}" if one.holm_p > 0 else "< 1e-300",
+        _p_text(one.t_p_holm),
+        _p_text(one.wilcoxon_p_holm),
         _verdict(one),
     )
 
 
+def _p_text(p: float) -> str:
+    """A p value is never 0: what has underflowed is called small."""
+    return f"{p:.2g}" if p > 0 else "< 1e-300"
+
+
 def _verdict(one: Difference) -> str:
     """A word for those who skip the figures: only what also survives the correction for many comparisons is decided."""
-    if one.holm_p >= _LEVEL or one.paired.low <= 0 <= one.paired.high:
+    if one.t_p_holm >= _LEVEL or one.paired.low <= 0 <= one.paired.high:
         return "undecided"
     return "better" if one.paired.low > 0 else "worse"
 
@@ -63,10 +73,18 @@ def as_text(comparison: Comparison) -> str:
     parts = [heading(comparison), models.plain()]
     if comparison.differences:
         parts.append(differences.plain())
-    chosen = choices_made(comparison)
-    if chosen:
-        parts.append("\n".join(chosen))
+    for lines in (why_no_differences(comparison), choices_made(comparison)):
+        if lines:
+            parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def why_no_differences(comparison: Comparison) -> list[str]:
+    """One line where several models were measured on too few users to be held against each other."""
+    user_count = len(comparison.measured[0].evaluation.users)
+    if user_count > 1 or len(comparison.measured) < 2:
+        return []
+    return [f"no differences between the models: they need at least 2 test users, found {user_count}"]
 
 
 def choices_made(comparison: Comparison) -> list[str]:
@@ -85,7 +103,7 @@ def as_markdown(comparison: Comparison) -> str:
     parts = [heading(comparison), models.markdown()]
     if comparison.differences:
         parts.append(differences.markdown())
-    parts += [f"- {line}" for line in choices_made(comparison)]
+    parts += [f"- {line}" for line in (*why_no_differences(comparison), *choices_made(comparison))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -113,6 +131,19 @@ def as_csv(comparison: Comparison) -> str:
     return out.getvalue()
 
 
+def differences_as_csv(comparison: Comparison) -> str:
+    """One line per difference, with the same figures as in JSON."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*_DIFFERENCE_KEYS, "metric", "is_result"])
+    for one in comparison.differences:
+        figures = _difference_json(one)
+        writer.writerow(
+            [*(figures[key] for key in _DIFFERENCE_KEYS), comparison.metric, comparison.protocol == "clean"]
+        )
+    return out.getvalue()
+
+
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Everything that was measured; `is_result` is false where choices were made on test."""
     written = {
@@ -124,13 +155,15 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "models": [_measured_json(one) for one in comparison.measured],
         "differences": [_difference_json(one) for one in comparison.differences],
     }
+    for line in why_no_differences(comparison):
+        written["no_differences"] = line
     if comparison.protocol == "paper":
         written["warning"] = SELECTED_ON_TEST
     clean: dict[str, Any] = finite(written)
     return clean
 
 
-def _measured_json(one: Measured) -> dict[str, Any]:
+def _measured_json(one: ComparedModel) -> dict[str, Any]:
     evaluation = one.evaluation
     intervals = evaluation.intervals()
     return {
@@ -160,8 +193,9 @@ def _difference_json(one: Difference) -> dict[str, Any]:
         "high": paired.high,
         "t": paired.t,
         "t_p": paired.t_p,
-        "holm_p": one.holm_p,
+        "t_p_holm": one.t_p_holm,
         "wilcoxon_p": paired.wilcoxon_p,
+        "wilcoxon_p_holm": one.wilcoxon_p_holm,
         "users": paired.user_count,
     }
 
@@ -173,7 +207,7 @@ def refuse_file(folder: Path | None) -> None:
 
 
 def write_tables(comparison: Comparison, folder: Path) -> None:
-    """The comparison as comparison.txt, .md, .csv and .json in a folder."""
+    """The comparison as comparison.txt, .md, .csv and .json, and differences.csv, in a folder."""
     document = json.dumps(comparison.to_json(), ensure_ascii=False, indent=1, allow_nan=False)
     write_texts(
         folder,
@@ -182,6 +216,7 @@ def write_tables(comparison: Comparison, folder: Path) -> None:
             "comparison.md": comparison.to_markdown(),
             "comparison.csv": comparison.to_csv(),
             "comparison.json": document + "\n",
+            "differences.csv": comparison.differences_to_csv(),
         },
     )
 

@@ -50,15 +50,34 @@ def read_settings(
     for text in assignments:
         key, value = _divide(text, "--set")
         place = tops.place(key, "--set")
-        _put(settings, place, tops.as_choice(place, read_value(value)))
+        _put(settings, place, tops.as_choice(place, parse_value(value)))
     for text in choices:
         key, value = _divide(text, "--choose")
         place = tops.place(key, "--choose")
-        values = [read_value(one) for one in value.split(",") if one.strip()]
+        values = [parse_value(one) for one in value.split(",") if one.strip()]
         if not values or place[0] in sections:
             raise ConfigError(f"--choose: expected a model's parameter and values, such as l2=30,100, found {text!r}")
         _put(settings, place, tops.as_choice(place, values))
     return settings
+
+
+def read_section(
+    section: str, config: Path | None, options: Mapping[str, Mapping[str, Any]], assignments: Sequence[str]
+) -> Table:
+    """The table of one section as `read_settings` joins it, without a look at the others.
+
+    A command's own section says which models there are, and must be known before keys can be told from models.
+    """
+    settings: dict[str, Table] = {section: {}}
+    for path, value in _leaves({} if config is None else read_toml(config), ()):
+        if path[0] == section and len(path) > 1:
+            _put(settings, path, value)
+    settings[section].update({key: value for key, value in options.get(section, {}).items() if value is not None})
+    for text in assignments:
+        path, written = _divide(text, "--set")
+        if path[0] == section and len(path) > 1:
+            _put(settings, path, parse_value(written))
+    return settings[section]
 
 
 def read_toml(path: Path) -> Table:
@@ -74,7 +93,7 @@ def read_toml(path: Path) -> Table:
         raise ConfigError(f"{path}: not TOML: {' '.join(str(error).split())}") from None
 
 
-def read_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """What a piece of text means as a TOML value (number, true, "text", [list]), or the text itself."""
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]

@@ -79,6 +79,10 @@ class Ensemble:
         models = fitted(self.models_, self)
         return mean_scores(csr_array(histories), models)
 
+    def count_items(self) -> int:
+        """How many items it scores."""
+        return fitted(self.models_, self)[0].count_items()
+
     def as_chosen(self) -> Self:
         """A copy that runs the number of epochs that validation chose."""
         return clone(self) if self.epochs_ is None else clone(self, base=clone(self.base, epochs=self.epochs_))
@@ -97,6 +101,8 @@ class Ensemble:
         if not all(isinstance(part, Recommender) for part in state.parts.values()):
             raise ModelFileError("ensemble: a part is not a recommender")
         model.models_ = [state.parts[name] for name in names]
+        if len({part.count_items() for part in model.models_}) > 1:
+            raise ModelFileError("ensemble: the models score different numbers of items")
         model.epochs_ = state.facts["epochs"]
         return model
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.errors import DataError
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     from loca.local.loca import Loca
 
 
-def explain_history(model: Loca, history: csr_array, n: int) -> Explanation:
+def explain_history(model: Loca, history: csr_array, n: int, order: npt.NDArray[Any] | None) -> Explanation:
     """The top n of one history, and of every community that answers for it, the strongest first."""
     communities, alpha = fitted(model.communities_, model), fitted(model.alpha_, model)
     if history.shape[0] != 1 or history.nnz == 0:
         raise DataError(f"explain: expected one history with at least one item, found {history.nnz} items")
+    if order is not None and set(np.asarray(order).tolist()) != set(history.indices.tolist()):
+        raise DataError("explain: expected the order to name the items of the history, and no others")
     answering = communities.answer_weights(model.embed(history))
     total = answering.data.sum()
     answers = tuple(
@@ -30,7 +33,8 @@ def explain_history(model: Loca, history: csr_array, n: int) -> Explanation:
     global_items, global_scores = rank_top_n(fitted(model.global_, model).score(history), history, n)
     items, scores = rank_top_n(model.score(history), history, n)
     return Explanation(
-        history=history.indices[np.argsort(history.data, kind="stable")].astype(np.int32),
+        history=np.asarray(history.indices if order is None else order, dtype=np.int32),
+        ordered=order is not None,
         items=items[0],
         scores=scores[0],
         alpha=alpha if answers else 1.0,

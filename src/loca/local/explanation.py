@@ -31,7 +31,10 @@ class CommunityAnswer:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """The answer to one history (`items`), and where it comes from; `alpha` is the share of the global model."""
+    """The answer to one history (`items`), and where it comes from; `alpha` is the share of the global model.
+
+    `history` stands oldest first where it is `ordered`, else in the order of the item rows.
+    """
 
     history: ItemRows
     items: ItemRows
@@ -41,12 +44,12 @@ class Explanation:
     global_scores: npt.NDArray[np.float32]
     communities: tuple[CommunityAnswer, ...]
     names: IdMap | None = None
+    ordered: bool = False
 
     def __str__(self) -> str:
-        lines = [
-            f"Recommended: {self._named(self.items)}",
-            f"Because of:  {self._named(self.history[::-1][:10])}",
-        ]
+        newest = self._named(self.history[::-1][:10])
+        because = f"the newest of {len(self.history)}, {newest}" if self.ordered else self._named(self.history)
+        lines = [f"Recommended: {self._named(self.items)}", f"Because of:  {because}"]
         if not self.communities:
             lines.append("No community covers this history: the global model answers alone.")
         for part in self.communities:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -10,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.anchors import AnchorSelection, check_selection
+from loca.communities.anchors import AnchorSelection, check_selection, refuse_too_many
 from loca.communities.communities import Communities, find_communities
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users
 from loca.communities.geometry import Bandwidth, Floats, KernelName, Quantile, check_bandwidth, check_kernel
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
-from loca.errors import ConfigError, DataError
+from loca.errors import ConfigError
 from loca.files import save_model
 from loca.local.aggregation import Covered, blend_local, combine
 from loca.local.explaining import explain_history
@@ -109,23 +110,12 @@ class Loca:
         """The paper's three steps: find communities, train a local model for each, learn how to combine them."""
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
-        if self.anchors > matrix.shape[0]:
-            raise DataError(
-                f"anchors: {self.anchors:,} were asked for, there are only {matrix.shape[0]:,} users; take fewer"
-            )
+        refuse_too_many(self.anchors, int((np.diff(matrix.indptr) > 0).sum()))
         self.global_ = clone(self.base if self.global_model is None else self.global_model)
         self.global_.fit(matrix, user_weights=user_weights, validation=validation)
         self.embedder_ = self._fit_embedder(matrix, user_weights, validation)
         embeddings = embed_users(self.embedder_, matrix)
-        self.communities_ = find_communities(
-            embeddings,
-            anchors=self.anchors,
-            anchor_selection=self.anchor_selection,
-            train_bandwidth=self.train_bandwidth,
-            answer_bandwidth=self.answer_bandwidth,
-            kernel=self.kernel,
-            seed=self.seed,
-        )
+        self.communities_ = self._find_communities(embeddings, np.flatnonzero(np.diff(matrix.indptr)))
         trained = self._train_locals(matrix, weights, embeddings, validation)
         self.locals_, self.local_epochs_ = trained.models, trained.epochs
         self.alpha_ = self._choose_alpha(validation)
@@ -144,6 +134,19 @@ class Loca:
         if isinstance(global_model, Embedder):
             return global_model
         return TruncatedSVD(seed=self.seed).fit(matrix)
+
+    def _find_communities(self, embeddings: Floats, with_history: npt.NDArray[np.int64]) -> Communities:
+        """Communities of the users who have a history: only they can be anchors, and only they are counted."""
+        found = find_communities(
+            embeddings[with_history],
+            anchors=self.anchors,
+            anchor_selection=self.anchor_selection,
+            train_bandwidth=self.train_bandwidth,
+            answer_bandwidth=self.answer_bandwidth,
+            kernel=self.kernel,
+            seed=self.seed,
+        )
+        return replace(found, anchors=with_history[found.anchors])
 
     def _train_locals(
         self, matrix: csr_array, weights: UserWeights, embeddings: Floats, validation: HeldOut | None
@@ -202,9 +205,16 @@ class Loca:
         local_scores, covered = blend_local(rows, answering, lambda j, members: local[j].score(members))
         return fitted(self.global_, self).score(rows), local_scores, covered
 
-    def explain(self, history: csr_array, n: int = 10) -> Explanation:
-        """The communities that answer for one history, their shares, and what each and the global model say alone."""
-        return explain_history(self, csr_array(history), n)
+    def explain(self, history: csr_array, n: int = 10, *, order: npt.NDArray[Any] | None = None) -> Explanation:
+        """The communities that answer for one history, their shares, and what each and the global model say alone.
+
+        A sparse row keeps no order; `order` gives the history's item rows, oldest first, where they are to be shown.
+        """
+        return explain_history(self, csr_array(history), n, order)
+
+    def count_items(self) -> int:
+        """How many items it scores."""
+        return fitted(self.global_, self).count_items()
 
     def as_chosen(self) -> Self:
         """A copy whose epochs and α are those that validation chose."""

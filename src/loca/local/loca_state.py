@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from loca.communities.communities import Communities
 from loca.communities.embeddings import Embedder
@@ -63,6 +64,8 @@ def restore_loca(model: Loca, state: ModelState) -> None:
     items, lifts, members = arrays["distinctive_items"], arrays["distinctive_lifts"], arrays["members"]
     if members.shape != (count,) or items.ndim != 2 or len(items) != count or lifts.shape != items.shape:
         raise ModelFileError(f"loca: the arrays do not fit {count} communities")
+    if not (items.dtype.kind == "i" and (items >= 0).all() and (communities.anchors >= 0).all()):
+        raise ModelFileError("loca: an item or an anchor has a row below 0")
     if not np.isfinite(communities.anchor_embeddings).all():
         raise ModelFileError("loca: the anchor embeddings hold NaN or infinity")
     if not isinstance(facts["alpha"], int | float) or not 0 <= facts["alpha"] <= 1:
@@ -72,6 +75,9 @@ def restore_loca(model: Loca, state: ModelState) -> None:
         raise ModelFileError(f"loca: {type(embedder).__name__} cannot embed histories")
     if not all(isinstance(state.parts[name], Recommender) for name in expected):
         raise ModelFileError("loca: a part is not a recommender")
+    _refuse_other_items(
+        [state.parts[name] for name in sorted(expected)], communities, embedder, int(items.max(initial=0))
+    )
     model.global_ = state.parts["global"]
     model.embedder_ = embedder
     model.communities_ = communities
@@ -80,3 +86,16 @@ def restore_loca(model: Loca, state: ModelState) -> None:
     model.alpha_ = float(facts["alpha"])
     model.members_ = members
     model.distinctive_ = (items, lifts)
+
+
+def _refuse_other_items(models: list[Recommender], communities: Communities, embedder: Embedder, largest: int) -> None:
+    """Asks every part for an empty history: all must score the same items, and embed into the anchors' space."""
+    item_count = models[0].count_items()
+    if any(model.count_items() != item_count for model in models) or largest >= item_count:
+        raise ModelFileError(f"loca: expected parts that all score the same {item_count} items")
+    try:
+        dimensions = embedder.embed(csr_array(np.zeros((1, item_count), dtype=np.float32))).shape[1]
+    except LocaError as problem:
+        raise ModelFileError(f"loca: the embedder does not fit: {problem}") from problem
+    if dimensions != communities.anchor_embeddings.shape[1]:
+        raise ModelFileError(f"loca: the embedder gives {dimensions} dimensions, the anchors have others")

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from loca.data.held_out import HeldOut
 from loca.errors import DataError
-from loca.memory import available_bytes, readable_bytes
+from loca.memory import plan_memory
 from loca.models.network_answers import LearnsByEpoch
 from loca.models.recommender import Recommender, UserWeights, clone, get_params
 from loca.models.training import Learning, learn_for, learn_until_best
@@ -21,6 +21,7 @@ from loca.random_streams import derive_seed
 WeightsOf = Callable[[int], UserWeights]
 # The weights themselves, Adam's two moments, and the copy of the best epoch.
 _COPIES_WHILE_LEARNING = 4
+_ADVICE = "take fewer or smaller models"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,10 @@ def copies_of(base: Recommender, count: int, seed: int, name: str) -> list[Recom
 
 def scaled_weights(weights: UserWeights, total: float) -> npt.NDArray[np.float32]:
     """Weights scaled to sum to `total`, so that regularisation means the same in every local model."""
+    if not weights.any():
+        raise DataError(
+            "a community has no user with a weight above 0; give more users a weight, or widen train_bandwidth"
+        )
     return np.asarray(weights * (total / weights.sum(dtype=np.float64)), dtype=np.float32)
 
 
@@ -98,7 +103,7 @@ def _fit_each(models: list[Recommender], matrix: csr_array, weights_of: WeightsO
             progress.advance()
             if number == 0:
                 size = sum(array.nbytes for array in model.state().arrays.values())
-                _plan_memory(size * (len(models) - 1), len(models), what)
+                plan_memory(f"{what}: {len(models)} models", size * (len(models) - 1), _ADVICE)
     return models
 
 
@@ -106,14 +111,4 @@ def plan_network_memory(learning: Learning, count: int, what: str) -> None:
     """Says how much memory `count` such networks take while they learn; refuses when there is not that much."""
     size = sum(weight.numel() * 4 for weight in learning.network.parameters())
     if learning.device.type == "cpu":
-        _plan_memory(size * _COPIES_WHILE_LEARNING * count, count, what)
-
-
-def _plan_memory(needed: int, count: int, what: str) -> None:
-    if needed > 50e6:
-        say(f"{what}: {count} models need {readable_bytes(needed)} of memory")
-    if needed > available_bytes():
-        raise DataError(
-            f"{what}: {count} models need {readable_bytes(needed)} of memory, "
-            f"{readable_bytes(available_bytes())} are free; take fewer or smaller models"
-        )
+        plan_memory(f"{what}: {count} models", size * _COPIES_WHILE_LEARNING * count, _ADVICE)

@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
-from loca.errors import ConfigError, DataError, ModelFileError
+from loca.errors import ConfigError, ModelFileError
 from loca.files import save_model
-from loca.memory import available_bytes, readable_bytes
+from loca.memory import plan_memory
 from loca.models.recommender import (
     ModelState,
     Scores,
@@ -51,12 +51,16 @@ class EASE:
         """Solves once; validation is accepted and not needed. A user with weight 2 counts as two equal users."""
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
-        plan_memory(matrix.shape[1])
-        try:
-            self.weights_ = _solve(matrix, weights, self.l2, np.float32)
-        except np.linalg.LinAlgError:
+        self.weights_ = None  # what an earlier fit learned makes room
+        weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, np.float32)
+        if weights_in_32_bits is None:
             say("EASE: the 32-bit factorisation failed; once more in 64 bits")
-            self.weights_ = _solve(matrix, weights, self.l2, np.float64)
+            weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, np.float64)
+        if weights_in_32_bits is None:
+            raise ConfigError(
+                f"l2: {self.l2:g} is too small for these data, the equations have no solution; take a larger"
+            )
+        self.weights_ = weights_in_32_bits
         self.known_ = train if isinstance(train, Interactions) else None
         return self
 
@@ -65,6 +69,10 @@ class EASE:
         weights = fitted(self.weights_, self)
         rows = check_histories(histories, len(weights))
         return np.asarray(rows @ weights, dtype=np.float32)
+
+    def count_items(self) -> int:
+        """How many items it scores."""
+        return len(fitted(self.weights_, self))
 
     def as_chosen(self) -> Self:
         """A copy: nothing is chosen on validation."""
@@ -88,26 +96,19 @@ class EASE:
         save_model(self, folder)
 
 
-def plan_memory(item_count: int, models: int = 1) -> None:
-    """Says how much memory the solution takes, and refuses before it starts when there is not that much."""
-    needed = models * item_count**2 * 4
-    if needed > 50e6:
-        say(f"EASE: {models} × {item_count:,} × {item_count:,} weights need {readable_bytes(needed)} of memory")
-    if needed > available_bytes():
-        raise DataError(
-            f"EASE for {item_count:,} items needs {readable_bytes(needed)} of memory for {models} model(s), "
-            f"{readable_bytes(available_bytes())} are free; filter rare items or take fewer models"
-        )
-
-
-def _solve(matrix: csr_array, weights: npt.NDArray[np.float32], l2: float, kind: type) -> npt.NDArray[np.float32]:
-    """Gram matrix, factor, inverse and weights, one after the other in the same array."""
+def _try_to_solve(
+    matrix: csr_array, weights: npt.NDArray[np.float32], l2: float, kind: type
+) -> npt.NDArray[np.float32] | None:
+    """Gram matrix, factor, inverse and weights, one after the other in the same array; None where that fails."""
+    item_count = matrix.shape[1]
+    plan_memory(f"EASE for {item_count:,} items", item_count**2 * np.dtype(kind).itemsize, "filter rare items")
     square = weighted_gram(matrix, weights, kind)
     square[np.diag_indices_from(square)] += l2
-    _invert_in_place(square)
+    if not _invert_in_place(square):
+        return None
     diagonal = square.diagonal().copy()
     if not (np.isfinite(diagonal).all() and (diagonal > 0).all()):
-        raise np.linalg.LinAlgError("the inverse has a diagonal that is not positive")
+        return None
     square /= -diagonal  # column j is divided by −P_jj
     np.fill_diagonal(square, 0)
     return square if square.dtype == np.float32 else square.astype(np.float32)
@@ -130,8 +131,8 @@ def weighted_gram(matrix: csr_array, weights: npt.NDArray[np.float32], kind: typ
     return gram
 
 
-def _invert_in_place(square: Square) -> None:
-    """Cholesky factor L, its inverse, and L⁻ᵀL⁻¹, each written over the symmetric positive definite input."""
+def _invert_in_place(square: Square) -> bool:
+    """Cholesky factor L, its inverse, and L⁻ᵀL⁻¹, each over the symmetric input; whether it was positive definite."""
     single = square.dtype == np.float32
     factor, invert = (lapack.spotrf, lapack.strtri) if single else (lapack.dpotrf, lapack.dtrtri)
     # LAPACK wants columns; the transpose of a symmetric row-major array is that, without a copy. What is lower
@@ -140,11 +141,12 @@ def _invert_in_place(square: Square) -> None:
     if not failed:
         triangle, failed = invert(triangle, lower=1, overwrite_c=1)
     if failed:
-        raise np.linalg.LinAlgError(f"the matrix is not positive definite (LAPACK said {failed})")
+        return False
     if not np.shares_memory(triangle, square):
         square.T[...] = triangle
     _multiply_by_own_transpose(square)
     _mirror_upper(square)
+    return True
 
 
 def _multiply_by_own_transpose(square: Square) -> None:

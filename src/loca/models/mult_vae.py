@@ -17,6 +17,7 @@ from loca.files import save_model
 from loca.models.autoencoder import Autoencoder
 from loca.models.network_answers import (
     begin_learning,
+    check_device,
     check_schedule,
     choose_device,
     embed_histories,
@@ -58,6 +59,7 @@ class MultVAE:
         device: str = "auto",
     ) -> None:
         check_schedule(latent, hidden, epochs, patience, evaluate_every)
+        check_device(device)
         self.latent = latent
         self.hidden = hidden
         self.dropout = dropout
@@ -117,6 +119,10 @@ class MultVAE:
         """The mean of each user's code, (users, latent)."""
         network = fitted(self.network_, self)
         return embed_histories(network, histories)
+
+    def count_items(self) -> int:
+        """How many items it scores."""
+        return fitted(self.network_, self).item_count
 
     def as_chosen(self) -> Self:
         """A copy that runs the number of epochs that validation chose."""

@@ -35,14 +35,20 @@ class LearnsByEpoch(Protocol):
     def score(self, histories: csr_array) -> Scores: ...
 
 
-def choose_device(name: str) -> torch.device:
-    """The device called `name`; `auto` takes a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def check_device(name: str) -> None:
+    """Refuses a device that torch has never heard of."""
     try:
-        device = torch.device(name)
+        torch.device("cpu" if name == "auto" else name)
     except RuntimeError:
         raise ConfigError(f"device: expected 'auto', 'cpu' or 'cuda', found {name!r}") from None
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; `auto` takes a GPU where there is one."""
+    check_device(name)
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device {name!r}: no GPU is to be seen; use 'cpu' or 'auto'")
     return device

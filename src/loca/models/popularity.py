@@ -52,6 +52,10 @@ class Popularity:
         rows = check_histories(histories, len(shares))
         return np.broadcast_to(shares, rows.shape)
 
+    def count_items(self) -> int:
+        """How many items it scores."""
+        return len(fitted(self.shares_, self))
+
     def as_chosen(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)

@@ -41,6 +41,10 @@ class Recommender(Protocol):
 
     def score(self, histories: csr_array) -> Scores: ...
 
+    def count_items(self) -> int:
+        """How many items it scores."""
+        ...
+
     def as_chosen(self) -> Self:
         """An unfitted copy whose parameters hold what this fit chose on validation (epochs, blend, …)."""
         ...
