@@ -82,6 +82,8 @@ def test_compare_as_json_says_nothing_else(call: Call, tmp_path: Path) -> None:
     assert found["models"][2]["parameters"]["models"] == 3
     written = json.loads((tmp_path / "results" / "comparison.json").read_text())
     assert written["differences"] == found["differences"]
+    pairs = list(csv.DictReader((tmp_path / "results" / "differences.csv").open()))
+    assert [float(one["wilcoxon_p_holm"]) for one in pairs] == [d["wilcoxon_p_holm"] for d in found["differences"]]
     rows = list(csv.DictReader((tmp_path / "results" / "comparison.csv").open()))
     assert {row["model"] for row in rows} == {"popularity", "ease", "ensemble-ease", "loca-ease"}
 
@@ -113,6 +115,39 @@ def test_a_settings_file_says_everything(call: Call, tmp_path: Path, ratings: Pa
     assert json.loads(described.out)["users"] == 30
 
 
+def test_models_are_named_by_set_before_options_before_the_file(call: Call, tmp_path: Path, ratings: Path) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text('[compare]\nmodels = ["popularity"]\n[split]\ntest = 2\n')
+
+    def compared(*options: object) -> list[str]:
+        done = call("compare", ratings, "--config", study, "--json", *options)
+        return [one["name"] for one in json.loads(done.out)["models"]]
+
+    told = ("--set", 'compare.models=["ease", "ensemble-ease"]', "--set", "ensemble-ease.models=2")
+    assert compared() == ["popularity"]
+    assert compared("--models", "ease") == ["ease"]
+    assert compared(*told) == ["ease", "ensemble-ease"]
+    assert compared("--models", "popularity,ease", *told) == ["ease", "ensemble-ease"]
+
+
+def test_a_single_test_user_gets_a_table_and_a_reason(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ratings.csv"
+    rows = [f"u{user},i{(user + place) % 5},{place}" for user in range(6) for place in range(5 if user == 0 else 1)]
+    path.write_text("user,item,time\n" + "\n".join(rows) + "\n")
+    ask = ("compare", path, "--models", "popularity,ease", "--test", "1", "--validation", "1", "--at", "2", "--quiet")
+    reason = "no differences between the models: they need at least 2 test users, found 1"
+    done = call(*ask)
+    assert done.code == 0
+    assert "\nease " in done.out
+    assert reason in done.out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    drawn = call(*ask)
+    assert "┃" in drawn.out
+    assert reason in drawn.out
+
+
 def test_recency_changes_the_answers(call: Call) -> None:
     ask = ("compare", "planted", *TINY, "--models", "ease", "--json", "--at", "5")
     plain, none, decayed, timed = (
@@ -136,6 +171,9 @@ def test_the_protocol_paper_is_loud(call: Call) -> None:
         (["--models", "easy"], "unknown model 'easy'; did you mean 'ease'?"),
         (["--models", "ease,ensemble"], "the model 'ensemble' is the control of a loca model"),
         (["--models", ","], "models: expected at least one model"),
+        (["--set", "compare.models=[]"], "models: expected at least one model"),
+        (["--set", 'compare.models=["easy"]'], "unknown model 'easy'; did you mean 'ease'?"),
+        (["--set", "compare.models=ease,loca-ease"], "compare.models: expected a list, each text"),
         (["--protocol", "clen"], "unknown protocol 'clen'; did you mean 'clean'?"),
         (["--control", "ease", "--models", "popularity"], "control: 'ease' is not among the models (popularity)"),
         (["--at", "ten"], "compare.at: expected a list, each a whole number"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -64,6 +65,37 @@ def test_a_settings_file_names_the_model(call: Call, tmp_path: Path, ratings: Pa
     assert model.l2 == 7
     assert model.known_ is not None
     assert model.known_.recency == loca.Recency(3)
+
+
+def test_the_model_is_named_by_set_before_the_option_before_the_file(call: Call, tmp_path: Path, ratings: Path) -> None:
+    (tmp_path / "fit.toml").write_text('[fit]\nmodel = "ease"\n')
+
+    def fitted(*options: object) -> str:
+        done = call("fit", ratings, "--config", tmp_path / "fit.toml", "--json", "--out", tmp_path / "m", *options)
+        return str(json.loads(done.out)["model"])
+
+    assert fitted() == "ease"
+    assert fitted("--model", "popularity") == "popularity"
+    assert fitted("--set", "fit.model=popularity") == "popularity"
+    several = ("--model", "loca-ease", "--set", "fit.model=ensemble-ease", "--set", "models=2")
+    assert fitted(*several) == "ensemble-ease"
+    assert "unknown model 'easy'" in call("fit", ratings, "--out", tmp_path / "m", "--set", "fit.model=easy").mistake
+
+
+def test_fit_has_no_test_items(call: Call, tmp_path: Path, ratings: Path) -> None:
+    ask = ("fit", ratings, "--model", "ease", "--out", tmp_path / "m")
+    assert "split.test: loca fit holds out nothing for test" in call(*ask, "--set", "split.test=3").mistake
+    (tmp_path / "study.toml").write_text("[split]\ntest = 3\n")
+    shared = call(*ask, "--config", tmp_path / "study.toml")
+    assert shared.code == 0
+    assert "study.toml: split.test is for loca compare" in shared.err
+    assert "split.test" not in call(*ask).err
+
+
+def test_the_refit_is_spoken_of_only_where_there_was_one(call: Call, tmp_path: Path, ratings: Path) -> None:
+    ask = ("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m")
+    assert "on the held-out last items, before the refit: " in call(*ask).out
+    assert "on the held-out last items: " in call(*ask, "--no-refit").out
 
 
 def test_a_folder_that_cannot_take_the_model_is_refused_before_training(
@@ -150,8 +182,10 @@ def test_recency_weighs_the_order_of_a_history(call: Call, model_folder: Path) -
         (["--user", "u003", "--history", "i01"], "who asks?"),
         (["--user", "u0003"], "unknown user 'u0003'; close ones are "),
         (["--history", "i3,i08"], "unknown item 'i3'; close ones are "),
-        (["--history", ""], "an empty history"),
-        (["--history", " , "], "an empty history"),
+        (["--history", ""], "--history: expected at least one item id or title, found ''"),
+        (["--history", " , "], "--history: expected at least one item id or title, found ' , '"),
+        (["--user", "u003", "--only", ","], "--only: expected at least one item id or title, found ','"),
+        (["--user", "u003", "--never", ""], "--never: expected at least one item id or title, found ''"),
         (["--user", "u003", "--never", "x99"], "unknown item 'x99'"),
         (["--user", "u003", "-n", "0"], "0"),
         (["--user", "u003", "--recency", "soon"], "recency: expected positions"),
@@ -191,6 +225,27 @@ def test_explain_names_the_communities_and_their_shares(call: Call, model_folder
     assert text.startswith("For history\nRecommended: ")
 
 
+def test_explain_shows_a_history_in_its_own_order(call: Call, model_folder: Path) -> None:
+    known = loca.load(model_folder).known_
+    assert known is not None
+
+    def history(*who: str) -> list[str]:
+        (answer,) = json.loads(call("explain", model_folder, *who, "--json").out)["answers"]
+        return [one["item"] for one in answer["history"]]
+
+    oldest_first = list(known.items.ids(known.items_of(known.users.row("u003"))))
+    assert oldest_first != sorted(oldest_first)
+    assert history("--user", "u003") == oldest_first
+    assert history("--history", "i20,i03,i08") == ["i20", "i03", "i08"]
+    assert history("--history", "i20,i03,i08", "--recency", "4") == ["i20", "i03", "i08"]
+    newest_first = ", ".join(known.items.label(row) for row in (8, 3, 20))
+    text = call("explain", model_folder, "--history", "i20,i03,i08").out
+    (because,) = [line for line in text.splitlines() if line.startswith("Because of: ")]
+    assert because.endswith(newest_first)
+    told = " ".join(re.sub(r"[│\n]", " ", call("explain", "--help").out).split())
+    assert "the last one is the newest" in told
+
+
 def test_a_model_without_communities_explains_nothing(call: Call, tmp_path: Path, ratings: Path) -> None:
     call("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m")
     assert "holds EASE, which has no communities to explain" in call("explain", tmp_path / "m", "--user", "u3").mistake
@@ -199,13 +254,13 @@ def test_a_model_without_communities_explains_nothing(call: Call, tmp_path: Path
 def test_the_longest_name_counts_so_that_titles_may_hold_commas() -> None:
     titles = np.array(["Godfather, The", "The", "Twin", "twin"], dtype=object)
     items = IdMap(np.array([10, 11, 12, 13]), "item", titles)
-    assert find_items(items, ["Godfather, The,11"]) == [0, 1]
-    assert find_items(items, ["godfather, the", "12"]) == [0, 2]
-    assert find_items(items, ["10,11,10"]) == [1, 0], "a repeated item counts where it was last"
+    assert find_items(items, ["Godfather, The,11"], "--only") == [0, 1]
+    assert find_items(items, ["godfather, the", "12"], "--only") == [0, 2]
+    assert find_items(items, ["10,11,10"], "--only") == [1, 0], "a repeated item counts where it was last"
     with pytest.raises(DataError, match="the title 'Twin' names 2 items: 12, 13; give the id"):
-        find_items(items, ["Twin"])
+        find_items(items, ["Twin"], "--only")
     with pytest.raises(DataError, match="unknown item 'Godfahter'; close ones are 10"):
-        find_items(items, ["Godfahter"])
+        find_items(items, ["Godfahter"], "--only")
 
 
 @pytest.fixture
@@ -246,3 +301,21 @@ def test_the_demo_refuses_what_cannot_work(call: Call, tmp_path: Path) -> None:
     assert "users: expected at least 100" in call("demo", "--users", "10").mistake
     (tmp_path / "file").write_text("")
     assert "found a file" in call("demo", "--out", tmp_path / "file").mistake
+    assert "recency: expected positions" in call("demo", "--recency", "soon").mistake
+
+
+def test_the_demo_refuses_a_foreign_model_folder_before_any_work(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demonstration, "planted_communities", lambda **given: pytest.fail("work was done"))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "thesis.tex").write_text("years of work")
+    assert "not a loca model" in call("demo", "--out", tmp_path).mistake
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_demo_weighs_histories_when_asked_to(call: Call, tmp_path: Path) -> None:
+    assert call("demo", "--users", "150", "--recency", "4", "--out", tmp_path / "demo", "--quiet").code == 0
+    known = loca.load(tmp_path / "demo" / "model").known_
+    assert known is not None
+    assert known.recency == loca.Recency(4)

@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 from command_calls import TINY, Call, environment
 
 import loca
 from loca.cli import doctor, output
-from loca.cli.main import app, main
+from loca.cli.commands import app
+from loca.cli.main import main
 from loca.experiments.grid import Grid
 
 COMMANDS = (["demo"], ["data", "describe"], ["compare"], ["fit"], ["recommend"], ["explain"], ["doctor"])
@@ -126,13 +128,41 @@ def test_ctrl_c_in_training_leaves_the_saved_model_as_it_was(tmp_path: Path, cal
     assert {one.name: one.read_bytes() for one in folder.iterdir()} == before
 
 
-def test_ctrl_c_is_one_line_in_this_process_too(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, typer.Abort])
+def test_ctrl_c_is_one_line_in_this_process_too(
+    monkeypatch: pytest.MonkeyPatch, call: Call, stop: type[BaseException]
+) -> None:
     def interrupt() -> int:
-        raise KeyboardInterrupt
+        raise stop
 
     monkeypatch.setattr(doctor, "available_bytes", interrupt)
     done = call("doctor")
     assert (done.code, done.err) == (130, "loca: stopped; what was saved before is as it was\n")
+
+
+@pytest.mark.parametrize("loading", ["typer", "loca.cli.commands", "numpy"])
+def test_ctrl_c_while_modules_load_is_one_line_too(loading: str) -> None:
+    program = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *others):\n"
+        f"        if name == {loading!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from loca.cli.main import run\n"
+        "run()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=False
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "loca: stopped; what was saved before is as it was\n"
+
+
+def test_doctor_calls_needed_what_the_package_requires(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "version_of", lambda name: None if name == "matplotlib" else "1.0")
+    done = call("doctor", "--json")
+    assert done.code == 1
+    assert [one["what"] for one in json.loads(done.out)["findings"] if not one["fine"]] == ["matplotlib"]
 
 
 def test_doctor_is_content_here(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

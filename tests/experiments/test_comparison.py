@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,8 +56,53 @@ def test_figures_are_those_of_the_models_themselves(comparison: Comparison, plan
 
 
 def test_p_values_are_corrected_over_all_printed_differences(comparison: Comparison) -> None:
-    corrected = holm(one.paired.t_p for one in comparison.differences)
-    assert [one.holm_p for one in comparison.differences] == corrected.tolist()
+    by_t = holm(one.paired.t_p for one in comparison.differences)
+    by_wilcoxon = holm(one.paired.wilcoxon_p for one in comparison.differences)
+    assert [one.t_p_holm for one in comparison.differences] == by_t.tolist()
+    assert [one.wilcoxon_p_holm for one in comparison.differences] == by_wilcoxon.tolist()
+    assert by_t.tolist() != by_wilcoxon.tolist()
+
+
+def test_both_tests_stand_in_text_markdown_csv_and_json(comparison: Comparison) -> None:
+    assert comparison.grids()[1].header[4:7] == ("t", "p t (Holm)", "p Wilcoxon (Holm)")
+    for text in (str(comparison), comparison.to_markdown()):
+        assert "p Wilcoxon (Holm)" in text
+    rows = list(csv.DictReader(io.StringIO(comparison.differences_to_csv())))
+    written = comparison.to_json()["differences"]
+    assert len(rows) == len(written) == 4
+    for one, row, document in zip(comparison.differences, rows, written, strict=True):
+        assert (row["first"], row["second"]) == (one.first, one.second)
+        assert float(row["t_p_holm"]) == document["t_p_holm"] == one.t_p_holm
+        assert float(row["wilcoxon_p_holm"]) == document["wilcoxon_p_holm"] == one.wilcoxon_p_holm
+
+
+def test_a_p_value_of_0_is_called_small(comparison: Comparison) -> None:
+    first, *_ = comparison.differences
+    certain = replace(comparison, differences=(replace(first, t_p_holm=0.0, wilcoxon_p_holm=0.0),))
+    assert certain.grids()[1].rows[0][5:7] == ("< 1e-300", "< 1e-300")
+    mixed = replace(comparison, differences=(replace(first, t_p_holm=0.25, wilcoxon_p_holm=0.125),))
+    assert mixed.grids()[1].rows[0][5:7] == ("0.25", "0.12")
+
+
+def test_ndcg_at_100_is_compared_where_it_is_measured_else_the_longest(planted_split: Split) -> None:
+    models = {"popularity": Popularity(), "ease": EASE()}
+    assert compare(models, planted_split, at=(5, 100, 200)).metric == "ndcg@100"
+    assert compare(models, planted_split, at=(5, 200)).metric == "ndcg@200"
+    assert "NDCG@100 where it is measured" in (compare.__doc__ or "")
+
+
+def test_a_single_test_user_gets_the_table_and_the_reason_why_there_is_no_more(planted_split: Split) -> None:
+    targets = planted_split.test.targets
+    one_user = replace(planted_split.test, targets=targets.where(targets.user_rows() == 7))
+    models = {"popularity": Popularity(), "ease": EASE()}
+    found = compare(models, replace(planted_split, test=one_user), at=(5,))
+    assert found.differences == ()
+    reason = "no differences between the models: they need at least 2 test users, found 1"
+    assert str(found).count(reason) == found.to_markdown().count(reason) == 1
+    assert "\nease " in str(found)
+    assert found.to_json()["no_differences"] == reason
+    assert len(found.differences_to_csv().splitlines()) == 1
+    assert "no_differences" not in compare(models, planted_split, at=(5,)).to_json()
 
 
 def test_only_the_models_to_keep_are_kept(comparison: Comparison, planted_split: Split) -> None:
@@ -148,7 +194,7 @@ def test_a_worse_model_is_called_worse_and_a_twin_undecided(planted_split: Split
 def test_tables_are_written_into_a_folder(comparison: Comparison, tmp_path: Path) -> None:
     write_tables(comparison, tmp_path / "new" / "results")
     names = sorted(one.name for one in (tmp_path / "new" / "results").iterdir())
-    assert names == ["comparison.csv", "comparison.json", "comparison.md", "comparison.txt"]
+    assert names == ["comparison.csv", "comparison.json", "comparison.md", "comparison.txt", "differences.csv"]
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):
         write_tables(comparison, tmp_path / "file" / "results")

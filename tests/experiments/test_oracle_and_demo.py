@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import loca.experiments.demo as demo
+from loca.catalogue import load
 from loca.communities.geometry import Quantile
 from loca.data.held_out import Split
+from loca.data.recency import Recency
 from loca.data.splitting import leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError, LocaError
@@ -100,7 +102,7 @@ def test_the_demonstration_leaves_tables_picture_model_and_commands(tmp_path: Pa
     names = {one.name for one in (tmp_path / "demo").iterdir()}
     assert names == {
         "comparison.txt", "comparison.md", "comparison.csv", "comparison.json",
-        "communities.png", "model", "NEXT.md", "demo.json", "explanation.txt",
+        "differences.csv", "communities.png", "model", "NEXT.md", "demo.json", "explanation.txt",
     }  # fmt: skip
     assert [line[:3] for line in notes] == ["1/5", "2/5", "3/5", "4/5", "5/5"]
     assert "paired 95 % interval" in found.verdicts()[0]
@@ -111,6 +113,44 @@ def test_the_demonstration_leaves_tables_picture_model_and_commands(tmp_path: Pa
     ]  # fmt: skip
     assert len(found.answer.splitlines()) == 5
     assert str(tmp_path / "demo" / "model") in (tmp_path / "demo" / "NEXT.md").read_text()
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_the_comparison_is_written_before_anything_that_may_fail_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object, **named: object) -> None:
+        raise DataError("out of luck")
+
+    monkeypatch.setattr(demo, "evaluate_true_communities", fail)
+    with pytest.raises(DataError, match="out of luck"):
+        demo.run_demo(tmp_path / "demo", users=150)
+    assert json.loads((tmp_path / "demo" / "comparison.json").read_text())["control"]
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_recency_reaches_every_model_of_the_demonstration_and_the_saved_one(tmp_path: Path) -> None:
+    plain = demo.run_demo(tmp_path / "plain", users=150)
+    weighed = demo.run_demo(tmp_path / "weighed", users=150, recency=Recency(1.0))
+    for name in ("ease", "loca-ease"):
+        means = [one.comparison.of(name).evaluation.means()["ndcg@100"] for one in (plain, weighed)]
+        assert means[0] != means[1]
+    assert plain.bound.means() != weighed.bound.means()
+    known = load(tmp_path / "weighed" / "model").known_
+    assert known is not None
+    assert known.recency == Recency(1.0)
+
+
+def test_the_demonstration_explains_the_history_newest_first(planted_split: Split) -> None:
+    model = Loca(base=EASE(), anchors=2).fit(planted_split.train)
+    newest = planted_split.train.items_of(0)[::-1].tolist()
+    assert newest != sorted(newest)
+    assert newest != sorted(newest, reverse=True)
+    user = planted_split.train.users.values[0]
+    _, explanation = demo._answer(model, user)
+    titles = ", ".join(planted_split.train.items.label(row) for row in newest[:10])
+    (because,) = [line for line in explanation.splitlines() if line.startswith("Because of: ")]
+    assert because.endswith(titles)
 
 
 def test_a_model_that_comes_back_changed_is_not_passed_over(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loca.errors import ConfigError
-from loca.experiments.settings import Choice, read_settings, read_toml, read_value
+from loca.experiments.settings import Choice, parse_value, read_section, read_settings, read_toml
 
 
 def settings(config: Path | None = None, **given: Any) -> dict[str, dict[str, Any]]:
@@ -37,6 +37,15 @@ def test_set_wins_over_options_and_options_win_over_the_file(study: Path) -> Non
     joined = settings(study, options={"split": {"test": 5, "validation": None}}, assignments=["split.test=6"])
     assert joined["split"] == {"test": 6, "validation": 4}
     assert settings(study, options={"split": {"test": 5}})["split"]["test"] == 5
+
+
+def test_one_section_is_joined_in_the_same_order_without_a_look_at_the_others(study: Path) -> None:
+    told = ["split.test=6", "nowhere.x=1"]
+    options = {"split": {"test": 5, "validation": None}}
+    assert read_section("split", study, options, told) == {"test": 6, "validation": 4}
+    assert read_section("split", study, options, []) == {"test": 5, "validation": 4}
+    assert read_section("split", study, {}, []) == {"test": 3, "validation": 4}
+    assert read_section("split", None, {}, ["data.lists=[1]"]) == {}
 
 
 def test_a_list_is_a_choice_for_a_model_and_a_list_for_a_section(study: Path) -> None:
@@ -105,11 +114,11 @@ def test_a_model_may_be_named_and_then_set_in_either_order() -> None:
     ],
 )
 def test_text_is_read_as_a_toml_value_or_stays_text(text: str, value: object) -> None:
-    assert read_value(text) == value
+    assert parse_value(text) == value
 
 
 def test_a_date_stays_text() -> None:
-    assert read_value("2020-01-01") == "2020-01-01"
+    assert parse_value("2020-01-01") == "2020-01-01"
 
 
 def test_a_file_that_is_missing_or_not_toml_is_refused_in_one_line(study: Path, tmp_path: Path) -> None:

@@ -79,16 +79,19 @@ def fit(
         "recency": {"half_life": recency},
     }
     request = check_request("fit", FitOptions, source, config, given, assignments or [], choices or [])
-    _refuse_test_items(config, assignments or [])
+    _mind_test_items(config, assignments or [], output)
     check_folder(out)
     _fit_and_save(request, out, output)
 
 
-def _refuse_test_items(config: Path | None, assignments: list[str]) -> None:
+def _mind_test_items(config: Path | None, assignments: list[str], output: Output) -> None:
+    """Refuses split.test where it is told to this command; a file serves other commands too, so there it is noted."""
     from loca.experiments.settings import read_section
 
-    if "test" in read_section("split", config, {}, assignments):
+    if "test" in read_section("split", None, {}, assignments):
         raise ConfigError("split.test: loca fit holds out nothing for test; leave it out, or use split.validation")
+    if "test" in read_section("split", config, {}, ()):
+        output.note(f"{config}: split.test is for loca compare; loca fit holds out nothing for test")
 
 
 def _fit_and_save(request: Request[FitOptions], folder: Path, output: Output) -> None:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from loca.errors import ConfigError, DataError
-from loca.experiments.comparison import Comparison, Difference, ComparedModel
+from loca.experiments.comparison import ComparedModel, Comparison, Difference
 from loca.experiments.grid import Grid, finite
 from loca.experiments.protocols import SELECTED_ON_TEST
 
 _LEVEL = 0.05
 _DIFFERENCE_KEYS = (
-    "first", "second", "mean", "relative", "low", "high", "t", "t_p", "t_p_holm", "wilcoxon_p", "wilcoxon_p_holm", "users",
+    "first", "second", "mean", "relative", "low", "high",
+    "t", "t_p", "t_p_holm", "wilcoxon_p", "wilcoxon_p_holm", "users",
 )  # fmt: skip
 
 
