@@ -1,4 +1,4 @@
-"""Measures exact greedy coverage at the size of ML-20M (138,493 users × 200 dimensions, 300 anchors): seconds and memory."""
+"""Measures exact greedy coverage at ML-20M's size (138,493 users × 200, 300 anchors): seconds and memory."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import loca
 
 SOURCE = Path(loca.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
+PROJECT = Path(__file__).parents[1]
 # From the first room to the last; a room may import from itself and from those before it.
 ROOMS = [
     "errors",
@@ -105,3 +107,11 @@ def test_the_core_runs_without_readers_commands_and_plots() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "ndcg" in done.stdout
+
+
+@pytest.mark.parametrize("page", [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md")], ids=lambda p: p.name)
+def test_pages_are_finished_and_their_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    assert "@@" not in text
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert target.startswith("http") or (page.parent / target).exists(), target
