@@ -14,7 +14,8 @@ from loca.progress import bar, say, show_progress
 
 
 @pytest.fixture
-def shown() -> Iterator[None]:
+def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich draws as it would on a terminal
     show_progress(True)
     yield
     show_progress(False)
