@@ -14,6 +14,7 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError, ModelFileError
 from loca.files import save_model
 from loca.local.aggregation import mean_scores
+from loca.local.engines import ENGINES, EngineName, check_engine
 from loca.local.one_by_one import copies_of, train_together
 from loca.models.recommender import (
     ModelState,
@@ -36,11 +37,13 @@ class Ensemble:
     bootstrap sample of the users.
     """
 
-    def __init__(self, *, base: Recommender, models: int = 40, seed: int = 0) -> None:
+    def __init__(self, *, base: Recommender, models: int = 40, engine: EngineName = "auto", seed: int = 0) -> None:
+        check_engine(engine)
         if not (isinstance(models, int) and models >= 1):
             raise ConfigError(f"models: expected a whole number ≥ 1, found {models!r}")
         self.base = base
         self.models = models
+        self.engine: EngineName = engine
         self.seed = seed
         self.models_: list[Recommender] | None = None
         self.epochs_: int | None = None
@@ -69,7 +72,9 @@ class Ensemble:
             return mean_ndcg(lambda histories: mean_scores(histories, list(models)), validation, 100)
 
         copies = copies_of(self.base, self.models, self.seed, "ensemble member")
-        trained = train_together(copies, matrix, weights_of, validate if validation else None, "ensemble")
+        trained = train_together(
+            copies, matrix, weights_of, validate if validation else None, "ensemble", ENGINES[self.engine]
+        )
         self.models_, self.epochs_ = trained.models, trained.epochs
         self.known_ = train if isinstance(train, Interactions) else None
         return self

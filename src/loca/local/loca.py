@@ -20,6 +20,7 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError
 from loca.files import save_model
 from loca.local.aggregation import Covered, blend_local, combine
+from loca.local.engines import ENGINES, EngineName, check_engine
 from loca.local.explaining import explain_history
 from loca.local.explanation import Explanation, over_represented
 from loca.local.loca_state import loca_state, restore_loca
@@ -50,6 +51,8 @@ class Loca:
     else a truncated SVD). `alpha` is the global model's share for covered users: a number, `"validation"` (chosen
     there), or `"paper"` (0). `stopping="blended"` chooses one number of epochs for all local models on the blended
     validation score, `"community"` stops each on its own members. `global_model` defaults to a copy of the base.
+    `engine` trains networks as one batched network (`"stacked"`), in a loop (`"one_by_one"`), or as suits the device
+    (`"auto"`); the answer is the same.
     """
 
     def __init__(
@@ -65,10 +68,12 @@ class Loca:
         global_model: Recommender | None = None,
         alpha: float | Literal["validation", "paper"] = "validation",
         stopping: Literal["blended", "community"] = "blended",
+        engine: EngineName = "auto",
         seed: int = 0,
     ) -> None:
         check_selection(anchor_selection)
         check_kernel(kernel)
+        check_engine(engine)
         check_bandwidth("train_bandwidth", train_bandwidth)
         check_bandwidth("answer_bandwidth", answer_bandwidth)
         if isinstance(alpha, str) and alpha not in ("validation", "paper"):
@@ -89,6 +94,7 @@ class Loca:
         self.global_model = global_model
         self.alpha: float | Literal["validation", "paper"] = alpha
         self.stopping: Literal["blended", "community"] = stopping
+        self.engine: EngineName = engine
         self.seed = seed
         self.global_: Recommender | None = None
         self.embedder_: Embedder | None = None
@@ -163,7 +169,7 @@ class Loca:
             # have learned nothing yet would look as good as the global one, and stop there.
             alpha = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
             validate = None if validation is None else lambda local: self._validate(local, validation, (alpha,))[0]
-            return train_together(models, matrix, weights_of, validate, "local models")
+            return train_together(models, matrix, weights_of, validate, "local models", ENGINES[self.engine])
         answering = communities.answer_weights(self.embed(validation.history_matrix)).tocsc()
         return train_apart(
             models, matrix, weights_of, lambda j: _questions_of(validation, answering, j), "local models"

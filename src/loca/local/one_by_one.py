@@ -14,11 +14,12 @@ from loca.errors import DataError
 from loca.memory import plan_memory
 from loca.models.network_answers import LearnsByEpoch
 from loca.models.recommender import Recommender, UserWeights, clone, get_params
-from loca.models.training import Learning, learn_for, learn_until_best
+from loca.models.training import Learning, RunsEpochs, learn_for, learn_until_best
 from loca.progress import bar, say
 from loca.random_streams import derive_seed
 
 WeightsOf = Callable[[int], UserWeights]
+Arrange = Callable[[list[Learning]], Sequence[RunsEpochs]]
 # The weights themselves, Adam's two moments, and the copy of the best epoch.
 _COPIES_WHILE_LEARNING = 4
 _ADVICE = "take fewer or smaller models"
@@ -54,8 +55,12 @@ def train_together(
     weights_of: WeightsOf,
     validate: Callable[[Sequence[Recommender]], float] | None,
     what: str,
+    arrange: Arrange = list,
 ) -> TrainedModels:
-    """Trains model j with the user weights `weights_of(j)`; one number of epochs for all, where `validate` is best."""
+    """Trains model j with the user weights `weights_of(j)`; one number of epochs for all, where `validate` is best.
+
+    `arrange` puts the learning of all networks into an engine: as they are, one after the other, or in stacks.
+    """
     if not all(isinstance(model, LearnsByEpoch) for model in models):
         return TrainedModels(_fit_each(models, matrix, weights_of, what), None)
     learners = [model for model in models if isinstance(model, LearnsByEpoch)]
@@ -65,11 +70,12 @@ def train_together(
         learning.append(model.begin(matrix, weights_of(number)))
         if number == 0:
             plan_network_memory(learning[0], len(models), what)
+    arranged = arrange(learning)
     if validate is None:
-        learn_for(learning, epochs=first.epochs, what=what)
+        learn_for(arranged, epochs=first.epochs, what=what)
         return TrainedModels(models, first.epochs)
     best = learn_until_best(
-        learning,
+        arranged,
         lambda: validate(models),
         epochs=first.epochs,
         patience=first.patience,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -59,20 +60,25 @@ class Learning:
         self.plan = plan
         self.device = device
         self.step = 0
-        support = np.flatnonzero((user_weights > 0) & (np.diff(matrix.indptr) > 0))
-        self._rows = csr_array(matrix[support])
+        self.matrix = matrix
+        self.support = np.flatnonzero((user_weights > 0) & (np.diff(matrix.indptr) > 0))
         # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
         # estimate of the weighted loss, and a user with weight 2 pulls like two users.
-        self._weights = user_weights[support] / user_weights[support].mean()
-        self._order = stream(seed, "order of users")
-        self._generator = torch.Generator(device=device).manual_seed(derive_seed(seed, "dropout and noise"))
+        self.weights = user_weights[self.support] / user_weights[self.support].mean()
+        self.order = stream(seed, "order of users")
+        self.generator = torch.Generator(device=device).manual_seed(derive_seed(seed, "dropout and noise"))
         self._optimiser = torch.optim.Adam(
             self.network.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
         )
 
+    @property
+    def networks(self) -> list[Autoencoder]:
+        """The one network that learns here."""
+        return [self.network]
+
     def run_epoch(self) -> float:
         """Shows every user once and gives the mean loss."""
-        order = self._order.permutation(self._rows.shape[0])
+        order = self.order.permutation(len(self.support))
         total = 0.0
         for start in range(0, len(order), self.plan.batch_size):
             users = order[start : start + self.plan.batch_size]
@@ -87,26 +93,35 @@ class Learning:
 
     def batch_loss(self, users: npt.NDArray[np.int64]) -> torch.Tensor:
         """The weighted mean loss of some of the supported users, with dropout and noise drawn anew."""
-        rows = SparseRows.of(csr_array(self._rows[users]), self.device)
+        rows = SparseRows.of(csr_array(self.matrix[self.support[users]]), self.device)
         mean, log_variance = self.network.encode(rows, self._dropped(rows.unit_values()))
         latent = mean
         kl = torch.zeros(rows.user_count, device=self.device)
         if log_variance is not None:
             if self.plan.noise:
-                draws = torch.randn(mean.shape, generator=self._generator, device=self.device)
+                draws = torch.randn(mean.shape, generator=self.generator, device=self.device)
                 latent = mean + self.plan.noise * draws * torch.exp(0.5 * log_variance)
             kl_weight = self.plan.kl_weight_at(self.step)
             if kl_weight:
                 kl = kl_weight * divergence(mean, log_variance)
         losses = multinomial_loss(self.network.decode(latent), rows) + kl  # (users,)
-        weights = torch.from_numpy(self._weights[users]).to(self.device)
+        weights = torch.from_numpy(self.weights[users]).to(self.device)
         return (weights * losses).mean()
 
     def _dropped(self, values: torch.Tensor) -> torch.Tensor:
         if not self.plan.dropout:
             return values
-        kept = torch.rand(values.shape, generator=self._generator, device=self.device) >= self.plan.dropout
+        kept = torch.rand(values.shape, generator=self.generator, device=self.device) >= self.plan.dropout
         return values * kept / (1 - self.plan.dropout)
+
+
+class RunsEpochs(Protocol):
+    """One or many networks that learn an epoch at a time."""
+
+    @property
+    def networks(self) -> list[Autoencoder]: ...
+
+    def run_epoch(self) -> float: ...
 
 
 class BestWeights:
@@ -130,7 +145,7 @@ class BestWeights:
 
 
 def learn_until_best(
-    learning: list[Learning],
+    learning: Sequence[RunsEpochs],
     validate: Callable[[], float],
     *,
     epochs: int,
@@ -143,7 +158,7 @@ def learn_until_best(
     The networks end with the weights of the best epoch.
     """
     best = BestWeights()
-    networks = [one.network for one in learning]
+    networks = [network for one in learning for network in one.networks]
     with bar(what, epochs) as progress:
         for epoch in range(1, epochs + 1):
             loss = float(np.mean([one.run_epoch() for one in learning]))
@@ -158,7 +173,7 @@ def learn_until_best(
     return best
 
 
-def learn_for(learning: list[Learning], *, epochs: int, what: str) -> None:
+def learn_for(learning: Sequence[RunsEpochs], *, epochs: int, what: str) -> None:
     """Trains all networks for a fixed number of epochs."""
     with bar(what, epochs) as progress:
         for _ in range(epochs):
