@@ -247,6 +247,17 @@ def test_items_over_represented_among_the_members_come_first() -> None:
     assert lifts[0].tolist() == pytest.approx([12 / 11, 1.0, 10 / 11])
 
 
+def test_a_rare_item_of_two_members_is_less_typical_than_one_that_most_members_have() -> None:
+    matrix = np.zeros((100, 2), np.float32)
+    matrix[:2, 0] = 1  # two users, both members
+    matrix[:40, 1] = 1  # most members
+    matrix[90:, 1] = 1  # and some others
+    members = csr_array((np.arange(100) < 50).astype(np.float32)[:, None])
+    items, lifts = over_represented(csr_array(matrix), members, 2)
+    assert items.tolist() == [[1, 0]]
+    assert lifts[0].tolist() == pytest.approx([(40 + 20 * 0.5) / (70 * 0.5), (2 + 20 * 0.02) / (70 * 0.02)])
+
+
 def test_blending_asks_each_model_only_for_its_members() -> None:
     asked = {}
 

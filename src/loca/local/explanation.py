@@ -69,10 +69,11 @@ class Explanation:
 def over_represented(
     matrix: csr_array, answer_weights: csr_array, count: int
 ) -> tuple[ItemRows, npt.NDArray[np.float32]]:
-    """For each community the items whose share among its members most exceeds their share among all, and the ratios.
+    """For each community the items that its members have most in excess of everybody's share, and by what factor.
 
-    Shares are weighted by membership and pulled towards the overall share by 20 pseudo-members, so that an item that
-    two members have is not called typical. Both results are communities × count, largest ratio first.
+    The excess is counted in standard deviations of chance, so that an item that two members have is not called typical;
+    the factors are shares among members over shares among all, pulled towards 1 by 20 pseudo-members. Both results are
+    communities × count, largest excess first.
     """
     overall = np.asarray(matrix.sum(axis=0)).ravel() / matrix.shape[0]  # (items,)
     sizes = np.asarray(answer_weights.sum(axis=0)).ravel()  # (communities,)
@@ -82,8 +83,8 @@ def over_represented(
     by_community = csr_array(answer_weights.T)
     for community, size in enumerate(sizes):
         held = (by_community[[community]] @ matrix).toarray()[0]  # (items,)
-        expected = np.maximum(overall, 1e-12)
-        ratio = (held + _PSEUDO_MEMBERS * overall) / ((size + _PSEUDO_MEMBERS) * expected)
-        items[community] = np.argsort(-ratio, kind="stable")[:count]
+        excess = (held - size * overall) / np.sqrt(size * overall + 1)
+        items[community] = np.argsort(-excess, kind="stable")[:count]
+        ratio = (held + _PSEUDO_MEMBERS * overall) / ((size + _PSEUDO_MEMBERS) * np.maximum(overall, 1e-12))
         lifts[community] = ratio[items[community]]
     return items, lifts
