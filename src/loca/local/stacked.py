@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.optim.adam import adam
 
 from loca.memory import available_bytes
-from loca.models.autoencoder import Autoencoder, SparseRows
+from loca.models.autoencoder import Autoencoder, SparseRows, divergence, multinomial_loss
 from loca.models.training import Learning
 from loca.progress import say
 
@@ -29,10 +29,7 @@ class StackedBatch:
     """One batch of each active model, (models, users), padded where a model's `sizes` are smaller."""
 
     sizes: list[int]
-    columns: Tensor  # (stored,), the item of each stored entry
-    values: Tensor  # (stored,)
-    owner: Tensor  # (stored,), model · users + user
-    starts: Tensor  # (models · users + 1,)
+    rows: SparseRows  # the histories of all models one after the other: model · users + user
     stored: list[int]  # stored entries of each model
     weights: Tensor  # (models, users), 0 where padded
 
@@ -106,15 +103,12 @@ class StackedLearning:
         stored = lengths.sum(axis=1).tolist()
         counts = torch.from_numpy(lengths.ravel()).to(self._device)
         starts = F.pad(counts.cumsum(0), (1, 0))
-        owner = torch.repeat_interleave(torch.arange(len(counts), device=self._device), counts, output_size=sum(stored))
-        first = self._rows.starts[torch.from_numpy(rows.ravel()).to(self._device)] - starts[:-1]
-        places = torch.arange(len(owner), device=self._device) + first[owner]
+        wanted = self._rows.starts[torch.from_numpy(rows.ravel()).to(self._device)]
+        places = torch.arange(sum(stored), device=self._device)
+        places = places + torch.repeat_interleave(wanted - starts[:-1], counts, output_size=sum(stored))
         return StackedBatch(
             sizes=sizes,
-            columns=self._rows.columns[places],
-            values=self._rows.values[places],
-            owner=owner,
-            starts=starts,
+            rows=SparseRows(self._rows.columns[places], self._rows.values[places], starts),
             stored=stored,
             weights=torch.from_numpy(weights).to(self._device),
         )
@@ -122,15 +116,9 @@ class StackedLearning:
     def _losses(self, batch: StackedBatch) -> Tensor:
         """The weighted mean loss of each active model, (models,), with dropout and noise from its own stream."""
         models, width = batch.weights.shape
-        squares = torch.zeros(models * width, device=self._device).index_add_(0, batch.owner, batch.values**2)
-        inputs = self._dropped(batch.values / squares.sqrt().clamp_min(1e-12)[batch.owner], batch.stored)
-        latent, kl = self._encode(batch, inputs)
+        latent, kl = self._encode(batch, self._dropped(batch.rows.unit_values(), batch.stored))
         logits = self._decode(latent)  # (models, users, items)
-        flat = logits.view(models * width, -1)
-        found = flat[batch.owner, batch.columns] * batch.values
-        zeros = torch.zeros(models * width, device=self._device)
-        amounts = zeros.index_add(0, batch.owner, batch.values)
-        losses = torch.logsumexp(flat, dim=1) * amounts - zeros.index_add(0, batch.owner, found)
+        losses = multinomial_loss(logits.flatten(0, 1), batch.rows)
         sizes = torch.tensor(batch.sizes, device=self._device)
         return (batch.weights * (losses.view(models, width) + kl)).sum(dim=1) / sizes
 
@@ -139,9 +127,9 @@ class StackedLearning:
         models, width = batch.weights.shape
         tables = self._active("input_table", models)
         item_count = tables.shape[1]
-        columns = batch.columns + batch.owner // width * item_count
+        columns = batch.rows.columns + batch.rows.owner // width * item_count
         codes = F.embedding_bag(
-            columns, tables.flatten(0, 1), batch.starts[:-1], mode="sum", per_sample_weights=inputs
+            columns, tables.flatten(0, 1), batch.rows.starts[:-1], mode="sum", per_sample_weights=inputs
         ).view(models, width, -1)
         codes = codes + self._active("input_bias", models)[:, None]
         if "code_weight" in self._weights:
@@ -151,7 +139,7 @@ class StackedLearning:
             return torch.tanh(codes), no_divergence
         mean, log_variance = codes[..., : self._shape.latent], codes[..., self._shape.latent :]
         kl_weights = [self._plan.kl_weight_at(one.step) for one in self._learning[:models]]
-        kl = 0.5 * (log_variance.exp() + mean**2 - 1 - log_variance).sum(dim=2) if any(kl_weights) else no_divergence
+        kl = divergence(mean, log_variance) if any(kl_weights) else no_divergence
         kl = kl * torch.tensor(kl_weights, device=self._device)[:, None]
         if self._plan.noise:
             mean = mean + self._plan.noise * self._noise(batch.sizes, width) * torch.exp(0.5 * log_variance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -33,16 +34,17 @@ class SparseRows:
     def user_count(self) -> int:
         return len(self.starts) - 1
 
-    def user_rows(self) -> Tensor:
+    @cached_property
+    def owner(self) -> Tensor:
         """The user row of every stored entry."""
         lengths = self.starts[1:] - self.starts[:-1]
-        return torch.repeat_interleave(torch.arange(self.user_count, device=lengths.device), lengths)
+        users = torch.arange(self.user_count, device=lengths.device)
+        return torch.repeat_interleave(users, lengths, output_size=len(self.columns))
 
     def unit_values(self) -> Tensor:
         """The values with each user's row scaled to length 1; an empty row stays empty."""
-        owner = self.user_rows()
-        squares = torch.zeros(self.user_count, device=self.values.device).index_add_(0, owner, self.values**2)
-        return self.values / squares.sqrt().clamp_min(1e-12)[owner]
+        squares = torch.zeros(self.user_count, device=self.values.device).index_add_(0, self.owner, self.values**2)
+        return self.values / squares.sqrt().clamp_min(1e-12)[self.owner]
 
 
 class Autoencoder(nn.Module):
@@ -91,16 +93,15 @@ class Autoencoder(nn.Module):
 
 def multinomial_loss(logits: Tensor, rows: SparseRows) -> Tensor:
     """−Σ value · log softmax(logits) for each user, (users,), reading the logits only where something is stored."""
-    owner = rows.user_rows()
-    found = logits[owner, rows.columns] * rows.values
+    found = logits[rows.owner, rows.columns] * rows.values
     totals = torch.zeros(rows.user_count, device=logits.device)
-    amounts = totals.index_add(0, owner, rows.values)
-    return torch.logsumexp(logits, dim=1) * amounts - totals.index_add(0, owner, found)
+    amounts = totals.index_add(0, rows.owner, rows.values)
+    return torch.logsumexp(logits, dim=1) * amounts - totals.index_add(0, rows.owner, found)
 
 
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """KL(N(mean, variance) ‖ N(0, 1)) for each user, (users,)."""
-    return 0.5 * (log_variance.exp() + mean**2 - 1 - log_variance).sum(dim=1)
+    """KL(N(mean, variance) ‖ N(0, 1)) for each user, summed over the last axis."""
+    return 0.5 * (log_variance.exp() + mean**2 - 1 - log_variance).sum(dim=-1)
 
 
 def _xavier(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
