@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RIVALS := .venv-rivals
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test check format clean
+.PHONY: quickstart test check format rivals clean
 
 quickstart: $(VENV)/.ready-to-run
 	$(BIN)/loca demo --out loca-demo
@@ -21,8 +22,12 @@ format: $(VENV)/.ready-to-check
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Times training and bulk recommendation beside cornac and lenskit; needs LOCA_DATA, or RIVALS_ARGS=--quick.
+rivals: $(RIVALS)/.ready-to-run
+	$(RIVALS)/bin/python benchmarks/rivals.py $(RIVALS_ARGS)
+
 clean:
-	rm -rf $(VENV) loca-demo .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(RIVALS) loca-demo .pytest_cache .mypy_cache .ruff_cache .coverage
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "python 3.11 or newer is needed, this is " + sys.version)'
@@ -39,3 +44,10 @@ $(VENV)/.ready-to-test: $(VENV)/bin/python pyproject.toml constraints.txt
 $(VENV)/.ready-to-check: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[test,check]'
 	touch $@ $(VENV)/.ready-to-run $(VENV)/.ready-to-test
+
+# Their own environment, because lenskit wants an older pandas than the project's.
+$(RIVALS)/.ready-to-run: pyproject.toml benchmarks/rivals-constraints.txt
+	$(PYTHON) -m venv $(RIVALS)
+	PIP_CONSTRAINT=benchmarks/rivals-constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+		$(RIVALS)/bin/python -m pip install --quiet --editable . cornac lenskit
+	touch $@

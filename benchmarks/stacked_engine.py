@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from loca.local.one_by_one import copies_of
 from loca.local.stacked import in_stacks
 from loca.memory import readable_bytes
+from loca.models.devices import choose_device
 from loca.models.mult_vae import MultVAE
-from loca.models.network_answers import choose_device
 from loca.random_streams import stream
 
 

@@ -283,7 +283,7 @@ def test_parameters_are_read_by_the_constructor_s_names() -> None:
 
 def test_a_new_parameter_with_a_default_does_not_break_old_files(tmp_path: Path) -> None:
     class Older:
-        fit = known_ = None
+        fit = restore = known_ = None
 
         def __init__(self, *, strength: float = 2.0) -> None:
             self.strength = strength

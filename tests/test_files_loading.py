@@ -358,7 +358,7 @@ def test_a_model_larger_than_the_memory_is_refused_before_any_array_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loca.files.loading.available_bytes", lambda: 1000)
-    monkeypatch.setattr("loca.files.loading.read_arrays", None)
+    monkeypatch.setattr("loca.files.loading.map_arrays", None)
     monkeypatch.setattr("loca.files.loading.read_known", None)
     assert "of memory and 1 kB are free; close other programs" in refusal(folder)
 
@@ -405,10 +405,10 @@ def test_a_state_that_the_model_refuses_is_refused_in_one_line(tmp_path: Path) -
 
 
 def test_an_error_without_words_is_named_by_its_kind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_out(*args: Any) -> None:
+    def run_out(*args: Any, **options: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("loca.files.loading.read_arrays", run_out)
+    monkeypatch.setattr("loca.files.loading.map_arrays", run_out)
     assert refusal(folder).endswith("MemoryError")
 
 

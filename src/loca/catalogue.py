@@ -9,8 +9,11 @@ from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.errors import ModelFileError
 from loca.files import load_model
+from loca.local.ease_differences import EaseDifferences
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
+from loca.local.local_models import SeparateModels
+from loca.local.stacked_networks import StackedNetworks
 from loca.models.ease import EASE
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
@@ -24,6 +27,9 @@ KINDS: Mapping[str, type] = {
     "MultDAE": MultDAE,
     "Loca": Loca,
     "Ensemble": Ensemble,
+    "SeparateModels": SeparateModels,
+    "StackedNetworks": StackedNetworks,
+    "EaseDifferences": EaseDifferences,
     "TruncatedSVD": TruncatedSVD,
     "GivenEmbeddings": GivenEmbeddings,
     "Quantile": Quantile,
@@ -43,9 +49,15 @@ MODELS: Mapping[str, Callable[[], Recommender]] = {
 }
 
 
-def load(folder: str | Path) -> Recommender:
-    """The fitted model that was saved in a folder; anything that cannot be trusted is refused."""
-    model: Recommender = load_model(folder, KINDS)
+def load(folder: str | Path, *, verify: bool = False) -> Recommender:
+    """The fitted model that was saved in a folder; anything that cannot be trusted is refused.
+
+    Large arrays are mapped into memory and read as they are needed; `verify` reads all of them now, and notices every
+    changed bit.
+    """
+    model = load_model(folder, KINDS, verify=verify)
+    if not isinstance(model, Recommender):
+        raise ModelFileError(f"{folder}: expected a recommender, found a part of one, {type(model).__name__}")
     known = model.known_
     if known is not None and model.count_items() != known.n_items:
         raise ModelFileError(f"{folder}: the model scores {model.count_items()} items, {known.n_items} are named")

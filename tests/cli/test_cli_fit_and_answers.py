@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -120,7 +121,8 @@ def test_a_full_disk_while_saving_is_one_line_and_keeps_the_old_model(
     before = {one.name: one.read_bytes() for one in (tmp_path / "m").iterdir()}
 
     def no_room(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent == tmp_path / "m":
+            raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", no_room)
     mistake = call(*ask, "--set", "l2=5").mistake

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 
 from loca.data.held_out import Split
 from loca.errors import ConfigError
-from loca.experiments.choices import Tried, choose_on, choose_on_validation
+from loca.experiments.choices import Tried, choose_on, choose_on_validation, choose_parameters
 from loca.experiments.protocols import check_protocol, run_clean, run_paper
+from loca.files.model_state import ModelState
+from loca.files.unfinished_work import keep_work_in, work_at_hand
 from loca.models.popularity import Popularity
 from loca.ranking.evaluation import evaluate, mean_ndcg
 
@@ -45,6 +48,88 @@ def test_choosing_needs_candidates_and_a_validation_part(planted_split: Split, d
 def test_what_was_tried_reads_as_a_line() -> None:
     assert str(Tried({"l2": 30.0, "anchors": 2}, 0.25, 1.0)) == "l2 30.0, anchors 2: 0.2500"
     assert str(Tried({}, 0.25, 1.0)) == "the only candidate: 0.2500"
+
+
+class Stopped(Exception):
+    """The end of a run that is to be resumed."""
+
+
+def keep_finished(candidates: Any, split: Split, folder: Path) -> tuple[Tried, ...]:
+    """What a run tried that was stopped before it ended."""
+    assert split.validation is not None
+    tried: list[Tried] = []
+    try:
+        with keep_work_in(folder, subject={}, resume=False):
+            tried += choose_on(candidates, split.train, split.validation)[1]
+            raise Stopped
+    except Stopped:
+        return tuple(tried)
+
+
+def test_finished_candidates_are_recalled_and_only_the_best_is_fitted_again(
+    planted_split: Split, diary: Any, tmp_path: Path
+) -> None:
+    first = keep_finished([diary(direction=d) for d in (-1, 1)], planted_split, tmp_path / "w")
+    pages: list[Any] = []
+    candidates = [diary(direction=d, name=str(d), pages=pages) for d in (-1, 1, 0)]
+    assert planted_split.validation is not None
+    with keep_work_in(tmp_path / "w", subject={}, resume=True):
+        best, tried = choose_on(candidates, planted_split.train, planted_split.validation)
+    assert isinstance(best, diary)
+    assert best.direction == 1
+    assert best.known_ is planted_split.train
+    assert [(one.ndcg, one.seconds) for one in tried[:2]] == [(one.ndcg, one.seconds) for one in first]
+    assert [page[-1] for page in pages if page[0] == "fit"] == ["0", "1"]
+
+
+def test_a_better_candidate_of_the_resumed_run_wins_without_another_fit(
+    planted_split: Split, diary: Any, tmp_path: Path
+) -> None:
+    keep_finished([diary(direction=-1)], planted_split, tmp_path / "w")
+    pages: list[Any] = []
+    candidates = [diary(direction=d, name=str(d), pages=pages) for d in (-1, 1)]
+    assert planted_split.validation is not None
+    with keep_work_in(tmp_path / "w", subject={}, resume=True):
+        best, _ = choose_parameters(candidates, planted_split.train, planted_split.validation)
+    assert isinstance(best, diary)
+    assert best.direction == 1
+    assert [page[-1] for page in pages if page[0] == "fit"] == ["1"]
+
+
+def test_the_parameters_of_a_finished_candidate_are_recalled_without_a_fit(
+    planted_split: Split, diary: Any, tmp_path: Path
+) -> None:
+    candidates = [diary(direction=d, name=str(d)) for d in (-1, 1)]
+    assert planted_split.validation is not None
+    keep_finished(candidates, planted_split, tmp_path / "w")
+    expected, tried = choose_parameters(candidates, planted_split.train, planted_split.validation)
+    with keep_work_in(tmp_path / "w", subject={}, resume=True), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(diary, "fit", lambda *given, **more: pytest.fail("fitted again"))
+        best, recalled = choose_parameters(candidates, planted_split.train, planted_split.validation)
+    assert isinstance(best, diary)
+    assert isinstance(expected, diary)
+    assert (best.direction, best.name, best.counts_) == (expected.direction, expected.name, None) == (1, "1", None)
+    assert [one.ndcg for one in recalled] == [one.ndcg for one in tried]
+
+
+def test_a_candidate_is_fitted_inside_its_own_part_which_goes_when_it_is_finished(
+    planted_split: Split, diary: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = diary.fit
+    seen: list[Any] = []
+
+    def fit(model: Any, *given: Any, **more: Any) -> Any:
+        seen.append(work_at_hand().recall("epochs"))
+        work_at_hand().keep("epochs", ModelState(facts={"epoch": 3}))
+        seen.append({one.name for one in (tmp_path / "w").iterdir()})
+        return real(model, *given, **more)
+
+    monkeypatch.setattr(diary, "fit", fit)
+    keep_finished([diary(direction=d) for d in (-1, 1)], planted_split, tmp_path / "w")
+    kept = ["work-candidate%200.safetensors", "work-candidate%201.safetensors"]
+    inside = ["work-candidate%200%2Fepochs.safetensors", "work-candidate%201%2Fepochs.safetensors"]
+    assert seen == [None, {"subject.json", inside[0]}, None, {"subject.json", kept[0], inside[1]}]
+    assert sorted(one.name for one in (tmp_path / "w").iterdir()) == ["subject.json", *kept]
 
 
 def test_clean_asks_the_test_part_once_and_last(planted_split: Split, diary: Any) -> None:

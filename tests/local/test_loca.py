@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_array
 
 from loca.communities.embeddings import TruncatedSVD
@@ -14,9 +15,12 @@ from loca.local.aggregation import blend_local, combine
 from loca.local.ensemble import Ensemble
 from loca.local.explanation import over_represented
 from loca.local.loca import ALPHAS, Loca
+from loca.local.local_models import SeparateModels
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
+from loca.models.popularity import Popularity
 from loca.models.recommender import ModelState, clone
+from loca.random_streams import derive_seed
 from loca.ranking.evaluation import mean_ndcg
 from loca.ranking.top_n import rank_top_n
 
@@ -43,7 +47,7 @@ def test_the_answer_is_the_membership_weighted_mean_of_the_local_answers(planted
     model = small_loca(alpha=0.25).fit(planted_split.train)
     histories = planted_split.test.history_matrix[:30]
     weights = model.communities_.answer_weights(model.embed(histories)).toarray()
-    answers = np.stack([local.score(histories) for local in model.locals_])  # (models, users, items)
+    answers = np.stack([model.locals_.score_with(number, histories) for number in range(6)])  # (models, users, items)
     scores = model.score(histories)
     for user in range(30):
         expected = model.global_.score(histories)[user]
@@ -59,7 +63,7 @@ def test_a_local_model_is_the_base_fitted_with_the_scaled_weights_of_its_communi
     for community in (0, 5):
         weights = model.communities_.train_weights(model.embed(matrix), community)
         alone = EASE(l2=20.0).fit(matrix, user_weights=weights * len(weights) / weights.sum())
-        np.testing.assert_allclose(model.locals_[community].weights_, alone.weights_, atol=1e-5)
+        np.testing.assert_allclose(model.locals_.score_with(community, matrix), alone.score(matrix), atol=1e-5)
 
 
 def test_a_user_outside_every_community_gets_the_global_scores(planted_split: Split) -> None:
@@ -83,9 +87,9 @@ def test_local_networks_with_equal_weights_differ_by_their_seeds_alone(planted_s
     matrix = planted_split.train.matrix()
     model = Loca(base=small_vae(epochs=2), anchors=2, kernel="uniform", train_bandwidth=3.0, answer_bandwidth=3.0)
     model.fit(matrix)
-    first, second = (local.score(matrix[:5]) for local in model.locals_)
+    first, second = (model.locals_.score_with(number, matrix[:5]) for number in range(2))
     assert np.abs(first - second).max() > 1e-3
-    alone = small_vae(epochs=2, seed=model.locals_[0].seed).fit(matrix)
+    alone = small_vae(epochs=2, seed=derive_seed(0, "local model", 0)).fit(matrix)
     np.testing.assert_allclose(first, alone.score(matrix[:5]), atol=1e-6)
 
 
@@ -125,7 +129,7 @@ def test_each_community_may_stop_on_its_own_members(planted_split: Split) -> Non
     base = small_vae(learning_rate=5e-2, epochs=40, patience=2)
     model = Loca(base=base, anchors=4, stopping="community", answer_bandwidth=Quantile(0.3))
     model.fit(planted_split.train, validation=planted_split.validation)
-    own = [local.best_epoch_ for local in model.locals_]
+    own = [local.best_epoch_ for local in model.locals_.models_]
     assert len(set(own)) > 1
     assert model.local_epochs_ == int(np.median(own))
 
@@ -136,7 +140,7 @@ def test_a_community_without_validation_users_runs_all_its_epochs(planted_split:
     one_user = HeldOut(planted_split.validation.histories, planted_split.validation.targets.where(nobody_else))
     model = Loca(base=small_vae(), anchors=4, stopping="community", answer_bandwidth=Quantile(0.02))
     model.fit(planted_split.train, validation=one_user)
-    assert 8 in [local.best_epoch_ for local in model.locals_]
+    assert 8 in [local.best_epoch_ for local in model.locals_.models_]
 
 
 def test_the_chosen_model_repeats_the_choices_without_validation(planted_split: Split) -> None:
@@ -168,7 +172,7 @@ def test_user_weights_reach_the_local_models(planted_split: Split) -> None:
     model = small_loca().fit(matrix, user_weights=times)
     together = times * model.communities_.train_weights(model.embed(matrix), 2)
     alone = EASE(l2=20.0).fit(matrix, user_weights=together * times.sum() / together.sum())
-    np.testing.assert_allclose(model.locals_[2].weights_, alone.weights_, atol=1e-5)
+    np.testing.assert_allclose(model.locals_.score_with(2, matrix), alone.score(matrix), atol=1e-5)
 
 
 def test_an_explanation_adds_up_and_names_what_each_community_says(planted_split: Split) -> None:
@@ -182,7 +186,7 @@ def test_an_explanation_adds_up_and_names_what_each_community_says(planted_split
         (part.weight for part in explanation.communities), reverse=True
     )
     for part in explanation.communities:
-        expected, _ = rank_top_n(model.locals_[part.community].score(history), history, 5)
+        expected, _ = rank_top_n(model.locals_.score_with(part.community, history), history, 5)
         np.testing.assert_array_equal(part.items, expected[0])
         assert part.anchor == model.known_.users.ids([model.communities_.anchors[part.community]])[0]
     np.testing.assert_array_equal(explanation.items, rank_top_n(model.score(history), history, 5)[0][0])
@@ -271,7 +275,7 @@ def test_blending_asks_each_model_only_for_its_members() -> None:
     assert asked == {0: [[1, 0, 0]], 1: [[1, 0, 0], [0, 1, 0]]}
     assert blended[:, 0].tolist() == [(1 * 1 + 3 * 2) / 4, 2, 0]
     assert covered.tolist() == [True, True, False]
-    combined = combine(np.full((3, 3), 10, np.float32), blended, covered, 0.5)
+    combined = combine(torch.full((3, 3), 10.0), torch.from_numpy(blended), covered, 0.5)
     assert combined[:, 0].tolist() == pytest.approx([0.5 * 10 + 0.5 * 1.75, 6, 10])
 
 
@@ -303,26 +307,34 @@ def test_models_that_do_not_fit_into_memory_are_refused(planted_split: Split, mo
     with pytest.raises(
         DataError, match="local models: 6 models: 72 kB of memory needed, 50 kB are free; take fewer or smaller models"
     ):
-        small_loca().fit(planted_split.train)
+        small_loca(engine="one_by_one").fit(planted_split.train)
     with pytest.raises(DataError, match=r"local models: 3 models: .* take fewer"):
         Loca(base=small_vae(), anchors=3).fit(planted_split.train)
 
 
 def test_a_state_that_does_not_fit_together_is_refused(planted_split: Split) -> None:
-    model = small_loca().fit(planted_split.train)
+    model, five = small_loca().fit(planted_split.train), small_loca(anchors=5).fit(planted_split.train)
+    seven = csr_array(np.eye(7, dtype=np.float32))
     state = model.state()
     params = {"base": EASE()}
     broken = [
-        ({"parts": {name: part for name, part in state.parts.items() if name != "local 3"}}, "6 local models"),
+        ({"parts": {name: part for name, part in state.parts.items() if name != "local models"}}, "and local models"),
+        (
+            {"parts": dict(state.parts) | {"local models": five.state().parts["local models"]}},
+            "expected 6 local models",
+        ),
+        ({"parts": dict(state.parts) | {"centre": SVD}}, "expected an EASE"),
+        ({"parts": dict(state.parts) | {"more": EASE()}}, "expected a global and local models"),
         ({"arrays": dict(state.arrays) | {"members": np.zeros(2)}}, "do not fit 6 communities"),
         ({"arrays": dict(state.arrays) | {"anchors": np.zeros(2)}}, "do not fit"),
         ({"arrays": dict(state.arrays) | {"anchor_embeddings": np.full((6, 8), np.nan)}}, "NaN"),
         ({"facts": dict(state.facts) | {"alpha": 7}}, "alpha from 0 to 1"),
         ({"facts": dict(state.facts) | {"kernel": "x"}}, "unknown kernel"),
         ({"parts": dict(state.parts) | {"embedder": EASE()}}, "cannot embed"),
-        ({"parts": dict(state.parts) | {"local 0": SVD}}, "not a recommender"),
+        ({"parts": dict(state.parts) | {"global": SVD}}, "not a recommender"),
+        ({"parts": dict(state.parts) | {"global": Popularity().fit(csr_array(np.eye(7, dtype=np.float32)))}}, "EASE"),
         (
-            {"parts": dict(state.parts) | {"local 0": EASE().fit(csr_array(np.eye(7, dtype=np.float32)))}},
+            {"parts": dict(state.parts) | {"local models": SeparateModels.of([Popularity().fit(seven)] * 6)}},
             "score the same",
         ),
         ({"arrays": dict(state.arrays) | {"distinctive_items": np.full((6, 20), 60, np.int32)}}, "score the same"),
@@ -338,17 +350,21 @@ def test_a_state_that_does_not_fit_together_is_refused(planted_split: Split) -> 
 def test_an_ensemble_answers_with_the_mean(planted_split: Split) -> None:
     histories = planted_split.test.history_matrix[:10]
     model = Ensemble(base=small_vae(epochs=2), models=3).fit(planted_split.train)
-    mean = np.mean([one.score(histories) for one in model.models_], axis=0)
-    np.testing.assert_allclose(model.score(histories), mean, atol=1e-5)
-    assert np.abs(model.models_[0].score(histories) - model.models_[1].score(histories)).max() > 1e-3
+    each = [model.models_.score_with(number, histories) for number in range(3)]
+    np.testing.assert_allclose(model.score(histories), np.mean(each, axis=0), atol=1e-5)
+    assert np.abs(each[0] - each[1]).max() > 1e-3
 
 
-def test_an_ensemble_of_a_base_without_randomness_learns_from_bootstrap_samples(planted_split: Split) -> None:
-    model = Ensemble(base=EASE(l2=20.0), models=3, seed=4).fit(planted_split.train)
-    assert np.abs(model.models_[0].weights_ - model.models_[1].weights_).max() > 1e-3
-    whole = EASE(l2=20.0).fit(planted_split.train).weights_
-    mean = np.mean([one.weights_ for one in model.models_], axis=0)
-    assert np.abs(mean - whole).mean() < np.abs(model.models_[0].weights_ - whole).mean()
+@pytest.mark.parametrize("engine", ["one_by_one", "stacked"])
+def test_an_ensemble_of_a_base_without_randomness_learns_from_bootstrap_samples(
+    planted_split: Split, engine: str
+) -> None:
+    matrix = planted_split.train.matrix()
+    model = Ensemble(base=EASE(l2=20.0), models=3, seed=4, engine=engine).fit(planted_split.train)
+    each = [model.models_.score_with(number, matrix) for number in range(3)]
+    assert np.abs(each[0] - each[1]).max() > 1e-3
+    whole = EASE(l2=20.0).fit(planted_split.train).score(matrix)
+    assert np.abs(np.mean(each, axis=0) - whole).mean() < np.abs(each[0] - whole).mean()
 
 
 def test_an_ensemble_stops_where_its_mean_is_best(planted_split: Split) -> None:
@@ -363,8 +379,21 @@ def test_an_ensemble_stops_where_its_mean_is_best(planted_split: Split) -> None:
 def test_a_wrong_ensemble_is_refused(planted_split: Split) -> None:
     with pytest.raises(ConfigError, match="models: expected a whole number ≥ 1"):
         Ensemble(base=EASE(), models=0)
-    state = Ensemble(base=EASE(), models=2).fit(planted_split.train).state()
-    with pytest.raises(ModelFileError, match="expected parts named 'model 0' and on"):
-        Ensemble.restore({"base": EASE()}, ModelState(facts=state.facts, parts={"model 1": state.parts["model 1"]}))
-    with pytest.raises(ModelFileError, match="not a recommender"):
-        Ensemble.restore({"base": EASE()}, ModelState(facts=state.facts, parts={"model 0": SVD}))
+    for engine in ("one_by_one", "stacked"):
+        state = Ensemble(base=EASE(), models=2, engine=engine).fit(planted_split.train).state()
+        with pytest.raises(ModelFileError, match="ensemble: expected models, found more"):
+            Ensemble.restore({"base": EASE()}, ModelState(facts=state.facts, parts={"more": EASE()}))
+    with pytest.raises(ModelFileError, match="expected an EASE that the local models differ from"):
+        Ensemble.restore({"base": EASE()}, ModelState(facts=state.facts, parts={"models": state.parts["models"]}))
+
+
+def test_separate_models_that_do_not_fit_together_are_refused() -> None:
+    one, other = (Popularity().fit(csr_array(np.eye(size, dtype=np.float32))) for size in (3, 4))
+    for parts, message in (
+        ({}, "expected models named 'model 0'"),
+        ({"model 1": one}, "expected models named 'model 0'"),
+        ({"model 0": SVD}, "not a recommender"),
+        ({"model 0": one, "model 1": other}, "different numbers of items"),
+    ):
+        with pytest.raises(ModelFileError, match=message):
+            SeparateModels.restore({}, ModelState(parts=parts))

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+import torch
 
+import loca.local.engines as engines_file
 import loca.local.stacked as stacked_file
-from loca.data.held_out import Split
+from loca.data.held_out import HeldOut, Split
 from loca.errors import ConfigError
+from loca.local.engines import Engine, LocalTask, TrainedLocals, train_apart, train_together
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.local.one_by_one import copies_of, train_together
-from loca.local.stacked import in_stacks, stack_size
+from loca.local.local_models import LocalModels
+from loca.local.memory_plan import StackPlan, plan_stacks
+from loca.local.one_by_one import copies_of
+from loca.local.stacked import StackedLearning
+from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate
+from loca.local.stacked_networks import StackedNetworks
+from loca.models.autoencoder import Autoencoder, SparseRows, multinomial_loss
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
-from loca.models.recommender import Recommender
+from loca.models.recommender import Recommender, clone
+from loca.models.training import LearningPlan
 from loca.ranking.evaluation import mean_ndcg
 
 BASES: dict[str, Recommender] = {
@@ -24,6 +34,7 @@ BASES: dict[str, Recommender] = {
     "denoising": MultDAE(latent=8, epochs=4, batch_size=64, weight_decay=1e-3, learning_rate=1e-2),
     "without dropout": MultDAE(latent=8, hidden=12, epochs=4, batch_size=64, dropout=0.0),
 }
+LOOP, STACK = Engine("one_by_one"), Engine("stacked")
 
 
 def weights_of(number: int) -> np.ndarray:
@@ -33,77 +44,208 @@ def weights_of(number: int) -> np.ndarray:
     return weights
 
 
-def trained(base: Recommender, split: Split, arrange: object, count: int = 4) -> np.ndarray:
+def a_task(base: Recommender, split: Split, count: int = 4) -> LocalTask:
+    return LocalTask(copies_of(base, count, seed=3, name="local model"), split.train.matrix(), weights_of, "test")
+
+
+def answers(trained: TrainedLocals, split: Split) -> np.ndarray:
     """The scores of all models after training, (models, users, items)."""
-    models = copies_of(base, count, seed=3, name="local model")
-    matrix = split.train.matrix()
-    train_together(models, matrix, weights_of, None, "test", arrange)  # type: ignore[arg-type]
-    return np.stack([model.score(split.test.history_matrix[:30]) for model in models])
+    histories = split.test.history_matrix[:30]
+    return np.stack([trained.models.score_with(number, histories) for number in range(len(trained.models))])
+
+
+def planned(size: int, at_once: int) -> Callable[..., StackPlan]:
+    return lambda *_, networks, **__: StackPlan(networks, min(size, networks), at_once, 64, "cpu", 0, 0)
 
 
 @pytest.mark.parametrize("name", BASES)
-@pytest.mark.parametrize("size", [1, 3, 4])
+@pytest.mark.parametrize(("size", "at_once"), [(1, 1), (3, 2), (4, 1), (4, 4)])
 def test_the_stack_answers_as_the_loop_does(
-    name: str, size: int, planted_split: Split, monkeypatch: pytest.MonkeyPatch
+    name: str, size: int, at_once: int, planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacked_file, "stack_size", lambda one: size)
-    expected = trained(BASES[name], planted_split, list)
-    np.testing.assert_allclose(trained(BASES[name], planted_split, in_stacks), expected, atol=2e-4)
+    monkeypatch.setattr(engines_file, "plan_stacks", planned(size, at_once))
+    expected = answers(train_together(a_task(BASES[name], planted_split), LOOP, None), planted_split)
+    found = answers(train_together(a_task(BASES[name], planted_split), STACK, None), planted_split)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_the_best_epoch_is_the_same_in_both_engines(planted_split: Split) -> None:
-    chosen = {}
     base = MultVAE(latent=8, epochs=12, patience=3, batch_size=64, learning_rate=3e-2, kl_weight=0.1)
-    for name, arrange in (("loop", list), ("stack", in_stacks)):
-        models = copies_of(base, 3, seed=1, name="local model")
-        done = train_together(
-            models,
-            planted_split.train.matrix(),
-            lambda number: np.ones(400),
-            lambda fitted: mean_ndcg(fitted[1].score, planted_split.validation),
-            "test",
-            arrange,  # type: ignore[arg-type]
+
+    def validate(models: LocalModels) -> float:
+        assert planted_split.validation is not None
+        return mean_ndcg(lambda rows: models.score_with(1, rows), planted_split.validation)
+
+    loop, stack = (train_together(a_task(base, planted_split, 3), engine, validate) for engine in (LOOP, STACK))
+    assert loop.epochs == stack.epochs
+    np.testing.assert_allclose(answers(stack, planted_split), answers(loop, planted_split), atol=1e-4)
+
+
+def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_stack(
+    planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = MultVAE(latent=8, epochs=14, patience=2, batch_size=64, learning_rate=5e-2, kl_weight=0.1)
+    questions = planted_split.validation
+    assert questions is not None
+    left: list[int] = []
+    leave = StackedLearning.leave
+    monkeypatch.setattr(
+        StackedLearning, "leave", lambda self, networks: (left.append(len(networks)), leave(self, networks))
+    )
+
+    def validation_of(number: int) -> HeldOut | None:
+        """The last model has nobody to be judged by and runs all its epochs."""
+        members = np.arange(number * 100, number * 100 + 60)
+        return (
+            HeldOut(questions.histories.of_users(members), questions.targets.of_users(members)) if number < 3 else None
         )
-        chosen[name] = (done.epochs, models[0].score(planted_split.test.history_matrix[:5]))
-    assert chosen["loop"][0] == chosen["stack"][0]
-    np.testing.assert_allclose(chosen["loop"][1], chosen["stack"][1], atol=1e-3)
+
+    trained = [train_apart(a_task(base, planted_split), engine, validation_of) for engine in (LOOP, STACK)]
+    np.testing.assert_allclose(answers(trained[1], planted_split), answers(trained[0], planted_split), atol=1e-4)
+    assert trained[0].epochs == trained[1].epochs
+    assert left, "nobody left the stack: the test would show nothing"
+    alone = clone(base, seed=a_task(base, planted_split).models[1].seed)  # type: ignore[attr-defined]
+    alone.fit(planted_split.train.matrix(), user_weights=weights_of(1), validation=validation_of(1))
+    np.testing.assert_allclose(
+        answers(trained[1], planted_split)[1], alone.score(planted_split.test.history_matrix[:30]), atol=1e-4
+    )
 
 
 def test_the_loss_of_a_stack_is_the_mean_of_the_losses(planted_split: Split) -> None:
-    losses = []
-    for arrange in (list, in_stacks):
+    def learning() -> list:
         models = copies_of(BASES["variational"], 3, seed=3, name="local model")
-        learning = [model.begin(planted_split.train.matrix(), weights_of(j)) for j, model in enumerate(models)]  # type: ignore[attr-defined]
-        losses.append([np.mean([one.run_epoch() for one in arrange(learning)]) for _ in range(1)])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+        return [model.begin(planted_split.train.matrix(), weights_of(j)) for j, model in enumerate(models)]  # type: ignore[attr-defined]
+
+    loop = np.mean([one.run_epoch() for one in learning()])
+    assert StackedLearning(learning()).run_epoch() == pytest.approx(loop, rel=1e-5)
 
 
-def test_a_stack_is_as_large_as_half_of_the_free_memory_allows(
+def test_sixteen_bit_products_come_near_and_keep_32_bit_weights(planted_split: Split) -> None:
+    exact = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    rounded = train_together(a_task(BASES["variational"], planted_split), Engine("stacked", "bfloat16"), None)
+    difference = np.abs(answers(rounded, planted_split) - exact).max()
+    assert 1e-6 < difference < 0.05 * np.abs(exact).max()
+    assert isinstance(rounded.models, StackedNetworks)
+    assert rounded.models.weights_["output_table"].dtype == torch.float32
+
+
+def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
     planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = MultVAE(latent=8, batch_size=64).begin(csr_array(planted_split.train.matrix()), None)
-    weights = 60 * 16 + 16 + 60 * 8 + 60
-    needed = 4 * (6 * weights + 3 * 64 * 60)
-    for count in (1, 5):
-        monkeypatch.setattr(stacked_file, "available_bytes", lambda count=count: 2 * count * needed)
-        assert stack_size(one) == count
-    monkeypatch.setattr(stacked_file, "available_bytes", lambda: 10)
-    assert stack_size(one) == 1
+    expected = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    monkeypatch.setattr(engines_file, "plan_stacks", planned(4, 4))
+    seen: list[int] = []
+
+    def small_memory(hidden: torch.Tensor, *rest: object) -> object:
+        seen.append(len(hidden))
+        if len(hidden) > 1:
+            raise torch.OutOfMemoryError("not that much")
+        return decode_and_differentiate(hidden, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stacked_file, "decode_and_differentiate", small_memory)
+    found = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    assert seen[:3] == [4, 2, 1]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_one_network_that_does_not_fit_is_an_error(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> None:
+        raise torch.OutOfMemoryError("not that much")
+
+    monkeypatch.setattr(stacked_file, "decode_and_differentiate", no_memory)
+    with pytest.raises(torch.OutOfMemoryError):
+        train_together(a_task(BASES["variational"], planted_split), STACK, None)
+
+
+def test_a_stack_that_cannot_be_built_is_built_in_halves(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    sizes: list[int] = []
+
+    def small_memory(learning: list, **how: object) -> StackedLearning:
+        sizes.append(len(learning))
+        if len(learning) > 2:
+            raise torch.OutOfMemoryError("not that much")
+        return StackedLearning(learning, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engines_file, "StackedLearning", small_memory)
+    found = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    assert sizes == [4, 2, 2]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_plan_fills_the_device_and_no_more() -> None:
+    device = torch.device("cuda")
+    network = Autoencoder(11_797, 200, None, True, torch.device("meta"))
+    learning = LearningPlan(0.2, 0.01, 0.0, 0, 1e-3, 0.0, 512)
+    whole = plan_stacks(
+        network, learning, networks=300, users=4000, device=device, precision="bfloat16", free=140 * 10**9
+    )
+    assert (whole.stacks, whole.stack_size, whole.parked_bytes) == (1, 300, 0)
+    assert 35e9 < whole.device_bytes < 50e9
+    for free in (80, 24, 8, 2):
+        plan = plan_stacks(network, learning, networks=300, users=4000, device=device, free=free * 10**9)
+        assert plan.device_bytes <= free * 10**9
+        assert 1 <= plan.at_once <= plan.stack_size
+        assert bool(plan.parked_bytes) == (plan.stacks > 1)
+    assert "stacks" in str(plan)
+    assert "parked" in str(plan)
+    assert "parked" not in str(whole)
+
+
+def test_loss_and_gradients_are_those_of_automatic_differentiation() -> None:
+    draw = torch.Generator().manual_seed(0)
+    hidden = torch.randn(2, 3, 4, generator=draw)
+    table, bias = torch.randn(2, 7, 4, generator=draw), torch.randn(2, 7, generator=draw)
+    columns = torch.tensor([0, 3, 6, 1, 2, 5, 0, 4])
+    starts = torch.tensor([0, 2, 3, 3, 5, 7, 8])
+    values = torch.rand(8, generator=draw)
+    rows = SparseRows(columns, values, starts)
+    scale = torch.rand(2, 3, generator=draw)
+    amounts = torch.zeros(6).index_add(0, rows.owner, values).view(2, 3)
+    entries = Entries(rows.owner, columns, values, values, starts, amounts)
+    found = decode_and_differentiate(hidden, table, bias, entries, scale, "float32")
+    leaves = [one.clone().requires_grad_() for one in (hidden, table, bias)]
+    losses = multinomial_loss(torch.baddbmm(leaves[2][:, None], leaves[0], leaves[1].mT).flatten(0, 1), rows)
+    (losses * scale.view(-1)).sum().backward()
+    torch.testing.assert_close(found.losses.view(-1), losses.detach())
+    for one, leaf in zip((found.hidden, found.table, found.bias), leaves, strict=True):
+        torch.testing.assert_close(one, leaf.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_adam_counts_the_steps_of_each_network() -> None:
+    plan = LearningPlan(0.0, 0.0, 0.0, 0, 0.1, 0.01, 8)
+    weights = torch.tensor([[1.0, -2.0], [3.0, 0.5]])
+    gradients = torch.tensor([[0.3, -0.1], [0.2, 0.4]])
+    moments = Moments(weights.clone(), torch.tensor([[0.0, 0.0], [0.1, 0.1]]), torch.tensor([[0.0, 0.0], [0.2, 0.3]]))
+    AdamStep(plan, torch.tensor([0, 4])).on_dense(moments, gradients)
+    for number, steps in ((0, 0), (1, 4)):
+        parameter = torch.nn.Parameter(weights[number].clone())
+        optimiser = torch.optim.Adam([parameter], lr=0.1, weight_decay=0.01)
+        if steps:
+            optimiser.state[parameter] = {
+                "step": torch.tensor(4.0), "exp_avg": torch.tensor([0.1, 0.1]), "exp_avg_sq": torch.tensor([0.2, 0.3])
+            }  # fmt: skip
+        parameter.grad = gradients[number].clone()
+        optimiser.step()
+        torch.testing.assert_close(moments.weights[number], parameter.detach())
 
 
 def test_a_loca_and_an_ensemble_answer_the_same_with_both_engines(planted_split: Split) -> None:
     histories = planted_split.test.history_matrix[:10]
     for kind in (Loca, Ensemble):
-        answers = []
+        found = []
         for engine in ("one_by_one", "stacked", "auto"):
             model = kind(
                 base=BASES["variational"], engine=engine, **({"anchors": 3} if kind is Loca else {"models": 3})
             )
-            answers.append(model.fit(planted_split.train, validation=planted_split.validation).score(histories))
-        np.testing.assert_allclose(answers[1], answers[0], atol=1e-3)
-        np.testing.assert_allclose(answers[2], answers[0], atol=1e-3)
+            found.append(model.fit(planted_split.train, validation=planted_split.validation).score(histories))
+        np.testing.assert_allclose(found[1], found[0], atol=1e-4)
+        np.testing.assert_allclose(found[2], found[0], atol=1e-4)
 
 
-def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown engine 'staked'; did you mean 'stacked'"):
-        Ensemble(base=BASES["variational"], engine="staked")  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["engine", "precision", "answer_precision"])
+def test_an_unknown_way_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown {name} 'staked'"):
+        Ensemble(base=BASES["variational"], **{name: "staked"})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"unknown {name} 'staked'"):
+        Loca(base=BASES["variational"], **{name: "staked"})  # type: ignore[arg-type]

@@ -9,10 +9,10 @@ from scipy.sparse import csr_array
 
 from loca.data.held_out import Split
 from loca.errors import ConfigError, ModelFileError
-from loca.models.autoencoder import Autoencoder, SparseRows, divergence, multinomial_loss
+from loca.models.autoencoder import Autoencoder, SparseRows, divergence, draw_first_weights, multinomial_loss
+from loca.models.devices import choose_device
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
-from loca.models.network_answers import choose_device
 from loca.models.recommender import ModelState
 from loca.models.training import Learning, LearningPlan
 from loca.ranking.evaluation import mean_ndcg
@@ -31,7 +31,7 @@ def random_rows(users: int = 30, items: int = 20, seed: int = 0) -> csr_array:
 
 
 def network(hidden: int | None, variational: bool, items: int = 20) -> Autoencoder:
-    return Autoencoder(items, 4, hidden, variational, torch.Generator().manual_seed(1))
+    return draw_first_weights(Autoencoder(items, 4, hidden, variational, CPU), 1)
 
 
 def dense_forward(net: Autoencoder, rows: csr_array) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,7 +78,7 @@ def test_weighting_users_by_whole_numbers_equals_repeating_them_in_the_gradient(
     gradients = []
     for matrix, weights in ((rows, times), (repeated, np.ones(repeated.shape[0], np.float32))):
         net = network(None, variational)
-        learning = Learning(net, matrix, weights, QUIET, 0, CPU)
+        learning = Learning(net, matrix, weights, QUIET, 0)
         learning.batch_loss(np.arange(int((weights > 0).sum()))).backward()
         gradients.append([weight.grad.clone() for weight in net.parameters()])
     for weighted, plain in zip(*gradients, strict=True):
@@ -98,7 +98,7 @@ def test_dropout_keeps_the_expected_sum_and_drops_whole_entries() -> None:
     plan = LearningPlan(
         dropout=0.4, noise=0.0, kl_weight=0.0, anneal_steps=0, learning_rate=1e-3, weight_decay=0.0, batch_size=10
     )
-    learning = Learning(network(None, True), random_rows(), np.ones(30, np.float32), plan, 0, CPU)
+    learning = Learning(network(None, True), random_rows(), np.ones(30, np.float32), plan, 0)
     dropped = learning._dropped(torch.ones(200_000))
     assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
     assert dropped.mean().item() == pytest.approx(1.0, abs=0.01)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +20,7 @@ from loca.errors import ConfigError, ModelFileError
 if TYPE_CHECKING:
     from loca.data.interactions import Interactions
     from loca.experiments.choices import Tried
+    from loca.files.unfinished_work import UnfinishedWork
     from loca.models.recommender import Recommender
 
 Model = Annotated[str | None, typer.Option(help="Which model: ease, mult-vae, loca-ease, … (loca-ease).")]
@@ -25,6 +29,17 @@ Validation = Annotated[
     int | None, typer.Option(help="Each user's last items, held out to choose on (2); 0 chooses nothing.")
 ]
 Refit = Annotated[bool | None, typer.Option("--refit/--no-refit", help="Refit the choice on everything.")]
+_INTERRUPTION = "Interruption"
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on where an interrupted run stopped.", rich_help_panel=_INTERRUPTION)
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Drop an interrupted run and start over.", rich_help_panel=_INTERRUPTION)
+]
+CheckpointEvery = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", help="How much work a kill may lose, in seconds.", rich_help_panel=_INTERRUPTION),
+]
 
 
 def fit(
@@ -50,6 +65,9 @@ def fit(
     assignments: options.Set = None,
     choices: options.Choose = None,
     seed: options.Seed = None,
+    resume: Resume = False,
+    fresh: Fresh = False,
+    checkpoint_every: CheckpointEvery = 60.0,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -59,13 +77,16 @@ def fit(
     then the choice is refitted on everything. --set wins over the options (fit.model over --model too), the options
     win over the file.
 
+    What is done is kept beside the model, in OUT.unfinished, until the model is saved; after a kill the same command
+    with --resume goes on from there and ends with the numbers that an unbroken run gives.
+
     Examples:
 
       loca fit planted --model loca-ease --out films.loca
 
       loca fit ratings.csv --titles movies.csv --model loca-ease --choose base.l2=100,300,1000 --out films.loca
 
-      loca fit ratings.csv --model mult-vae --set latent=100 --recency 30d --out films.loca
+      loca fit ratings.csv --model mult-vae --set latent=100 --recency 30d --out films.loca --resume
     """
     output = Output(as_json, quiet)
     reading = options.reading_options(
@@ -81,7 +102,37 @@ def fit(
     request = check_request("fit", FitOptions, source, config, given, assignments or [], choices or [])
     _mind_test_items(config, assignments or [], output)
     check_folder(out)
-    _fit_and_save(request, out, output)
+    interruption = Interruption(_unfinished_beside(out), resume, fresh, checkpoint_every)
+    _fit_and_save(request, out, interruption, output)
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """Where unfinished work is kept, how often, and what becomes of an earlier run's."""
+
+    folder: Path
+    resume: bool
+    fresh: bool
+    seconds_between: float
+
+    def __post_init__(self) -> None:
+        from loca.files.work_folder import check_start
+
+        if not self.seconds_between >= 0:
+            raise ConfigError(f"--checkpoint-every: expected seconds ≥ 0, found {self.seconds_between:g}")
+        check_start(self.folder, resume=self.resume, fresh=self.fresh)
+
+    def keep(self, subject: Mapping[str, Any]) -> AbstractContextManager[UnfinishedWork]:
+        """The place to keep work about `subject` in, while it lasts."""
+        from loca.files.unfinished_work import keep_work_in
+
+        return keep_work_in(
+            self.folder,
+            subject=subject,
+            resume=self.resume,
+            fresh=self.fresh,
+            seconds_between=self.seconds_between,
+        )
 
 
 def _mind_test_items(config: Path | None, assignments: list[str], output: Output) -> None:
@@ -94,13 +145,21 @@ def _mind_test_items(config: Path | None, assignments: list[str], output: Output
         output.note(f"{config}: split.test is for loca compare; loca fit holds out nothing for test")
 
 
-def _fit_and_save(request: Request[FitOptions], folder: Path, output: Output) -> None:
+def _unfinished_beside(folder: Path) -> Path:
+    """`films.loca.unfinished` for `films.loca`."""
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    return named.with_name(f"{named.name}.unfinished")
+
+
+def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Interruption, output: Output) -> None:
     from loca.experiments.candidates import describe_model
 
     ((name, candidates),) = request.models.items()
     started = time.perf_counter()
-    fitted, tried = _choose_and_fit(candidates, request.read(), request, output)
-    fitted.save(folder)
+    interactions = request.read()
+    with interruption.keep(_subject(name, candidates, interactions, request)):
+        fitted, tried = _choose_and_fit(candidates, interactions, request, output)
+        fitted.save(folder)
     parameters = describe_model(fitted)
     best = max(tried, key=lambda one: one.ndcg) if tried else None
     shown = ", ".join(f"{key} {value}" for key, value in parameters.items() if "seed" not in key and key != "model")
@@ -121,26 +180,58 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, output: Output) ->
     output.answer("\n".join(lines), document)
 
 
+def _subject(
+    name: str, candidates: list[Recommender], interactions: Interactions, request: Request[FitOptions]
+) -> dict[str, Any]:
+    """What a fit is about: a run with another subject would give other numbers."""
+    import loca
+    from loca.experiments.candidates import describe_model
+    from loca.files.unfinished_work import digest_of
+    from loca.models.devices import choose_device
+
+    described = [describe_model(one) for one in candidates]
+    parameters = described[0] if len(described) == 1 else {f"candidate {k}": one for k, one in enumerate(described)}
+    return {
+        "loca": loca.__version__,
+        "fit.model": name,
+        "fit.seed": request.own.seed,
+        "fit.refit": request.own.refit,
+        "validation": _held_out(request),
+        "recency": str(request.recency),
+        "device in use": choose_device("auto").type,
+        "candidates": len(candidates),
+        **parameters,
+        "data": digest_of(interactions),
+    }
+
+
+def _held_out(request: Request[FitOptions]) -> int:
+    return 2 if request.split.validation is None else request.split.validation
+
+
 def _choose_and_fit(
     candidates: list[Recommender], interactions: Interactions, request: Request[FitOptions], output: Output
 ) -> tuple[Recommender, tuple[Tried, ...]]:
     from loca.data.splitting import hold_last
-    from loca.experiments.choices import choose_on
+    from loca.experiments.choices import choose_on, choose_parameters
+    from loca.files.unfinished_work import work_at_hand
 
-    held = 2 if request.split.validation is None else request.split.validation
-    if held == 0:
+    if _held_out(request) == 0:
         if len(candidates) > 1:
             raise ConfigError("choosing needs held-out items; expected --validation of at least 1, found 0")
-        return candidates[0].fit(interactions), ()
-    rest, questions, report = hold_last(interactions, held)
+        with work_at_hand().part("refit"):
+            return candidates[0].fit(interactions), ()
+    rest, questions, report = hold_last(interactions, _held_out(request))
     output.notes(report)
-    chosen, tried = choose_on(candidates, rest, questions)
     if request.own.refit:
+        chosen, tried = choose_parameters(candidates, rest, questions)
         output.note("refitting on everything")
-        return chosen.as_chosen().fit(interactions), tried
+        with work_at_hand().part("refit"):
+            return chosen.fit(interactions), tried
+    fitted, tried = choose_on(candidates, rest, questions)
     # Answers must hide and use the held-out items too: they are part of what the users are known to have.
-    chosen.known_ = interactions
-    return chosen, tried
+    fitted.known_ = interactions
+    return fitted, tried
 
 
 def check_folder(folder: Path) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.sparse import csr_array, vstack
 
-from loca.communities.anchors import AnchorRows, AnchorSelection, choose_anchors
+from loca.communities.anchors import AnchorSelection, choose_anchors
+from loca.communities.coverage import AnchorRows
 from loca.communities.geometry import (
     KERNELS,
     Bandwidth,
@@ -84,14 +86,15 @@ def find_communities(
     answer_bandwidth: Bandwidth,
     kernel: KernelName = "epanechnikov",
     seed: int = 0,
+    device: str | torch.device = "auto",
 ) -> Communities:
-    """Resolves the bandwidths, chooses the anchors and measures how many users are covered."""
+    """Resolves the bandwidths, chooses the anchors (on `device`) and measures how many users are covered."""
     check_bandwidth("train_bandwidth", train_bandwidth)
     check_bandwidth("answer_bandwidth", answer_bandwidth)
     rows = unit_rows(embeddings)
     train_units = resolve_bandwidth(train_bandwidth, rows, seed)
     answer_units = resolve_bandwidth(answer_bandwidth, rows, seed)
-    chosen = choose_anchors(rows, anchors, anchor_selection, answer_units, seed)
+    chosen = choose_anchors(rows, anchors, anchor_selection, answer_units, seed, device)
     found = Communities(chosen, rows[chosen], train_units, answer_units, kernel, 0.0)
     covered = int((np.diff(found.answer_weights(rows).indptr) > 0).sum())
     say(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from safetensors import SafetensorError
 
 from loca.data.interactions import Interactions
 from loca.errors import ModelFileError
-from loca.files.array_files import check_arrays, read_arrays
+from loca.files.array_files import check_arrays, map_arrays
 from loca.files.known_interactions import read_known
 from loca.files.manifest import LARGEST_MANIFEST, Manifest, WrittenModel
 from loca.files.model_folder import MANIFEST, check_plain, read_plain
@@ -24,10 +25,12 @@ _MEMORY_PER_JSON_BYTE = 24
 _STATE = "state/"
 
 
-def load_model(folder: str | Path, kinds: Kinds) -> Any:
+def load_model(folder: str | Path, kinds: Kinds, *, verify: bool = False) -> Any:
     """The model saved in a folder; `kinds` names every class of model or value object that may be in it.
 
-    Anything missing, foreign, damaged or too large for the memory is refused with ModelFileError.
+    Anything missing, foreign, damaged or too large for the memory is refused with ModelFileError. Large arrays stay
+    in their files, mapped read-only, and a save over the folder does not touch them; their sizes and places are
+    checked, their contents only with `verify`, which reads everything.
     """
     path = Path(folder)
     while True:
@@ -37,14 +40,14 @@ def load_model(folder: str | Path, kinds: Kinds) -> Any:
             data = read_plain(path / MANIFEST, most=LARGEST_MANIFEST)
         try:
             with _blaming(path):
-                return _load(path, data, kinds)
+                return _load(path, data, kinds, verify)
         except ModelFileError:
             # A save that ended meanwhile took the old model's files away; the new model is whole.
             if not _was_replaced(path, data):
                 raise
 
 
-def _load(folder: Path, data: bytes, kinds: Kinds) -> Any:
+def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
     with _blaming(folder / MANIFEST):
         manifest = Manifest.from_bytes(data)
     with _blaming(folder):
@@ -58,35 +61,48 @@ def _load(folder: Path, data: bytes, kinds: Kinds) -> Any:
     if manifest.known is not None:
         with _blaming(folder):
             known = read_known(folder, manifest.known)
-    return _restore(folder, manifest, manifest.model, known, kinds)
+    return _Restoring(folder, manifest, known, kinds, verify).restore(manifest.model)
 
 
-def _restore(folder: Path, manifest: Manifest, written: WrittenModel, known: Interactions | None, kinds: Kinds) -> Any:
-    parts = {name: _restore(folder, manifest, part, known, kinds) for name, part in written.parts.items()}
-    arrays = {}
-    if written.arrays is not None:
-        with _blaming(folder / written.arrays.name):
-            arrays = read_arrays(folder / written.arrays.name, written.arrays.notes)
-    with _blaming(folder / MANIFEST):
-        kind: Any = find_model_kind(written.kind, kinds)
-        params = read_values(written.params, arrays, kinds)
-        check_param_names(kind, params)
-        facts = read_values(written.facts, arrays, kinds)
-    learned = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
-    try:
-        model = kind.restore(params, ModelState(learned, facts, parts))
-    except Exception as error:
-        writer = manifest.written_by.get("loca")
-        raise ModelFileError(
-            f"{folder}: cannot restore {written.kind}, saved by loca {writer!s:.30}: {_line(error)}"
-        ) from error
-    if written.shares_known:
-        model.known_ = known
-    return model
+@dataclass(frozen=True)
+class _Restoring:
+    """What every model of the tree is restored with."""
+
+    folder: Path
+    manifest: Manifest
+    known: Interactions | None
+    kinds: Kinds
+    verify: bool
+
+    def restore(self, written: WrittenModel) -> Any:
+        """One model of the tree, after those inside it."""
+        parts = {name: self.restore(part) for name, part in written.parts.items()}
+        arrays = {}
+        if written.arrays is not None:
+            path = self.folder / written.arrays.name
+            with _blaming(path):
+                arrays = map_arrays(path, written.arrays.notes, verify=self.verify)
+        with _blaming(self.folder / MANIFEST):
+            kind: Any = find_model_kind(written.kind, self.kinds)
+            params = read_values(written.params, arrays, self.kinds)
+            check_param_names(kind, params)
+            facts = read_values(written.facts, arrays, self.kinds)
+        learned = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
+        try:
+            model = kind.restore(params, ModelState(learned, facts, parts))
+        except Exception as error:
+            writer = self.manifest.written_by.get("loca")
+            raise ModelFileError(
+                f"{self.folder}: cannot restore {written.kind}, saved by loca {writer!s:.30}: {_line(error)}"
+            ) from error
+        if written.shares_known:
+            model.known_ = self.known
+        return model
 
 
 def _refuse_too_large(folder: Path, manifest: Manifest) -> None:
-    arrays = sum(file.size for file in manifest.array_files())
+    arrays = sum(file.memory for file in manifest.model.array_files())
+    arrays += 0 if manifest.known is None else manifest.known.arrays.size
     needed = arrays + _MEMORY_PER_JSON_BYTE * sum(manifest.files[name] for name in manifest.id_files())
     free = available_bytes()
     if needed > free:

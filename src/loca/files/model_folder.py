@@ -78,13 +78,13 @@ class FolderUpdate:
 @contextmanager
 def updating(folder: Path) -> Iterator[FolderUpdate]:
     """An update of the folder, made when missing; whatever goes wrong inside takes back what was written."""
-    made = _make_folder(folder)
+    made = make_folder(folder)
     handle = -1
     update: FolderUpdate | None = None
     try:
         if sys.platform != "win32":
             handle = os.open(folder, os.O_RDONLY)
-            _lock(handle, folder)
+            lock_folder(handle, folder, "another save into it is under way")
         update = FolderUpdate(folder, handle)
         yield update
     except BaseException:
@@ -125,18 +125,18 @@ def check_plain(path: Path, *, size: int | None = None) -> None:
         )
 
 
-def _make_folder(folder: Path) -> list[Path]:
+def make_folder(folder: Path) -> list[Path]:
     """Makes the folder and those above it; gives those that were made, the innermost first."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     return missing
 
 
-def _lock(handle: int, folder: Path) -> None:
-    """Locks the open folder against a second save, until it is closed or the program ends."""
+def lock_folder(handle: int, folder: Path, problem: str) -> None:
+    """Locks the open folder until it is closed or the program ends; a locked one is refused with the `problem`."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ModelFileError(f"{folder}: another save into it is under way; try again when it has ended") from None
+        raise ModelFileError(f"{folder}: {problem}; try again when it has ended") from None
     except OSError:
-        pass  # Some network file systems have no locks; the save is as safe as ever against a kill.
+        pass  # Some network file systems have no locks; what is written is as safe as ever against a kill.

@@ -37,5 +37,5 @@ def parameter_names(kind: type) -> list[str]:
 
 
 def is_model(value: object) -> bool:
-    """Whether a value is a recommender, fitted or not, by what it can do."""
-    return hasattr(value, "fit") and hasattr(value, "state") and not isinstance(value, type)
+    """Whether a value is a model or a part of one, fitted or not, that can be saved and restored."""
+    return hasattr(value, "state") and hasattr(value, "restore") and not isinstance(value, type)

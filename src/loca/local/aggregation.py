@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.sparse import csr_array
+from torch import Tensor
 
 from loca.models.recommender import Scores
 
@@ -35,15 +36,7 @@ def blend_local(
     return blended, totals > 0
 
 
-def combine(global_scores: Scores, local_scores: Scores, covered: Covered, alpha: float) -> Scores:
+def combine(global_scores: Tensor, local_scores: Tensor, covered: Covered, alpha: float) -> Tensor:
     """α · global + (1 − α) · local where a user is covered, the global scores where not, users × items."""
-    share = np.where(covered, np.float32(alpha), np.float32(1))[:, None]
-    return np.asarray(share * global_scores + (1 - share) * local_scores, dtype=np.float32)
-
-
-def mean_scores(histories: csr_array, models: list[Any]) -> Scores:
-    """The plain mean of all models' scores, users × items."""
-    total = np.zeros(histories.shape, dtype=np.float32)
-    for model in models:
-        total += model.score(histories)
-    return total / np.float32(len(models))
+    share = torch.from_numpy(np.where(covered, np.float32(alpha), np.float32(1))).to(local_scores.device)[:, None]
+    return share * global_scores.to(local_scores.device) + (1 - share) * local_scores

@@ -1,27 +1,204 @@
-"""The engines by name: how networks that learn side by side are arranged."""
+"""How all local models are trained: in a loop (the reference), as stacked networks, or as differences of EASEs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+
+from loca.data.held_out import HeldOut
 from loca.errors import ConfigError, did_you_mean
-from loca.local.one_by_one import Arrange
-from loca.local.stacked import in_stacks
-from loca.models.training import Learning, RunsEpochs
+from loca.files.model_state import ModelState
+from loca.files.unfinished_work import work_at_hand
+from loca.local.ease_differences import LOCAL_BYTES, fit_ease_differences
+from loca.local.local_models import LocalModels, SeparateModels
+from loca.local.memory_plan import plan_stacks
+from loca.local.one_by_one import WeightsOf, fit_each, plan_loop_memory
+from loca.local.stacked import StackedLearning
+from loca.local.stacked_arithmetic import PrecisionName
+from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
+from loca.local.stopping_apart import learn_each_until_best
+from loca.memory import plan_memory
+from loca.models.devices import choose_device
+from loca.models.ease import EASE
+from loca.models.network_answers import LearnsByEpoch
+from loca.models.recommender import Recommender, clone
+from loca.models.stopping import RunsEpochs, learn_for, learn_until_best
+from loca.progress import say
 
 EngineName = Literal["auto", "one_by_one", "stacked"]
-
-
-def by_device(learning: list[Learning]) -> Sequence[RunsEpochs]:
-    """In stacks on a GPU; one by one on a CPU, where a stack of large catalogues outgrows the caches and loses."""
-    return in_stacks(learning) if learning[0].device.type == "cuda" else learning
-
-
-ENGINES: Mapping[str, Arrange] = {"auto": by_device, "one_by_one": list, "stacked": in_stacks}
 
 
 def check_engine(name: str) -> None:
     """Refuses an engine that does not exist, naming the nearest."""
     if name not in get_args(EngineName):
-        raise ConfigError(f"unknown engine {name!r}{did_you_mean(name, ENGINES)}")
+        raise ConfigError(f"unknown engine {name!r}{did_you_mean(name, get_args(EngineName))}")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Which engine, in which precision networks are multiplied while they learn, and in which they are kept."""
+
+    name: EngineName
+    precision: PrecisionName = "float32"
+    answer_precision: AnswerPrecision = "float32"
+    local_bytes: int = LOCAL_BYTES
+
+
+@dataclass(frozen=True, eq=False)
+class LocalTask:
+    """Unfitted models that differ in their seeds at most; model j learns from `matrix` with `weights_of(j)`.
+
+    `centre` is the fitted global model, where there is one.
+    """
+
+    models: list[Recommender]
+    matrix: csr_array
+    weights_of: WeightsOf
+    what: str
+    centre: Recommender | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedLocals:
+    """Fitted local models, and the number of epochs that counted (None for a base that does not learn by epochs)."""
+
+    models: LocalModels
+    epochs: int | None
+
+
+def train_together(task: LocalTask, engine: Engine, validate: Callable[[LocalModels], float] | None) -> TrainedLocals:
+    """Trains all models; those that learn by epochs side by side, for the epochs that `validate` likes best."""
+    learners = learners_of(task)
+    if learners is None:
+        return TrainedLocals(_fit(task, engine), None)
+    first = learners[0]
+    runners, seen = _begin(task, learners, engine)
+    if validate is None:
+        learn_for(runners, epochs=first.epochs, what=task.what)
+        epochs = first.epochs
+    else:
+        best = learn_until_best(
+            runners,
+            lambda: validate(seen),
+            epochs=first.epochs,
+            patience=first.patience,
+            evaluate_every=first.evaluate_every,
+            what=task.what,
+        )
+        say(f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
+        epochs = best.epoch
+    for model in learners:
+        model.best_epoch_ = epochs
+    return TrainedLocals(_finished(seen, engine), epochs)
+
+
+def train_apart(task: LocalTask, engine: Engine, validation_of: Callable[[int], HeldOut | None]) -> TrainedLocals:
+    """Trains each model to the best epoch of its own validation users; a model without any runs all its epochs."""
+    learners = learners_of(task)
+    if learners is None:
+        return TrainedLocals(_fit(task, engine), None)
+    first = learners[0]
+    runners, seen = _begin(task, learners, engine)
+    best_epochs = learn_each_until_best(
+        runners,
+        seen,
+        [model.network_ for model in learners if model.network_ is not None],
+        validation_of,
+        epochs=first.epochs,
+        patience=first.patience,
+        evaluate_every=first.evaluate_every,
+        what=task.what,
+    )
+    for model, epoch in zip(learners, best_epochs, strict=True):
+        model.best_epoch_ = epoch
+    return TrainedLocals(_finished(seen, engine), int(np.median(best_epochs)))
+
+
+def learners_of(task: LocalTask) -> list[LearnsByEpoch] | None:
+    """The models as learners by epochs; None where they are none."""
+    learners = [model for model in task.models if isinstance(model, LearnsByEpoch)]
+    return learners if len(learners) == len(task.models) else None
+
+
+def _fit(task: LocalTask, engine: Engine) -> LocalModels:
+    """Models that do not learn by epochs: one after the other, EASEs as differences to one centre."""
+    base = task.models[0]
+    if engine.name == "one_by_one" or not isinstance(base, EASE):
+        return SeparateModels.of(fit_each(task.models, task.matrix, task.weights_of, task.what))
+    centre = task.centre
+    if not isinstance(centre, EASE) or centre.l2 != base.l2:
+        centre = clone(base).fit(task.matrix)
+    work = work_at_hand()
+
+    def recall(number: int) -> Mapping[str, npt.NDArray[Any]] | None:
+        kept = work.recall(f"{task.what} {number}")
+        return None if kept is None else kept.arrays
+
+    return fit_ease_differences(
+        base,
+        centre,
+        task.matrix,
+        task.weights_of,
+        len(task.models),
+        device=choose_device(base.device),
+        local_bytes=engine.local_bytes,
+        what=task.what,
+        recall=recall,
+        keep=lambda number, arrays: work.keep(f"{task.what} {number}", ModelState(arrays)),
+    )
+
+
+def _begin(
+    task: LocalTask, learners: Sequence[LearnsByEpoch], engine: Engine
+) -> tuple[Sequence[RunsEpochs], LocalModels]:
+    """The learning of all networks in the engine asked for, and their answers, which change as they learn."""
+    one = learners[0].begin(task.matrix, task.weights_of(0))
+    stacked = engine.name == "stacked" or (engine.name == "auto" and one.device.type == "cuda")
+    if stacked:
+        users, device = max(1, len(one.support)), one.device
+        plan = plan_stacks(
+            one.network, one.plan, networks=len(learners), users=task.matrix.shape[0] if len(learners) > 1 else users,
+            device=device, precision=engine.precision,
+        )  # fmt: skip
+        say(str(plan))
+        if device.type == "cpu":
+            plan_memory(f"{task.what}: {len(learners)} models", plan.device_bytes, "take fewer or smaller models")
+        runners: Sequence[RunsEpochs] = _in_stacks(task, learners, engine.precision, plan.stack_size, plan.at_once)
+        networks = [model.network_ for model in learners if model.network_ is not None]
+        return runners, StackedNetworks.of(networks, device, quick=engine.precision == "bfloat16")
+    plan_loop_memory(one, len(learners), task.what)
+    rest = [model.begin(task.matrix, task.weights_of(number)) for number, model in enumerate(learners) if number]
+    return [one, *rest], SeparateModels.of(task.models)
+
+
+def _in_stacks(
+    task: LocalTask, learners: Sequence[LearnsByEpoch], precision: PrecisionName, size: int, at_once: int
+) -> list[StackedLearning]:
+    """All networks in stacks of `size`, fewer where memory runs out; several stacks wait in main memory in turn."""
+    stacks: list[StackedLearning] = []
+    first = 0
+    while first < len(learners):
+        numbers = range(first, min(first + size, len(learners)))
+        try:
+            learning = [learners[number].begin(task.matrix, task.weights_of(number)) for number in numbers]
+            stack = StackedLearning(learning, precision=precision, at_once=at_once, parked=len(numbers) < len(learners))
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size = max(1, size // 2)
+            at_once = min(at_once, size)
+            say(f"stacked engine: out of memory; stacks of {size} from here on")
+            continue
+        stacks.append(stack)
+        first = numbers.stop
+    return stacks
+
+
+def _finished(seen: LocalModels, engine: Engine) -> LocalModels:
+    return seen.finished(engine.answer_precision) if isinstance(seen, StackedNetworks) else seen

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_array
+from torch import Tensor
 
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError, ModelFileError
 from loca.files import save_model
-from loca.local.aggregation import mean_scores
-from loca.local.engines import ENGINES, EngineName, check_engine
-from loca.local.one_by_one import copies_of, train_together
+from loca.local.ease_differences import LOCAL_BYTES, EaseDifferences, check_local_bytes
+from loca.local.engines import Engine, EngineName, LocalTask, check_engine, train_together
+from loca.local.loca_state import put_centre
+from loca.local.local_models import LocalModels
+from loca.local.memory_plan import ranking_bytes
+from loca.local.one_by_one import copies_of
+from loca.local.stacked_arithmetic import PrecisionName, check_precision
+from loca.local.stacked_networks import AnswerPrecision, check_answer_precision
 from loca.models.recommender import (
     ModelState,
     Recommender,
@@ -34,18 +40,34 @@ class Ensemble:
     """`models` copies of the base with all user weights 1, their scores averaged.
 
     Copies of a base with randomness differ by their seeds; of a base without (EASE) each learns from its own
-    bootstrap sample of the users.
+    bootstrap sample of the users. `engine`, `precision`, `answer_precision` and `local_bytes` are those of `Loca`.
     """
 
-    def __init__(self, *, base: Recommender, models: int = 40, engine: EngineName = "auto", seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        base: Recommender,
+        models: int = 40,
+        engine: EngineName = "auto",
+        precision: PrecisionName = "float32",
+        answer_precision: AnswerPrecision = "float32",
+        local_bytes: int = LOCAL_BYTES,
+        seed: int = 0,
+    ) -> None:
         check_engine(engine)
+        check_precision(precision)
+        check_answer_precision(answer_precision)
+        check_local_bytes(local_bytes)
         if not (isinstance(models, int) and models >= 1):
             raise ConfigError(f"models: expected a whole number ≥ 1, found {models!r}")
         self.base = base
         self.models = models
         self.engine: EngineName = engine
+        self.precision: PrecisionName = precision
+        self.answer_precision: AnswerPrecision = answer_precision
+        self.local_bytes = local_bytes
         self.seed = seed
-        self.models_: list[Recommender] | None = None
+        self.models_: LocalModels | None = None
         self.epochs_: int | None = None
         self.known_: Interactions | None = None
 
@@ -67,26 +89,27 @@ class Ensemble:
             rng = stream(self.seed, "bootstrap sample", number)
             return weights * rng.multinomial(len(weights), np.full(len(weights), 1 / len(weights)))
 
-        def validate(models: Sequence[Recommender]) -> float:
+        def validate(models: LocalModels) -> float:
             assert validation is not None
-            return mean_ndcg(lambda histories: mean_scores(histories, list(models)), validation, 100)
+            return mean_ndcg(
+                lambda rows: _mean(models, rows), validation, 100, block_bytes=ranking_bytes(models.device)
+            )
 
         copies = copies_of(self.base, self.models, self.seed, "ensemble member")
-        trained = train_together(
-            copies, matrix, weights_of, validate if validation else None, "ensemble", ENGINES[self.engine]
-        )
+        engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
+        task = LocalTask(copies, matrix, weights_of, "ensemble")
+        trained = train_together(task, engine, None if validation is None else validate)
         self.models_, self.epochs_ = trained.models, trained.epochs
         self.known_ = train if isinstance(train, Interactions) else None
         return self
 
     def score(self, histories: csr_array) -> Scores:
         """The mean of the models' scores, users × items."""
-        models = fitted(self.models_, self)
-        return mean_scores(csr_array(histories), models)
+        return np.asarray(_mean(fitted(self.models_, self), csr_array(histories)).cpu().numpy(), dtype=np.float32)
 
     def count_items(self) -> int:
         """How many items it scores."""
-        return fitted(self.models_, self)[0].count_items()
+        return fitted(self.models_, self).count_items()
 
     def as_chosen(self) -> Self:
         """A copy that runs the number of epochs that validation chose."""
@@ -94,23 +117,28 @@ class Ensemble:
 
     def state(self) -> ModelState:
         models = fitted(self.models_, self)
-        parts = {f"model {number}": model for number, model in enumerate(models)}
+        parts: dict[str, Any] = {"models": models}
+        if isinstance(models, EaseDifferences):
+            parts["centre"] = models.centre_
         return ModelState(facts={"epochs": self.epochs_}, parts=parts)
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         model = cls(**params)
-        names = [f"model {number}" for number in range(len(state.parts))]
-        if not names or set(state.parts) != set(names):
-            raise ModelFileError(f"ensemble: expected parts named 'model 0' and on, found {sorted(state.parts)[:3]}")
-        if not all(isinstance(part, Recommender) for part in state.parts.values()):
-            raise ModelFileError("ensemble: a part is not a recommender")
-        model.models_ = [state.parts[name] for name in names]
-        if len({part.count_items() for part in model.models_}) > 1:
-            raise ModelFileError("ensemble: the models score different numbers of items")
+        models = state.parts.get("models")
+        if not isinstance(models, LocalModels):
+            raise ModelFileError(f"ensemble: expected models, found {', '.join(sorted(state.parts)) or 'none'}")
+        if isinstance(models, EaseDifferences):
+            put_centre(models, state.parts.get("centre"))
+        model.models_ = models
         model.epochs_ = state.facts["epochs"]
         return model
 
     def save(self, folder: str | Path) -> None:
         """Writes the model into a folder, whole or not at all."""
         save_model(self, folder)
+
+
+def _mean(models: LocalModels, histories: csr_array) -> Tensor:
+    """The mean of all models' scores, users × items."""
+    return models.blend(histories, csr_array(np.ones((histories.shape[0], len(models)), dtype=np.float32)))

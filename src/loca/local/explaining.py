@@ -47,7 +47,7 @@ def explain_history(model: Loca, history: csr_array, n: int, order: npt.NDArray[
 
 def _answer_of(model: Loca, history: csr_array, n: int, community: int, weight: float) -> CommunityAnswer:
     """What one community says, and what it is known for."""
-    items, scores = rank_top_n(fitted(model.locals_, model)[community].score(history), history, n)
+    items, scores = rank_top_n(fitted(model.locals_, model).score_with(community, history), history, n)
     anchor = int(fitted(model.communities_, model).anchors[community])
     distinctive, lifts = fitted(model.distinctive_, model)
     return CommunityAnswer(

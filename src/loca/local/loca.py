@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -19,12 +19,25 @@ from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError
 from loca.files import save_model
-from loca.local.aggregation import Covered, blend_local, combine
-from loca.local.engines import ENGINES, EngineName, check_engine
+from loca.files.unfinished_work import work_at_hand
+from loca.local.ease_differences import LOCAL_BYTES, check_local_bytes
+from loca.local.engines import (
+    Engine,
+    EngineName,
+    LocalTask,
+    TrainedLocals,
+    check_engine,
+    train_apart,
+    train_together,
+)
 from loca.local.explaining import explain_history
 from loca.local.explanation import Explanation, over_represented
 from loca.local.loca_state import loca_state, restore_loca
-from loca.local.one_by_one import TrainedModels, copies_of, scaled_weights, train_apart, train_together
+from loca.local.local_models import LocalModels
+from loca.local.one_by_one import copies_of, scaled_weights
+from loca.local.stacked_arithmetic import PrecisionName, check_precision
+from loca.local.stacked_networks import AnswerPrecision, check_answer_precision
+from loca.local.validation import BlendedAnswers, BlendedQuestions
 from loca.models.recommender import (
     ModelState,
     Recommender,
@@ -36,7 +49,6 @@ from loca.models.recommender import (
     get_params,
 )
 from loca.progress import say
-from loca.ranking.evaluation import mean_ndcgs
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _DISTINCTIVE_ITEMS = 20
@@ -52,7 +64,9 @@ class Loca:
     there), or `"paper"` (0). `stopping="blended"` chooses one number of epochs for all local models on the blended
     validation score, `"community"` stops each on its own members. `global_model` defaults to a copy of the base.
     `engine` trains networks as one batched network (`"stacked"`), in a loop (`"one_by_one"`), or as suits the device
-    (`"auto"`); the answer is the same.
+    (`"auto"`); the answer is the same. `precision="bfloat16"` lets the stacked engine multiply 16-bit numbers (sums
+    and weights keep 32), `answer_precision="float16"` keeps the weights of local networks in half the memory, and
+    `local_bytes` is what a local EASE may take: its largest differences to the global one.
     """
 
     def __init__(
@@ -69,11 +83,17 @@ class Loca:
         alpha: float | Literal["validation", "paper"] = "validation",
         stopping: Literal["blended", "community"] = "blended",
         engine: EngineName = "auto",
+        precision: PrecisionName = "float32",
+        answer_precision: AnswerPrecision = "float32",
+        local_bytes: int = LOCAL_BYTES,
         seed: int = 0,
     ) -> None:
         check_selection(anchor_selection)
         check_kernel(kernel)
         check_engine(engine)
+        check_precision(precision)
+        check_answer_precision(answer_precision)
+        check_local_bytes(local_bytes)
         check_bandwidth("train_bandwidth", train_bandwidth)
         check_bandwidth("answer_bandwidth", answer_bandwidth)
         if isinstance(alpha, str) and alpha not in ("validation", "paper"):
@@ -95,11 +115,14 @@ class Loca:
         self.alpha: float | Literal["validation", "paper"] = alpha
         self.stopping: Literal["blended", "community"] = stopping
         self.engine: EngineName = engine
+        self.precision: PrecisionName = precision
+        self.answer_precision: AnswerPrecision = answer_precision
+        self.local_bytes = local_bytes
         self.seed = seed
         self.global_: Recommender | None = None
         self.embedder_: Embedder | None = None
         self.communities_: Communities | None = None
-        self.locals_: list[Recommender] | None = None
+        self.locals_: LocalModels | None = None
         self.local_epochs_: int | None = None
         self.alpha_: float | None = None
         self.members_: npt.NDArray[np.int64] | None = None
@@ -118,13 +141,16 @@ class Loca:
         weights = check_user_weights(user_weights, matrix.shape[0])
         refuse_too_many(self.anchors, int((np.diff(matrix.indptr) > 0).sum()))
         self.global_ = clone(self.base if self.global_model is None else self.global_model)
-        self.global_.fit(matrix, user_weights=user_weights, validation=validation)
-        self.embedder_ = self._fit_embedder(matrix, user_weights, validation)
+        with work_at_hand().part("global model"):
+            self.global_.fit(matrix, user_weights=user_weights, validation=validation)
+        with work_at_hand().part("embedding"):
+            self.embedder_ = self._fit_embedder(matrix, user_weights, validation)
         embeddings = embed_users(self.embedder_, matrix)
         self.communities_ = self._find_communities(embeddings, np.flatnonzero(np.diff(matrix.indptr)))
-        trained = self._train_locals(matrix, weights, embeddings, validation)
+        questions = self._questions(validation)
+        trained = self._train_locals(matrix, weights, embeddings, questions)
         self.locals_, self.local_epochs_ = trained.models, trained.epochs
-        self.alpha_ = self._choose_alpha(validation)
+        self.alpha_ = self._choose_alpha(questions)
         answering = self.communities_.answer_weights(embeddings)
         self.members_ = np.bincount(answering.indices, minlength=self.anchors)
         self.distinctive_ = over_represented(matrix, answering, _DISTINCTIVE_ITEMS)
@@ -154,9 +180,16 @@ class Loca:
         )
         return replace(found, anchors=with_history[found.anchors])
 
+    def _questions(self, validation: HeldOut | None) -> BlendedQuestions | None:
+        """The validation questions with the communities that answer each; None without validation."""
+        if validation is None:
+            return None
+        answering = fitted(self.communities_, self).answer_weights(self.embed(validation.history_matrix))
+        return BlendedQuestions(validation, answering, fitted(self.global_, self))
+
     def _train_locals(
-        self, matrix: csr_array, weights: UserWeights, embeddings: Floats, validation: HeldOut | None
-    ) -> TrainedModels:
+        self, matrix: csr_array, weights: UserWeights, embeddings: Floats, questions: BlendedQuestions | None
+    ) -> TrainedLocals:
         communities = fitted(self.communities_, self)
 
         def weights_of(community: int) -> UserWeights:
@@ -164,34 +197,23 @@ class Loca:
             return scaled_weights(together, float(weights.sum(dtype=np.float64)))
 
         models = copies_of(self.base, self.anchors, self.seed, "local model")
-        if validation is None or self.stopping == "blended":
+        task = LocalTask(models, matrix, weights_of, "local models", fitted(self.global_, self))
+        engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
+        if questions is None or self.stopping == "blended":
             # Judged without the global model's share where that is still to be chosen: with it, local models that
             # have learned nothing yet would look as good as the global one, and stop there.
             alpha = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
-            validate = None if validation is None else lambda local: self._validate(local, validation, (alpha,))[0]
-            return train_together(models, matrix, weights_of, validate, "local models", ENGINES[self.engine])
-        answering = communities.answer_weights(self.embed(validation.history_matrix)).tocsc()
-        return train_apart(
-            models, matrix, weights_of, lambda j: _questions_of(validation, answering, j), "local models"
-        )
+            validate = None if questions is None else lambda local: questions.score(local, (alpha,))[0]
+            return train_together(task, engine, validate)
+        return train_apart(task, engine, questions.of_community)
 
-    def _validate(self, local: Sequence[Recommender], validation: HeldOut, alphas: Sequence[float]) -> list[float]:
-        """The blended validation NDCG@100 for each of the `alphas`."""
-
-        def score_many(histories: csr_array) -> Iterator[Scores]:
-            global_scores, local_scores, covered = self._parts(histories, local)
-            for alpha in alphas:
-                yield combine(global_scores, local_scores, covered, alpha)
-
-        return mean_ndcgs(score_many, validation, 100)
-
-    def _choose_alpha(self, validation: HeldOut | None) -> float:
+    def _choose_alpha(self, questions: BlendedQuestions | None) -> float:
         if not isinstance(self.alpha, str):
             return float(self.alpha)
-        if self.alpha == "paper" or validation is None:
+        if self.alpha == "paper" or questions is None:
             # Without validation there is nothing to choose on: the paper's rule.
             return 0.0
-        scores = self._validate(fitted(self.locals_, self), validation, ALPHAS)
+        scores = questions.score(fitted(self.locals_, self), ALPHAS)
         best = int(np.argmax(scores))
         say(f"global share alpha = {ALPHAS[best]:g}: blended validation NDCG@100 {scores[best]:.4f}")
         return ALPHAS[best]
@@ -202,14 +224,10 @@ class Loca:
 
     def score(self, histories: csr_array) -> Scores:
         """Embeds, weighs and scores every history, known user or not; users × items."""
-        return combine(*self._parts(histories, fitted(self.locals_, self)), fitted(self.alpha_, self))
-
-    def _parts(self, histories: csr_array, local: Sequence[Recommender]) -> tuple[Scores, Scores, Covered]:
-        """The global scores, the blended local scores, and who is covered."""
         rows = csr_array(histories)
         answering = fitted(self.communities_, self).answer_weights(self.embed(rows))
-        local_scores, covered = blend_local(rows, answering, lambda j, members: local[j].score(members))
-        return fitted(self.global_, self).score(rows), local_scores, covered
+        questions = BlendedAnswers(fitted(self.locals_, self), fitted(self.global_, self))
+        return np.asarray(questions.scores(rows, answering, fitted(self.alpha_, self)).cpu().numpy(), dtype=np.float32)
 
     def explain(self, history: csr_array, n: int = 10, *, order: npt.NDArray[Any] | None = None) -> Explanation:
         """The communities that answer for one history, their shares, and what each and the global model say alone.
@@ -249,10 +267,3 @@ class Loca:
     def save(self, folder: str | Path) -> None:
         """Writes the model into a folder, whole or not at all."""
         save_model(self, folder)
-
-
-def _questions_of(validation: HeldOut, answering: Any, community: int) -> HeldOut | None:
-    """The validation questions of the users whom one community answers for; None where there is nobody."""
-    members = np.sort(answering.indices[answering.indptr[community] : answering.indptr[community + 1]])
-    targets = validation.targets.of_users(members)
-    return HeldOut(validation.histories.of_users(members), targets) if len(targets) else None

@@ -10,6 +10,9 @@ from scipy.sparse import csr_array
 from loca.communities.communities import Communities
 from loca.communities.embeddings import Embedder
 from loca.errors import LocaError, ModelFileError
+from loca.local.ease_differences import EaseDifferences
+from loca.local.local_models import LocalModels
+from loca.models.ease import EASE
 from loca.models.recommender import ModelState, Recommender, fitted
 
 if TYPE_CHECKING:
@@ -22,7 +25,10 @@ def loca_state(model: Loca) -> ModelState:
     parts: dict[str, Any] = {"global": model.global_}
     if not model.embeds_itself():
         parts["embedder"] = model.embedder_
-    parts |= {f"local {number}": local for number, local in enumerate(fitted(model.locals_, model))}
+    local = fitted(model.locals_, model)
+    parts["local models"] = local
+    if isinstance(local, EaseDifferences) and local.centre_ is not model.global_:
+        parts["centre"] = local.centre_
     return ModelState(
         arrays={
             "anchors": communities.anchors,
@@ -58,9 +64,15 @@ def restore_loca(model: Loca, state: ModelState) -> None:
     except LocaError as problem:
         raise ModelFileError(str(problem)) from problem
     count = len(communities)
-    expected = {"global", *(f"local {number}" for number in range(count))}
-    if set(state.parts) - {"embedder"} != expected:
-        raise ModelFileError(f"loca: expected a global model and {count} local models, found {len(state.parts)} parts")
+    local = state.parts.get("local models")
+    if set(state.parts) - {"embedder", "centre"} != {"global", "local models"} or not isinstance(local, LocalModels):
+        raise ModelFileError(f"loca: expected a global and local models, found {', '.join(sorted(state.parts))}")
+    if not isinstance(state.parts["global"], Recommender):
+        raise ModelFileError("loca: the global model is not a recommender")
+    if isinstance(local, EaseDifferences):
+        put_centre(local, state.parts.get("centre", state.parts["global"]))
+    if len(local) != count:
+        raise ModelFileError(f"loca: expected {count} local models, found {len(local)}")
     items, lifts, members = arrays["distinctive_items"], arrays["distinctive_lifts"], arrays["members"]
     if members.shape != (count,) or items.ndim != 2 or len(items) != count or lifts.shape != items.shape:
         raise ModelFileError(f"loca: the arrays do not fit {count} communities")
@@ -73,25 +85,30 @@ def restore_loca(model: Loca, state: ModelState) -> None:
     embedder = state.parts.get("embedder", state.parts["global"])
     if not isinstance(embedder, Embedder):
         raise ModelFileError(f"loca: {type(embedder).__name__} cannot embed histories")
-    if not all(isinstance(state.parts[name], Recommender) for name in expected):
-        raise ModelFileError("loca: a part is not a recommender")
-    _refuse_other_items(
-        [state.parts[name] for name in sorted(expected)], communities, embedder, int(items.max(initial=0))
-    )
+    _refuse_other_items(state.parts["global"], local, communities, embedder, int(items.max(initial=0)))
     model.global_ = state.parts["global"]
     model.embedder_ = embedder
     model.communities_ = communities
-    model.locals_ = [state.parts[f"local {number}"] for number in range(count)]
+    model.locals_ = local
     model.local_epochs_ = facts["local_epochs"]
     model.alpha_ = float(facts["alpha"])
     model.members_ = members
     model.distinctive_ = (items, lifts)
 
 
-def _refuse_other_items(models: list[Recommender], communities: Communities, embedder: Embedder, largest: int) -> None:
-    """Asks every part for an empty history: all must score the same items, and embed into the anchors' space."""
-    item_count = models[0].count_items()
-    if any(model.count_items() != item_count for model in models) or largest >= item_count:
+def put_centre(local: EaseDifferences, centre: Any) -> None:
+    """Gives differences of EASE models the model that they are differences to."""
+    if not isinstance(centre, EASE):
+        raise ModelFileError(f"expected an EASE that the local models differ from, found {type(centre).__name__}")
+    local.around(centre)
+
+
+def _refuse_other_items(
+    global_model: Recommender, local: LocalModels, communities: Communities, embedder: Embedder, largest: int
+) -> None:
+    """Refuses parts that score other items than the global model, or embed into another space than the anchors'."""
+    item_count = global_model.count_items()
+    if local.count_items() != item_count or largest >= item_count:
         raise ModelFileError(f"loca: expected parts that all score the same {item_count} items")
     try:
         dimensions = embedder.embed(csr_array(np.zeros((1, item_count), dtype=np.float32))).shape[1]

@@ -1,36 +1,24 @@
-"""The reference engine: local models in a loop; those that learn by epochs go side by side and stop together."""
+"""The reference engine: copies of the base with seeds and weights of their own, fitted or trained in a loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.data.held_out import HeldOut
 from loca.errors import DataError
 from loca.memory import plan_memory
-from loca.models.network_answers import LearnsByEpoch
 from loca.models.recommender import Recommender, UserWeights, clone, get_params
-from loca.models.training import Learning, RunsEpochs, learn_for, learn_until_best
-from loca.progress import bar, say
+from loca.models.training import Learning
+from loca.progress import bar
 from loca.random_streams import derive_seed
 
 WeightsOf = Callable[[int], UserWeights]
-Arrange = Callable[[list[Learning]], Sequence[RunsEpochs]]
 # The weights themselves, Adam's two moments, and the copy of the best epoch.
 _COPIES_WHILE_LEARNING = 4
 _ADVICE = "take fewer or smaller models"
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedModels:
-    """Fitted models, and the number of epochs that counted (None for a base that does not learn by epochs)."""
-
-    models: list[Recommender]
-    epochs: int | None
 
 
 def copies_of(base: Recommender, count: int, seed: int, name: str) -> list[Recommender]:
@@ -49,60 +37,8 @@ def scaled_weights(weights: UserWeights, total: float) -> npt.NDArray[np.float32
     return np.asarray(weights * (total / weights.sum(dtype=np.float64)), dtype=np.float32)
 
 
-def train_together(
-    models: list[Recommender],
-    matrix: csr_array,
-    weights_of: WeightsOf,
-    validate: Callable[[Sequence[Recommender]], float] | None,
-    what: str,
-    arrange: Arrange = list,
-) -> TrainedModels:
-    """Trains model j with the user weights `weights_of(j)`; one number of epochs for all, where `validate` is best.
-
-    `arrange` puts the learning of all networks into an engine: as they are, one after the other, or in stacks.
-    """
-    if not all(isinstance(model, LearnsByEpoch) for model in models):
-        return TrainedModels(_fit_each(models, matrix, weights_of, what), None)
-    learners = [model for model in models if isinstance(model, LearnsByEpoch)]
-    first = learners[0]
-    learning: list[Learning] = []
-    for number, model in enumerate(learners):
-        learning.append(model.begin(matrix, weights_of(number)))
-        if number == 0:
-            plan_network_memory(learning[0], len(models), what)
-    arranged = arrange(learning)
-    if validate is None:
-        learn_for(arranged, epochs=first.epochs, what=what)
-        return TrainedModels(models, first.epochs)
-    best = learn_until_best(
-        arranged,
-        lambda: validate(models),
-        epochs=first.epochs,
-        patience=first.patience,
-        evaluate_every=first.evaluate_every,
-        what=what,
-    )
-    say(f"{what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
-    return TrainedModels(models, best.epoch)
-
-
-def train_apart(
-    models: list[Recommender],
-    matrix: csr_array,
-    weights_of: WeightsOf,
-    validation_of: Callable[[int], HeldOut | None],
-    what: str,
-) -> TrainedModels:
-    """Trains each model to the best epoch of its own validation users; a model without any runs all its epochs."""
-    with bar(what, len(models)) as progress:
-        for number, model in enumerate(models):
-            model.fit(matrix, user_weights=weights_of(number), validation=validation_of(number))
-            progress.advance()
-    epochs = [model.best_epoch_ for model in models if hasattr(model, "best_epoch_")]
-    return TrainedModels(models, int(np.median(epochs)) if epochs else None)
-
-
-def _fit_each(models: list[Recommender], matrix: csr_array, weights_of: WeightsOf, what: str) -> list[Recommender]:
+def fit_each(models: list[Recommender], matrix: csr_array, weights_of: WeightsOf, what: str) -> list[Recommender]:
+    """Fits model j with the user weights `weights_of(j)`, one after the other."""
     with bar(what, len(models)) as progress:
         for number, model in enumerate(models):
             model.fit(matrix, user_weights=weights_of(number))
@@ -113,7 +49,7 @@ def _fit_each(models: list[Recommender], matrix: csr_array, weights_of: WeightsO
     return models
 
 
-def plan_network_memory(learning: Learning, count: int, what: str) -> None:
+def plan_loop_memory(learning: Learning, count: int, what: str) -> None:
     """Says how much memory `count` such networks take while they learn; refuses when there is not that much."""
     size = sum(weight.numel() * 4 for weight in learning.network.parameters())
     if learning.device.type == "cpu":

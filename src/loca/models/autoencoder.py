@@ -12,6 +12,9 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from loca.models.draws import fill_normal
+from loca.random_streams import derive_seed
+
 
 @dataclass(frozen=True)
 class SparseRows:
@@ -41,6 +44,15 @@ class SparseRows:
         users = torch.arange(self.user_count, device=lengths.device)
         return torch.repeat_interleave(users, lengths, output_size=len(self.columns))
 
+    def of_users(self, users: Tensor) -> SparseRows:
+        """The rows of some users, in the given order; a user may be asked for more than once."""
+        lengths = (self.starts[1:] - self.starts[:-1])[users]
+        starts = F.pad(lengths.cumsum(0), (1, 0))
+        total = int(starts[-1])
+        shift = torch.repeat_interleave(self.starts[users] - starts[:-1], lengths, output_size=total)
+        places = torch.arange(total, device=users.device) + shift
+        return SparseRows(self.columns[places], self.values[places], starts)
+
     def unit_values(self) -> Tensor:
         """The values with each user's row scaled to length 1; an empty row stays empty."""
         squares = torch.zeros(self.user_count, device=self.values.device).index_add_(0, self.owner, self.values**2)
@@ -51,24 +63,29 @@ class Autoencoder(nn.Module):
     """Items → (hidden →) latent → (hidden →) items; variational ones have a mean and a log-variance in the middle.
 
     The first layer is a sum of table rows (one per stored item), so its cost follows the history, not the catalogue.
+    Weights are not set yet: `draw_first_weights` or arrays from a file do that.
     """
 
     def __init__(
-        self, item_count: int, latent: int, hidden: int | None, variational: bool, generator: torch.Generator
+        self, item_count: int, latent: int, hidden: int | None, variational: bool, device: torch.device
     ) -> None:
         super().__init__()
         self.latent = latent
         self.variational = variational
         codes = 2 * latent if variational else latent
         first, last = (hidden, hidden) if hidden else (codes, latent)
-        self.input_table = _xavier(item_count, first, generator)  # (items, first)
-        self.input_bias = nn.Parameter(torch.zeros(first))
-        self.code_weight = _xavier(hidden, codes, generator) if hidden else None  # (hidden, codes)
-        self.code_bias = nn.Parameter(torch.zeros(codes)) if hidden else None
-        self.back_weight = _xavier(latent, hidden, generator) if hidden else None  # (latent, hidden)
-        self.back_bias = nn.Parameter(torch.zeros(hidden)) if hidden else None
-        self.output_table = _xavier(item_count, last, generator)  # (items, last)
-        self.output_bias = nn.Parameter(torch.zeros(item_count))
+
+        def weights(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape, device=device))
+
+        self.input_table = weights(item_count, first)
+        self.input_bias = weights(first)
+        self.code_weight = weights(hidden, codes) if hidden else None
+        self.code_bias = weights(codes) if hidden else None
+        self.back_weight = weights(latent, hidden) if hidden else None
+        self.back_bias = weights(hidden) if hidden else None
+        self.output_table = weights(item_count, last)
+        self.output_bias = weights(item_count)
 
     @property
     def item_count(self) -> int:
@@ -104,6 +121,12 @@ def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
     return 0.5 * (log_variance.exp() + mean**2 - 1 - log_variance).sum(dim=-1)
 
 
-def _xavier(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
-    spread = math.sqrt(2.0 / (rows + columns))
-    return nn.Parameter(torch.empty(rows, columns).normal_(0.0, spread, generator=generator))
+@torch.no_grad()
+def draw_first_weights(network: Autoencoder, seed: int) -> Autoencoder:
+    """The network with Glorot's normal first weights and biases 0, the same numbers on every device."""
+    for name, weights in network.named_parameters():
+        if weights.dim() == 1:
+            weights.zero_()
+        else:
+            fill_normal(weights, derive_seed(seed, "first weights", name), math.sqrt(2.0 / sum(weights.shape)))
+    return network

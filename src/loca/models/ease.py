@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
@@ -16,6 +17,8 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError, ModelFileError
 from loca.files import save_model
 from loca.memory import plan_memory
+from loca.models.devices import check_device, choose_device, free_bytes
+from loca.models.ease_systems import EaseSystem, bytes_to_solve, solve_systems
 from loca.models.recommender import (
     ModelState,
     Scores,
@@ -34,10 +37,12 @@ _BLOCK_ITEMS = 1024
 class EASE:
     """Scores = history · B, where B minimises ‖√D(X − XB)‖² + l2‖B‖² with a zero diagonal; D holds the user weights."""
 
-    def __init__(self, *, l2: float = 100.0) -> None:
+    def __init__(self, *, l2: float = 100.0, device: str = "auto") -> None:
         if not l2 > 0:
             raise ConfigError(f"l2: expected a number above 0, found {l2!r}")
+        check_device(device)
         self.l2 = l2
+        self.device = device
         self.weights_: npt.NDArray[np.float32] | None = None
         self.known_: Interactions | None = None
 
@@ -48,10 +53,23 @@ class EASE:
         user_weights: UserWeights | None = None,
         validation: HeldOut | None = None,
     ) -> Self:
-        """Solves once; validation is accepted and not needed. A user with weight 2 counts as two equal users."""
+        """Solves once; validation is accepted and not needed. A user with weight 2 counts as two equal users.
+
+        On a GPU, or where there are fewer users than items, the smaller system is solved; else the items' in place.
+        """
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
         self.weights_ = None  # what an earlier fit learned makes room
+        self.known_ = train if isinstance(train, Interactions) else None
+        users, items = int(((weights > 0) & (np.diff(matrix.indptr) > 0)).sum()), matrix.shape[1]
+        device, needed = choose_device(self.device), bytes_to_solve(users, items)
+        if needed > free_bytes(device):
+            device = torch.device("cpu")
+        if device.type == "cuda" or users < items:
+            plan_memory(f"EASE for {items:,} items", needed, "filter rare items")
+            system = EaseSystem.of(matrix, weights, self.l2)
+            self.weights_ = next(solve_systems([system], device)).weights().cpu().numpy()
+            return self
         weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, np.float32)
         if weights_in_32_bits is None:
             say("EASE: the 32-bit factorisation failed; once more in 64 bits")
@@ -61,7 +79,6 @@ class EASE:
                 f"l2: {self.l2:g} is too small for these data, the equations have no solution; take a larger"
             )
         self.weights_ = weights_in_32_bits
-        self.known_ = train if isinstance(train, Interactions) else None
         return self
 
     def score(self, histories: csr_array) -> Scores:

@@ -8,18 +8,16 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.sparse import csr_array
 
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
 from loca.files import save_model
-from loca.models.autoencoder import Autoencoder
+from loca.models.autoencoder import Autoencoder, draw_first_weights
+from loca.models.devices import check_device, choose_device
 from loca.models.network_answers import (
     begin_learning,
-    check_device,
     check_schedule,
-    choose_device,
     embed_histories,
     learn,
     network_arrays,
@@ -28,7 +26,6 @@ from loca.models.network_answers import (
 )
 from loca.models.recommender import ModelState, Scores, UserWeights, clone, fitted
 from loca.models.training import Learning, LearningPlan
-from loca.random_streams import derive_seed
 
 
 class MultDAE:
@@ -98,9 +95,9 @@ class MultDAE:
 
     def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> Learning:
         """Fresh weights, and the learning that will change them an epoch at a time."""
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "first weights"))
-        self.network_ = Autoencoder(matrix.shape[1], self.latent, self.hidden, False, generator)
-        return begin_learning(self, self.network_, matrix, user_weights, choose_device(self.device))
+        network = Autoencoder(matrix.shape[1], self.latent, self.hidden, False, choose_device(self.device))
+        self.network_ = draw_first_weights(network, self.seed)
+        return begin_learning(self, self.network_, matrix, user_weights)
 
     def score(self, histories: csr_array) -> Scores:
         """A logit for every item."""

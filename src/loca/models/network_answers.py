@@ -14,7 +14,8 @@ from loca.data.held_out import HeldOut
 from loca.errors import ConfigError, ModelFileError
 from loca.models.autoencoder import Autoencoder, SparseRows
 from loca.models.recommender import Scores, UserWeights, check_histories, check_user_weights
-from loca.models.training import Learning, learn_for, learn_until_best
+from loca.models.stopping import learn_for, learn_until_best
+from loca.models.training import Learning
 from loca.progress import say
 from loca.ranking.evaluation import mean_ndcg
 
@@ -27,31 +28,13 @@ class LearnsByEpoch(Protocol):
     patience: int
     evaluate_every: int
     network_: Autoencoder | None
+    best_epoch_: int | None
 
     def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> Learning:
         """Fresh weights, held as `network_`, and the learning that will change them."""
         ...
 
     def score(self, histories: csr_array) -> Scores: ...
-
-
-def check_device(name: str) -> None:
-    """Refuses a device that torch has never heard of."""
-    try:
-        torch.device("cpu" if name == "auto" else name)
-    except RuntimeError:
-        raise ConfigError(f"device: expected 'auto', 'cpu' or 'cuda', found {name!r}") from None
-
-
-def choose_device(name: str) -> torch.device:
-    """The device called `name`; `auto` takes a GPU where there is one."""
-    check_device(name)
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device {name!r}: no GPU is to be seen; use 'cpu' or 'auto'")
-    return device
 
 
 def check_schedule(latent: int, hidden: int | None, epochs: int, patience: int, evaluate_every: int) -> None:
@@ -69,11 +52,10 @@ def begin_learning(
     network: Autoencoder,
     matrix: csr_array,
     user_weights: UserWeights | None,
-    device: torch.device,
 ) -> Learning:
     """The learning of `network` under the model's own plan and seed."""
     weights = check_user_weights(user_weights, matrix.shape[0])
-    return Learning(network, matrix, weights, model.plan(), model.seed, device)
+    return Learning(network, matrix, weights, model.plan(), model.seed)
 
 
 def learn(model: LearnsByEpoch, learning: Learning, validation: HeldOut | None) -> int:
@@ -84,7 +66,7 @@ def learn(model: LearnsByEpoch, learning: Learning, validation: HeldOut | None) 
         return model.epochs
     best = learn_until_best(
         [learning],
-        lambda: mean_ndcg(model.score, validation, 100),
+        lambda: mean_ndcg(lambda histories: score_on(model, histories), validation, 100),
         epochs=model.epochs,
         patience=model.patience,
         evaluate_every=model.evaluate_every,
@@ -92,6 +74,14 @@ def learn(model: LearnsByEpoch, learning: Learning, validation: HeldOut | None) 
     )
     say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
     return best.epoch
+
+
+def score_on(model: Any, histories: csr_array) -> torch.Tensor:
+    """Any model's scores, (users, items): those of a network stay on its device, others lie in main memory."""
+    if isinstance(model, LearnsByEpoch) and model.network_ is not None:
+        with torch.no_grad():
+            return model.network_.decode(_means(model.network_, histories))
+    return torch.from_numpy(np.ascontiguousarray(model.score(histories)))
 
 
 def score_histories(network: Autoencoder, histories: csr_array) -> Scores:
@@ -128,9 +118,7 @@ def network_from_arrays(
     if "output_bias" not in arrays:
         raise ModelFileError("network: the array output_bias is missing")
     item_count = arrays["output_bias"].size
-    with torch.device("meta"):
-        empty = torch.Generator("cpu")
-        network = Autoencoder(item_count, latent, hidden, variational, empty)
+    network = Autoencoder(item_count, latent, hidden, variational, torch.device("meta"))
     expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
     found = {name: array.shape for name, array in arrays.items()}
     if expected != found:

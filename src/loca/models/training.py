@@ -1,10 +1,8 @@
-"""How an autoencoder learns: weighted users in random batches, an epoch at a time, stopped by a validation score."""
+"""How an autoencoder learns: weighted users in random batches, an epoch at a time, every draw by its place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +10,9 @@ import torch
 from scipy.sparse import csr_array
 
 from loca.errors import ConfigError
+from loca.files.model_state import ModelState
 from loca.models.autoencoder import Autoencoder, SparseRows, divergence, multinomial_loss
-from loca.progress import bar
+from loca.models.draws import normal_at, streams_at, uniform_at
 from loca.random_streams import derive_seed, stream
 
 
@@ -43,9 +42,18 @@ class LearningPlan:
         """Liang et al.'s annealing: grows in a line to `kl_weight` over `anneal_steps` steps."""
         return self.kl_weight * min(1.0, step / self.anneal_steps) if self.anneal_steps else self.kl_weight
 
+    def kl_weights_at(self, steps: torch.Tensor) -> torch.Tensor:
+        """`kl_weight_at` for many steps, as 32-bit numbers."""
+        grown = (steps.double() / self.anneal_steps).clamp(max=1.0) if self.anneal_steps else torch.ones_like(steps)
+        return (self.kl_weight * grown).float()
+
 
 class Learning:
-    """One network being trained on the users with a weight above zero; `run_epoch` shows all of them once."""
+    """One network being trained on the users with a weight above zero; `run_epoch` shows all of them once.
+
+    Order, dropout and noise depend only on the seed, the epoch and the step: another engine draws the same numbers,
+    and so does a run that goes on after an interruption.
+    """
 
     def __init__(
         self,
@@ -54,19 +62,20 @@ class Learning:
         user_weights: npt.NDArray[np.float32],
         plan: LearningPlan,
         seed: int,
-        device: torch.device,
     ) -> None:
-        self.network = network.to(device)
+        self.network = network
         self.plan = plan
-        self.device = device
+        self.device = network.output_bias.device
         self.step = 0
+        self.epoch = 0
         self.matrix = matrix
         self.support = np.flatnonzero((user_weights > 0) & (np.diff(matrix.indptr) > 0))
         # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
         # estimate of the weighted loss, and a user with weight 2 pulls like two users.
         self.weights = user_weights[self.support] / user_weights[self.support].mean()
-        self.order = stream(seed, "order of users")
-        self.generator = torch.Generator(device=device).manual_seed(derive_seed(seed, "dropout and noise"))
+        self.dropout_stream = derive_seed(seed, "dropout")
+        self.noise_stream = derive_seed(seed, "noise")
+        self._order_seed = derive_seed(seed, "order of users")
         self._optimiser = torch.optim.Adam(
             self.network.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
         )
@@ -76,9 +85,14 @@ class Learning:
         """The one network that learns here."""
         return [self.network]
 
+    def next_order(self) -> npt.NDArray[np.int64]:
+        """The order of the supported users in the epoch that begins now."""
+        self.epoch += 1
+        return stream(self._order_seed, self.epoch).permutation(len(self.support))
+
     def run_epoch(self) -> float:
         """Shows every user once and gives the mean loss."""
-        order = self.order.permutation(len(self.support))
+        order = self.next_order()
         total = 0.0
         for start in range(0, len(order), self.plan.batch_size):
             users = order[start : start + self.plan.batch_size]
@@ -92,14 +106,14 @@ class Learning:
         return total / len(order)
 
     def batch_loss(self, users: npt.NDArray[np.int64]) -> torch.Tensor:
-        """The weighted mean loss of some of the supported users, with dropout and noise drawn anew."""
+        """The weighted mean loss of some of the supported users, with the dropout and noise of this step."""
         rows = SparseRows.of(csr_array(self.matrix[self.support[users]]), self.device)
         mean, log_variance = self.network.encode(rows, self._dropped(rows.unit_values()))
         latent = mean
         kl = torch.zeros(rows.user_count, device=self.device)
         if log_variance is not None:
             if self.plan.noise:
-                draws = torch.randn(mean.shape, generator=self.generator, device=self.device)
+                draws = normal_at(self._stream(self.noise_stream), self._places(mean.numel())).view_as(mean)
                 latent = mean + self.plan.noise * draws * torch.exp(0.5 * log_variance)
             kl_weight = self.plan.kl_weight_at(self.step)
             if kl_weight:
@@ -108,74 +122,36 @@ class Learning:
         weights = torch.from_numpy(self.weights[users]).to(self.device)
         return (weights * losses).mean()
 
+    def state(self) -> ModelState:
+        """All that the rest of the training depends on: weights, Adam's moments, steps and epochs taken."""
+        arrays = {f"weights/{name}": weight for name, weight in self.network.named_parameters()}
+        for name, weight in self.network.named_parameters():
+            for key, moment in self._optimiser.state.get(weight, {}).items():
+                arrays[f"{key}/{name}"] = moment
+        return ModelState(
+            {name: array.detach().cpu().numpy() for name, array in arrays.items()},
+            {"step": self.step, "epoch": self.epoch},
+        )
+
+    def put_back(self, state: ModelState) -> None:
+        """Goes on from a state of the same learning."""
+        self.step, self.epoch = state.facts["step"], state.facts["epoch"]
+        for name, weight in self.network.named_parameters():
+            weight.data.copy_(torch.from_numpy(state.arrays[f"weights/{name}"].copy()))
+            if self.step:
+                moments = {key: state.arrays[f"{key}/{name}"].copy() for key in ("step", "exp_avg", "exp_avg_sq")}
+                self._optimiser.state[weight] = {
+                    key: torch.from_numpy(moment).to(self.device) for key, moment in moments.items()
+                }
+
     def _dropped(self, values: torch.Tensor) -> torch.Tensor:
         if not self.plan.dropout:
             return values
-        kept = torch.rand(values.shape, generator=self.generator, device=self.device) >= self.plan.dropout
+        kept = uniform_at(self._stream(self.dropout_stream), self._places(len(values))) >= self.plan.dropout
         return values * kept / (1 - self.plan.dropout)
 
+    def _stream(self, stream_number: int) -> torch.Tensor:
+        return streams_at(torch.tensor(stream_number, device=self.device), self.step)
 
-class RunsEpochs(Protocol):
-    """One or many networks that learn an epoch at a time."""
-
-    @property
-    def networks(self) -> list[Autoencoder]: ...
-
-    def run_epoch(self) -> float: ...
-
-
-class BestWeights:
-    """A copy of the best weights seen so far, and when they were seen."""
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.score = -np.inf
-        self._copies: list[dict[str, torch.Tensor]] = []
-
-    def offer(self, epoch: int, score: float, networks: list[Autoencoder]) -> None:
-        """Keeps a copy of the networks' weights when `score` is the best so far."""
-        if score > self.score:
-            self.epoch, self.score = epoch, score
-            self._copies = [{name: w.detach().clone() for name, w in n.state_dict().items()} for n in networks]
-
-    def put_back(self, networks: list[Autoencoder]) -> None:
-        """Gives the networks the best weights again."""
-        for network, weights in zip(networks, self._copies, strict=True):
-            network.load_state_dict(weights)
-
-
-def learn_until_best(
-    learning: Sequence[RunsEpochs],
-    validate: Callable[[], float],
-    *,
-    epochs: int,
-    patience: int,
-    evaluate_every: int,
-    what: str,
-) -> BestWeights:
-    """Trains all networks side by side, an epoch of each in turn, until `validate` has not risen for `patience` epochs.
-
-    The networks end with the weights of the best epoch.
-    """
-    best = BestWeights()
-    networks = [network for one in learning for network in one.networks]
-    with bar(what, epochs) as progress:
-        for epoch in range(1, epochs + 1):
-            loss = float(np.mean([one.run_epoch() for one in learning]))
-            note = f"loss {loss:.2f}, best NDCG@100 {best.score:.4f} at epoch {best.epoch}" if best.epoch else ""
-            progress.advance(note=note)
-            if epoch % evaluate_every and epoch != epochs:
-                continue
-            best.offer(epoch, validate(), networks)
-            if epoch - best.epoch >= patience:
-                break
-    best.put_back(networks)
-    return best
-
-
-def learn_for(learning: Sequence[RunsEpochs], *, epochs: int, what: str) -> None:
-    """Trains all networks for a fixed number of epochs."""
-    with bar(what, epochs) as progress:
-        for _ in range(epochs):
-            loss = float(np.mean([one.run_epoch() for one in learning]))
-            progress.advance(note=f"loss {loss:.2f}")
+    def _places(self, count: int) -> torch.Tensor:
+        return torch.arange(count, device=self.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,10 @@ from loca.errors import DataError
 from loca.progress import bar
 from loca.ranking.metrics import Values, check_lengths, find_hits, metric_values, ndcg
 from loca.ranking.significance import bootstrap_intervals
-from loca.ranking.top_n import ItemRows, block_rows, rank_top_n
+from loca.ranking.top_n import BLOCK_BYTES, ItemRows, block_rows, rank_top_n
+
+if TYPE_CHECKING:
+    from loca.ranking.top_n import AnyScores
 
 Scores = npt.NDArray[Any]
 UserRows = npt.NDArray[np.int64]
@@ -156,23 +159,33 @@ def summarise(measured: Measured, held_out: HeldOut, *, seed: int = 0) -> Evalua
     )
 
 
-def mean_ndcg(score: Callable[[csr_array], Scores], held_out: HeldOut, n: int = 100) -> float:
+def mean_ndcg(
+    score: Callable[[csr_array], AnyScores], held_out: HeldOut, n: int = 100, *, block_bytes: int = BLOCK_BYTES
+) -> float:
     """The mean NDCG@n of `score(histories)` over the users with a held-out item, for early stopping."""
-    return mean_ndcgs(lambda histories: (score(histories),), held_out, n)[0]
+    matrix = held_out.history_matrix
+    return mean_ndcgs(lambda users: (score(csr_array(matrix[users])),), held_out, n, block_bytes=block_bytes)[0]
 
 
-def mean_ndcgs(score_many: Callable[[csr_array], Iterable[Scores]], held_out: HeldOut, n: int = 100) -> list[float]:
-    """The mean NDCG@n of each score array that `score_many(histories)` gives, in one pass over the users.
+def mean_ndcgs(
+    score_users: Callable[[UserRows], Iterable[AnyScores]],
+    held_out: HeldOut,
+    n: int = 100,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+) -> list[float]:
+    """The mean NDCG@n of each score array that `score_users(user_rows)` gives, in one pass over the users.
 
-    Arrays that are made one after the other (a generator) take the memory of one.
+    Arrays that are made one after the other (a generator) take the memory of one. `block_bytes` bounds what a block
+    of users may take, for scores that lie on a device with memory of its own.
     """
     user_rows = _users_with_targets(held_out)
     sums: list[float] = []
-    for block in _blocks(user_rows, held_out.n_items):
+    for block in _blocks(user_rows, held_out.n_items, block_bytes):
         histories, targets = held_out.history_matrix[block], held_out.target_matrix[block]
         counts = np.diff(targets.indptr)
         block_sums = []
-        for scores in score_many(histories):
+        for scores in score_users(block):
             listed, _ = rank_top_n(_checked(scores, len(block), held_out.n_items), histories, n)
             block_sums.append(float(ndcg(find_hits(listed, targets), counts, n).sum()))
         sums = [total + part for total, part in zip(sums or [0.0] * len(block_sums), block_sums, strict=True)]
@@ -183,15 +196,15 @@ def _users_with_targets(held_out: HeldOut) -> UserRows:
     return np.flatnonzero(np.diff(held_out.target_matrix.indptr))
 
 
-def _blocks(user_rows: UserRows, item_count: int) -> Iterator[UserRows]:
-    size = block_rows(item_count)
+def _blocks(user_rows: UserRows, item_count: int, block_bytes: int = BLOCK_BYTES) -> Iterator[UserRows]:
+    size = block_rows(item_count, budget=block_bytes)
     for start in range(0, len(user_rows), size):
         yield user_rows[start : start + size]
 
 
-def _checked(scores: Scores, user_count: int, item_count: int) -> Scores:
-    if np.shape(scores) != (user_count, item_count):
-        raise DataError(f"scores: expected {user_count} users × {item_count} items, found shape {np.shape(scores)}")
+def _checked(scores: AnyScores, user_count: int, item_count: int) -> AnyScores:
+    if tuple(scores.shape) != (user_count, item_count):
+        raise DataError(f"scores: expected {user_count} users × {item_count} items, found shape {tuple(scores.shape)}")
     return scores
 
 

@@ -15,6 +15,8 @@ Hits = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.integer[Any]]
 Values = npt.NDArray[np.float64]
 
+_FEW_TARGETS = 8
+
 
 def find_hits(item_rows: npt.NDArray[np.integer[Any]], targets: csr_array) -> Hits:
     """Whether each place of each user's list holds one of the user's targets; an empty place (−1) never does.
@@ -25,10 +27,15 @@ def find_hits(item_rows: npt.NDArray[np.integer[Any]], targets: csr_array) -> Hi
     if not targets.has_canonical_format:
         targets = targets.copy()
         targets.sum_duplicates()
-    wanted = np.repeat(np.arange(user_count), np.diff(targets.indptr)) * item_count + targets.indices
+    owners = np.repeat(np.arange(user_count), np.diff(targets.indptr))
+    hits = np.zeros(item_rows.shape, np.bool_)
+    if len(owners) <= _FEW_TARGETS * user_count:
+        # Few targets: each is looked for in its user's list.
+        target, place = np.nonzero(item_rows[owners] == targets.indices[:, None])
+        hits[owners[target], place] = True
+        return hits
+    wanted = owners * item_count + targets.indices
     listed = np.arange(user_count)[:, None] * item_count + item_rows
-    if not len(wanted):
-        return np.zeros(item_rows.shape, np.bool_)
     nearest = np.minimum(np.searchsorted(wanted, listed), len(wanted) - 1)
     return np.asarray((wanted[nearest] == listed) & (item_rows >= 0))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +10,15 @@ from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    AnyScores = npt.NDArray[Any] | Tensor
+
 BLOCK_BYTES = 128_000_000
 # Small enough to stay near the processor, large enough to keep its cores busy.
 _CHUNK_BYTES = 16_000_000
+_DEVICE_CHUNK_BYTES = 1_000_000_000
 
 ItemRows = npt.NDArray[np.int32]
 
@@ -29,7 +35,7 @@ def check_list_length(n: int) -> None:
 
 
 def rank_top_n(
-    scores: npt.NDArray[Any],
+    scores: AnyScores,
     hidden: csr_array | None,
     n: int,
     *,
@@ -40,43 +46,56 @@ def rank_top_n(
 
     Items stored in `hidden` (users × items) stay out, so do the item rows in `never`, and all but those in
     `only`. Of equal scores the lower item row stands first, also at the cut. A score of −inf means never; NaN
-    is refused. A place that cannot be filled holds the item row −1 and the score −inf.
+    is refused. A place that cannot be filled holds the item row −1 and the score −inf. Scores that lie on a device
+    (a torch tensor) are ranked there.
     """
-    scores = _checked_scores(scores, hidden, n)
-    user_count, item_count = scores.shape
+    import torch
+
+    check_list_length(n)
+    table = scores if isinstance(scores, torch.Tensor) else torch.from_numpy(_plain_numbers(scores))
+    _refuse_other_shapes(tuple(table.shape), hidden)
+    user_count, item_count = table.shape
     banned = _banned_items(item_count, only, never)
     item_rows = np.full((user_count, n), -1, np.int32)
     best = np.full((user_count, n), -np.inf, np.float32)
-    step = block_rows(item_count, arrays=1, number_bytes=scores.itemsize, budget=_CHUNK_BYTES)
+    budget = _CHUNK_BYTES if table.device.type == "cpu" else _DEVICE_CHUNK_BYTES
+    step = block_rows(item_count, arrays=1, number_bytes=table.itemsize, budget=budget)
     width = min(n, item_count)
     for start in range(0, user_count if width else 0, step):
-        chunk = np.array(scores[start : start + step])  # a copy: the caller's scores stay as they are
+        chunk = table[start : start + step].clone()  # the caller's scores stay as they are
         _refuse_nan(chunk, start)
         if hidden is not None:
             part = hidden[start : start + step]
-            chunk[np.repeat(np.arange(len(chunk)), np.diff(part.indptr)), part.indices] = -np.inf
+            users = torch.from_numpy(np.repeat(np.arange(len(chunk)), np.diff(part.indptr)))
+            items = torch.from_numpy(part.indices.astype(np.int64))
+            chunk[users.to(chunk.device), items.to(chunk.device)] = -torch.inf
         if banned is not None:
-            chunk[:, banned] = -np.inf
+            chunk[:, torch.from_numpy(banned).to(chunk.device)] = -torch.inf
         rows, values = _best_of(chunk, width)
         item_rows[start : start + step, :width] = np.where(values > -np.inf, rows, -1)
         best[start : start + step, :width] = values
     return item_rows, best
 
 
-def _best_of(scores: npt.NDArray[Any], n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+def _best_of(scores: Tensor, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """The n best of each row in final order; where fewer are above −inf, any items of −inf fill the end."""
     import torch
 
     # One more than asked shows whether the cut falls between equal scores. (users, n + 1)
-    top_values, top_items = torch.topk(torch.from_numpy(scores), min(n + 1, scores.shape[1]))
-    values, items = top_values.numpy(), top_items.numpy()
+    top_values, top_items = torch.topk(scores, min(n + 1, scores.shape[1]))
+    values, items = top_values.cpu().numpy(), top_items.cpu().numpy()
     if n < scores.shape[1]:
         tied = np.flatnonzero((values[:, n - 1] == values[:, n]) & (values[:, n] > -np.inf))
         values, items = values[:, :n], items[:, :n]  # (users, n)
         if len(tied):
-            items[tied] = _lowest_at_the_cut(scores[tied], values[tied], items[tied])
-    order = np.lexsort((items, -values), axis=1)
-    return np.take_along_axis(items, order, axis=1), np.take_along_axis(values, order, axis=1)
+            rows = scores[torch.from_numpy(tied).to(scores.device)].cpu().numpy()
+            items[tied] = _lowest_at_the_cut(rows, values[tied], items[tied])
+    # topk's order is final but for equal scores, which few users have.
+    equal = np.flatnonzero((values[:, 1:] == values[:, :-1]).any(axis=1))
+    if len(equal):
+        order = np.lexsort((items[equal], -values[equal]), axis=1)
+        items[equal] = np.take_along_axis(items[equal], order, axis=1)
+    return items, values
 
 
 def _lowest_at_the_cut(
@@ -91,21 +110,26 @@ def _lowest_at_the_cut(
     return np.where(at_cut, equal[first[:, None] + nth] % scores.shape[1], items)
 
 
-def _checked_scores(scores: npt.NDArray[Any], hidden: csr_array | None, n: int) -> npt.NDArray[Any]:
-    check_list_length(n)
+def _plain_numbers(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     array = np.asarray(scores)
-    if array.ndim != 2 or array.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiub":
         raise DataError(f"scores: expected users × items numbers, found {array.dtype} of shape {array.shape}")
-    if hidden is not None and hidden.shape != array.shape:
-        raise DataError(f"hidden items: expected the scores' shape {array.shape}, found {hidden.shape}")
     # 16-bit and whole numbers become 32- or 64-bit floats, so that −inf and every score can be told apart.
     wanted = np.result_type(array.dtype, np.float32)
-    return array if array.dtype == wanted else array.astype(wanted)
+    # A copy where torch could not take the array as it is: read-only, or with other strides than torch knows.
+    return np.require(array, dtype=wanted, requirements=("C", "W"))
 
 
-def _refuse_nan(chunk: npt.NDArray[Any], start: int) -> None:
+def _refuse_other_shapes(shape: tuple[int, ...], hidden: csr_array | None) -> None:
+    if len(shape) != 2:
+        raise DataError(f"scores: expected users × items numbers, found shape {shape}")
+    if hidden is not None and hidden.shape != shape:
+        raise DataError(f"hidden items: expected the scores' shape {shape}, found {hidden.shape}")
+
+
+def _refuse_nan(chunk: Tensor, start: int) -> None:
     # The largest of a row is NaN where any of the row is.
-    broken = np.flatnonzero(np.isnan(chunk.max(axis=1)))
+    broken = np.flatnonzero(chunk.amax(dim=1).isnan().cpu().numpy())
     if len(broken):
         raise DataError(
             f"scores: found NaN (not a number) for the user in row {start + broken[0]}; "

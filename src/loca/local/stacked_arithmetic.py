@@ -1,0 +1,179 @@
+"""The two large sums of a step of stacked networks, loss with gradient and Adam: as Triton kernels or plain torch."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+
+from loca.errors import ConfigError, did_you_mean
+from loca.models.training import LearningPlan
+
+PrecisionName = Literal["float32", "bfloat16"]
+_BETAS = (0.9, 0.999)
+_EPSILON = 1e-8
+# Products of 16-bit numbers are fast where every row starts at a multiple of 16 bytes; a little more does no harm.
+PADDED_TO = 64
+
+
+def check_precision(name: str) -> None:
+    """Refuses a precision that does not exist, naming the nearest."""
+    if name not in get_args(PrecisionName):
+        raise ConfigError(f"unknown precision {name!r}{did_you_mean(name, get_args(PrecisionName))}")
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether the Triton kernels can be used on a device."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The stored entries of some networks' batches: network · users + user, item, value, and the value after dropout.
+
+    `amounts` is the sum of each user's values, (networks, users).
+    """
+
+    owner: Tensor  # (entries,)
+    columns: Tensor
+    values: Tensor
+    inputs: Tensor
+    starts: Tensor  # (networks · users + 1,)
+    amounts: Tensor
+
+    def keys(self, items: int) -> Tensor:
+        """The row network · items + item of every entry in the networks' tables, laid one after the other."""
+        return self.owner // self.amounts.shape[1] * items + self.columns
+
+
+@dataclass(frozen=True)
+class DecodedGradients:
+    """The multinomial loss of every user, (networks, users), and what the weighted sum of them asks of the weights."""
+
+    losses: Tensor
+    hidden: Tensor  # (networks, users, width)
+    table: Tensor  # (networks, items or more, width)
+    bias: Tensor  # (networks, items)
+
+
+def decode_and_differentiate(
+    hidden: Tensor, table: Tensor, bias: Tensor, entries: Entries, scale: Tensor, precision: PrecisionName
+) -> DecodedGradients:
+    """The loss −Σ value · log softmax(hidden · tableᵀ + bias), and the gradients of Σ scale · loss, in one go.
+
+    The logits exist once, and become their own gradient. With `bfloat16` factors and logits have 16 bits, sums 32.
+    """
+    items = table.shape[1]
+    codes, rows = _as_factors(hidden, table, precision)
+    logits = torch.bmm(codes, rows.transpose(1, 2))  # (networks, users, padded items)
+    places = entries.owner * logits.shape[2] + entries.columns
+    picked = logits.view(-1)[places].float() + bias.reshape(-1)[entries.keys(items)]
+    log_sums = _softmax_gradient_(logits, bias, scale * entries.amounts, items).view(-1)
+    shares = torch.exp(picked - log_sums[entries.owner])
+    owner_scale, owner_amount = scale.reshape(-1)[entries.owner], entries.amounts.view(-1)[entries.owner]
+    logits.view(-1)[places] = (owner_scale * (owner_amount * shares - entries.values)).to(logits.dtype)
+    found = torch.zeros_like(log_sums).index_add_(0, entries.owner, entries.values * picked)
+    return DecodedGradients(
+        losses=log_sums.view_as(entries.amounts) * entries.amounts - found.view_as(entries.amounts),
+        hidden=_product(logits, rows),
+        table=_product(logits.transpose(1, 2), codes),
+        bias=logits.sum(dim=1, dtype=torch.float32)[:, :items],
+    )
+
+
+def _as_factors(hidden: Tensor, table: Tensor, precision: PrecisionName) -> tuple[Tensor, Tensor]:
+    if table.device.type == "cpu":
+        # Processors differ in what they can do with 16-bit numbers, so here they are only rounded to them.
+        return (hidden, table) if precision == "float32" else (hidden.bfloat16().float(), table.bfloat16().float())
+    kind = torch.float32 if precision == "float32" else torch.bfloat16
+    networks, items, width = table.shape
+    padded = table.new_zeros(networks, -(-items // PADDED_TO) * PADDED_TO, width, dtype=kind)
+    padded[:, :items] = table
+    return hidden.to(kind), padded
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """The batched product with 32-bit sums as its result."""
+    return torch.bmm(left, right) if left.dtype == torch.float32 else torch.bmm(left, right, out_dtype=torch.float32)
+
+
+def _softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int) -> Tensor:
+    """log Σ exp of logits + bias, (networks, users); the logits become factor · softmax, their padding 0."""
+    if has_kernels(logits.device):
+        from loca.local.kernels import softmax_gradient_
+
+        return softmax_gradient_(logits, bias.contiguous(), factor.contiguous(), items)
+    real = logits[..., :items]
+    with_bias = real.add_(bias[:, None]) if logits.dtype == torch.float32 else real.float() + bias[:, None]
+    log_sums = torch.logsumexp(with_bias, dim=2)
+    real.copy_(with_bias.sub_(log_sums[..., None]).exp_().mul_(factor[..., None]))
+    logits[..., items:] = 0
+    return log_sums
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Some networks' weights of one name and Adam's two moments of them, all (networks, …), changed in place."""
+
+    weights: Tensor
+    means: Tensor
+    squares: Tensor
+
+
+class AdamStep:
+    """Adam for networks that have taken so many `steps` each before this one, (networks,) on the device."""
+
+    def __init__(self, plan: LearningPlan, steps: Tensor) -> None:
+        self._plan = plan
+        self._steps = steps
+        taken = (steps + 1).double()
+        self._rates = (plan.learning_rate / (1 - _BETAS[0] ** taken)).float()
+        self._roots = (1 - _BETAS[1] ** taken).rsqrt().float()
+
+    def on_dense(self, moments: Moments, gradients: Tensor) -> None:
+        """Changes the weights by a gradient of the same shape; more rows than the weights have are padding."""
+        if has_kernels(gradients.device) and gradients[0].is_contiguous():
+            from loca.local.kernels import adam_dense_
+
+            adam_dense_(
+                moments.weights, moments.means, moments.squares, gradients, self._rates, self._roots,
+                self._plan.weight_decay, _BETAS, _EPSILON,
+            )  # fmt: skip
+            return
+        rows = moments.weights.shape[1]
+        adam(
+            list(moments.weights.unbind()),
+            list(gradients[:, :rows].unbind()),
+            list(moments.means.unbind()),
+            list(moments.squares.unbind()),
+            [],
+            list(self._steps.float().unbind()),
+            fused=True,
+            amsgrad=False,
+            beta1=_BETAS[0],
+            beta2=_BETAS[1],
+            lr=self._plan.learning_rate,
+            weight_decay=self._plan.weight_decay,
+            eps=_EPSILON,
+            maximize=False,
+        )
+
+    def on_table(self, moments: Moments, codes: Tensor, entries: Entries) -> None:
+        """Changes (networks, items, width) tables by Σ input · gradient of the code over each item's entries."""
+        networks, items, width = moments.weights.shape
+        keys = entries.keys(items)
+        if has_kernels(codes.device):
+            from loca.local.kernels import adam_rows_
+
+            adam_rows_(
+                moments.weights, moments.means, moments.squares, codes, entries.owner, entries.inputs, keys,
+                self._rates, self._roots, self._plan.weight_decay, _BETAS, _EPSILON,
+            )  # fmt: skip
+            return
+        gradients = torch.zeros(networks * items, width, device=codes.device)
+        gradients.index_add_(0, keys, entries.inputs[:, None] * codes[entries.owner])
+        self.on_dense(moments, gradients.view(networks, items, width))

@@ -1,0 +1,246 @@
+"""Trained networks side by side, answering together: what a stack leaves behind, and what a file maps into memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+from torch.nn import functional as F
+
+from loca.errors import ConfigError, ModelFileError, did_you_mean
+from loca.files.model_state import ModelState
+from loca.models.autoencoder import Autoencoder, SparseRows
+from loca.models.devices import choose_device
+from loca.models.recommender import Scores, check_histories
+
+AnswerPrecision = Literal["float32", "float16"]
+
+
+def check_answer_precision(name: str) -> None:
+    """Refuses a precision that does not exist, naming the nearest."""
+    if name not in get_args(AnswerPrecision):
+        raise ConfigError(f"unknown answer_precision {name!r}{did_you_mean(name, get_args(AnswerPrecision))}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A question on the device: every pair of a network and a user whom it answers for, network after network."""
+
+    histories: csr_array
+    weights: csr_array
+    rows: SparseRows  # the history of each pair
+    inputs: Tensor  # the values of the rows, each scaled to length 1
+    users: Tensor  # (pairs,)
+    shares: Tensor  # (pairs,)
+    bias_shares: Tensor  # (users, networks)
+    parts: dict[int, tuple[slice, slice]]  # a network's pairs, and their entries
+
+    @classmethod
+    def of(cls, histories: csr_array, weights: csr_array, device: torch.device) -> _Asked:
+        pairs = weights.tocsc()
+        totals = np.asarray(weights.sum(axis=1), dtype=np.float32).ravel()
+        pairs.data = pairs.data.astype(np.float32) / totals[pairs.indices]
+        users = torch.from_numpy(pairs.indices.astype(np.int64)).to(device)
+        rows = SparseRows.of(histories, device).of_users(users)
+        starts = rows.starts[torch.from_numpy(pairs.indptr.astype(np.int64)).to(device)].tolist()
+        parts = {
+            int(number): (
+                slice(int(pairs.indptr[number]), int(pairs.indptr[number + 1])),
+                slice(starts[number], starts[number + 1]),
+            )
+            for number in np.flatnonzero(np.diff(pairs.indptr))
+        }
+        shares, dense = torch.from_numpy(pairs.data).to(device), torch.from_numpy(pairs.toarray()).to(device)
+        return cls(histories, weights, rows, rows.unit_values(), users, shares, dense, parts)
+
+
+class StackedNetworks:
+    """Networks of one shape that answer; of a variational one only what gives the mean of the code is kept.
+
+    `weights_[name]` is (networks, …): `input_table` and `input_bias` into the first layer, `code_…` and `back_…`
+    around a hidden layer where there is one, `output_table` and `output_bias` into the items.
+    """
+
+    def __init__(self, *, variational: bool) -> None:
+        self.variational = variational
+        self.weights_: dict[str, Tensor] = {}
+        self._learning: Sequence[Autoencoder] = ()
+        self._device = torch.device("cpu")
+        self._quick = False
+        self._last: _Asked | None = None
+
+    @classmethod
+    def of(cls, networks: Sequence[Autoencoder], device: torch.device, *, quick: bool = False) -> StackedNetworks:
+        """The networks as they are now and will be: while they learn on, their answers, given on a device, change.
+
+        `quick` lets a GPU multiply with fewer bits (tf32), which is still more than 16-bit training has.
+        """
+        seen = cls(variational=networks[0].variational)
+        seen._learning, seen._device = networks, device
+        seen._quick = quick
+        return seen
+
+    def finished(self, precision: AnswerPrecision) -> StackedNetworks:
+        """The networks as they are now, in memory of their own, side by side, in 32 or 16 bits."""
+        kind = torch.float32 if precision == "float32" else torch.float16
+        done = StackedNetworks(variational=self.variational)
+        done._device = self._device
+        for name, first in self._weights_of(0).items():
+            stack = torch.empty(len(self), *first.shape, dtype=kind, device=self._device)
+            for number in range(len(self)):
+                stack[number] = self._weights_of(number)[name]
+            done.weights_[name] = stack
+        return done
+
+    def _weights_of(self, number: int) -> dict[str, Tensor]:
+        if self._learning:
+            return _answer_weights(self._learning[number])
+        return {name: stack[number] for name, stack in self.weights_.items()}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the answers lie."""
+        return self._device
+
+    def __len__(self) -> int:
+        return len(self._learning) or len(self.weights_["output_bias"])
+
+    def count_items(self) -> int:
+        """How many items they score."""
+        return self._learning[0].item_count if self._learning else self.weights_["output_bias"].shape[1]
+
+    @torch.no_grad()
+    def blend(self, histories: csr_array, answer_weights: csr_array) -> Tensor:
+        """Σ_j w_j · M_j(history) / Σ_j w_j, (users, items); every network is asked once, for those it answers for."""
+        with _float32_products("high" if self._quick else "highest"):
+            return self._blend(self._prepared(histories, answer_weights))
+
+    def _blend(self, asked: _Asked) -> Tensor:
+        blended = asked.bias_shares @ torch.stack(
+            [self._as_computed(number)["output_bias"] for number in range(len(self))]
+        )
+        for number, (own, entries) in asked.parts.items():
+            weights = self._as_computed(number)
+            codes = F.embedding_bag(
+                asked.rows.columns[entries],
+                weights["input_table"],
+                asked.rows.starts[own] - entries.start,
+                mode="sum",
+                per_sample_weights=asked.inputs[entries],
+            )
+            hidden = asked.shares[own, None] * self._hidden(codes, weights)
+            blended.index_add_(0, asked.users[own], hidden @ weights["output_table"].T)
+        return blended
+
+    def _prepared(self, histories: csr_array, answer_weights: csr_array) -> _Asked:
+        """The question as the device sees it; that of the last time is kept, because validation asks it every epoch."""
+        if self._last is None or self._last.histories is not histories or self._last.weights is not answer_weights:
+            self._last = None  # makes room for the new one
+            self._last = _Asked.of(check_histories(histories, self.count_items()), answer_weights, self._device)
+            self._last = replace(self._last, histories=histories, weights=answer_weights)
+        return self._last
+
+    def score_with(self, number: int, histories: csr_array) -> Scores:
+        """One network's own scores."""
+        only = csr_array(
+            (
+                np.ones(histories.shape[0], np.float32),
+                (np.arange(histories.shape[0]), np.full(histories.shape[0], number)),
+            ),
+            shape=(histories.shape[0], len(self)),
+        )
+        return np.asarray(self.blend(histories, only).cpu().numpy(), dtype=np.float32)
+
+    def _as_computed(self, number: int) -> dict[str, Tensor]:
+        """One network's weights as 32-bit numbers on the device."""
+        return {name: weight.to(self._device, torch.float32) for name, weight in self._weights_of(number).items()}
+
+    def _hidden(self, sums: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+        """What the last layer takes, (users, last), from the sums of the input table's rows."""
+        codes = sums + weights["input_bias"]
+        if "code_weight" in weights:
+            codes = torch.tanh(codes) @ weights["code_weight"] + weights["code_bias"]
+        if not self.variational:
+            codes = torch.tanh(codes)
+        if "back_weight" in weights:
+            codes = torch.tanh(codes @ weights["back_weight"] + weights["back_bias"])
+        return codes
+
+    def state(self) -> ModelState:
+        return ModelState(arrays={name: stack.cpu().numpy() for name, stack in self.weights_.items()})
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        restored = cls(**params)
+        _check_shapes(state.arrays)
+        restored._device = choose_device("auto")
+        for name, array in state.arrays.items():
+            restored.weights_[name] = _as_tensor(array).to(restored._device)
+        return restored
+
+
+@contextmanager
+def _float32_products(precision: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _answer_weights(network: Autoencoder) -> dict[str, Tensor]:
+    """Views of the weights that an answer needs: without the log-variance's half of the last layer before the code."""
+    weights = {name: weight.detach() for name, weight in network.named_parameters()}
+    if network.variational:
+        into_code = ("code_weight", "code_bias") if network.code_weight is not None else ("input_table", "input_bias")
+        weights |= {name: weights[name][..., : network.latent] for name in into_code}
+    return weights
+
+
+def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Refuses arrays that are not the weights of networks of one shape, all 32 or all 16 bits."""
+    plain = {"input_table", "input_bias", "output_table", "output_bias"}
+    hidden = {"code_weight", "code_bias", "back_weight", "back_bias"}
+    if set(arrays) not in (plain, plain | hidden):
+        raise ModelFileError(f"networks: expected the arrays {sorted(plain)}, found {sorted(arrays)}")
+    if len({array.dtype for array in arrays.values()}) > 1 or arrays["output_bias"].dtype not in (
+        np.dtype(np.float32),
+        np.dtype(np.float16),
+    ):
+        raise ModelFileError("networks: expected all arrays in 32 bits or all in 16")
+    if arrays["output_bias"].ndim != 2 or any(array.ndim < 2 for array in arrays.values()):
+        raise ModelFileError("networks: expected arrays of networks × weights")
+    networks, items = arrays["output_bias"].shape
+    first, last = arrays["input_bias"].shape[1], arrays["output_table"].shape[-1]
+    expected: dict[str, tuple[int, ...]] = {
+        "input_table": (networks, items, first),
+        "input_bias": (networks, first),
+        "output_table": (networks, items, last),
+        "output_bias": (networks, items),
+    }
+    if "code_weight" in arrays:
+        code = arrays["code_bias"].shape[1]
+        expected |= {"code_weight": (networks, first, code), "code_bias": (networks, code)}
+        expected |= {"back_weight": (networks, code, last), "back_bias": (networks, last)}
+    elif first != last:
+        raise ModelFileError(f"networks: a code of {first} numbers does not fit a last layer of {last}")
+    wrong = [name for name in expected if arrays[name].shape != expected[name]]
+    if wrong or not networks or not items:
+        raise ModelFileError(f"networks: the arrays do not fit each other: {', '.join(wrong) or 'they are empty'}")
+
+
+def _as_tensor(array: npt.NDArray[Any]) -> Tensor:
+    """The array as torch sees it, without a copy; one that is mapped from a file is only ever read."""
+    with warnings.catch_warnings():
+        # torch has no read-only tensors and warns; nothing here writes to weights.
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(array)

@@ -1,0 +1,35 @@
+"""Which device a model computes on, and how much memory is free there."""
+
+from __future__ import annotations
+
+import torch
+
+from loca.errors import ConfigError
+from loca.memory import available_bytes
+
+
+def check_device(name: str) -> None:
+    """Refuses a device that torch has never heard of."""
+    try:
+        torch.device("cpu" if name == "auto" else name)
+    except RuntimeError:
+        raise ConfigError(f"device: expected 'auto', 'cpu' or 'cuda', found {name!r}") from None
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; `auto` takes a GPU where there is one."""
+    check_device(name)
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device {name!r}: no GPU is to be seen; use 'cpu' or 'auto'")
+    return device
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that a program may still take on a device, those that torch holds without using them included."""
+    if device.type != "cuda":
+        return available_bytes()
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + unused

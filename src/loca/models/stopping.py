@@ -1,0 +1,177 @@
+"""When learning ends: after a number of epochs, or where a validation score was best; interrupted work goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from loca.files.model_state import ModelState
+from loca.files.unfinished_work import work_at_hand
+from loca.models.autoencoder import Autoencoder
+from loca.progress import Bar, bar
+
+
+class RunsEpochs(Protocol):
+    """One or many networks that learn an epoch at a time."""
+
+    @property
+    def networks(self) -> list[Autoencoder]: ...
+
+    def run_epoch(self) -> float: ...
+
+    def state(self) -> ModelState:
+        """All that the rest of the training depends on."""
+        ...
+
+    def put_back(self, state: ModelState) -> None:
+        """Goes on from a state of the same learning."""
+        ...
+
+
+class BestWeights:
+    """A copy of the best weights seen so far, and when they were seen."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.score = -np.inf
+        self._copies: list[dict[str, torch.Tensor]] = []
+
+    def offer(self, epoch: int, score: float, networks: Sequence[Autoencoder]) -> None:
+        """Keeps a copy of the networks' weights when `score` is the best so far."""
+        if score > self.score:
+            self.epoch, self.score = epoch, score
+            if not self._copies:
+                self._copies = [{name: torch.empty_like(w) for name, w in n.state_dict().items()} for n in networks]
+            for network, copies in zip(networks, self._copies, strict=True):
+                for name, weight in network.state_dict().items():
+                    copies[name].copy_(weight)
+
+    def give_back(self, networks: Sequence[Autoencoder]) -> None:
+        """Gives the networks the best weights again."""
+        for network, weights in zip(networks, self._copies, strict=True):
+            network.load_state_dict(weights)
+
+    def state(self) -> ModelState:
+        """The copies, as arrays by network and name."""
+        arrays = {
+            f"{place}/{name}": weight.cpu().numpy()
+            for place, copies in enumerate(self._copies)
+            for name, weight in copies.items()
+        }
+        return ModelState(arrays, {"epoch": self.epoch, "score": self.score if self.epoch else None})
+
+    def put_back(self, state: ModelState, networks: Sequence[Autoencoder]) -> None:
+        """Goes on from a state of the same networks."""
+        if state.facts["epoch"]:
+            self.epoch, self.score = state.facts["epoch"], state.facts["score"]
+            self._copies = [
+                {
+                    name: torch.from_numpy(state.arrays[f"{place}/{name}"].copy()).to(weight.device)
+                    for name, weight in network.state_dict().items()
+                }
+                for place, network in enumerate(networks)
+            ]
+
+
+def learn_until_best(
+    learning: Sequence[RunsEpochs],
+    validate: Callable[[], float],
+    *,
+    epochs: int,
+    patience: int,
+    evaluate_every: int,
+    what: str,
+) -> BestWeights:
+    """Trains all networks side by side, an epoch of each in turn, until `validate` has not risen for `patience` epochs.
+
+    The networks end with the weights of the best epoch.
+    """
+    best = BestWeights()
+    networks = [network for one in learning for network in one.networks]
+    done = _recall(what, learning, best, networks)
+    with bar(what, epochs) as progress:
+        progress.advance(done)
+        for epoch in range(done + 1, epochs + 1):
+            if best.epoch and epoch - 1 - best.epoch >= patience:
+                break
+            loss = float(np.mean([one.run_epoch() for one in learning]))
+            _show(progress, loss, networks, best)
+            if epoch % evaluate_every == 0 or epoch == epochs:
+                best.offer(epoch, validate(), networks)
+            _keep(what, epoch, learning, best)
+    best.give_back(networks)
+    return best
+
+
+def learn_for(learning: Sequence[RunsEpochs], *, epochs: int, what: str) -> None:
+    """Trains all networks for a fixed number of epochs."""
+    networks = [network for one in learning for network in one.networks]
+    done = _recall(what, learning, BestWeights(), networks)
+    with bar(what, epochs) as progress:
+        progress.advance(done)
+        for epoch in range(done + 1, epochs + 1):
+            loss = float(np.mean([one.run_epoch() for one in learning]))
+            _show(progress, loss, networks, None)
+            _keep(what, epoch, learning, None)
+
+
+def _show(progress: Bar, loss: float, networks: Sequence[Autoencoder], best: BestWeights | None) -> None:
+    """One line for all networks: how many, their loss, the best score so far, and the device's memory in use."""
+    words = [f"{len(networks)} models"] if len(networks) > 1 else []
+    words.append(f"loss {loss:.2f}")
+    if best is not None and best.epoch:
+        words.append(f"best NDCG@100 {best.score:.4f} at epoch {best.epoch}")
+    device = networks[0].output_bias.device
+    if device.type == "cuda":
+        words.append(f"{torch.cuda.memory_allocated(device) / 1e9:.1f} GB on {device}")
+    progress.advance(note=", ".join(words))
+
+
+def keep_states(what: str, epoch: int, states: Mapping[str, ModelState], **facts: Any) -> None:
+    """Keeps named states after an epoch, for a run that goes on after an interruption."""
+    arrays: dict[str, npt.NDArray[Any]] = {
+        f"{part}/{name}": array for part, state in states.items() for name, array in state.arrays.items()
+    }
+    parts = {part: dict(state.facts) for part, state in states.items()}
+    work_at_hand().keep(what, ModelState(arrays, {"epoch": epoch, "parts": parts, **facts}))
+
+
+def recall_states(what: str) -> tuple[Mapping[str, Any], dict[str, ModelState]] | None:
+    """The facts (`epoch` among them) and the named states that an interrupted run kept; None without one."""
+    kept = work_at_hand().recall(what)
+    if kept is None:
+        return None
+    states = {}
+    for part, facts in kept.facts["parts"].items():
+        prefix = f"{part}/"
+        own = {name.removeprefix(prefix): array for name, array in kept.arrays.items() if name.startswith(prefix)}
+        states[part] = ModelState(own, facts)
+    return kept.facts, states
+
+
+def states_of(learning: Sequence[RunsEpochs]) -> dict[str, ModelState]:
+    """The state of each learning, named by its place."""
+    return {f"learning {place}": one.state() for place, one in enumerate(learning)}
+
+
+def _keep(what: str, epoch: int, learning: Sequence[RunsEpochs], best: BestWeights | None) -> None:
+    """Keeps the state after an epoch where interrupted work is to go on and enough time has passed."""
+    if work_at_hand().due():
+        keep_states(what, epoch, states_of(learning) | ({} if best is None else {"best": best.state()}))
+
+
+def _recall(what: str, learning: Sequence[RunsEpochs], best: BestWeights, networks: Sequence[Autoencoder]) -> int:
+    """The number of epochs that an interrupted run had finished, with everything as it was then; 0 without one."""
+    recalled = recall_states(what)
+    if recalled is None:
+        return 0
+    facts, states = recalled
+    for place, one in enumerate(learning):
+        one.put_back(states[f"learning {place}"])
+    if "best" in states:
+        best.put_back(states["best"], networks)
+    return int(facts["epoch"])

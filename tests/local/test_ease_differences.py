@@ -1,0 +1,432 @@
+"""Local EASE: both systems against dense solutions, what is kept of them, and their blended answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+import loca.local.ease_differences as differences_file
+import loca.local.kept_differences as kept_file
+import loca.models.ease_systems as systems_file
+from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
+from loca.local.aggregation import blend_local
+from loca.local.ease_differences import EaseDifferences, fit_ease_differences
+from loca.local.kept_differences import KeptDifferences, Room, keep_largest
+from loca.models.ease import EASE
+from loca.models.ease_systems import EaseSystem, invert_from_factor, solve_local, solve_systems
+from loca.models.recommender import ModelState
+
+CPU = torch.device("cpu")
+TALL, WIDE = (60, 25), (25, 60)
+
+
+def random_matrix(seed: int, shape: tuple[int, int]) -> csr_array:
+    return csr_array((np.random.default_rng(seed).random(shape) < 0.2).astype(np.float32))
+
+
+def random_weights(seed: int, count: int) -> np.ndarray:
+    """Weights from 0 to 3, about a fifth of them exactly 0."""
+    rng = np.random.default_rng(seed)
+    return rng.uniform(0, 3, count) * (rng.random(count) < 0.8)
+
+
+def dense_solution(matrix: csr_array, weights: np.ndarray, l2: float) -> np.ndarray:
+    """Steck's closed form, term by term, in 64 bits."""
+    rows = matrix.toarray().astype(np.float64)
+    inverse = np.linalg.inv(rows.T @ (weights[:, None] * rows) + l2 * np.eye(rows.shape[1]))
+    solution = -inverse / np.diag(inverse)
+    np.fill_diagonal(solution, 0)
+    return solution
+
+
+def fitted_on(
+    matrix: csr_array, count: int, local_bytes: int, **callables: Any
+) -> tuple[EaseDifferences, list[EASE], EASE]:
+    """The kept differences of `count` communities with random weights, the same as dense models, and the centre."""
+    weights = [random_weights(number, matrix.shape[0]) for number in range(count)]
+    centre = EASE(l2=3.0).fit(matrix)
+    dense = [EASE(l2=3.0).fit(matrix, user_weights=one) for one in weights]
+    kept = fit_ease_differences(
+        EASE(l2=3.0), centre, matrix, weights.__getitem__, count, device=CPU, local_bytes=local_bytes, **callables
+    )
+    return kept, dense, centre
+
+
+def questions(seed: int, users: int, items: int, communities: int) -> tuple[csr_array, csr_array]:
+    """Weighted histories, one of them empty, and answer weights, with an uncovered user."""
+    rng = np.random.default_rng(seed)
+    histories = (rng.random((users, items)) < 0.2) * rng.uniform(0.1, 2, (users, items))
+    answering = (rng.random((users, communities)) < 0.6) * rng.uniform(0.1, 1, (users, communities))
+    histories[1], answering[2] = 0, 0
+    return csr_array(histories.astype(np.float32)), csr_array(answering.astype(np.float32))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), shape=st.sampled_from([TALL, WIDE]), l2=st.sampled_from([0.5, 3.0, 100.0]))
+def test_both_systems_give_the_dense_solution_and_that_of_ease(seed: int, shape: tuple[int, int], l2: float) -> None:
+    matrix, weights = random_matrix(seed, shape), random_weights(seed + 1, shape[0])
+    found = solve_local(matrix, weights, l2, CPU).numpy()
+    np.testing.assert_allclose(found, dense_solution(matrix, weights, l2), atol=2e-6)
+    np.testing.assert_allclose(found, EASE(l2=l2).fit(matrix, user_weights=weights).weights_, atol=2e-5)
+
+
+def test_the_users_system_is_taken_where_the_support_is_smaller_than_the_catalogue() -> None:
+    matrix = random_matrix(0, TALL)
+    assert not EaseSystem.of(matrix, np.ones(60), 1.0).dual
+    few = np.zeros(60)
+    few[:20] = 1
+    assert EaseSystem.of(matrix, few, 1.0).dual
+    np.testing.assert_allclose(solve_local(matrix, few, 1.0, CPU), dense_solution(matrix, few, 1.0), atol=1e-6)
+
+
+def test_users_without_weight_or_history_are_no_part_of_the_system() -> None:
+    rows = random_matrix(1, (10, 30)).toarray()
+    rows[:, 0] = 1
+    rows[4] = 0
+    weights = np.ones(10)
+    weights[7] = 0
+    assert EaseSystem.of(csr_array(rows), weights, 1.0).rows.shape == (8, 30)
+
+
+def test_pairs_stored_twice_count_as_their_sum() -> None:
+    twice = csr_array((np.ones(4, np.float32), [1, 1, 0, 2], [0, 3, 4]), shape=(2, 3))
+    assert not twice.has_canonical_format
+    expected = dense_solution(csr_array(np.array([[1, 2, 0], [0, 0, 1.0]])), np.ones(2), 1.0)
+    np.testing.assert_allclose(solve_local(twice, np.ones(2), 1.0, CPU), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [TALL, WIDE])
+def test_many_systems_at_once_give_what_each_gives_alone(shape: tuple[int, int]) -> None:
+    matrix = random_matrix(2, shape)
+    systems = [EaseSystem.of(matrix, random_weights(number, shape[0]), 2.0) for number in range(4)]
+    together = [solution.weights() for solution in solve_systems(systems, CPU)]
+    assert len({system.size for system in systems}) > (1 if shape == WIDE else 0)
+    for system, found in zip(systems, together, strict=True):
+        torch.testing.assert_close(found, next(solve_systems([system], CPU)).weights(), atol=1e-6, rtol=0)
+
+
+def test_too_little_memory_for_all_systems_halves_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, real, sizes = random_matrix(3, WIDE), systems_file.invert_systems, []
+
+    def at_most_two(systems: list[EaseSystem], device: torch.device, kind: torch.dtype) -> Any:
+        sizes.append(len(systems))
+        if len(systems) > 2:
+            raise torch.OutOfMemoryError("no room")
+        return real(systems, device, kind)
+
+    monkeypatch.setattr(systems_file, "invert_systems", at_most_two)
+    weights = [random_weights(number, 25) for number in range(5)]
+    found = [one.weights() for one in solve_systems([EaseSystem.of(matrix, one, 2.0) for one in weights], CPU)]
+    assert sizes == [5, 2, 3, 1, 2]
+    for one, user_weights in zip(found, weights, strict=True):
+        np.testing.assert_allclose(one, dense_solution(matrix, user_weights, 2.0), atol=1e-6)
+    monkeypatch.setattr(
+        systems_file, "invert_systems", lambda systems, device, kind: at_most_two([None] * 3, CPU, kind)
+    )
+    with pytest.raises(torch.OutOfMemoryError):
+        next(solve_systems([EaseSystem.of(matrix, weights[0], 2.0)], CPU))
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_the_inverse_by_blocks_is_the_inverse(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systems_file, "_BLOCK", 13)
+    monkeypatch.setattr(systems_file, "_SMALLEST_TRIANGLE", 5)
+    generator = torch.Generator().manual_seed(1)
+    tall = torch.randn(*shape, 47, 60, generator=generator, dtype=torch.float64)
+    square = tall @ tall.mT + torch.eye(47, dtype=torch.float64)
+    found = invert_from_factor(torch.linalg.cholesky(square))
+    torch.testing.assert_close(found, torch.linalg.inv(square))
+
+
+def test_blocks_of_the_gram_matrix_and_of_the_weights_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systems_file, "_BLOCK", 7)
+    for shape in (TALL, WIDE):
+        matrix, weights = random_matrix(4, shape), random_weights(5, shape[0])
+        np.testing.assert_allclose(
+            solve_local(matrix, weights, 2.0, CPU), dense_solution(matrix, weights, 2.0), atol=1e-6
+        )
+
+
+def test_the_products_keep_all_bits_and_leave_the_setting_as_it_was() -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        solve_local(random_matrix(4, WIDE), np.ones(25), 2.0, CPU)
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize(("users", "items"), [(1000, 2), (40, 60)])
+def test_a_system_that_32_bits_cannot_hold_is_solved_in_64(
+    users: int, items: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Everybody has the same items: all but singular beside an l2 that is lost in 32 bits.
+    matrix, weights = csr_array(np.ones((users, items), np.float32)), np.full(users, 1e6)
+    with caplog.at_level(logging.INFO, "loca"):
+        found = solve_local(matrix, weights, 0.01, CPU)
+    assert "once more in 64 bits" in caplog.text
+    np.testing.assert_allclose(found, dense_solution(matrix, weights, 0.01), rtol=1e-3)
+
+
+def test_an_l2_too_small_for_64_bits_is_refused() -> None:
+    with pytest.raises(ConfigError, match="l2: 1e-300 is too small for these data"):
+        solve_local(csr_array(np.ones((5, 3), np.float32)), np.ones(5), 1e-300, CPU)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), entries=st.integers(1, 400), rows_per_block=st.sampled_from([3, 1024]))
+def test_exactly_the_largest_differences_are_kept(seed: int, entries: int, rows_per_block: int) -> None:
+    matrix = random_matrix(seed, (15, 20))
+    solution = next(solve_systems([EaseSystem.of(matrix, random_weights(seed, 15) + 0.1, 2.0)], CPU))
+    centre = torch.from_numpy(EASE(l2=2.0).fit(matrix).weights_)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kept_file, "_ROWS_PER_BLOCK", rows_per_block)
+        patched.setattr(kept_file, "_SAMPLED_ROWS", 4)
+        found = keep_largest(solution, centre, Room(20, 4 * 22 + 4 * entries))
+    wanted = (solution.weights() - centre).numpy()
+    order = np.lexsort((np.arange(400), -np.abs(wanted).ravel()))[: min(entries, 380)]
+    expected = np.zeros(400, np.float32)
+    expected[order] = wanted.ravel()[order]
+    assert len(found["columns"]) == min(min(entries, 380), np.count_nonzero(wanted))
+    kept = KeptDifferences(
+        offsets=np.array([0, len(found["columns"])]), **(found | {"row_starts": found["row_starts"][None]})
+    )
+    np.testing.assert_allclose(kept.rows(np.arange(20)).toarray().ravel(), expected, rtol=1e-3)
+
+
+def test_among_equal_differences_the_first_are_kept() -> None:
+    # Everybody has everything: all weights off the diagonal are the same number.
+    solution = next(solve_systems([EaseSystem.of(csr_array(np.ones((4, 6))), np.ones(4), 1.0)], CPU))
+    solution.weight_rows = lambda items: torch.ones(len(items), 6)  # type: ignore[method-assign]
+    found = keep_largest(solution, torch.zeros(6, 6), Room(6, 4 * 8 + 4 * 9))
+    assert found["columns"].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2]
+    assert found["row_starts"].tolist() == [0, 6, 9, 9, 9, 9, 9]
+
+
+def test_a_threshold_that_was_too_high_is_lowered_until_enough_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = random_matrix(8, (15, 20))
+    solution = next(solve_systems([EaseSystem.of(matrix, random_weights(8, 15), 2.0)], CPU))
+    centre = torch.zeros(20, 20)
+    expected = keep_largest(solution, centre, Room(20, 4 * 22 + 4 * 50))
+    monkeypatch.setattr(kept_file, "_first_threshold", lambda *asked: 1e3)
+    found = keep_largest(solution, centre, Room(20, 4 * 22 + 4 * 50))
+    for name in kept_file.ARRAYS:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_very_small_differences_survive_16_bits() -> None:
+    matrix = random_matrix(9, (15, 20))
+    solution = next(solve_systems([EaseSystem.of(matrix, np.ones(15), 2.0)], CPU))
+    weights = solution.weights()
+    solution.weight_rows = lambda items: weights[items] * 1e-12  # type: ignore[method-assign]
+    found = keep_largest(solution, torch.zeros(20, 20), Room(20, 4 * 22 + 4 * 380))
+    assert found["values"].dtype == np.float16
+    rows = np.repeat(np.arange(20), np.diff(found["row_starts"]))
+    back = found["values"].astype(np.float64) * found["scales"][0]
+    np.testing.assert_allclose(back, weights.numpy()[rows, found["columns"]] * 1e-12, rtol=1e-3)
+
+
+def test_room_is_used_in_the_shortest_types_that_hold_everything() -> None:
+    whole = Room(100, 4 * 102 + 6 * 9900)
+    assert (whole.entries, whole.value_type, whole.index_type) == (9900, np.float32, np.uint16)
+    halves = Room(100, 4 * 102 + 6 * 9900 - 1)
+    assert (halves.entries, halves.value_type) == (9900, np.float16)
+    assert Room(100, 4 * 102 + 4 * 500 + 3).entries == 500
+    assert Room(70_000, 4 * 70_002 + 6 * 10).entries == 10
+    assert Room(70_000, 9_000_000).index_type == np.uint32
+    with pytest.raises(ConfigError, match="local_bytes: expected at least 412 for 100 items, found 411"):
+        Room(100, 411)
+
+
+@pytest.mark.parametrize("shape", [TALL, WIDE])
+@pytest.mark.parametrize("at_once", [1, 10**7])
+def test_everything_kept_answers_as_the_loop_of_dense_models(
+    shape: tuple[int, int], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(differences_file, "_ENTRIES_AT_ONCE", at_once)
+    monkeypatch.setattr(differences_file, "_USERS_AT_ONCE", 7)
+    kept, dense, _ = fitted_on(random_matrix(10, shape), 5, 10**6)
+    histories, answering = questions(11, 17, shape[1], 5)
+    expected, covered = blend_local(histories, answering, lambda j, rows: dense[j].score(rows))
+    found = kept.blend(histories, answering)
+    assert (found.dtype, found.device) == (torch.float32, kept.device)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert not covered[2]
+    assert not found[2].any()
+    np.testing.assert_allclose(kept.score_with(3, histories), dense[3].score(histories), atol=1e-5)
+    assert (len(kept), kept.count_items()) == (5, shape[1])
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), local_bytes=st.sampled_from([400, 700, 2000, 10**6]))
+def test_both_ways_to_blend_equal_the_sum_over_what_is_kept(seed: int, local_bytes: int) -> None:
+    kept, _, centre = fitted_on(random_matrix(seed, (15, 40)), 3, local_bytes)
+    histories, answering = questions(seed, 9, 40, 3)
+    assert kept.kept_ is not None
+    models = kept.kept_.rows(np.arange(3 * 40)).toarray().reshape(3, 40, 40) + centre.weights_
+    expected, _ = blend_local(histories, answering, lambda j, rows: rows @ models[j])
+    np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=1e-5)
+    on_device = kept._blend_dense(histories, differences_file._shares(answering))
+    np.testing.assert_allclose(on_device, expected, atol=1e-5)
+    again = kept._blend_dense(histories, differences_file._shares(answering))
+    assert torch.equal(on_device, again)
+
+
+def test_rows_with_gaps_between_them_are_those_of_the_whole() -> None:
+    kept = fitted_on(random_matrix(24, WIDE), 3, 900)[0].kept_
+    assert kept is not None
+    whole = kept.rows(np.arange(3 * 60)).toarray()
+    assert np.count_nonzero(whole) > 100
+    for keys in ([3, 7, 59, 61, 150], [60, 61, 62], [179], []):
+        np.testing.assert_array_equal(kept.rows(np.array(keys, dtype=np.int64)).toarray(), whole[keys])
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_reading_all_rows_or_picking_them_gives_the_same_answer(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, dense, _ = fitted_on(random_matrix(25, WIDE), 3, 10**6)
+    monkeypatch.setattr(differences_file, "_SHARE_TO_READ_ALL", share)
+    histories, answering = questions(26, 9, 60, 3)
+    expected, _ = blend_local(histories, answering, lambda j, rows: dense[j].score(rows))
+    np.testing.assert_allclose(kept.blend(histories[:1], answering[:1]), expected[:1], atol=1e-5)
+    np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=1e-5)
+
+
+def test_more_room_means_a_smaller_error() -> None:
+    matrix = random_matrix(12, (30, 50))
+    histories, answering = questions(13, 20, 50, 4)
+    errors = []
+    for local_bytes in (600, 2000, 6000, 10**6):
+        kept, dense, _ = fitted_on(matrix, 4, local_bytes)
+        expected, _ = blend_local(histories, answering, lambda j, rows, dense=dense: dense[j].score(rows))
+        errors.append(float(np.abs(kept.blend(histories, answering).numpy() - expected).mean()))
+        assert kept.state().arrays["columns"].nbytes + kept.state().arrays["values"].nbytes <= 4 * local_bytes
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_histories_without_any_item_and_no_users_at_all_are_answered() -> None:
+    kept, _, _ = fitted_on(random_matrix(14, WIDE), 2, 10**6)
+    nothing, ones = csr_array((3, 60), dtype=np.float32), csr_array(np.ones((3, 2), np.float32))
+    assert not kept.blend(nothing, ones).any()
+    assert not kept._blend_dense(nothing, differences_file._shares(ones)).any()
+    assert kept.blend(csr_array((0, 60), dtype=np.float32), csr_array((0, 2), dtype=np.float32)).shape == (0, 60)
+
+
+def test_finished_communities_are_kept_and_not_solved_again() -> None:
+    matrix, finished = random_matrix(15, WIDE), {}
+    whole, _, centre = fitted_on(matrix, 4, 900, keep=lambda number, arrays: finished.update({number: arrays}))
+    assert sorted(finished) == [0, 1, 2, 3]
+    del finished[2]
+    solved = []
+
+    def weights_of(number: int) -> np.ndarray:
+        solved.append(number)
+        return random_weights(number, 25)
+
+    again = fit_ease_differences(
+        EASE(l2=3.0), centre, matrix, weights_of, 4, device=CPU, local_bytes=900, recall=finished.get
+    )
+    assert solved == [2]
+    for name, array in whole.state().arrays.items():
+        np.testing.assert_array_equal(again.state().arrays[name], array)
+
+
+def test_groups_of_communities_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = random_matrix(16, TALL)
+    alone, _, _ = fitted_on(matrix, 5, 10**6)
+    monkeypatch.setattr(differences_file, "_plan", lambda *asked: 2)
+    together, _, _ = fitted_on(matrix, 5, 10**6, recall=lambda number: None)
+    histories, answering = questions(17, 10, 25, 5)
+    np.testing.assert_allclose(together.blend(histories, answering), alone.blend(histories, answering), atol=1e-6)
+
+
+def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
+    with pytest.raises(DataError, match=r"local models: 3 local EASE models: .* take fewer communities"):
+        differences_file._plan(random_matrix(18, TALL), Room(25, 5000), 3, CPU, "local models")
+
+
+def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, room, gpu = random_matrix(19, TALL), Room(25, 5000), torch.device("cuda")
+    fixed, square = 4 * (25**2 + 4 * 1024 * 25), 4 * 25**2
+    for free, expected in ((2 * (fixed + 6 * square), 3), (10**9, 40), (2 * fixed, 1)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
+        assert differences_file._plan(matrix, room, 40, gpu, "local models") == expected
+    monkeypatch.setattr(differences_file, "_LARGEST_BATCHED_SYSTEM", 10)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
+    assert differences_file._plan(matrix, room, 40, gpu, "local models") == 1
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
+    with pytest.raises(DataError, match="of GPU memory needed, 1 kB are free; use the CPU"):
+        differences_file._plan(matrix, room, 40, gpu, "local models")
+
+
+def restored(changes: Mapping[str, Any]) -> EaseDifferences:
+    kept, _, _ = fitted_on(random_matrix(20, WIDE), 3, 900)
+    arrays = {name: array for name, array in (kept.state().arrays | changes).items() if array is not None}
+    return EaseDifferences.restore({"local_bytes": 900}, ModelState(arrays=arrays))
+
+
+def test_a_saved_state_comes_back_without_a_copy_and_answers_the_same() -> None:
+    kept, _, centre = fitted_on(random_matrix(20, WIDE), 3, 900)
+    state = kept.state()
+    again = EaseDifferences.restore({"local_bytes": 900}, state)
+    assert again.kept_ is not None
+    assert all(np.shares_memory(getattr(again.kept_, name), array) for name, array in state.arrays.items())
+    histories, answering = questions(21, 9, 60, 3)
+    with pytest.raises(NotFittedError):
+        again.blend(histories, answering)
+    frozen = EASE(l2=3.0)
+    frozen.weights_ = centre.weights_.copy()
+    frozen.weights_.flags.writeable = False
+    assert torch.equal(again.around(frozen).blend(histories, answering), kept.blend(histories, answering))
+    dense = again._blend_dense(histories, differences_file._shares(answering))
+    np.testing.assert_allclose(dense, kept.blend(histories, answering), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": np.zeros(3, np.uint16)}, "one value per column"),
+        ({"columns": np.zeros(3, np.int64)}, "columns are int64, expected u2 or u4"),
+        ({"values": np.zeros(3, np.float64)}, "values are float64"),
+        ({"columns": None}, "the arrays columns are missing"),
+        ({"row_starts": np.zeros((3, 61), np.uint32)}, "row starts that rise"),
+        ({"row_starts": np.zeros((4, 61), np.uint32)}, r"\(4,\) offsets do not fit row starts \(4, 61\)"),
+        ({"offsets": np.array([0, 5, 4, 9])}, "row starts that rise"),
+        ({"scales": np.array([1, 0, 1], np.float32)}, "finite scales above 0"),
+        ({"scales": np.array([1, 1], np.float32)}, "one scale per community"),
+    ],
+)
+def test_a_damaged_state_is_refused(changes: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        restored(changes)
+
+
+def test_columns_beyond_the_catalogue_and_too_few_entries_are_refused() -> None:
+    arrays = dict(fitted_on(random_matrix(20, WIDE), 3, 900)[0].state().arrays)
+    beyond = arrays["columns"].copy()
+    beyond[5] = 60
+    with pytest.raises(ModelFileError, match="expected columns below 60"):
+        restored({"columns": beyond})
+    with pytest.raises(ModelFileError, match=r"expected \d+ entries, found"):
+        restored({"columns": arrays["columns"][:-1], "values": arrays["values"][:-1]})
+
+
+def test_a_centre_of_other_items_and_questions_of_other_shapes_are_refused() -> None:
+    kept, _, _ = fitted_on(random_matrix(20, WIDE), 3, 900)
+    with pytest.raises(ModelFileError, match="expected a centre of 60 items, found 25"):
+        kept.around(EASE().fit(random_matrix(1, TALL)))
+    histories, answering = questions(21, 9, 60, 3)
+    with pytest.raises(DataError, match="answer_weights: expected 9 users × 3 communities"):
+        kept.blend(histories, csr_array(answering[:5]))
+    with pytest.raises(DataError, match="histories: expected 60 items"):
+        kept.blend(csr_array(histories[:, :30]), answering)
+    with pytest.raises(ConfigError, match="local_bytes: expected a whole number ≥ 1, found 0"):
+        EaseDifferences(local_bytes=0)

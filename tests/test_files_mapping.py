@@ -1,0 +1,289 @@
+"""Large arrays stay in their files: opening a model reads next to nothing, and what is read on demand is right."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loca.catalogue import KINDS as CATALOGUE
+from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
+from loca.communities.geometry import Quantile
+from loca.data.held_out import Split
+from loca.errors import ModelFileError
+from loca.files import array_files, load_model, save_model
+from loca.files.array_files import ArrayNote, find_arrays, map_arrays, write_arrays
+from loca.files.manifest import seal
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.mult_dae import MultDAE
+from loca.models.mult_vae import MultVAE
+from loca.models.popularity import Popularity
+from loca.models.recommender import Recommender
+from saved_model_examples import KINDS, Tree, example_model, load, same
+
+ROWS = 1100
+GB = 1024**3
+
+
+def large_model(seed: int = 0) -> Tree:
+    """A model with one array above the limit (18 MB) and a small one."""
+    rng = np.random.default_rng(seed)
+    model = Tree().fit(None)
+    model.arrays_ = {"large": rng.random((ROWS, 4096), np.float32), "small": rng.random(5)}
+    return model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that holds the large model."""
+    save_model(large_model(), tmp_path / "m")
+    return tmp_path / "m"
+
+
+@pytest.fixture
+def all_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps every array that has any numbers in it."""
+    monkeypatch.setattr(array_files, "LARGEST_READ", 0)
+
+
+def array_file(folder: Path) -> Path:
+    (path,) = folder.glob("arrays-*.safetensors")
+    return path
+
+
+def flip(path: Path, place: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+
+
+def place_of(path: Path, name: str) -> int:
+    with open(path, "rb") as file:
+        return find_arrays(file)[name][0]
+
+
+def test_a_large_array_is_a_read_only_view_of_its_file_and_a_small_one_is_not(folder: Path) -> None:
+    back = load(folder).arrays_
+    assert same(back, large_model().arrays_)
+    assert not back["large"].flags.owndata
+    assert back["large"].ctypes.data % 64 == 0
+    with pytest.raises(ValueError, match="read-only"):
+        back["large"][0, 0] = 0
+    back["small"][0] = 0
+
+
+def test_a_mapped_model_stays_itself_when_others_are_saved_over_it_or_its_folder_goes(folder: Path) -> None:
+    back = load(folder)
+    save_model(large_model(1), folder)
+    save_model(large_model(2), folder)
+    assert same(back, large_model())
+    assert same(load(folder), large_model(2))
+    for one in folder.iterdir():
+        one.unlink()
+    assert same(back, large_model())
+
+
+def test_a_mapped_model_can_be_saved_over_itself(folder: Path) -> None:
+    save_model(load(folder), folder)
+    assert same(load_model(folder, KINDS, verify=True), large_model())
+
+
+@pytest.mark.parametrize("cut", [1, 4096, 18_000_000])
+def test_a_large_file_that_was_cut_is_refused(folder: Path, cut: int) -> None:
+    path = array_file(folder)
+    os.truncate(path, path.stat().st_size - cut)
+    with pytest.raises(ModelFileError, match=r"expected 18,022,.* bytes, found .*; damaged, copy the folder again"):
+        load(folder)
+
+
+def test_a_flipped_bit_of_a_mapped_array_is_noticed_by_verify(folder: Path) -> None:
+    flip(array_file(folder), place_of(array_file(folder), "state/large") + 9_000_000)
+    assert not same(load(folder), large_model()), "the contents of mapped arrays are not read at opening"
+    with pytest.raises(ModelFileError, match="'state/large' has changed since it was saved; copy the folder again"):
+        load_model(folder, KINDS, verify=True)
+
+
+def test_a_flipped_bit_of_a_small_array_is_noticed_without_verify(folder: Path) -> None:
+    flip(array_file(folder), place_of(array_file(folder), "state/small") + 7)
+    with pytest.raises(ModelFileError, match="'state/small' has changed since it was saved"):
+        load(folder)
+
+
+def test_verify_accepts_what_is_sound(folder: Path) -> None:
+    assert same(load_model(folder, KINDS, verify=True), large_model())
+
+
+def make_huge(folder: Path, rows: int) -> None:
+    """Makes the large array `rows` long, by a believable manifest and a file that is one hole."""
+    path = array_file(folder)
+    with open(path, "r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["state/large"] |= {"shape": [rows, 4096], "data_offsets": [0, rows * 4096 * 4]}
+        header["state/small"]["data_offsets"] = [rows * 4096 * 4, rows * 4096 * 4 + 40]
+        text = json.dumps(header).encode()
+        text += b" " * (-(8 + len(text)) % 64)
+        file.seek(0)
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + rows * 4096 * 4)
+        file.seek(0, os.SEEK_END)
+        file.write(large_model().arrays_["small"].tobytes())
+    manifest = json.loads((folder / "model.json").read_text())
+    manifest["files"][path.name] = path.stat().st_size
+    manifest["model"]["arrays"]["arrays"]["state/large"]["shape"] = [rows, 4096]
+    manifest["checksum"] = seal({name: manifest[name] for name in ("written_by", "files", "known", "model")})
+    (folder / "model.json").write_text(json.dumps(manifest))
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_opening_a_model_of_many_gigabytes_takes_next_to_no_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 12 * GB // (4096 * 4)
+    make_huge(folder, rows)
+    monkeypatch.setattr("loca.files.loading.available_bytes", lambda: 1_000_000)
+    gc.collect()
+    before = resident_bytes()
+    back = load(folder).arrays_
+    assert resident_bytes() - before < 20_000_000
+    assert back["large"].nbytes == 12 * GB
+    assert not back["large"][rows - 1].any()
+    assert same(back["small"], large_model().arrays_["small"])
+
+
+def test_what_must_be_read_at_once_still_counts_as_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loca.files.loading.available_bytes", lambda: 39)
+    with pytest.raises(ModelFileError, match="the model needs 40 B of memory and 39 B are free"):
+        load(folder)
+
+
+def test_every_array_of_a_tree_can_be_mapped(tmp_path: Path, all_mapped: None) -> None:
+    save_model(example_model(), tmp_path / "m")
+    for verify in (False, True):
+        assert same(load_model(tmp_path / "m", KINDS, verify=verify), example_model())
+
+
+NARROW = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 2}
+SMALL = {"latent": 4, "epochs": 2, "batch_size": 200}
+EMBEDDINGS = np.random.default_rng(0).random((400, 4), np.float32)
+
+
+MADE: dict[str, Callable[[], Recommender]] = {
+    "popularity": Popularity,
+    "ease": EASE,
+    "mult-vae": lambda: MultVAE(hidden=6, **SMALL),
+    "mult-dae": lambda: MultDAE(**SMALL),
+    "loca-ease": lambda: Loca(base=EASE(), embedding=TruncatedSVD(dimensions=4), **NARROW),
+    "loca-given": lambda: Loca(base=EASE(), embedding=GivenEmbeddings(embeddings=EMBEDDINGS), **NARROW),
+    "loca-vae": lambda: Loca(base=MultVAE(**SMALL), **NARROW),
+    "ensemble-dae": lambda: Ensemble(base=MultDAE(**SMALL), models=2),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", MADE)
+def test_every_kind_of_model_answers_from_mapped_arrays_and_can_be_fitted_again(
+    name: str, tmp_path: Path, planted_split: Split, all_mapped: None
+) -> None:
+    model = MADE[name]().fit(planted_split.train, validation=planted_split.validation)
+    model.save(tmp_path / "m")
+    back: Recommender = load_model(tmp_path / "m", CATALOGUE)
+    histories = planted_split.train.histories(np.arange(20))
+    assert np.array_equal(back.score(histories), model.score(histories))
+    back.save(tmp_path / "m")
+    again = load_model(tmp_path / "m", CATALOGUE, verify=True)
+    assert np.array_equal(again.score(histories), model.score(histories))
+    back.fit(planted_split.train, validation=planted_split.validation)
+    assert np.array_equal(back.score(histories), model.score(histories))
+
+
+def write(path: Path, arrays: dict[str, Any]) -> dict[str, ArrayNote]:
+    with open(path, "wb") as file:
+        return write_arrays(file, arrays)
+
+
+def test_arrays_written_in_many_pieces_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = np.arange(240, dtype=np.float32).reshape(4, 6, 10)
+    arrays = {
+        "plain": grid,
+        "turned": grid.T,
+        "strided": grid[::2, :, ::-3],
+        "big": grid.astype(">f4"),
+        "one": grid[0, 0, 0:1],
+    }
+    arrays |= {"none": grid[:0], "number": np.array(3.0), "halves": grid.T.astype(np.float16), "flags": grid > 7}
+    whole = write(tmp_path / "whole", arrays)
+    monkeypatch.setattr(array_files, "_PIECE", 64)
+    notes = write(tmp_path / "pieces", arrays)
+    assert notes == whole
+    assert (tmp_path / "pieces").read_bytes() == (tmp_path / "whole").read_bytes()
+    back = map_arrays(tmp_path / "pieces", notes, verify=True)
+    assert all(np.array_equal(back[name], array) for name, array in arrays.items())
+
+
+def test_a_large_array_is_written_without_a_second_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_files, "_PIECE", 1_000_000)
+    grid = np.ones((3000, 2000), np.float32)
+    for array in (grid, grid.T, grid.astype(">f4")):
+        tracemalloc.start()
+        write(tmp_path / "a", {"a": array})
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 3_000_000
+
+
+def test_arrays_start_at_multiples_of_64_where_their_sizes_allow_it(tmp_path: Path) -> None:
+    arrays = {
+        "a": np.ones(3, np.int8),
+        "b": np.ones(64, np.float16),
+        "c": np.ones(5),
+        "d": np.ones((32, 4), np.float32),
+    }
+    write(tmp_path / "a", arrays)
+    with open(tmp_path / "a", "rb") as file:
+        starts = {name: first for name, (first, _) in find_arrays(file).items()}
+    assert starts["b"] % 64 == starts["d"] % 64 == starts["c"] % 64 == 0
+    assert min(starts.values()) % 64 == 0
+
+
+HEADERS: list[tuple[dict[str, Any], str]] = [
+    ({"data_offsets": [0, 100]}, "lies outside the file"),
+    ({"data_offsets": [-8, 40]}, "lies outside the file"),
+    ({"data_offsets": [40, 0]}, "lies outside the file"),
+    ({"data_offsets": [0, 40]}, "expected 48 bytes, found 40"),
+    ({"data_offsets": [1, 49]}, "where it cannot be mapped"),
+    ({"data_offsets": 3}, "expected list"),
+]
+
+
+@pytest.mark.parametrize(("claim", "line"), HEADERS)
+def test_an_array_is_mapped_only_where_it_can_lie(
+    tmp_path: Path, all_mapped: None, monkeypatch: pytest.MonkeyPatch, claim: dict[str, Any], line: str
+) -> None:
+    monkeypatch.setattr(array_files, "read_arrays", lambda path, notes: {})
+    header = {"a": {"dtype": "F64", "shape": [6], "data_offsets": [0, 48], **claim}}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 64 + 56)
+    (tmp_path / "a").write_bytes(len(text).to_bytes(8, "little") + text + b"\0" * 50)
+    with pytest.raises(ValueError, match=line):
+        map_arrays(tmp_path / "a", {"a": ArrayNote("F64", (6,), 0)}, verify=False)
+
+
+def test_a_header_longer_than_its_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes((10**12).to_bytes(8, "little") + b"{}")
+    with open(tmp_path / "a", "rb") as file, pytest.raises(ValueError, match="the header is longer than the file"):
+        find_arrays(file)
