@@ -35,6 +35,19 @@ SETS: dict[str, tuple[str, str | None, int, float]] = {
 
 
 @dataclass(frozen=True)
+class Taken:
+    """How long a task took, and the share of the cores that other programs took meanwhile."""
+
+    seconds: float
+    by_others: float
+
+    @classmethod
+    def median(cls, several: list[Taken]) -> Taken:
+        """The median time, the most that others took."""
+        return cls(statistics.median(one.seconds for one in several), max(one.by_others for one in several))
+
+
+@dataclass(frozen=True)
 class Match:
     """One data set, its settings, and whoever competes on it."""
 
@@ -44,24 +57,25 @@ class Match:
     cores: int
     rounds: int = 3
 
-    def time_in_turns(self, tasks: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, float], dict[str, Any]]:
-        """The median seconds of each task and what it gave last; the order turns around in every round.
+    def time_in_turns(self, tasks: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Taken], dict[str, Any]]:
+        """The median time of each task and what it gave last; the order turns around in every round.
 
         A task that took long the first time is not repeated.
         """
-        taken: dict[str, list[float]] = {name: [] for name in tasks}
+        taken: dict[str, list[Taken]] = {name: [] for name in tasks}
         results: dict[str, Any] = {}
         for turn in range(self.rounds):
             for name in list(tasks)[:: -1 if turn % 2 else 1]:
-                if taken[name] and taken[name][0] > ENOUGH_SECONDS:
+                if taken[name] and taken[name][0].seconds > ENOUGH_SECONDS:
                     continue
                 results.pop(name, None)
                 gc.collect()
                 torch.set_num_threads(self.cores)
-                started = time.perf_counter()
+                started, before = time.perf_counter(), seconds_of_others()
                 results[name] = tasks[name]()
-                taken[name].append(time.perf_counter() - started)
-        return {name: statistics.median(seconds) for name, seconds in taken.items()}, results
+                seconds = time.perf_counter() - started
+                taken[name].append(Taken(seconds, (seconds_of_others() - before) / (seconds * self.cores)))
+        return {name: Taken.median(several) for name, several in taken.items()}, results
 
     def ndcg(self, lists: Any) -> float:
         """The mean NDCG@100 over the users with held-out items, by this project's own measure."""
@@ -105,7 +119,19 @@ def keep_to_cores(cores: int) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     torch.set_num_threads(cores)
     start_lenskit(cores)
-    print(f"{cores} cores, load before the start {os.getloadavg()[0]:.1f}; times are only true on an idle machine")
+    print(
+        f"{cores} cores; times are true only where `others`, the share of the cores that other programs took, is small"
+    )
+
+
+def seconds_of_others() -> float:
+    """Processor seconds that all but this program have taken since the start of the machine; 0 where not known."""
+    try:
+        ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    except OSError:
+        return 0.0
+    idle_and_waiting = ticks[3] + ticks[4]
+    return (sum(ticks[:8]) - idle_and_waiting) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
 
 
 def public_match(name: str, asked: argparse.Namespace) -> Match:
@@ -147,7 +173,7 @@ def play(match: Match) -> list[str]:
     """Prints all pieces of a data set and names those that missed the bar."""
     train = match.held_out.history_matrix
     everybody = (Loca(train), Cornac(train), Lenskit(train, 1))
-    print(f"{'':<42}{'seconds':>9}{'/ loca':>8}{'NDCG@100':>10}")
+    print(f"{'':<42}{'seconds':>9}{'/ loca':>8}{'NDCG@100':>10}{'others':>8}")
     missed = play_one(match, f"EASE, l2 = {match.l2:g}", everybody, lambda library: library.train_ease(match.l2))
     print_limits(lapack_seconds(train, match.l2), "LAPACK")
     for settings in match.networks:
@@ -172,8 +198,9 @@ def play_one(match: Match, title: str, libraries: tuple[Any, ...], learn: Callab
     return missed + print_rows(f"{title}: top-{LIST_LENGTH} for all", listing, quality)
 
 
-def print_rows(title: str, seconds: Mapping[str, float], quality: Mapping[str, float]) -> list[str]:
+def print_rows(title: str, times: Mapping[str, Taken], quality: Mapping[str, float]) -> list[str]:
     """Prints one piece, the fastest rival judged against ours, and gives its title where the bar was missed."""
+    seconds = {name: taken.seconds for name, taken in times.items()}
     ours = seconds[Loca.name]
     rival = min((name for name in seconds if name != Loca.name), key=seconds.__getitem__)
     reasons = []
@@ -182,8 +209,9 @@ def print_rows(title: str, seconds: Mapping[str, float], quality: Mapping[str, f
     if any(quality[Loca.name] < quality[name] - 5e-5 for name in seconds):
         reasons.append("lower NDCG")
     print(title + (f"   <-- {', '.join(reasons)}" if reasons else ""))
-    for name, taken in seconds.items():
-        print(f"  {name:<40}{taken:>9.2f}{taken / ours:>8.2f}{quality[name]:>10.4f}", flush=True)
+    for name, taken in times.items():
+        cells = f"{taken.seconds:>9.2f}{taken.seconds / ours:>8.2f}{quality[name]:>10.4f}{taken.by_others:>8.0%}"
+        print(f"  {name:<40}{cells}", flush=True)
     return [title] if reasons else []
 
 

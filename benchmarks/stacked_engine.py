@@ -1,20 +1,24 @@
-"""Training many local MultVAEs: the stacked engine against the loop, as a ratio in one run, and the stack's memory."""
+"""Training many local MultVAEs: the stacked engine against the loop and against its limit, as ratios in one run."""
 
 from __future__ import annotations
 
 import argparse
 import resource
 import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 
+from loca.local.memory_plan import plan_stacks
 from loca.local.one_by_one import copies_of
-from loca.local.stacked import in_stacks
+from loca.local.stacked import StackedLearning
 from loca.memory import readable_bytes
 from loca.models.devices import choose_device
 from loca.models.mult_vae import MultVAE
+from loca.models.stopping import RunsEpochs
+from loca.models.training import Learning
 from loca.random_streams import stream
 
 
@@ -27,39 +31,88 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=4)
     parser.add_argument("--loop-models", type=int, default=4, help="models to time in the loop")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
     asked = parser.parse_args()
-    rng = stream(0, "stacked benchmark")
-    columns = np.concatenate([rng.choice(asked.items, asked.history, replace=False) for _ in range(asked.users)])
-    starts = np.arange(asked.users + 1) * asked.history
-    shape = (asked.users, asked.items)
-    matrix = csr_array((np.ones(len(columns), np.float32), columns.astype(np.int32), starts), shape=shape)
+    matrix = _matrix(asked.users, asked.items, asked.history)
     base = MultVAE(dropout=0.2, noise=0.01, kl_weight=0.0)
-    steps = asked.epochs * -(-asked.users // base.batch_size)
-    seconds = {}
-    for name, count, arrange in (("loop", asked.loop_models, list), ("stacked", asked.models, in_stacks)):
-        models = copies_of(base, count, seed=0, name="local model")
-        runners = arrange([model.begin(matrix, None) for model in models])
-        seconds[name] = _seconds_per_step(runners, asked.epochs, steps) / count
-        print(f"{name:<8} {count:4d} models: {1000 * seconds[name] * count:8.1f} ms for one step of all", flush=True)
-    print(f"stacked is {seconds['loop'] / seconds['stacked']:.1f} times as fast per model")
     device = choose_device("auto")
+    steps = asked.epochs * -(-asked.users // base.batch_size)
+    loop = _seconds_per_step(_begin(base, asked.loop_models, matrix), asked.epochs, steps)
+    print(f"loop    {asked.loop_models:4d} models: {1000 * loop:8.1f} ms for one step of all", flush=True)
     if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    learning = _begin(base, asked.models, matrix)
+    one = learning[0]
+    plan = plan_stacks(
+        one.network, one.plan, networks=asked.models, users=asked.users, device=device, precision=asked.precision
+    )
+    weights = sum(weight.numel() for weight in one.network.parameters())
+    stack = StackedLearning(learning, precision=asked.precision, at_once=plan.at_once)
+    stacked = _seconds_per_step([stack], asked.epochs, steps)
+    print(f"stacked {asked.models:4d} models: {1000 * stacked:8.1f} ms for one step of all ({asked.precision})")
+    ratio = loop / asked.loop_models / (stacked / asked.models)
+    print(f"stacked is {ratio:.1f} times as fast per model")
+    if device.type == "cuda":
+        print(f"planned {readable_bytes(plan.device_bytes)} with the copy of the best epoch, which is not made here;")
         print(f"peak device memory {readable_bytes(torch.cuda.max_memory_allocated())}")
+    del stack, learning, one
+    limit = _limit(asked, weights, base.batch_size, device)
+    print(f"limit by measured traffic and products: {1000 * limit:.1f} ms; the step takes {stacked / limit:.1f} times that")
     print(f"peak host memory {readable_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}")
 
 
-def _seconds_per_step(runners: list, epochs: int, steps: int) -> float:
+def _matrix(users: int, items: int, history: int) -> csr_array:
+    rng = stream(0, "stacked benchmark")
+    columns = np.concatenate([rng.choice(items, history, replace=False) for _ in range(users)])
+    starts = np.arange(users + 1) * history
+    return csr_array((np.ones(len(columns), np.float32), columns.astype(np.int32), starts), shape=(users, items))
+
+
+def _begin(base: MultVAE, count: int, matrix: csr_array) -> list[Learning]:
+    return [model.begin(matrix, None) for model in copies_of(base, count, seed=0, name="local model")]
+
+
+def _limit(asked: argparse.Namespace, weights: int, users: int, device: torch.device) -> float:
+    """Seconds to move weights and moments through memory once, and to multiply three times what the last layer has."""
+    kind = torch.bfloat16 if asked.precision == "bfloat16" and device.type == "cuda" else torch.float32
+    size = 2**28 if device.type == "cuda" else 2**25
+    numbers = torch.ones(size, device=device)
+    passing = _seconds(lambda: numbers.add_(1.0)) / (8 * size)  # a number is read and written
+    side = 8192 if device.type == "cuda" else 2048
+    square = torch.ones(side, side, device=device, dtype=kind)
+    multiplying = _seconds(lambda: square @ square) / (2 * side**3)
+    print(f"measured: {1 / passing / 1e9:,.0f} GB/s, {1 / multiplying / 1e12:,.2f} TFLOP/s in {kind}".replace("torch.", ""))
+    traffic = 3 * 8 * weights * asked.models  # weights and both moments, read and written
+    products = 3 * 2 * asked.models * users * 200 * asked.items
+    return traffic * passing + products * multiplying
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    work()
+    _wait()
+    started = time.perf_counter()
+    for _ in range(5):
+        work()
+    _wait()
+    return (time.perf_counter() - started) / 5
+
+
+def _seconds_per_step(runners: Sequence[RunsEpochs], epochs: int, steps: int) -> float:
     for runner in runners:
         runner.run_epoch()  # warm-up
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    _wait()
     started = time.perf_counter()
     for _ in range(epochs):
         for runner in runners:
             runner.run_epoch()
+    _wait()
+    return (time.perf_counter() - started) / steps
+
+
+def _wait() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return (time.perf_counter() - started) / steps
 
 
 if __name__ == "__main__":

@@ -13,11 +13,13 @@ from loca.cli.comparing import compare_models
 from loca.cli.demonstration import demo
 from loca.cli.doctor import look
 from loca.cli.fitting import fit
+from loca.cli.planning import plan
 
 app = typer.Typer(
     name="loca",
     help="Local collaborative autoencoders: from a ratings file to measured, explained recommendations.\n\n"
-    "Begin with  loca demo  (two minutes), then  loca compare ratings.csv,  loca fit,  loca recommend,  loca explain.",
+    "Begin with  loca demo  (two minutes), then  loca compare ratings.csv,  loca plan,  loca fit,  loca recommend,  "
+    "loca explain.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -25,6 +27,7 @@ app = typer.Typer(
 app.command("demo")(demo)
 app.add_typer(data.app, name="data")
 app.command("compare")(compare_models)
+app.command("plan")(plan)
 app.command("fit")(fit)
 app.command("recommend")(recommend_items)
 app.command("explain")(explain_answer)

@@ -25,9 +25,7 @@ def write_known(update: FolderUpdate, known: Interactions) -> WrittenKnown:
     """Writes ids, the order of items, times and recency; labels are saved as the text they show."""
     users, users_checksum = _write_ids(update, "users", known.users)
     items, items_checksum = _write_ids(update, "items", known.items)
-    arrays: dict[str, npt.NDArray[Any]] = {"offsets": known.offsets, "item_rows": known.item_rows}
-    if known.times is not None:
-        arrays["times"] = known.times
+    arrays = _arrays_of(known)
     with update.new_file("known", "safetensors") as (name, file):
         notes = write_arrays(file, arrays)
     recency = known.recency
@@ -54,10 +52,25 @@ def read_known(folder: Path, written: WrittenKnown) -> Interactions:
     )
 
 
-def _write_ids(update: FolderUpdate, what: str, ids: IdMap) -> tuple[str, int]:
+def bytes_of_known(known: Interactions) -> int:
+    """How many bytes the interactions take in a model folder."""
+    in_arrays = sum(array.nbytes for array in _arrays_of(known).values())
+    return in_arrays + len(_ids_as_json(known.users)) + len(_ids_as_json(known.items))
+
+
+def _arrays_of(known: Interactions) -> dict[str, npt.NDArray[Any]]:
+    arrays: dict[str, npt.NDArray[Any]] = {"offsets": known.offsets, "item_rows": known.item_rows}
+    return arrays if known.times is None else {**arrays, "times": known.times}
+
+
+def _ids_as_json(ids: IdMap) -> bytes:
     labels = None if ids.labels is None else [str(label) for label in ids.labels.tolist()]
     dtype = _TEXT if ids.values.dtype.kind == "O" else ids.values.dtype.name
-    data = dump_json({"what": ids.what, "type": dtype, "ids": ids.values.tolist(), "labels": labels})
+    return dump_json({"what": ids.what, "type": dtype, "ids": ids.values.tolist(), "labels": labels})
+
+
+def _write_ids(update: FolderUpdate, what: str, ids: IdMap) -> tuple[str, int]:
+    data = _ids_as_json(ids)
     with update.new_file(what, "json") as (name, file):
         file.write(data)
     return name, zlib.crc32(data)

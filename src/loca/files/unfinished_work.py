@@ -34,6 +34,7 @@ from loca.files.work_folder import (
 from loca.files.work_subject import first_difference, read_subject, subject_bytes
 from loca.progress import say
 
+_TIMES_ITS_COST = 10
 # Whatever reading a damaged file may raise; memory that is short is no damage.
 _DAMAGE = (ValueError, TypeError, LookupError, RecursionError, OSError, SafetensorError, LocaError)
 
@@ -45,6 +46,7 @@ class UnfinishedWork:
         self._folder = folder
         self._seconds_between = seconds_between
         self._last = time.monotonic()
+        self._cost = 0.0
         self._parts: tuple[str, ...] = ()
 
     @property
@@ -73,9 +75,10 @@ class UnfinishedWork:
         """Keeps the arrays and facts of a state in place of what had that name; a kill leaves the one or the other."""
         if self._folder is None:
             return
-        full = self._full(name)
+        full, started = self._full(name), time.monotonic()
         put_file(self._folder / file_name_of(full), lambda file: write_state(file, full, state))
         self._last = time.monotonic()
+        self._cost = self._last - started
 
     def forget(self, name: str) -> None:
         """Removes what was kept under that name, if anything was."""
@@ -90,8 +93,13 @@ class UnfinishedWork:
             remove_files(self._folder, inside)
 
     def due(self) -> bool:
-        """Whether the seconds between two keeps have passed since the last one, or since the start."""
-        return self._folder is not None and time.monotonic() - self._last >= self._seconds_between
+        """Whether the seconds between two keeps have passed since the last one, or since the start.
+
+        A keep that took long is followed by ten times as long without one, so that keeping never costs more than a
+        tenth of the time; not so where the seconds are 0, which asks for every keep there can be.
+        """
+        wait = max(self._seconds_between, _TIMES_ITS_COST * self._cost) if self._seconds_between else 0.0
+        return self._folder is not None and time.monotonic() - self._last >= wait
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:

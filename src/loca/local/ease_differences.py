@@ -223,23 +223,43 @@ def _plan(matrix: csr_array, room: Room, count: int, device: torch.device, what:
     users, items = int((np.diff(matrix.indptr) > 0).sum()), room.item_count
     size = min(users, items)
     on_host = count * room.local_bytes
-    # A square and its factor; in the users' system also the (items, support) half product; blocks of rows; the centre.
-    square = 4 * size**2
-    fixed = 4 * (items**2 + 4 * _BLOCK_ROWS * items + (users * items if users < items else 0))
+    needed = bytes_while_solving(users, items)
     if device.type != "cuda":
-        plan_memory(f"{what}: {count} local EASE models", on_host + 2 * square + fixed, _ADVICE)
+        plan_memory(f"{what}: {count} local EASE models", on_host + needed, _ADVICE)
         return 1
     plan_memory(f"{what}: {count} local EASE models", on_host, _ADVICE)
     free, _ = torch.cuda.mem_get_info(device)
-    if fixed + 2 * square > free:
+    if needed > free:
         raise DataError(
-            f"{what}: {readable_bytes(fixed + 2 * square)} of GPU memory needed, {readable_bytes(free)} are free; "
+            f"{what}: {readable_bytes(needed)} of GPU memory needed, {readable_bytes(free)} are free; "
             "use the CPU or filter rare items"
         )
-    fitting = max(1, int((free / 2 - fixed) // (2 * square)))
-    at_once = min(fitting, count, _MOST_AT_ONCE) if size <= _LARGEST_BATCHED_SYSTEM else 1
-    say(f"{what}: {at_once} of up to {size:,} equations at once, {readable_bytes(fixed + 2 * square * at_once)} of GPU")
+    at_once = systems_at_once(users, items, count, free)
+    needed = bytes_while_solving(users, items, at_once)
+    say(f"{what}: {at_once} of up to {size:,} equations at once, {readable_bytes(needed)} of GPU")
     return at_once
+
+
+def bytes_while_solving(users: int, items: int, at_once: int = 1) -> int:
+    """What the device holds while so many local systems are solved: squares and factors, and what they share.
+
+    That is the centre, blocks of rows, and in the users' system the (items, support) half product.
+    """
+    size = min(users, items)
+    shared = items**2 + 4 * _BLOCK_ROWS * items + (users * items if users < items else 0)
+    return 4 * (shared + 2 * at_once * size**2)
+
+
+def systems_at_once(users: int, items: int, count: int, free: int) -> int:
+    """How many of `count` local systems a GPU solves at once: as many small ones as half of its free memory holds."""
+    size, shared = min(users, items), bytes_while_solving(users, items, 0)
+    fitting = max(1, int((free / 2 - shared) // (8 * size**2)))
+    return min(fitting, count, _MOST_AT_ONCE) if size <= _LARGEST_BATCHED_SYSTEM else 1
+
+
+def bytes_while_blending(entries: int) -> int:
+    """What differences take in main memory while they blend answers, where all communities have so many entries."""
+    return 24 * min(_ENTRIES_AT_ONCE, entries)  # value, column and place, each with a copy on its way
 
 
 def _weights_of(model: EASE) -> torch.Tensor:

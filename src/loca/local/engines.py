@@ -40,6 +40,11 @@ def check_engine(name: str) -> None:
         raise ConfigError(f"unknown engine {name!r}{did_you_mean(name, get_args(EngineName))}")
 
 
+def is_stacked(name: EngineName, device: torch.device) -> bool:
+    """Whether networks on that device are trained as one; `auto` does so on a GPU."""
+    return name == "stacked" or (name == "auto" and device.type == "cuda")
+
+
 @dataclass(frozen=True)
 class Engine:
     """Which engine, in which precision networks are multiplied while they learn, and in which they are kept."""
@@ -122,7 +127,7 @@ def train_apart(task: LocalTask, engine: Engine, validation_of: Callable[[int], 
 
 def learners_of(task: LocalTask) -> list[LearnsByEpoch] | None:
     """The models as learners by epochs; None where they are none."""
-    learners = [model for model in task.models if isinstance(model, LearnsByEpoch)]
+    learners: list[LearnsByEpoch] = [model for model in task.models if isinstance(model, LearnsByEpoch)]
     return learners if len(learners) == len(task.models) else None
 
 
@@ -159,8 +164,7 @@ def _begin(
 ) -> tuple[Sequence[RunsEpochs], LocalModels]:
     """The learning of all networks in the engine asked for, and their answers, which change as they learn."""
     one = learners[0].begin(task.matrix, task.weights_of(0))
-    stacked = engine.name == "stacked" or (engine.name == "auto" and one.device.type == "cuda")
-    if stacked:
+    if is_stacked(engine.name, one.device):
         users, device = max(1, len(one.support)), one.device
         plan = plan_stacks(
             one.network, one.plan, networks=len(learners), users=task.matrix.shape[0] if len(learners) > 1 else users,

@@ -18,10 +18,10 @@ from loca.local.ease_differences import LOCAL_BYTES, EaseDifferences, check_loca
 from loca.local.engines import Engine, EngineName, LocalTask, check_engine, train_together
 from loca.local.loca_state import put_centre
 from loca.local.local_models import LocalModels
-from loca.local.memory_plan import ranking_bytes
 from loca.local.one_by_one import copies_of
 from loca.local.stacked_arithmetic import PrecisionName, check_precision
 from loca.local.stacked_networks import AnswerPrecision, check_answer_precision
+from loca.models.devices import ranking_bytes
 from loca.models.recommender import (
     ModelState,
     Recommender,

@@ -73,6 +73,11 @@ class Room:
         fitting = (self.local_bytes - self._fixed_bytes) // (self._index_bytes + self.value_type.itemsize)
         return min(fitting, max(self._off_diagonal, 1))
 
+    @property
+    def kept_bytes(self) -> int:
+        """What one community takes when it keeps that many, in memory and in its file."""
+        return self._fixed_bytes + 8 + self.entries * (self._index_bytes + self.value_type.itemsize)
+
 
 @dataclass(frozen=True, eq=False)
 class KeptDifferences:

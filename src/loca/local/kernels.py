@@ -14,11 +14,11 @@ _ITEMS_AT_ONCE = 4096
 _WEIGHTS_AT_ONCE = 2048
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _softmax_kernel(
     logits, bias, factor, log_sums, items, padded, users,
     BLOCK: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     own = logits + row * padded
     own_bias = bias + (row // users) * items
@@ -59,8 +59,8 @@ def softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int) 
     return log_sums
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _adam(weight, mean, square, gradient, rate, root, decay, beta1, beta2, epsilon):  # type: ignore[no-untyped-def]
+@triton.jit
+def _adam(weight, mean, square, gradient, rate, root, decay, beta1, beta2, epsilon):
     gradient = gradient + decay * weight
     mean = mean + (gradient - mean) * (1 - beta1)
     square = beta2 * square + (1 - beta2) * gradient * gradient
@@ -68,11 +68,11 @@ def _adam(weight, mean, square, gradient, rate, root, decay, beta1, beta2, epsil
     return weight, mean, square
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _dense_kernel(
     weights, means, squares, gradients, rates, roots, size, gradient_stride, decay, beta1, beta2, epsilon,
     BLOCK: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     model = tl.program_id(1).to(tl.int64)
     lanes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = lanes < size
@@ -88,12 +88,12 @@ def _dense_kernel(
     tl.store(squares + places, square, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _rows_kernel(
     weights, means, squares, codes, owners, values, order, starts, rates, roots,
     items, width, decay, beta1, beta2, epsilon,
     BLOCK: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     item = tl.program_id(0).to(tl.int64)
     model = tl.program_id(1).to(tl.int64)
     row = model * items + item

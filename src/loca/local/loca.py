@@ -32,7 +32,7 @@ from loca.local.engines import (
 )
 from loca.local.explaining import explain_history
 from loca.local.explanation import Explanation, over_represented
-from loca.local.loca_state import loca_state, restore_loca
+from loca.local.loca_state import communities_from, communities_state, loca_state, restore_loca
 from loca.local.local_models import LocalModels
 from loca.local.one_by_one import copies_of, scaled_weights
 from loca.local.stacked_arithmetic import PrecisionName, check_precision
@@ -51,7 +51,7 @@ from loca.models.recommender import (
 from loca.progress import say
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_DISTINCTIVE_ITEMS = 20
+DISTINCTIVE_ITEMS = 20
 
 
 class Loca:
@@ -153,7 +153,7 @@ class Loca:
         self.alpha_ = self._choose_alpha(questions)
         answering = self.communities_.answer_weights(embeddings)
         self.members_ = np.bincount(answering.indices, minlength=self.anchors)
-        self.distinctive_ = over_represented(matrix, answering, _DISTINCTIVE_ITEMS)
+        self.distinctive_ = over_represented(matrix, answering, DISTINCTIVE_ITEMS)
         self.known_ = train if isinstance(train, Interactions) else None
         return self
 
@@ -169,6 +169,10 @@ class Loca:
 
     def _find_communities(self, embeddings: Floats, with_history: npt.NDArray[np.int64]) -> Communities:
         """Communities of the users who have a history: only they can be anchors, and only they are counted."""
+        work = work_at_hand()
+        kept = work.recall("communities")
+        if kept is not None:
+            return communities_from(kept)
         found = find_communities(
             embeddings[with_history],
             anchors=self.anchors,
@@ -177,8 +181,12 @@ class Loca:
             answer_bandwidth=self.answer_bandwidth,
             kernel=self.kernel,
             seed=self.seed,
+            device=get_params(self.base).get("device", "auto"),
         )
-        return replace(found, anchors=with_history[found.anchors])
+        communities = replace(found, anchors=with_history[found.anchors])
+        if work.due():
+            work.keep("communities", communities_state(communities))
+        return communities
 
     def _questions(self, validation: HeldOut | None) -> BlendedQuestions | None:
         """The validation questions with the communities that answer each; None without validation."""

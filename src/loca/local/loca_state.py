@@ -29,23 +29,34 @@ def loca_state(model: Loca) -> ModelState:
     parts["local models"] = local
     if isinstance(local, EaseDifferences) and local.centre_ is not model.global_:
         parts["centre"] = local.centre_
+    own = communities_state(communities)
+    learned = {"members": fitted(model.members_, model), "distinctive_items": items, "distinctive_lifts": lifts}
+    chosen = {"alpha": model.alpha_, "local_epochs": model.local_epochs_}
+    return ModelState({**own.arrays, **learned}, {**own.facts, **chosen}, parts)
+
+
+def communities_state(communities: Communities) -> ModelState:
+    """Communities as arrays and facts."""
     return ModelState(
-        arrays={
-            "anchors": communities.anchors,
-            "anchor_embeddings": communities.anchor_embeddings,
-            "members": fitted(model.members_, model),
-            "distinctive_items": items,
-            "distinctive_lifts": lifts,
-        },
+        arrays={"anchors": communities.anchors, "anchor_embeddings": communities.anchor_embeddings},
         facts={
             "train_bandwidth": communities.train_bandwidth,
             "answer_bandwidth": communities.answer_bandwidth,
             "coverage": communities.coverage,
             "kernel": communities.kernel,
-            "alpha": model.alpha_,
-            "local_epochs": model.local_epochs_,
         },
-        parts=parts,
+    )
+
+
+def communities_from(state: ModelState) -> Communities:
+    """The communities that a state holds; they check themselves."""
+    return Communities(
+        anchors=state.arrays["anchors"],
+        anchor_embeddings=state.arrays["anchor_embeddings"],
+        train_bandwidth=state.facts["train_bandwidth"],
+        answer_bandwidth=state.facts["answer_bandwidth"],
+        kernel=state.facts["kernel"],
+        coverage=state.facts["coverage"],
     )
 
 
@@ -53,14 +64,7 @@ def restore_loca(model: Loca, state: ModelState) -> None:
     """Gives an unfitted model what `state` holds."""
     arrays, facts = state.arrays, state.facts
     try:
-        communities = Communities(
-            anchors=arrays["anchors"],
-            anchor_embeddings=arrays["anchor_embeddings"],
-            train_bandwidth=facts["train_bandwidth"],
-            answer_bandwidth=facts["answer_bandwidth"],
-            kernel=facts["kernel"],
-            coverage=facts["coverage"],
-        )
+        communities = communities_from(state)
     except LocaError as problem:
         raise ModelFileError(str(problem)) from problem
     count = len(communities)

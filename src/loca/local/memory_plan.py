@@ -11,7 +11,6 @@ from loca.memory import readable_bytes
 from loca.models.autoencoder import Autoencoder
 from loca.models.devices import free_bytes
 from loca.models.training import LearningPlan
-from loca.ranking.top_n import BLOCK_BYTES
 
 # A share of what is free stays free: for the ranking of validation users, and for what others take meanwhile.
 _SHARE_OF_FREE_MEMORY = 0.85
@@ -47,11 +46,6 @@ class StackPlan:
             f"{self.stack_size} on {self.device}, {self.at_once} at once, {self.users} users each a step: "
             f"{readable_bytes(self.device_bytes)} of its memory{parked}"
         )
-
-
-def ranking_bytes(device: torch.device) -> int:
-    """What a block of users may take while its answers are ranked on a device."""
-    return BLOCK_BYTES if device.type != "cuda" else max(BLOCK_BYTES, free_bytes(device) // 10)
 
 
 def plan_stacks(
@@ -103,3 +97,9 @@ def bytes_of_a_step(network: Autoencoder, users: int, device: torch.device, prec
         # The softmax makes a second array there, and the input table's gradient is a dense one.
         logits, tables = 2 * logits, tables + 4 * items * first
     return logits + tables + users * (16 * first + 40 * network.latent)
+
+
+def bytes_of_a_loop_step(network: Autoencoder, users: int) -> int:
+    """What a network takes during a step outside of a stack, where autograd holds four arrays of logits."""
+    two_more = 2 * 4 * users * network.item_count
+    return bytes_of_a_step(network, users, torch.device("cpu"), "float32") + two_more

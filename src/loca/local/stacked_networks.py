@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from loca.errors import ConfigError, ModelFileError, did_you_mean
 from loca.files.model_state import ModelState
+from loca.local.stacked_arithmetic import PADDED_TO
 from loca.models.autoencoder import Autoencoder, SparseRows
 from loca.models.devices import choose_device
 from loca.models.recommender import Scores, check_histories
@@ -40,7 +41,7 @@ class _Asked:
     inputs: Tensor  # the values of the rows, each scaled to length 1
     users: Tensor  # (pairs,)
     shares: Tensor  # (pairs,)
-    bias_shares: Tensor  # (users, networks)
+    bias_shares: Tensor  # (users, networks that answer for anyone)
     parts: dict[int, tuple[slice, slice]]  # a network's pairs, and their entries
 
     @classmethod
@@ -58,8 +59,9 @@ class _Asked:
             )
             for number in np.flatnonzero(np.diff(pairs.indptr))
         }
-        shares, dense = torch.from_numpy(pairs.data).to(device), torch.from_numpy(pairs.toarray()).to(device)
-        return cls(histories, weights, rows, rows.unit_values(), users, shares, dense, parts)
+        shares = torch.from_numpy(pairs.data).to(device)
+        bias_shares = torch.from_numpy(pairs[:, list(parts)].toarray()).to(device)
+        return cls(histories, weights, rows, rows.unit_values(), users, shares, bias_shares, parts)
 
 
 class StackedNetworks:
@@ -124,9 +126,12 @@ class StackedNetworks:
             return self._blend(self._prepared(histories, answer_weights))
 
     def _blend(self, asked: _Asked) -> Tensor:
-        blended = asked.bias_shares @ torch.stack(
-            [self._as_computed(number)["output_bias"] for number in range(len(self))]
-        )
+        blended = self._room(asked.weights.shape[0])
+        if not asked.parts:
+            return blended.zero_()
+        biases = torch.stack([self._weights_of(number)["output_bias"] for number in asked.parts])
+        torch.mm(asked.bias_shares, biases.to(self._device, torch.float32), out=blended)
+        answers = self._room(max(own.stop - own.start for own, _ in asked.parts.values()))
         for number, (own, entries) in asked.parts.items():
             weights = self._as_computed(number)
             codes = F.embedding_bag(
@@ -137,8 +142,17 @@ class StackedNetworks:
                 per_sample_weights=asked.inputs[entries],
             )
             hidden = asked.shares[own, None] * self._hidden(codes, weights)
-            blended.index_add_(0, asked.users[own], hidden @ weights["output_table"].T)
+            if len(hidden) == len(blended):  # for everybody, in the users' order: nothing to look up
+                blended.addmm_(hidden, weights["output_table"].T)
+            else:
+                torch.mm(hidden, weights["output_table"].T, out=answers[: len(hidden)])
+                blended.index_add_(0, asked.users[own], answers[: len(hidden)])
         return blended
+
+    def _room(self, users: int) -> Tensor:
+        """Room for users × items scores, every row at a multiple of 64 numbers, where products are fastest."""
+        items = self.count_items()
+        return torch.empty(users, -(-items // PADDED_TO) * PADDED_TO, device=self._device)[:, :items]
 
     def _prepared(self, histories: csr_array, answer_weights: csr_array) -> _Asked:
         """The question as the device sees it; that of the last time is kept, because validation asks it every epoch."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from loca.data.held_out import HeldOut
 from loca.local.aggregation import combine
 from loca.local.local_models import LocalModels
-from loca.local.memory_plan import ranking_bytes
+from loca.models.devices import ranking_bytes
 from loca.models.network_answers import score_on
 from loca.models.recommender import Recommender
 from loca.ranking.evaluation import UserRows, mean_ndcgs

@@ -6,6 +6,7 @@ import torch
 
 from loca.errors import ConfigError
 from loca.memory import available_bytes
+from loca.ranking.top_n import BLOCK_BYTES
 
 
 def check_device(name: str) -> None:
@@ -33,3 +34,10 @@ def free_bytes(device: torch.device) -> int:
         return available_bytes()
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(torch.cuda.mem_get_info(device)[0]) + unused
+
+
+def ranking_bytes(device: torch.device, free: int | None = None) -> int:
+    """What a block of users may take while its answers are ranked on a device."""
+    if device.type != "cuda":
+        return BLOCK_BYTES
+    return max(BLOCK_BYTES, (free_bytes(device) if free is None else free) // 10)

@@ -62,9 +62,8 @@ class EASE:
         self.weights_ = None  # what an earlier fit learned makes room
         self.known_ = train if isinstance(train, Interactions) else None
         users, items = int(((weights > 0) & (np.diff(matrix.indptr) > 0)).sum()), matrix.shape[1]
-        device, needed = choose_device(self.device), bytes_to_solve(users, items)
-        if needed > free_bytes(device):
-            device = torch.device("cpu")
+        wanted = choose_device(self.device)
+        device, needed = plan_solving(users, items, wanted, free_bytes(wanted))
         if device.type == "cuda" or users < items:
             plan_memory(f"EASE for {items:,} items", needed, "filter rare items")
             system = EaseSystem.of(matrix, weights, self.l2)
@@ -111,6 +110,17 @@ class EASE:
     def save(self, folder: str | Path) -> None:
         """Writes the model into a folder, whole or not at all."""
         save_model(self, folder)
+
+
+def plan_solving(users: int, items: int, device: torch.device, free: int) -> tuple[torch.device, int]:
+    """Where the equations are solved, the CPU where the device has too little memory, and what that takes there."""
+    needed = bytes_to_solve(users, items)
+    if needed > free:
+        device = torch.device("cpu")
+    if device.type == "cuda" or users < items:
+        return device, needed
+    # One array, and a block of it three times while it is filled: sparse values, their columns, dense.
+    return device, 4 * items**2 + 12 * min(_BLOCK_ITEMS, items) * items
 
 
 def _try_to_solve(

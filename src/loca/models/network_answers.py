@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from loca.data.held_out import HeldOut
 from loca.errors import ConfigError, ModelFileError
 from loca.models.autoencoder import Autoencoder, SparseRows
+from loca.models.devices import ranking_bytes
 from loca.models.recommender import Scores, UserWeights, check_histories, check_user_weights
 from loca.models.stopping import learn_for, learn_until_best
 from loca.models.training import Learning
@@ -66,7 +67,12 @@ def learn(model: LearnsByEpoch, learning: Learning, validation: HeldOut | None) 
         return model.epochs
     best = learn_until_best(
         [learning],
-        lambda: mean_ndcg(lambda histories: score_on(model, histories), validation, 100),
+        lambda: mean_ndcg(
+            lambda histories: score_on(model, histories),
+            validation,
+            100,
+            block_bytes=ranking_bytes(learning.device),
+        ),
         epochs=model.epochs,
         patience=model.patience,
         evaluate_every=model.evaluate_every,

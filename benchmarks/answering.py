@@ -1,0 +1,135 @@
+"""Answering from a saved model of 300 local MultVAEs with AMusic's shape: opening, one user's latency, all users' lists."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+
+from loca.catalogue import load
+from loca.communities.communities import find_communities
+from loca.communities.embeddings import embed_users
+from loca.data.interactions import Interactions
+from loca.data.presets import read_preset
+from loca.local.loca import Loca
+from loca.local.stacked_networks import StackedNetworks
+from loca.memory import readable_bytes
+from loca.models.mult_vae import MultVAE
+from loca.random_streams import stream
+from loca.ranking.recommendation import recommend
+
+
+def main() -> None:
+    """Makes the model (its local networks are drawn, not trained: an answer takes as long), saves, opens and asks it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--communities", type=int, default=300)
+    parser.add_argument("--answer-bandwidth", type=float, help="in units of distance; default: as Table 3 suggests")
+    parser.add_argument("--alpha", type=float, default=0.0)
+    parser.add_argument("--precision", default="float32", choices=["float32", "float16"])
+    parser.add_argument("--questions", type=int, default=1000, help="single users to ask for")
+    asked = parser.parse_args()
+    data = _data()
+    folder = Path(tempfile.mkdtemp(prefix="loca-answering-")) / "model.loca"
+    try:
+        _make_model(data, asked).save(folder)
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        started = time.perf_counter()
+        model = load(folder)
+        print(f"open {readable_bytes(size)}: {time.perf_counter() - started:.2f} s", flush=True)
+        _ask(model, data, asked.questions)
+    finally:
+        shutil.rmtree(folder.parent)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"{torch.get_num_threads()} threads, peak memory with mapped files {readable_bytes(peak)}")
+
+
+def _ask(model: Loca, data: Interactions, count: int) -> None:
+    """Prints the latency of single users and the rate of all users' lists of 100."""
+    matrix, everybody = data.matrix(), list(data.users.ids(np.arange(data.n_users)))
+    users = stream(0, "single users").permutation(data.n_users)[:count]
+    answering = model.communities_.answer_weights(model.embed(matrix))
+    per_user = np.diff(answering.indptr)
+    print(f"communities that answer for a user: mean {per_user.mean():.1f}, most {per_user.max()}")
+    started = time.perf_counter()
+    recommend(model, everybody, n=100)
+    seconds = time.perf_counter() - started
+    print(f"top 100 of all {data.n_users:,} users, first time: {data.n_users / seconds:,.0f} users a second", flush=True)
+    ids = list(data.users.ids(users))
+    for one in ids[:20]:
+        recommend(model, [one], n=100)
+    times = []
+    for one in ids:
+        started = time.perf_counter()
+        recommend(model, [one], n=100)
+        times.append(1000 * (time.perf_counter() - started))
+    print(f"one user: p50 {np.quantile(times, 0.5):.1f} ms, p99 {np.quantile(times, 0.99):.1f} ms", flush=True)
+    rates = []
+    for _ in range(3):
+        started = time.perf_counter()
+        recommend(model, everybody, n=100)
+        rates.append(data.n_users / (time.perf_counter() - started))
+    print(f"top 100 of all {data.n_users:,} users: {np.median(rates):,.0f} users a second")
+
+
+def _data() -> Interactions:
+    """AMusic as the paper counts it where LOCA_DATA names it, else random histories of the same shape."""
+    folder = os.environ.get("LOCA_DATA")
+    if folder:
+        return read_preset("amusic", Path(folder) / "amusic" / "amusic.rating")
+    from loca.data.id_map import IdMap
+
+    rng = stream(0, "answering benchmark")
+    lengths = np.maximum(rng.geometric(1 / 17, 4964), 10).clip(max=300)
+    rows = np.concatenate([rng.choice(11_797, length, replace=False) for length in lengths]).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Interactions(IdMap.numbered(4964, "user"), IdMap.numbered(11_797, "item"), offsets, rows)
+
+
+def _paper_bandwidth(embeddings: np.ndarray, count: int) -> float:
+    """The bandwidth at which random anchors cover 71 % of the users, as in the paper's Table 3."""
+    low, high = 0.0, 2.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        found = find_communities(
+            embeddings, anchors=count, anchor_selection="random", train_bandwidth=2.0, answer_bandwidth=middle
+        )
+        low, high = (low, middle) if found.coverage > 0.71 else (middle, high)
+    return high
+
+
+def _make_model(data: Interactions, asked: argparse.Namespace) -> Loca:
+    """A fitted Loca with one local network, in which that one is replaced by many."""
+    base = MultVAE(dropout=0.2, noise=0.01, kl_weight=0.0, epochs=10)
+    print("fitting the global model", flush=True)
+    model = Loca(base=base, anchors=1, engine="stacked", alpha=asked.alpha).fit(data)
+    matrix = csr_array(data.matrix())
+    embeddings = embed_users(model.embedder_, matrix)
+    width = asked.answer_bandwidth or _paper_bandwidth(embeddings, asked.communities)
+    found = find_communities(embeddings, anchors=asked.communities, train_bandwidth=1.2, answer_bandwidth=width)
+    print(f"answer bandwidth {width:.3f}, coverage {found.coverage:.1%}")
+    first = model.locals_.weights_
+    many = StackedNetworks(variational=True)
+    kind = torch.float32 if asked.precision == "float32" else torch.float16
+    for name, weights in first.items():
+        stack = torch.empty(asked.communities, *weights.shape[1:], dtype=kind)
+        for number in range(asked.communities):
+            stack[number] = weights[0] * (1 + number * 1e-4)
+        many.weights_[name] = stack
+    answering = found.answer_weights(embed_users(model.embedder_, matrix))
+    model.anchors, model.communities_, model.locals_ = asked.communities, found, many
+    model.members_ = np.bincount(answering.indices, minlength=asked.communities)
+    items, lifts = model.distinctive_
+    model.distinctive_ = (np.repeat(items, asked.communities, axis=0), np.repeat(lifts, asked.communities, axis=0))
+    return model
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""How fast this machine is: small pieces of the work of a fit, timed now and scaled to the whole; rough."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+
+from loca.communities.anchors import AnchorSelection, choose_anchors
+from loca.communities.device_neighbourhoods import DeviceNeighbourhoods
+from loca.communities.embeddings import TruncatedSVD
+from loca.communities.geometry import Bandwidth, resolve_bandwidth, unit_rows
+from loca.communities.neighbourhoods import HostNeighbourhoods, words_for
+from loca.local.ease_differences import EaseDifferences, fit_ease_differences
+from loca.local.local_models import LocalModels
+from loca.local.stacked import StackedLearning
+from loca.local.stacked_arithmetic import PrecisionName
+from loca.local.stacked_networks import StackedNetworks
+from loca.models.ease import EASE
+from loca.models.ease_systems import EaseSystem, solve_systems
+from loca.models.mult_dae import MultDAE
+from loca.models.mult_vae import MultVAE
+from loca.models.network_answers import score_on
+from loca.models.recommender import clone
+from loca.random_streams import stream
+from loca.ranking.top_n import block_rows, rank_top_n
+
+Network = MultVAE | MultDAE
+# Large enough to keep a device as busy as the real work does, small enough to be done at once.
+_EQUATIONS = {"cpu": 1_000, "cuda": 6_000}
+_USERS_COVERED = {"cpu": 4_096, "cuda": 16_384}
+_USERS_EMBEDDED = 4_000
+_USERS_RANKED = 512
+_MOST_RUNS = 4
+_SECONDS_PER_PIECE = 0.6
+
+
+@dataclass(frozen=True)
+class NetworkPace:
+    """Seconds of one network: for a step, and for the answer to one user."""
+
+    step: float
+    answer: float
+
+
+@dataclass(frozen=True)
+class EasePace:
+    """Seconds of one EASE: to fit it, and to answer all users."""
+
+    fit: float
+    answer: float
+
+
+def pace_of_network(base: Network, matrix: csr_array) -> NetworkPace:
+    """The pace of one network in a loop: a few steps of a network of the true shape with users of the true data."""
+    model, part = clone(base), _some_rows(matrix, base.batch_size)
+    learning = model.begin(part, None)
+    step = _seconds(learning.run_epoch)  # an epoch of so few users is one step
+    return NetworkPace(step, _seconds(lambda: float(score_on(model, part).sum())) / part.shape[0])
+
+
+def pace_of_stack(base: Network, matrix: csr_array, networks: int, precision: PrecisionName) -> NetworkPace:
+    """The pace of one network in a stack of so many that go through a step at once."""
+    part = _some_rows(matrix, base.batch_size)
+    learning = [clone(base).begin(part, None) for _ in range(networks)]
+    stack = StackedLearning(learning, precision=precision, at_once=networks)
+    step = _seconds(stack.run_epoch) / networks
+    answering = StackedNetworks.of(stack.networks, learning[0].device, quick=precision == "bfloat16")
+    return NetworkPace(step, _seconds_to_blend(answering, part) / (networks * part.shape[0]))
+
+
+def pace_of_ease(model: EASE, matrix: csr_array, device: torch.device) -> EasePace:
+    """The pace of `EASE.fit`: done with a share of the users and items, it takes that share's third power of the time.
+
+    Filling a Gram matrix, solving and answering all go with users × items × items or its like.
+    """
+    part, growth = _smaller(matrix, device)
+    here = clone(model, device=str(device))
+    fit = _seconds(lambda: here.fit(part))
+    return EasePace(fit * growth**3, _seconds(lambda: here.score(part)) * growth**3)
+
+
+def pace_of_local_ease(base: EASE, matrix: csr_array, local_bytes: int, device: torch.device) -> EasePace:
+    """The pace of one local EASE that is kept as differences, solved on the device."""
+    part, growth = _smaller(matrix, device)
+    weights = np.linspace(0.5, 1.5, part.shape[0], dtype=np.float32)
+    centre = clone(base).fit(part)
+    room = max(int(local_bytes / growth**2), 16 * (part.shape[1] + 1))
+    system = EaseSystem.of(part, weights, base.l2)
+    solve = _seconds(lambda: float(next(solve_systems([system], device)).shares.sum()))
+
+    def fit() -> EaseDifferences:
+        return fit_ease_differences(base, centre, part, lambda _: weights, 1, device=device, local_bytes=room)
+
+    # What follows the solution passes over items × items numbers, which grow with the second power.
+    keep = max(_seconds(fit) - solve, 0.0)
+    extra = _seconds_to_blend(fit(), part) - _seconds(lambda: centre.score(part))
+    return EasePace(solve * growth**3 + keep * growth**2, max(extra, 0.0) * growth**3)
+
+
+def seconds_to_embed(embedder: TruncatedSVD, matrix: csr_array) -> float:
+    """How long a truncated SVD of all users takes: that of some, times how many times more there are."""
+    part = _some_rows(matrix, _USERS_EMBEDDED)
+    return _seconds(lambda: clone(embedder).fit(part)) * matrix.shape[0] / part.shape[0]
+
+
+def seconds_to_cover(users: int, dimensions: int, anchors: int, bandwidth: Bandwidth, device: torch.device) -> float:
+    """How long greedy coverage takes: neighbourhoods of fewer users, and one count in them for each anchor."""
+    rows = _random_embeddings(min(users, _USERS_COVERED[device.type]), dimensions)
+    within = resolve_bandwidth(bandwidth, rows, 0)
+    members = np.full(words_for(len(rows)), np.uint64(0x5555555555555555))
+
+    def find() -> HostNeighbourhoods | DeviceNeighbourhoods:
+        on_host = device.type == "cpu"
+        found = HostNeighbourhoods(rows, within) if on_host else DeviceNeighbourhoods(rows, within, device)
+        found.of(0)  # waits for the device
+        return found
+
+    build, found = _seconds(find), find()
+    return (build + anchors * _seconds(lambda: found.count_in(members))) * (users / len(rows)) ** 2
+
+
+def seconds_to_choose_anchors(users: int, dimensions: int, anchors: int, selection: AnchorSelection) -> float:
+    """How long the other ways to choose anchors take, which go with the users."""
+    rows = _random_embeddings(min(users, max(_USERS_COVERED["cpu"], 2 * anchors)), dimensions)
+    return _seconds(lambda: choose_anchors(rows, anchors, selection, 1.0, 0)) * users / len(rows)
+
+
+def seconds_to_rank(matrix: csr_array, device: torch.device) -> float:
+    """How long the best 100 items of one user take to find."""
+    part = _some_rows(matrix, min(_USERS_RANKED, block_rows(matrix.shape[1])))
+    scores = torch.rand(part.shape, device=device)
+    return _seconds(lambda: rank_top_n(scores, part, 100)) / part.shape[0]
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    """The least seconds of a few runs: the first one warms up, and others may want the machine in between."""
+    least, spent, runs = math.inf, 0.0, 0
+    while runs < _MOST_RUNS and (runs == 0 or spent < _SECONDS_PER_PIECE):
+        started = time.perf_counter()
+        work()
+        taken = time.perf_counter() - started
+        least, spent, runs = min(least, taken), spent + taken, runs + 1
+    return least
+
+
+def _seconds_to_blend(local: LocalModels, histories: csr_array) -> float:
+    """Seconds in which all models answer all these users, asked anew."""
+    weights = csr_array(np.ones((histories.shape[0], len(local)), dtype=np.float32))
+    return _seconds(lambda: float(local.blend(histories.copy(), weights.copy()).sum()))
+
+
+def _some_rows(matrix: csr_array, count: int) -> csr_array:
+    """Up to `count` users with a history, from all over the matrix."""
+    able = np.flatnonzero(np.diff(matrix.indptr))
+    return csr_array(matrix[_spread(able, count)])
+
+
+def _smaller(matrix: csr_array, device: torch.device) -> tuple[csr_array, float]:
+    """A share of the users and the same share of the items, and how many times more equations the whole has."""
+    able = np.flatnonzero(np.diff(matrix.indptr))
+    equations = min(len(able), matrix.shape[1])
+    share = min(1.0, _EQUATIONS[device.type] / equations)
+    if share == 1:
+        return matrix, 1.0
+    part = csr_array(matrix[:, _spread(np.unique(matrix.indices), int(share * matrix.shape[1]))])
+    # Only users who have one of those items: of many short histories nothing would be left.
+    part = _some_rows(part, int(share * len(able)))
+    return part, equations / min(part.shape)
+
+
+def _spread(rows: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """Up to `count` of the rows, evenly spaced."""
+    chosen: npt.NDArray[np.int64] = rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
+    return chosen
+
+
+def _random_embeddings(users: int, dimensions: int) -> npt.NDArray[np.float32]:
+    return unit_rows(stream(0, "embeddings to time").standard_normal((users, dimensions), dtype=np.float32))
