@@ -61,7 +61,9 @@ def _ask(model: Loca, data: Interactions, count: int) -> None:
     started = time.perf_counter()
     recommend(model, everybody, n=100)
     seconds = time.perf_counter() - started
-    print(f"top 100 of all {data.n_users:,} users, first time: {data.n_users / seconds:,.0f} users a second", flush=True)
+    print(
+        f"top 100 of all {data.n_users:,} users, first time: {data.n_users / seconds:,.0f} users a second", flush=True
+    )
     ids = list(data.users.ids(users))
     for one in ids[:20]:
         recommend(model, [one], n=100)

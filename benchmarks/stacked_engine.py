@@ -58,7 +58,9 @@ def main() -> None:
         print(f"peak device memory {readable_bytes(torch.cuda.max_memory_allocated())}")
     del stack, learning, one
     limit = _limit(asked, weights, base.batch_size, device)
-    print(f"limit by measured traffic and products: {1000 * limit:.1f} ms; the step takes {stacked / limit:.1f} times that")
+    print(
+        f"limit by measured traffic and products: {1000 * limit:.1f} ms; the step takes {stacked / limit:.1f} times that"
+    )
     print(f"peak host memory {readable_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}")
 
 
@@ -82,7 +84,11 @@ def _limit(asked: argparse.Namespace, weights: int, users: int, device: torch.de
     side = 8192 if device.type == "cuda" else 2048
     square = torch.ones(side, side, device=device, dtype=kind)
     multiplying = _seconds(lambda: square @ square) / (2 * side**3)
-    print(f"measured: {1 / passing / 1e9:,.0f} GB/s, {1 / multiplying / 1e12:,.2f} TFLOP/s in {kind}".replace("torch.", ""))
+    print(
+        f"measured: {1 / passing / 1e9:,.0f} GB/s, {1 / multiplying / 1e12:,.2f} TFLOP/s in {kind}".replace(
+            "torch.", ""
+        )
+    )
     traffic = 3 * 8 * weights * asked.models  # weights and both moments, read and written
     products = 3 * 2 * asked.models * users * 200 * asked.items
     return traffic * passing + products * multiplying

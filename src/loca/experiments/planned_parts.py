@@ -80,17 +80,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Planned:
-    """A part, the seconds in which its answers are judged on validation, and what there is to know besides.
-
-    While answers are blended they take so many bytes more.
-    """
+    """A part, the seconds in which its answers are judged on validation, and what there is to know besides."""
 
     part: Part
     judging: float | None = 0.0
     stack: StackPlan | None = None
     epochs: int | None = None
-    blending_on_device: int = 0
-    blending_in_memory: int = 0
 
 
 def plan_model(setting: Setting, model: Any, name: str) -> Planned:
@@ -232,28 +227,25 @@ def plan_differences(setting: Setting, base: EASE, count: int, local_bytes: int,
     on_gpu, free = device.type == "cuda", setting.free_on(device)
     at_once = systems_at_once(setting.users, setting.items, count, free) if on_gpu else 1
     kept, rows = count * room.kept_bytes, _BYTES_PER_ENTRY * setting.stored
-    needed = bytes_while_solving(setting.users, setting.items, at_once) + _BYTES_PER_DIFFERENCE * room.entries + rows
+    solving = bytes_while_solving(setting.users, setting.items, at_once) + _BYTES_PER_DIFFERENCE * room.entries + rows
+    # When all are solved they answer: a GPU spreads differences out in an array of items × items beside the centre,
+    # and keeps them while half of its memory is free.
+    spread = 8 * setting.items**2 + min(12 * count * room.entries, free // 2)
+    read = bytes_while_blending(count * room.entries)
     fit = judging = None
     if setting.rank is not None:
         pace = pace_of_local_ease(base, setting.matrix, local_bytes, device)
         fit, judging = count * pace.fit, asked * pace.answer + setting.users * setting.rank
     part = Part(
         name,
-        on_device=Taken(needed) if on_gpu else Taken(),
-        in_memory=Taken(kept + rows if on_gpu else kept + needed, kept),
+        on_device=Taken(max(solving, spread)) if on_gpu else Taken(),
+        in_memory=Taken(kept + (rows if on_gpu else max(solving, read)), kept),
         in_folder=kept,
         unfinished=kept,
         seconds=fit,
         advice="take fewer communities, smaller local_bytes or filter rare items",
     )
-    # A GPU spreads differences out in an array of items × items beside the centre, and keeps them while it has room.
-    spread = 8 * setting.items**2 + min(12 * count * room.entries, free // 2)
-    return Planned(
-        part,
-        judging,
-        blending_on_device=spread if on_gpu else 0,
-        blending_in_memory=0 if on_gpu else bytes_while_blending(count * room.entries),
-    )
+    return Planned(part, judging)
 
 
 def shape_of(model: Network, items: int) -> Autoencoder:

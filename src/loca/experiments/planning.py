@@ -29,12 +29,14 @@ from loca.models.ease import EASE
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import Recommender
-from loca.ranking.top_n import BLOCK_BYTES
+from loca.ranking.top_n import block_rows
 
 # Of the pairs of a user and a community that answers: weight and number, and once more the other way round.
 _BYTES_PER_ANSWER_WEIGHT = 16
 # Sparse rows of the training part, of histories and targets to judge by, and a copy on its way.
 _COPIES_OF_THE_DATA = 4
+# Users × items: local and global scores, both times their shares, the sum, and a copy that is ranked.
+_ARRAYS_WHILE_BLENDING = 6
 
 
 def plan_fit(
@@ -189,19 +191,21 @@ def _plan_communities(setting: Setting, model: Loca, dimensions: int) -> Planned
 def _plan_answers(setting: Setting, planned: Sequence[Planned]) -> Part:
     """Validation users' scores and their ranking, a block at a time, beside whatever is being fitted."""
     device = torch.device(setting.machine.device)
-    scores = 3 * 4 * setting.users * setting.items  # as `block_rows` counts them
-    on_device = 0
-    if device.type == "cuda":
-        on_device = min(scores, ranking_bytes(device, setting.free_on(device)))
     judging = [one.judging for one in planned]
     return Part(
         "answers on validation",
-        on_device=Taken(on_device + max(one.blending_on_device for one in planned)),
-        in_memory=Taken(min(scores, BLOCK_BYTES) + max(one.blending_in_memory for one in planned)),
+        on_device=Taken(_block_bytes(setting, device) if device.type == "cuda" else 0),
+        in_memory=Taken(_block_bytes(setting, torch.device("cpu"))),
         seconds=None if None in judging else sum(one for one in judging if one is not None),
         throughout=True,
         judges=True,
     )
+
+
+def _block_bytes(setting: Setting, device: torch.device) -> int:
+    """What a block of users takes while answers are blended and ranked."""
+    rows = block_rows(setting.items, budget=ranking_bytes(device, setting.free_on(device)))
+    return _ARRAYS_WHILE_BLENDING * 4 * min(rows, setting.users) * setting.items
 
 
 def _after_all(setting: Setting, planned: Sequence[Planned]) -> Setting:

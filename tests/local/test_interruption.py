@@ -1,0 +1,112 @@
+"""A fit that is interrupted and goes on: bit for bit what an unbroken one gives, and nothing done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loca.local.ease_differences as ease_file
+import loca.local.loca as loca_file
+import loca.models.stopping as stopping_file
+from loca.communities.embeddings import TruncatedSVD
+from loca.data.held_out import Split
+from loca.files.unfinished_work import UnfinishedWork, keep_work_in
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.mult_vae import MultVAE
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing in the code catches it."""
+
+
+def a_vae(**changes: object) -> MultVAE:
+    settings = {"latent": 6, "epochs": 7, "patience": 3, "batch_size": 100, "learning_rate": 3e-2, "kl_weight": 0.1}
+    return MultVAE(**(settings | changes))  # type: ignore[arg-type]
+
+
+MODELS: dict[str, Callable[[], Loca | MultVAE]] = {
+    "one network": a_vae,
+    "loop": lambda: Loca(base=a_vae(), anchors=3, engine="one_by_one"),
+    "stack": lambda: Loca(base=a_vae(), anchors=3, engine="stacked"),
+    "loop, stopping apart": lambda: Loca(base=a_vae(patience=1), anchors=3, engine="one_by_one", stopping="community"),
+    "stack, stopping apart": lambda: Loca(base=a_vae(patience=1), anchors=3, engine="stacked", stopping="community"),
+    "local EASE": lambda: Loca(base=EASE(l2=20.0), embedding=TruncatedSVD(dimensions=6), anchors=4),
+}
+
+
+def fit_until(kills: int, model: Loca | MultVAE, split: Split, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Fits, is killed after `kills` keeps, and goes on; gives how often it was killed (0 where it ended before)."""
+    keep = UnfinishedWork.keep
+    kept = 0
+
+    def keep_and_die(self: UnfinishedWork, *what: object) -> None:
+        nonlocal kept
+        keep(self, *what)  # type: ignore[arg-type]
+        kept += self.keeps
+        if kept == kills:
+            raise Killed
+
+    died = 0
+    with monkeypatch.context() as patch:
+        patch.setattr(UnfinishedWork, "keep", keep_and_die)
+        try:
+            with keep_work_in(folder, subject={"a": 1}, resume=False, seconds_between=0):
+                model.fit(split.train, validation=split.validation)
+        except Killed:
+            died = 1
+    if died:
+        with keep_work_in(folder, subject={"a": 1}, resume=True, seconds_between=0):
+            model.fit(split.train, validation=split.validation)
+    assert not folder.exists()
+    return died
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_interrupted_fit_ends_as_an_unbroken_one(
+    name: str, planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    histories = planted_split.test.history_matrix[:50]
+    unbroken = MODELS[name]().fit(planted_split.train, validation=planted_split.validation).score(histories)
+    died = 0
+    for kills in (1, 3, 5, 9, 12):
+        model = MODELS[name]()
+        died += fit_until(kills, model, planted_split, tmp_path / "work", monkeypatch)
+        np.testing.assert_array_equal(model.score(histories), unbroken)
+    assert died >= 2
+
+
+def test_all_epochs_without_validation_go_on_too(
+    planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = Split(planted_split.train, None, planted_split.test, planted_split.train, planted_split.report)
+    histories = planted_split.test.history_matrix[:50]
+    unbroken = MODELS["stack"]().fit(bare.train).score(histories)
+    model = MODELS["stack"]()
+    assert fit_until(10, model, bare, tmp_path / "work", monkeypatch)
+    np.testing.assert_array_equal(model.score(histories), unbroken)
+
+
+def test_finished_epochs_communities_and_local_models_are_not_computed_again(
+    planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs: list[str] = []
+    show = stopping_file._show
+    monkeypatch.setattr(stopping_file, "_show", lambda *what: (epochs.append("epoch"), show(*what)))
+    MODELS["stack"]().fit(planted_split.train, validation=planted_split.validation)
+    whole = len(epochs)
+    found: list[int] = []
+    find = loca_file.find_communities
+    monkeypatch.setattr(loca_file, "find_communities", lambda *a, **b: (found.append(1), find(*a, **b))[1])
+    epochs.clear()
+    assert fit_until(10, MODELS["stack"](), planted_split, tmp_path / "work", monkeypatch)
+    assert len(epochs) <= whole + 1
+    assert len(found) == 1
+    solved: list[int] = []
+    solve = ease_file.solve_systems
+    monkeypatch.setattr(ease_file, "solve_systems", lambda s, d: (solved.extend([1] * len(s)), solve(s, d))[1])
+    assert fit_until(3, MODELS["local EASE"](), planted_split, tmp_path / "work", monkeypatch)
+    assert len(solved) == 4

@@ -1,0 +1,119 @@
+"""Trained networks that answer side by side: against the formula, in half precision, from files, and damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import loca
+import loca.files.array_files as array_files
+from loca.data.held_out import Split
+from loca.errors import DataError, ModelFileError
+from loca.files.model_state import ModelState
+from loca.local.aggregation import blend_local
+from loca.local.loca import Loca
+from loca.local.stacked_networks import StackedNetworks
+from loca.models.mult_dae import MultDAE
+from loca.models.mult_vae import MultVAE
+from loca.models.recommender import Recommender
+
+BASES: dict[str, Recommender] = {
+    "variational": MultVAE(latent=8, epochs=3),
+    "variational, hidden": MultVAE(latent=8, hidden=12, epochs=3),
+    "denoising": MultDAE(latent=8, epochs=3),
+    "denoising, hidden": MultDAE(latent=8, hidden=12, epochs=3),
+}
+
+
+def a_loca(split: Split, name: str, **changes: object) -> Loca:
+    settings = {"base": BASES[name], "anchors": 4, "engine": "stacked", "answer_bandwidth": 0.6}
+    return Loca(**(settings | changes)).fit(split.train)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_the_blend_is_the_formula_over_each_network_alone(name: str, planted_split: Split) -> None:
+    model = a_loca(planted_split, name)
+    histories = planted_split.test.history_matrix[:60]
+    weights = model.communities_.answer_weights(model.embed(histories))
+    expected, covered = blend_local(histories, weights, model.locals_.score_with)
+    found = model.locals_.blend(histories, weights).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert 0 < covered.mean() < 1
+    assert not found[~covered].any()
+    # One user alone takes the short way through the code.
+    user = int(np.argmax(np.diff(weights.indptr)))
+    alone = model.locals_.blend(csr_array(histories[[user]]), csr_array(weights[[user]]))
+    np.testing.assert_allclose(alone.numpy()[0], expected[user], atol=1e-5)
+
+
+def test_nobody_covered_gives_zeros(planted_split: Split) -> None:
+    model = a_loca(planted_split, "variational")
+    nobody = csr_array((3, 4), dtype=np.float32)
+    assert not model.locals_.blend(planted_split.test.history_matrix[:3], nobody).numpy().any()
+
+
+def test_histories_over_other_items_are_refused(planted_split: Split) -> None:
+    model = a_loca(planted_split, "variational")
+    with pytest.raises(DataError, match="expected 60 items, found 7"):
+        model.locals_.blend(csr_array((1, 7), dtype=np.float32), csr_array(np.ones((1, 4), np.float32)))
+
+
+@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_a_saved_stack_answers_as_before_also_from_mapped_files(
+    name: str, precision: str, planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(array_files, "LARGEST_READ", 64)
+    model = a_loca(planted_split, name, answer_precision=precision)
+    model.save(tmp_path / "model")
+    opened = loca.load(tmp_path / "model")
+    histories = planted_split.test.history_matrix[:40]
+    np.testing.assert_array_equal(opened.score(histories), model.score(histories))
+    assert str(opened.locals_.weights_["output_table"].dtype) == f"torch.{precision}"
+
+
+def test_half_precision_loses_little_and_takes_half(planted_split: Split) -> None:
+    whole, half = (a_loca(planted_split, "variational", answer_precision=one) for one in ("float32", "float16"))
+    histories = planted_split.test.history_matrix[:40]
+    difference = np.abs(half.score(histories) - whole.score(histories)).max()
+    assert 0 < difference < 0.01 * np.abs(whole.score(histories)).max()
+    sizes = [sum(array.nbytes for array in one.locals_.state().arrays.values()) for one in (whole, half)]
+    assert sizes[0] == 2 * sizes[1]
+
+
+def test_a_variational_stack_keeps_only_the_mean(planted_split: Split) -> None:
+    assert a_loca(planted_split, "variational").locals_.weights_["input_table"].shape == (4, 60, 8)
+    assert a_loca(planted_split, "variational, hidden").locals_.weights_["code_weight"].shape == (4, 12, 8)
+
+
+def test_arrays_that_do_not_fit_are_refused(planted_split: Split) -> None:
+    arrays = dict(a_loca(planted_split, "variational, hidden").locals_.state().arrays)
+    plain = dict(a_loca(planted_split, "variational").locals_.state().arrays)
+    broken = [
+        ({name: array for name, array in arrays.items() if name != "back_bias"}, "expected the arrays"),
+        (arrays | {"more": arrays["back_bias"]}, "expected the arrays"),
+        (arrays | {"output_table": arrays["output_table"].astype(np.float16)}, "32 bits or all in 16"),
+        ({name: array.astype(np.float64) for name, array in arrays.items()}, "32 bits or all in 16"),
+        (arrays | {"output_bias": arrays["output_bias"][0]}, "networks × weights"),
+        (arrays | {"input_bias": arrays["input_bias"][:, :5]}, "do not fit each other: input_table"),
+        (arrays | {"output_table": arrays["output_table"][:, :, :5]}, "do not fit each other: back_weight"),
+        (
+            plain | {"input_table": plain["input_table"][..., :5], "input_bias": plain["input_bias"][:, :5]},
+            "last layer",
+        ),
+        ({name: array[:0] for name, array in plain.items()}, "they are empty"),
+    ]
+    for change, message in broken:
+        with pytest.raises(ModelFileError, match=message):
+            StackedNetworks.restore({"variational": True}, ModelState(change))
+
+
+def test_a_part_of_a_model_is_not_a_model(planted_split: Split, tmp_path: Path) -> None:
+    from loca.files import save_model
+
+    save_model(a_loca(planted_split, "variational").locals_, tmp_path / "part")
+    with pytest.raises(ModelFileError, match="expected a recommender, found a part of one, StackedNetworks"):
+        loca.load(tmp_path / "part")
