@@ -173,7 +173,7 @@ def play(match: Match) -> list[str]:
     """Prints all pieces of a data set and names those that missed the bar."""
     train = match.held_out.history_matrix
     everybody = (Loca(train), Cornac(train), Lenskit(train, 1))
-    print(f"{'':<42}{'seconds':>9}{'/ loca':>8}{'NDCG@100':>10}{'others':>8}")
+    print(f"{'':<50}{'seconds':>9}{'/ loca':>8}{'NDCG@100':>10}{'others':>8}")
     missed = play_one(match, f"EASE, l2 = {match.l2:g}", everybody, lambda library: library.train_ease(match.l2))
     print_limits(lapack_seconds(train, match.l2), "LAPACK")
     for settings in match.networks:
@@ -211,14 +211,14 @@ def print_rows(title: str, times: Mapping[str, Taken], quality: Mapping[str, flo
     print(title + (f"   <-- {', '.join(reasons)}" if reasons else ""))
     for name, taken in times.items():
         cells = f"{taken.seconds:>9.2f}{taken.seconds / ours:>8.2f}{quality[name]:>10.4f}{taken.by_others:>8.0%}"
-        print(f"  {name:<40}{cells}", flush=True)
+        print(f"  {name:<48}{cells}", flush=True)
     return [title] if reasons else []
 
 
 def print_limits(seconds: Mapping[str, float], what: str) -> None:
     """Prints the limits under the piece that they belong to."""
     for name, taken in seconds.items():
-        print(f"  {f'limit of {what}: {name}':<40}{taken:>9.2f}", flush=True)
+        print(f"  {f'limit of {what}: {name}':<48}{taken:>9.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from loca.experiments.choices import choose_on_validation as choose_on_validation
     from loca.experiments.comparison import Comparison as Comparison
     from loca.experiments.comparison import compare as compare
+    from loca.files.unfinished_work import keep_work_in as keep_work_in
     from loca.local.ensemble import Ensemble as Ensemble
     from loca.local.loca import Loca as Loca
     from loca.models.ease import EASE as EASE
@@ -74,6 +75,7 @@ _HOMES = {
     "choose_on_validation": "loca.experiments.choices",
     "Comparison": "loca.experiments.comparison",
     "compare": "loca.experiments.comparison",
+    "keep_work_in": "loca.files.unfinished_work",
     "Ensemble": "loca.local.ensemble",
     "Loca": "loca.local.loca",
     "EASE": "loca.models.ease",

@@ -21,7 +21,7 @@ from loca.cli.commands import app
 from loca.cli.main import main
 from loca.experiments.grid import Grid
 
-COMMANDS = (["demo"], ["data", "describe"], ["compare"], ["fit"], ["recommend"], ["explain"], ["doctor"])
+COMMANDS = (["demo"], ["data", "describe"], ["compare"], ["plan"], ["fit"], ["recommend"], ["explain"], ["doctor"])
 
 
 def test_import_loca_loads_nothing_heavy_and_is_quick() -> None:

@@ -77,32 +77,29 @@ def pace_of_stack(base: Network, matrix: csr_array, networks: int, precision: Pr
 
 
 def pace_of_ease(model: EASE, matrix: csr_array, device: torch.device) -> EasePace:
-    """The pace of `EASE.fit`: done with a share of the users and items, it takes that share's third power of the time.
-
-    Filling a Gram matrix, solving and answering all go with users × items × items or its like.
-    """
+    """The pace of `EASE.fit` on a device, from a share of the users and the same share of the items."""
     part, growth = _smaller(matrix, device)
     here = clone(model, device=str(device))
-    fit = _seconds(lambda: here.fit(part))
-    return EasePace(fit * growth**3, _seconds(lambda: here.score(part)) * growth**3)
+    fit = solve = _seconds(lambda: here.fit(part))
+    if device.type == "cuda" or part.shape[0] < part.shape[1]:
+        solve = _seconds_to_solve(EaseSystem.of(part, np.ones(part.shape[0]), model.l2), device)
+    answer = _seconds(lambda: here.score(part))
+    return EasePace(_grown(solve, fit, growth), answer * _work_of_answers(matrix) / _work_of_answers(part))
 
 
 def pace_of_local_ease(base: EASE, matrix: csr_array, local_bytes: int, device: torch.device) -> EasePace:
-    """The pace of one local EASE that is kept as differences, solved on the device."""
+    """The pace of one local EASE that is solved on a device and kept as differences."""
     part, growth = _smaller(matrix, device)
     weights = np.linspace(0.5, 1.5, part.shape[0], dtype=np.float32)
     centre = clone(base).fit(part)
     room = max(int(local_bytes / growth**2), 16 * (part.shape[1] + 1))
-    system = EaseSystem.of(part, weights, base.l2)
-    solve = _seconds(lambda: float(next(solve_systems([system], device)).shares.sum()))
 
     def fit() -> EaseDifferences:
         return fit_ease_differences(base, centre, part, lambda _: weights, 1, device=device, local_bytes=room)
 
-    # What follows the solution passes over items × items numbers, which grow with the second power.
-    keep = max(_seconds(fit) - solve, 0.0)
-    extra = _seconds_to_blend(fit(), part) - _seconds(lambda: centre.score(part))
-    return EasePace(solve * growth**3 + keep * growth**2, max(extra, 0.0) * growth**3)
+    solve = _seconds_to_solve(EaseSystem.of(part, weights, base.l2), device)
+    extra = max(_seconds_to_blend(fit(), part) - _seconds(lambda: centre.score(part)), 0.0)
+    return EasePace(_grown(solve, _seconds(fit), growth), extra * _work_of_answers(matrix) / _work_of_answers(part))
 
 
 def seconds_to_embed(embedder: TruncatedSVD, matrix: csr_array) -> float:
@@ -149,6 +146,23 @@ def _seconds(work: Callable[[], Any]) -> float:
         taken = time.perf_counter() - started
         least, spent, runs = min(least, taken), spent + taken, runs + 1
     return least
+
+
+def _seconds_to_solve(system: EaseSystem, device: torch.device) -> float:
+    return _seconds(lambda: float(next(solve_systems([system], device)).shares.sum()))
+
+
+def _grown(solve: float, fit: float, growth: float) -> float:
+    """Seconds of a fit with so many times more users and items, of which `solve` goes into the equations.
+
+    Filling and solving them goes with the third power, what follows passes over items × items numbers.
+    """
+    return min(solve, fit) * growth**3 + max(fit - solve, 0.0) * growth**2
+
+
+def _work_of_answers(matrix: csr_array) -> float:
+    """Scores are as many passes over the items as there are stored entries, and a few more for each user."""
+    return float((matrix.nnz + 3 * matrix.shape[0]) * matrix.shape[1])
 
 
 def _seconds_to_blend(local: LocalModels, histories: csr_array) -> float:

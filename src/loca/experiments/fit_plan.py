@@ -111,13 +111,13 @@ class FitPlan:
         """One line with advice for each place that is too small; none where the plan fits."""
         machine, found = self.machine, []
         places = (
-            (machine.device, [part.on_device for part in self.parts], machine.free_on_device),
-            ("main memory", [part.in_memory for part in self.parts], machine.free_in_memory),
+            (f"on {machine.device}", [part.on_device for part in self.parts], machine.free_on_device),
+            ("in main memory", [part.in_memory for part in self.parts], machine.free_in_memory),
         )
         for place, taken, free in places:
             needed, part = _peak(self.parts, taken)
             if free is not None and needed > free:
-                found.append(_too_much(f"{part.name} on {place}", needed, free, part.advice))
+                found.append(_too_much(f"{part.name} {place}", needed, free, part.advice))
         on_disk = self.in_folder + self.unfinished
         if self.free_on_disk is not None and on_disk > self.free_on_disk:
             found.append(_too_much("files", on_disk, self.free_on_disk, "free some space or choose another --out"))
@@ -148,6 +148,9 @@ class FitPlan:
         yield folder if self.free_on_disk is None else f"{folder}; {readable_bytes(self.free_on_disk)} are free there"
 
     def _time_lines(self) -> Iterable[str]:
+        if self.seconds is None:
+            yield "time: unknown; what does not fit is not timed"
+            return
         most = "" if self.epochs is None else f" (at most {self.epochs} epochs; early stopping makes it shorter)"
         if not self.validated:
             yield f"time, rough: {readable_seconds(self.seconds_to_refit)} for one fit on everything{most}"

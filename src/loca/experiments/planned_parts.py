@@ -34,18 +34,18 @@ _BYTES_PER_DIFFERENCE = 64
 _BYTES_PER_USER = 24
 _BYTES_PER_STACKED_USER = 48
 _ADVICE = "take fewer or smaller models"
+_NO_CHECKPOINTS = "fit without the copies for --resume (--checkpoint-every 1e9)"
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What every part depends on: the data, the machine with what is still free there, and what is asked of the plan.
+    """What every part depends on: the data, and the machine with what is still free there.
 
     `rank` is the seconds in which one user's best items are found, None where nothing is timed.
     """
 
     matrix: csr_array
     machine: Machine
-    validated: bool
     rank: float | None
 
     @property
@@ -185,10 +185,12 @@ def plan_stack(setting: Setting, base: Network, count: int, engine: Engine, aske
         network, base.plan(), networks=count, users=setting.users, device=device, precision=engine.precision,
         free=setting.free_on(device),
     )  # fmt: skip
-    lasting = count * bytes_while_learning(network)
+    one, lasting = bytes_while_learning(network), count * bytes_while_learning(network)
     kept = bytes_of_answers(network, count, engine.answer_precision)
     learn = judging = None
-    if setting.rank is not None and setting.may_time(device, stack.device_bytes):
+    if setting.rank is not None and setting.may_time(
+        device, stack.device_bytes - (stack.stack_size - stack.at_once) * one
+    ):
         pace = pace_of_stack(base, setting.matrix, stack.at_once, engine.precision)
         learn = base.epochs * count * _steps(setting, base) * pace.step
         judging = _judgements(base) * setting.users * (asked * pace.answer + setting.rank)
@@ -199,7 +201,8 @@ def plan_stack(setting: Setting, base: Network, count: int, engine: Engine, aske
         Part(name, in_folder=kept, unfinished=_kept_work(lasting), seconds=learn, advice=_ADVICE),
         device,
         Taken(at_work, kept),
-        beside=stack.parked_bytes + lasting + count * setting.users * _BYTES_PER_USER,
+        # Stacks that wait there are what a checkpoint would copy.
+        beside=lasting + count * setting.users * _BYTES_PER_USER,
     )
     return Planned(part, judging, stack, base.epochs)
 
@@ -266,7 +269,7 @@ def _weights(network: Autoencoder) -> int:
 def _placed(part: Part, device: torch.device, taken: Taken, beside: int) -> Part:
     """The part with what it takes on its device; on a GPU main memory takes something beside."""
     if device.type == "cuda":
-        return replace(part, on_device=taken, in_memory=Taken(beside))
+        return replace(part, on_device=taken, in_memory=Taken(beside), advice=f"{_ADVICE}, or {_NO_CHECKPOINTS}")
     return replace(part, in_memory=taken)
 
 

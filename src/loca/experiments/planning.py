@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -61,7 +63,7 @@ def plan_fit(
         machine = _machine_of(candidate)
         device = torch.device(machine.device)
         rank = seconds_to_rank(matrix, device) if timed else None
-        setting = Setting(matrix, machine, validated, rank)
+        setting = Setting(matrix, machine, rank)
         data = _plan_data(setting, interactions)
         planned = _plan_parts(setting.after(data), candidate)
         parts = (data, *(one.part for one in planned), *([_plan_answers(setting, planned)] if validated else []))
@@ -84,7 +86,22 @@ def plan_fit(
     plans = [plan_one(one, timed=False) for one in candidates]
     sizes = [(plan.peak_on_device + plan.peak_in_memory, plan.in_folder) for plan in plans]
     largest = sizes.index(max(sizes))
-    return plan_one(candidates[largest], timed=True) if timed else plans[largest]
+    if not timed:
+        return plans[largest]
+    with _unheard():
+        return plan_one(candidates[largest], timed=True)
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """What the timed pieces of work say of themselves is not about the fit that is planned."""
+    logger = logging.getLogger("loca")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _machine_of(candidate: Recommender) -> Machine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.communities.communities import Communities
@@ -30,7 +31,11 @@ def loca_state(model: Loca) -> ModelState:
     if isinstance(local, EaseDifferences) and local.centre_ is not model.global_:
         parts["centre"] = local.centre_
     own = communities_state(communities)
-    learned = {"members": fitted(model.members_, model), "distinctive_items": items, "distinctive_lifts": lifts}
+    learned: dict[str, npt.NDArray[Any]] = {
+        "members": fitted(model.members_, model),
+        "distinctive_items": items,
+        "distinctive_lifts": lifts,
+    }
     chosen = {"alpha": model.alpha_, "local_epochs": model.local_epochs_}
     return ModelState({**own.arrays, **learned}, {**own.facts, **chosen}, parts)
 

@@ -45,9 +45,10 @@ class StackedLearning:
         names = [name for name, _ in first.network.named_parameters()]
         self._moments = {name: self._stack(name) for name in names}
         self._parked = parked
+        self._waiting: dict[str, Moments] = {}
         self._lay_out()
         if parked:
-            self._move_to(torch.device("cpu"))
+            self._park()
 
     def _lay_out(self) -> None:
         """Puts on the device what a step needs to know of the networks that are in the stack now."""
@@ -61,11 +62,24 @@ class StackedLearning:
             for place, one in enumerate(self._learning):
                 one.network.get_parameter(name).data = moments.weights[place]
 
-    def _move_to(self, device: torch.device) -> None:
+    def _park(self) -> None:
+        """Moves weights and moments into main memory, where they have the same place every time."""
         for name, moments in list(self._moments.items()):
-            self._moments[name] = Moments(
-                moments.weights.to(device), moments.means.to(device), moments.squares.to(device)
-            )
+            old = self._waiting.get(name)
+            if old is None or old.weights.shape != moments.weights.shape:
+                # Pinned memory: the device copies to and from it at its full speed.
+                pinned = self._device.type == "cuda"
+                old = Moments(*(torch.empty(moments.weights.shape, pin_memory=pinned) for _ in range(3)))
+            for kind in ("weights", "means", "squares"):
+                getattr(old, kind).copy_(getattr(moments, kind))
+            self._waiting[name] = self._moments[name] = old
+        self._show_views()
+
+    def _fetch(self) -> None:
+        """Moves weights and moments to the device."""
+        for name, moments in list(self._moments.items()):
+            kinds = (moments.weights, moments.means, moments.squares)
+            self._moments[name] = Moments(*(one.to(self._device, non_blocking=True, copy=True) for one in kinds))
         self._show_views()
 
     def _stack(self, name: str) -> Moments:
@@ -84,12 +98,12 @@ class StackedLearning:
     def run_epoch(self) -> float:
         """Gives every network one epoch, and the mean loss."""
         if self._parked:
-            self._move_to(self._device)
+            self._fetch()
         total = torch.zeros((), device=self._device)
         for batch in self._users.next_epoch():
             self._take_step(batch, total)
         if self._parked:
-            self._move_to(torch.device("cpu"))
+            self._park()
         return float(total) / len(self._learning)
 
     def leave(self, networks: Iterable[Autoencoder]) -> None:

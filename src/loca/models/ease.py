@@ -65,7 +65,8 @@ class EASE:
         wanted = choose_device(self.device)
         device, needed = plan_solving(users, items, wanted, free_bytes(wanted))
         if device.type == "cuda" or users < items:
-            plan_memory(f"EASE for {items:,} items", needed, "filter rare items")
+            in_main_memory = needed if device.type == "cpu" else 4 * items**2
+            plan_memory(f"EASE for {items:,} items", in_main_memory, "filter rare items")
             system = EaseSystem.of(matrix, weights, self.l2)
             self.weights_ = next(solve_systems([system], device)).weights().cpu().numpy()
             return self

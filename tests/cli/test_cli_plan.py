@@ -1,0 +1,112 @@
+"""`loca plan`: what a fit would take, said by the command in words and in JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_calls import TINY, Call
+
+SMALL = ("--model", "loca-ease", "--set", "anchors=3")
+
+
+def test_plan_says_data_parts_totals_and_time(call: Call) -> None:
+    done = call("plan", "planted", *TINY, *SMALL)
+    assert done.code == 0
+    assert done.out.startswith("loca-ease on 150 users, 40 items, ")
+    for row in ("data", "global model", "embedding", "communities", "local models", "answers on validation"):
+        assert f"\n{row} " in done.out
+    for total in ("main memory, at the peak: ", "model folder: ", "time, rough: ", "it fits"):
+        assert f"\n{total}" in done.out
+    assert "early stopping" not in done.out
+
+
+def test_plan_of_networks_speaks_of_epochs_and_of_the_stack(call: Call) -> None:
+    ask = ("--model", "loca-vae", "--set", "anchors=3", "--set", "engine=stacked", "--set", "base.latent=8")
+    said = call("plan", "planted", *TINY, *ask).out
+    assert "\nstacked engine: 3 networks in 1 stack of 3 on cpu" in said
+    assert "(at most 200 epochs; early stopping makes it shorter)" in said
+    assert "for --resume" in said
+
+
+def test_plan_as_json_has_the_same_and_nothing_else(call: Call) -> None:
+    done = call("plan", "planted", *TINY, *SMALL, "--json")
+    assert done.err == ""
+    found = json.loads(done.out)
+    assert (found["model"], found["data"]["users"], found["data"]["items"]) == ("loca-ease", 150, 40)
+    assert found["on_device"] is None or found["on_device"]["peak"] <= found["on_device"]["free"]
+    assert 0 < found["in_memory"]["peak"] < found["in_memory"]["free"]
+    assert found["on_disk"]["folder"] == sum(part["in_folder"] for part in found["parts"])
+    assert set(found["seconds"]) == {"candidate", "refit", "all"}
+    assert (found["fits"], found["problems"], found["candidates"]) == (True, [], 1)
+
+
+def test_plan_foretells_the_folder_that_fit_writes(call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    planned = json.loads(call("plan", "planted", *TINY, *SMALL, "--out", folder, "--json").out)["on_disk"]
+    assert planned["free"] > planned["folder"]
+    assert not list(tmp_path.iterdir())
+    assert call("fit", "planted", *TINY, *SMALL, "--out", folder, "--quiet").code == 0
+    written = sum(path.stat().st_size for path in folder.iterdir())
+    assert planned["folder"] <= written <= planned["folder"] + 10_000
+
+
+def test_a_plan_that_does_not_fit_says_so_and_is_an_answer_all_the_same(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loca.experiments.planning.available_bytes", lambda: 1000)
+    done = call("plan", "planted", *TINY, *SMALL)
+    assert done.code == 0
+    (line,) = [line for line in done.out.splitlines() if line.startswith("DOES NOT FIT: ")]
+    assert "in main memory" in line
+    assert line.endswith("1 kB are free; take fewer communities, smaller local_bytes or filter rare items")
+    assert json.loads(call("plan", "planted", *TINY, *SMALL, "--json").out)["fits"] is False
+
+
+def test_choices_are_counted(call: Call, ratings: Path) -> None:
+    ask = ("plan", ratings, "--model", "ease", "--choose", "l2=10,100,1000")
+    said = call(*ask)
+    assert "for each of 3 candidates on validation" in said.out
+    assert "for the refit" in said.out
+    found = json.loads(call(*ask, "--no-refit", "--json").out)
+    assert found["candidates"] == 3
+    assert found["seconds"]["refit"] == 0
+    assert found["seconds"]["all"] == pytest.approx(3 * found["seconds"]["candidate"])
+
+
+def test_plan_without_validation_is_one_fit(call: Call, ratings: Path) -> None:
+    ask = ("plan", ratings, "--model", "ease", "--validation", "0")
+    said = call(*ask).out
+    assert "for one fit on everything" in said
+    assert "answers on validation" not in said
+    assert "choosing needs held-out items" in call(*ask, "--choose", "l2=1,2").mistake
+
+
+def test_plan_reads_the_settings_of_the_fit(call: Call, tmp_path: Path, ratings: Path) -> None:
+    (tmp_path / "fit.toml").write_text('[fit]\nmodel = "ease"\nrefit = false\n[ease]\nl2 = [7, 8]\n')
+    found = json.loads(call("plan", ratings, "--config", tmp_path / "fit.toml", "--json").out)
+    assert (found["model"], found["candidates"], found["seconds"]["refit"]) == ("ease", 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "loca-eas"], "unknown model 'loca-eas'; did you mean 'loca-ease'"),
+        (["--set", "anchrs=3"], "did you mean 'anchors'?"),
+        (["--set", "anchors=0"], "anchors: expected a whole number ≥ 1, found 0"),
+        (["--set", "anchors=31"], "anchors: 31 were asked for, there are only 30 users"),
+    ],
+)
+def test_a_mistake_is_one_line(options: list[str], message: str, call: Call, ratings: Path) -> None:
+    assert message in call("plan", ratings, *options).mistake
+
+
+def test_a_folder_that_could_not_be_saved_into_is_refused(call: Call, ratings: Path) -> None:
+    assert "expected a folder to save into" in call("plan", ratings, "--out", ratings).mistake
+
+
+def test_help_teaches_by_examples(call: Call) -> None:
+    done = call("plan", "--help")
+    assert done.code == 0
+    assert "loca plan ratings.csv --model loca-vae" in done.out
