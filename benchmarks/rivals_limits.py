@@ -12,7 +12,9 @@ from scipy.sparse import csr_array
 
 from rivals_libraries import NetworkSettings
 
+# A short product is slow until the threads are awake: at least this often and this long, but not much longer.
 _TIMES = 3
+_LEAST_SECONDS = 1.0
 _ENOUGH_SECONDS = 15.0
 # Adam reads weight, gradient and two moments and writes weight and two moments; backward writes the gradient.
 _ADAM_PASSES = 8
@@ -100,7 +102,7 @@ def _multiplications(item_count: int, settings: NetworkSettings) -> int:
 
 def _seconds(work: Callable[[], object]) -> float:
     taken: list[float] = []
-    while len(taken) < _TIMES and sum(taken) < _ENOUGH_SECONDS:
+    while sum(taken) < (_ENOUGH_SECONDS if len(taken) < _TIMES else _LEAST_SECONDS):
         started = time.perf_counter()
         work()
         taken.append(time.perf_counter() - started)

@@ -19,10 +19,11 @@ from loca.errors import ConfigError, ModelFileError, did_you_mean
 from loca.files.model_state import ModelState
 from loca.local.stacked_arithmetic import PADDED_TO
 from loca.models.autoencoder import Autoencoder, SparseRows
-from loca.models.devices import choose_device
+from loca.models.devices import choose_device, free_bytes
 from loca.models.recommender import Scores, check_histories
 
 AnswerPrecision = Literal["float32", "float16"]
+_SHARE_FOR_WEIGHTS = 0.7
 
 
 def check_answer_precision(name: str) -> None:
@@ -95,8 +96,10 @@ class StackedNetworks:
         kind = torch.float32 if precision == "float32" else torch.float16
         done = StackedNetworks(variational=self.variational)
         done._device = self._device
-        for name, first in self._weights_of(0).items():
-            stack = torch.empty(len(self), *first.shape, dtype=kind, device=self._device)
+        first_weights = self._weights_of(0)
+        size = len(self) * kind.itemsize * sum(weight.numel() for weight in first_weights.values())
+        for name, first in first_weights.items():
+            stack = torch.empty(len(self), *first.shape, dtype=kind, device=_home(size, self._device))
             for number in range(len(self)):
                 stack[number] = self._weights_of(number)[name]
             done.weights_[name] = stack
@@ -131,6 +134,8 @@ class StackedNetworks:
             return blended.zero_()
         biases = torch.stack([self._weights_of(number)["output_bias"] for number in asked.parts])
         torch.mm(asked.bias_shares, biases.to(self._device, torch.float32), out=blended)
+        if len(blended) == 1 and self.weights_ and "code_weight" not in self.weights_:
+            return self._add_for_one(blended, asked)
         answers = self._room(max(own.stop - own.start for own, _ in asked.parts.values()))
         for number, (own, entries) in asked.parts.items():
             weights = self._as_computed(number)
@@ -147,6 +152,20 @@ class StackedNetworks:
             else:
                 torch.mm(hidden, weights["output_table"].T, out=answers[: len(hidden)])
                 blended.index_add_(0, asked.users[own], answers[: len(hidden)])
+        return blended
+
+    def _add_for_one(self, blended: Tensor, asked: _Asked) -> Tensor:
+        """Adds the answers for a single user: all codes in one go, then one pass over each output table."""
+        numbers = torch.tensor(list(asked.parts), device=self._device)
+        entries = next(iter(asked.parts.values()))[1]  # the one history, the same for every network
+        home = self.weights_["input_table"].device
+        rows = self.weights_["input_table"][numbers.to(home)[:, None], asked.rows.columns[entries].to(home)]
+        biases = self.weights_["input_bias"][numbers.to(home)]
+        codes = asked.inputs[entries] @ rows.to(self._device, torch.float32) + biases.to(self._device, torch.float32)
+        hidden = asked.shares[:, None] * (codes if self.variational else torch.tanh(codes))  # (networks, last)
+        for place, number in enumerate(asked.parts):
+            table = self.weights_["output_table"][number].to(self._device, torch.float32)
+            blended.addmm_(hidden[place : place + 1], table.T)
         return blended
 
     def _room(self, users: int) -> Tensor:
@@ -196,8 +215,9 @@ class StackedNetworks:
         restored = cls(**params)
         _check_shapes(state.arrays)
         restored._device = choose_device("auto")
+        home = _home(sum(array.nbytes for array in state.arrays.values()), restored._device)
         for name, array in state.arrays.items():
-            restored.weights_[name] = _as_tensor(array).to(restored._device)
+            restored.weights_[name] = _as_tensor(array).to(home)
         return restored
 
 
@@ -209,6 +229,11 @@ def _float32_products(precision: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def _home(size: int, device: torch.device) -> torch.device:
+    """Where weights are kept: on the device if they leave it room to work, else in main memory, copied as needed."""
+    return device if size < _SHARE_FOR_WEIGHTS * free_bytes(device) else torch.device("cpu")
 
 
 def _answer_weights(network: Autoencoder) -> dict[str, Tensor]:

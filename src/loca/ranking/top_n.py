@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     AnyScores = npt.NDArray[Any] | Tensor
 
-BLOCK_BYTES = 128_000_000
+BLOCK_BYTES = 256_000_000
 # Small enough to stay near the processor, large enough to keep its cores busy.
 _CHUNK_BYTES = 16_000_000
 _DEVICE_CHUNK_BYTES = 1_000_000_000
