@@ -1,4 +1,4 @@
-"""Answering from a saved model of 300 local MultVAEs with AMusic's shape: opening, one user's latency, all users' lists."""
+"""Answers of a saved model with 300 MultVAEs of AMusic's shape: opening, one user's latency, all users' lists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from loca.ranking.recommendation import recommend
 
 
 def main() -> None:
-    """Makes the model (its local networks are drawn, not trained: an answer takes as long), saves, opens and asks it."""
+    """Makes the model (its local networks are copies: an answer takes as long), saves, opens and asks it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--communities", type=int, default=300)
     parser.add_argument("--answer-bandwidth", type=float, help="in units of distance; default: as Table 3 suggests")

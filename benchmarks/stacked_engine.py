@@ -58,9 +58,7 @@ def main() -> None:
         print(f"peak device memory {readable_bytes(torch.cuda.max_memory_allocated())}")
     del stack, learning, one
     limit = _limit(asked, weights, base.batch_size, device)
-    print(
-        f"limit by measured traffic and products: {1000 * limit:.1f} ms; the step takes {stacked / limit:.1f} times that"
-    )
+    print(f"limit by measured traffic and products: {1000 * limit:.1f} ms; the step takes {stacked / limit:.1f} × that")
     print(f"peak host memory {readable_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}")
 
 

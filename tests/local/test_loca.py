@@ -127,7 +127,7 @@ def test_one_number_of_epochs_is_chosen_on_the_blended_score(planted_split: Spli
 
 def test_each_community_may_stop_on_its_own_members(planted_split: Split) -> None:
     base = small_vae(learning_rate=5e-2, epochs=40, patience=2)
-    model = Loca(base=base, anchors=4, stopping="community", answer_bandwidth=Quantile(0.3))
+    model = Loca(base=base, anchors=4, stopping="community", answer_bandwidth=Quantile(0.3), engine="one_by_one")
     model.fit(planted_split.train, validation=planted_split.validation)
     own = [local.best_epoch_ for local in model.locals_.models_]
     assert len(set(own)) > 1
@@ -138,7 +138,9 @@ def test_a_community_without_validation_users_runs_all_its_epochs(planted_split:
     nobody_else = planted_split.validation.targets.places() >= 0
     nobody_else[planted_split.validation.targets.offsets[1] :] = False
     one_user = HeldOut(planted_split.validation.histories, planted_split.validation.targets.where(nobody_else))
-    model = Loca(base=small_vae(), anchors=4, stopping="community", answer_bandwidth=Quantile(0.02))
+    model = Loca(
+        base=small_vae(), anchors=4, stopping="community", answer_bandwidth=Quantile(0.02), engine="one_by_one"
+    )
     model.fit(planted_split.train, validation=one_user)
     assert 8 in [local.best_epoch_ for local in model.locals_.models_]
 

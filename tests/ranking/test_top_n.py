@@ -137,5 +137,5 @@ def test_no_item_to_choose_from_gives_empty_lists():
 
 def test_a_block_of_users_stays_within_its_bytes():
     assert block_rows(1000, arrays=2, number_bytes=4, budget=80_000) == 10
-    assert block_rows(26_744) * 26_744 * 12 <= 128_000_000
+    assert block_rows(26_744) * 26_744 * 12 <= 256_000_000
     assert block_rows(10**9) == 1

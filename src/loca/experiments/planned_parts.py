@@ -149,7 +149,7 @@ def plan_local(setting: Setting, base: Any, count: int, engine: Engine, asked: f
             return plan_separate_ease(setting, base, count, asked, name)
         return plan_differences(setting, base, count, engine.local_bytes, asked, name)
     if isinstance(base, MultVAE | MultDAE):
-        if is_stacked(engine.name, choose_device(base.device)):
+        if is_stacked(engine.name):
             return plan_stack(setting, base, count, engine, asked, name)
         return plan_loop(setting, base, count, asked, name)
     if isinstance(base, Popularity):

@@ -40,9 +40,9 @@ def check_engine(name: str) -> None:
         raise ConfigError(f"unknown engine {name!r}{did_you_mean(name, get_args(EngineName))}")
 
 
-def is_stacked(name: EngineName, device: torch.device) -> bool:
-    """Whether networks on that device are trained as one; `auto` does so on a GPU."""
-    return name == "stacked" or (name == "auto" and device.type == "cuda")
+def is_stacked(name: EngineName) -> bool:
+    """Whether networks are trained as one: always but where the loop is asked for."""
+    return name != "one_by_one"
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _begin(
 ) -> tuple[Sequence[RunsEpochs], LocalModels]:
     """The learning of all networks in the engine asked for, and their answers, which change as they learn."""
     one = learners[0].begin(task.matrix, task.weights_of(0))
-    if is_stacked(engine.name, one.device):
+    if is_stacked(engine.name):
         users, device = max(1, len(one.support)), one.device
         plan = plan_stacks(
             one.network, one.plan, networks=len(learners), users=task.matrix.shape[0] if len(learners) > 1 else users,

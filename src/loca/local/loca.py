@@ -63,10 +63,11 @@ class Loca:
     else a truncated SVD). `alpha` is the global model's share for covered users: a number, `"validation"` (chosen
     there), or `"paper"` (0). `stopping="blended"` chooses one number of epochs for all local models on the blended
     validation score, `"community"` stops each on its own members. `global_model` defaults to a copy of the base.
-    `engine` trains networks as one batched network (`"stacked"`), in a loop (`"one_by_one"`), or as suits the device
-    (`"auto"`); the answer is the same. `precision="bfloat16"` lets the stacked engine multiply 16-bit numbers (sums
-    and weights keep 32), `answer_precision="float16"` keeps the weights of local networks in half the memory, and
-    `local_bytes` is what a local EASE may take: its largest differences to the global one.
+    `engine` trains networks as one batched network (`"stacked"`, and `"auto"` too) or in a loop (`"one_by_one"`, the
+    reference), and keeps local EASEs as differences or dense; the answer is the same. `precision="bfloat16"` lets the
+    stacked engine multiply 16-bit numbers (sums and weights keep 32), `answer_precision="float16"` keeps the weights of
+    local networks in half the memory, and `local_bytes` is what a local EASE may take: its largest differences to the
+    global one.
     """
 
     def __init__(
