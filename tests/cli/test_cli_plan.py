@@ -60,7 +60,7 @@ def test_a_plan_that_does_not_fit_says_so_and_is_an_answer_all_the_same(
     assert done.code == 0
     (line,) = [line for line in done.out.splitlines() if line.startswith("DOES NOT FIT: ")]
     assert "in main memory" in line
-    assert line.endswith("1 kB are free; take fewer communities, smaller local_bytes or filter rare items")
+    assert line.endswith("1 kB are free; take fewer models or filter rare items")
     assert json.loads(call("plan", "planted", *TINY, *SMALL, "--json").out)["fits"] is False
 
 

@@ -258,14 +258,14 @@ def test_a_small_gpu_has_several_stacks_and_what_waits_lies_in_main_memory(
 
 def test_ease_on_a_gpu_leaves_its_weights_in_main_memory(planted: PlantedData, gpu: Callable[[int], None]) -> None:
     gpu(10**9)
-    plan = plan_of(Loca(base=EASE(), anchors=3), planted.interactions)
+    plan = plan_of(Loca(base=EASE(), anchors=3, engine="stacked"), planted.interactions)
     for name in ("global model", "local models"):
         found = part_of(plan, name)
         assert found.on_device.at_work > 4 * 60**2
         assert found.on_device.stays == 0
         assert found.in_memory.stays == found.in_folder
     gpu(1000)  # too small: solved on the CPU, which the local models will not do by themselves
-    plan = plan_of(Loca(base=EASE(), anchors=3), planted.interactions)
+    plan = plan_of(Loca(base=EASE(), anchors=3, engine="stacked"), planted.interactions)
     assert part_of(plan, "global model").on_device == Taken()
     assert part_of(plan, "communities").on_device == Taken()
     (problem,) = plan.problems

@@ -34,7 +34,7 @@ MODELS: dict[str, Callable[[], Loca | MultVAE]] = {
     "stack": lambda: Loca(base=a_vae(), anchors=3, engine="stacked"),
     "loop, stopping apart": lambda: Loca(base=a_vae(patience=1), anchors=3, engine="one_by_one", stopping="community"),
     "stack, stopping apart": lambda: Loca(base=a_vae(patience=1), anchors=3, engine="stacked", stopping="community"),
-    "local EASE": lambda: Loca(base=EASE(l2=20.0), embedding=TruncatedSVD(dimensions=6), anchors=4),
+    "local EASE": lambda: Loca(base=EASE(l2=20.0), embedding=TruncatedSVD(dimensions=6), anchors=4, engine="stacked"),
 }
 
 

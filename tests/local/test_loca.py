@@ -164,6 +164,17 @@ def test_users_can_be_embedded_by_another_model(planted_split: Split) -> None:
     assert Loca(base=small_vae(epochs=1), anchors=2).fit(planted_split.train).embeds_itself()
 
 
+def test_local_eases_are_kept_dense_where_that_takes_no_more_than_their_bytes(planted_split: Split) -> None:
+    kept = {
+        (engine, size): type(small_loca(engine=engine, local_bytes=size).fit(planted_split.train).locals_).__name__
+        for engine in ("auto", "stacked", "one_by_one")
+        for size in (4 * 60**2, 4 * 60**2 - 1)
+    }
+    small, large = 4 * 60**2 - 1, 4 * 60**2
+    assert kept["auto", large] == kept["one_by_one", small] == kept["one_by_one", large] == "SeparateModels"
+    assert kept["auto", small] == kept["stacked", small] == kept["stacked", large] == "EaseDifferences"
+
+
 def test_a_base_without_an_encoder_is_embedded_by_an_svd(planted_split: Split) -> None:
     assert isinstance(small_loca(embedding=None).fit(planted_split.train).embedder_, TruncatedSVD)
 
@@ -315,7 +326,8 @@ def test_models_that_do_not_fit_into_memory_are_refused(planted_split: Split, mo
 
 
 def test_a_state_that_does_not_fit_together_is_refused(planted_split: Split) -> None:
-    model, five = small_loca().fit(planted_split.train), small_loca(anchors=5).fit(planted_split.train)
+    model = small_loca(engine="stacked").fit(planted_split.train)
+    five = small_loca(engine="stacked", anchors=5).fit(planted_split.train)
     seven = csr_array(np.eye(7, dtype=np.float32))
     state = model.state()
     params = {"base": EASE()}

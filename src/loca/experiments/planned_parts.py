@@ -14,7 +14,7 @@ from loca.errors import ConfigError
 from loca.experiments.calibration import Network, pace_of_ease, pace_of_local_ease, pace_of_network, pace_of_stack
 from loca.experiments.fit_plan import Machine, Part, Taken
 from loca.local.ease_differences import bytes_while_blending, bytes_while_solving, systems_at_once
-from loca.local.engines import Engine, is_stacked
+from loca.local.engines import Engine, is_stacked, keeps_differences
 from loca.local.kept_differences import Room
 from loca.local.memory_plan import StackPlan, bytes_of_a_loop_step, bytes_while_learning, plan_stacks
 from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
@@ -145,7 +145,7 @@ def plan_network(setting: Setting, model: Network, name: str) -> Planned:
 def plan_local(setting: Setting, base: Any, count: int, engine: Engine, asked: float, name: str) -> Planned:
     """All local models, or members of an ensemble; `asked` of them answer one user."""
     if isinstance(base, EASE):
-        if engine.name == "one_by_one":
+        if not keeps_differences(engine, setting.items):
             return plan_separate_ease(setting, base, count, asked, name)
         return plan_differences(setting, base, count, engine.local_bytes, asked, name)
     if isinstance(base, MultVAE | MultDAE):
@@ -219,7 +219,7 @@ def plan_separate_ease(setting: Setting, base: EASE, count: int, asked: float, n
         in_memory=Taken(weights + one.part.in_memory.at_work, weights),
         in_folder=weights,
         seconds=None if one.part.seconds is None else count * one.part.seconds,
-        advice="take fewer models, engine 'auto' or filter rare items",
+        advice="take fewer models or filter rare items",
     )
     return Planned(part, judging)
 

@@ -22,7 +22,7 @@ from loca.experiments.calibration import seconds_to_choose_anchors, seconds_to_c
 from loca.experiments.fit_plan import FitPlan, Machine, Part, Taken
 from loca.experiments.planned_parts import Planned, Setting, plan_local, plan_model
 from loca.files.known_interactions import bytes_of_known
-from loca.local.engines import Engine, EngineName
+from loca.local.engines import Engine, keeps_differences
 from loca.local.ensemble import Ensemble
 from loca.local.loca import ALPHAS, DISTINCTIVE_ITEMS, Loca
 from loca.memory import available_bytes
@@ -131,9 +131,9 @@ def _plan_parts(setting: Setting, model: Recommender) -> list[Planned]:
     if isinstance(model, Loca):
         return _plan_loca(setting, model)
     if isinstance(model, Ensemble):
-        centre = _plan_centre(setting, model.base, model.engine, None)
-        rest = _after_all(setting, centre)
         engine = Engine(model.engine, model.precision, model.answer_precision, model.local_bytes)
+        centre = _plan_centre(setting, model.base, engine, None)
+        rest = _after_all(setting, centre)
         return [*centre, plan_local(rest, model.base, model.models, engine, model.models, "ensemble members")]
     return [plan_model(setting, model, "model")]
 
@@ -148,8 +148,8 @@ def _plan_loca(setting: Setting, model: Loca) -> list[Planned]:
     else:
         embedding = global_model
     planned.append(_plan_communities(_after_all(setting, planned), model, _dimensions(setting, embedding)))
-    planned += _plan_centre(_after_all(setting, planned), model.base, model.engine, global_model)
     engine = Engine(model.engine, model.precision, model.answer_precision, model.local_bytes)
+    planned += _plan_centre(_after_all(setting, planned), model.base, engine, global_model)
     asked = model.anchors * _share_that_answers(model)
     local = plan_local(_after_all(setting, planned), model.base, model.anchors, engine, asked, "local models")
     if model.alpha == "validation" and local.judging is not None and setting.rank is not None:
@@ -158,9 +158,9 @@ def _plan_loca(setting: Setting, model: Loca) -> list[Planned]:
     return [*planned, local]
 
 
-def _plan_centre(setting: Setting, base: Recommender, engine: EngineName, global_model: Any) -> list[Planned]:
+def _plan_centre(setting: Setting, base: Recommender, engine: Engine, global_model: Any) -> list[Planned]:
     """The EASE that local ones are differences to, where the global model is not that one."""
-    if not isinstance(base, EASE) or engine == "one_by_one":
+    if not isinstance(base, EASE) or not keeps_differences(engine, setting.items):
         return []
     is_global = isinstance(global_model, EASE) and global_model.l2 == base.l2
     return [] if is_global else [plan_model(setting, base, "centre of local models")]

@@ -40,6 +40,11 @@ def check_engine(name: str) -> None:
         raise ConfigError(f"unknown engine {name!r}{did_you_mean(name, get_args(EngineName))}")
 
 
+def keeps_differences(engine: Engine, items: int) -> bool:
+    """Whether local EASEs are kept as differences: where asked for, or where dense ones take more than their bytes."""
+    return engine.name == "stacked" or (engine.name == "auto" and 4 * items**2 > engine.local_bytes)
+
+
 def is_stacked(name: EngineName) -> bool:
     """Whether networks are trained as one: always but where the loop is asked for."""
     return name != "one_by_one"
@@ -134,7 +139,7 @@ def learners_of(task: LocalTask) -> list[LearnsByEpoch] | None:
 def _fit(task: LocalTask, engine: Engine) -> LocalModels:
     """Models that do not learn by epochs: one after the other, EASEs as differences to one centre."""
     base = task.models[0]
-    if engine.name == "one_by_one" or not isinstance(base, EASE):
+    if not isinstance(base, EASE) or not keeps_differences(engine, task.matrix.shape[1]):
         return SeparateModels.of(fit_each(task.models, task.matrix, task.weights_of, task.what))
     centre = task.centre
     if not isinstance(centre, EASE) or centre.l2 != base.l2:
