@@ -19,10 +19,11 @@ import loca.communities.coverage as coverage_file
 import loca.communities.device_neighbourhoods as device_file
 import loca.communities.neighbourhoods as host_file
 from loca.communities.coverage import cover_greedily
-from loca.communities.device_neighbourhoods import DeviceNeighbourhoods, bytes_on_device, free_on_device, set_bits
+from loca.communities.device_neighbourhoods import DeviceNeighbourhoods, bytes_on_device, set_bits
 from loca.communities.geometry import unit_rows
 from loca.communities.neighbourhoods import HostNeighbourhoods
 from loca.errors import ConfigError, DataError
+from loca.models.devices import free_bytes
 
 CPU = torch.device("cpu")
 KERNEL_FILE = "loca.communities.count_kernel"
@@ -177,7 +178,7 @@ def test_a_gpu_is_used_where_there_is_room_and_left_with_a_word_where_not(
     for free, used in ((1000, False), (10**7, True)):
         caplog.clear()
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 10**9))
-        assert free_on_device(torch.device("cuda")) == free + 20_000
+        assert free_bytes(torch.device("cuda")) == free + 20_000
         assert cover_greedily(rows, 7, 0.4, torch.device("cuda")).tolist() == cover_by_brute_force(rows, 7, 0.4)
         assert bool(built_on) is used
         assert "greedy coverage over 100 users: 145 kB needed on cuda" in caplog.text
@@ -194,7 +195,7 @@ def test_a_gpu_that_has_less_room_than_it_said_is_left_with_a_word(
 
     monkeypatch.setattr(coverage_file, "DeviceNeighbourhoods", refuse)
     monkeypatch.setattr(coverage_file, "choose_device", torch.device)
-    monkeypatch.setattr(coverage_file, "free_on_device", lambda _: 10**9)
+    monkeypatch.setattr(coverage_file, "free_bytes", lambda _: 10**9)
     rows = random_rows(0, 100, 3)
     assert cover_greedily(rows, 7, 0.4, "cuda").tolist() == cover_by_brute_force(rows, 7, 0.4)
     assert "145 kB needed on cuda, more than there was; done on the CPU" in caplog.text

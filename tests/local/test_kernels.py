@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate, has_kernels
+from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate
+from loca.models.devices import has_kernels
 from loca.models.training import LearningPlan
 
 CUDA = torch.device("cuda")

@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from loca.communities.device_neighbourhoods import DeviceNeighbourhoods, bytes_on_device, free_on_device
+from loca.communities.device_neighbourhoods import DeviceNeighbourhoods, bytes_on_device
 from loca.communities.geometry import Floats
 from loca.communities.neighbourhoods import HostNeighbourhoods, Neighbourhoods, words_for
 from loca.memory import readable_bytes
-from loca.models.devices import choose_device
+from loca.models.devices import choose_device, free_bytes
 from loca.progress import bar, say
 
 AnchorRows = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ def cover_greedily(embeddings: Floats, count: int, bandwidth: float, device: str
 def _find_neighbourhoods(embeddings: Floats, bandwidth: float, device: torch.device) -> Neighbourhoods:
     """On the device where it is a GPU with room for them, else in main memory."""
     if device.type == "cuda":
-        needed, free = bytes_on_device(*embeddings.shape), free_on_device(device)
+        needed, free = bytes_on_device(*embeddings.shape), free_bytes(device)
         what = f"greedy coverage over {len(embeddings):,} users: {readable_bytes(needed)} needed on {device}"
         if needed <= free:
             say(what)

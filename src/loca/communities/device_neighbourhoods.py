@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import torch
 
 from loca.communities.geometry import Floats, cosine_within
 from loca.communities.neighbourhoods import Bits, Counts, bytes_of_bits, words_for
+from loca.models.devices import has_kernels
 from loca.progress import say
 
 _BYTES_PER_BLOCK = 1_000_000_000
@@ -23,7 +22,7 @@ class DeviceNeighbourhoods:
     def __init__(self, embeddings: Floats, bandwidth: float, device: torch.device) -> None:
         self._users, self._words = len(embeddings), words_for(len(embeddings))
         self._bits = torch.empty((self._users, self._words), dtype=torch.int64, device=device)
-        self._with_kernel = device.type == "cuda" and importlib.util.find_spec("triton") is not None
+        self._with_kernel = has_kernels(device)
         # 64 bits: no rounding of a 32-bit product, least of all tf32's, decides who is a neighbour.
         rows = torch.tensor(embeddings, dtype=torch.float64, device=device)
         block = _rows_per_block(self._users)
@@ -72,12 +71,6 @@ def bytes_on_device(user_count: int, dimensions: int) -> int:
     """How much memory the neighbourhoods take on the device while they are built, the largest need of all."""
     block = min(_rows_per_block(user_count), user_count) * words_for(user_count) * 64
     return bytes_of_bits(user_count) + user_count * dimensions * 8 + block * _BYTES_PER_PAIR
-
-
-def free_on_device(device: torch.device) -> int:
-    """Bytes that torch may still take on a GPU, what it keeps and does not use included."""
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0]) + kept
 
 
 def _rows_per_block(user_count: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from loca.errors import ConfigError, did_you_mean
+from loca.models.devices import has_kernels
 from loca.models.training import LearningPlan
 
 PrecisionName = Literal["float32", "bfloat16"]
@@ -24,11 +24,6 @@ def check_precision(name: str) -> None:
     """Refuses a precision that does not exist, naming the nearest."""
     if name not in get_args(PrecisionName):
         raise ConfigError(f"unknown precision {name!r}{did_you_mean(name, get_args(PrecisionName))}")
-
-
-def has_kernels(device: torch.device) -> bool:
-    """Whether the Triton kernels can be used on a device."""
-    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
 @dataclass(frozen=True)

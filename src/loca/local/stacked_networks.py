@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
@@ -19,7 +18,7 @@ from loca.errors import ConfigError, ModelFileError, did_you_mean
 from loca.files.model_state import ModelState
 from loca.local.stacked_arithmetic import PADDED_TO
 from loca.models.autoencoder import Autoencoder, SparseRows
-from loca.models.devices import choose_device, free_bytes
+from loca.models.devices import choose_device, float32_products, free_bytes
 from loca.models.recommender import Scores, check_histories
 
 AnswerPrecision = Literal["float32", "float16"]
@@ -125,7 +124,7 @@ class StackedNetworks:
     @torch.no_grad()
     def blend(self, histories: csr_array, answer_weights: csr_array) -> Tensor:
         """Σ_j w_j · M_j(history) / Σ_j w_j, (users, items); every network is asked once, for those it answers for."""
-        with _float32_products("high" if self._quick else "highest"):
+        with float32_products("high" if self._quick else "highest"):
             return self._blend(self._prepared(histories, answer_weights))
 
     def _blend(self, asked: _Asked) -> Tensor:
@@ -219,16 +218,6 @@ class StackedNetworks:
         for name, array in state.arrays.items():
             restored.weights_[name] = _as_tensor(array).to(home)
         return restored
-
-
-@contextmanager
-def _float32_products(precision: str) -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def _home(size: int, device: torch.device) -> torch.device:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
 import torch
 
 from loca.errors import ConfigError
@@ -41,3 +46,19 @@ def ranking_bytes(device: torch.device, free: int | None = None) -> int:
     if device.type != "cuda":
         return BLOCK_BYTES
     return max(BLOCK_BYTES, (free_bytes(device) if free is None else free) // 10)
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether Triton kernels can be used on a device."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
+@contextmanager
+def float32_products(precision: Literal["highest", "high"] = "highest") -> Iterator[None]:
+    """Products of 32-bit numbers with all bits (`high`: fewer, on a GPU), whatever the program around asks for."""
+    asked = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(asked)

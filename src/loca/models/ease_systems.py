@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -15,6 +14,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import ConfigError
+from loca.models.devices import float32_products
 from loca.models.recommender import UserWeights, check_user_weights
 from loca.progress import say
 
@@ -220,7 +220,7 @@ def invert_systems(systems: Sequence[EaseSystem], device: torch.device, kind: to
     del squares
     failed = (problems != 0).tolist()
     if not all(failed):
-        with _all_bits():
+        with float32_products():
             invert_from_factor(factors)
     return factors, failed
 
@@ -253,14 +253,3 @@ def _invert_triangle(triangle: Tensor) -> None:
     _invert_triangle(first)
     _invert_triangle(second)
     corner.copy_((second @ (corner @ first)).neg_())
-
-
-@contextmanager
-def _all_bits() -> Iterator[None]:
-    """Matrix products with all 32 bits inside, whatever the program around has asked for."""
-    asked = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(asked)
