@@ -33,6 +33,8 @@ BASES: dict[str, Recommender] = {
     "with a hidden layer": MultVAE(latent=8, hidden=12, epochs=4, batch_size=64, noise=0.01, kl_weight=0.0),
     "denoising": MultDAE(latent=8, epochs=4, batch_size=64, weight_decay=1e-3, learning_rate=1e-2),
     "without dropout": MultDAE(latent=8, hidden=12, epochs=4, batch_size=64, dropout=0.0),
+    "of next items": MultVAE(latent=8, epochs=4, batch_size=64, target="next", next_count=3, prefix_decay=0.7),
+    "of all that follows": MultDAE(latent=8, epochs=4, batch_size=64, target="following", set_share=0.4),
 }
 LOOP, STACK = Engine("one_by_one"), Engine("stacked")
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from loca.communities.geometry import Floats, unit_rows
 from loca.data.held_out import HeldOut
-from loca.data.interactions import Interactions, as_matrix
+from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.recommender import ModelState, UserWeights, check_histories, clone, fitted
 from loca.random_streams import derive_seed
@@ -67,7 +67,7 @@ class TruncatedSVD:
         """Finds the directions; weights and validation are accepted and not needed."""
         from sklearn.utils.extmath import randomized_svd
 
-        rows = _unit_histories(as_matrix(train))
+        rows = _unit_histories(as_histories(train))
         count = min(self.dimensions, min(rows.shape))
         random_state = derive_seed(self.seed, "truncated SVD") % 2**32
         _, _, right = randomized_svd(rows, count, random_state=random_state)
@@ -127,7 +127,7 @@ class GivenEmbeddings:
         """Learns the map from histories to the given embeddings."""
         from sklearn.linear_model import Ridge
 
-        rows = _unit_histories(as_matrix(train))
+        rows = _unit_histories(as_histories(train))
         if len(self.embeddings) != rows.shape[0]:
             raise DataError(
                 f"embeddings: expected {rows.shape[0]:,} rows, one per user, found {len(self.embeddings):,}"

@@ -102,15 +102,24 @@ class Interactions:
         return np.arange(len(self)) - np.repeat(self.offsets[:-1], self.counts())
 
     def matrix(self) -> csr_array:
-        """The binary users × items matrix, for training; a repeated pair counts once."""
+        """The binary users × items matrix, for training; the entries of a row stand in the order of the history.
+
+        A repeated pair counts once, at its newest place.
+        """
+        kept = self._newest_places()
+        part = self if kept is None else self.where(kept)
         # Copies: the caller's matrix may be sorted in place, these arrays may not.
-        index = np.dtype(np.int32 if len(self) < 2**31 else np.int64)
-        indices, indptr = self.item_rows.astype(index), self.offsets.astype(index)
-        rows = csr_array((np.ones(len(self), np.float32), indices, indptr), shape=(self.n_users, self.n_items))
-        if not rows.has_canonical_format:
-            rows.sum_duplicates()
-            rows.data[:] = 1
-        return rows
+        index = np.dtype(np.int32 if len(part) < 2**31 else np.int64)
+        indices, indptr = part.item_rows.astype(index), part.offsets.astype(index)
+        return csr_array((np.ones(len(part), np.float32), indices, indptr), shape=(self.n_users, self.n_items))
+
+    def _newest_places(self) -> npt.NDArray[np.bool_] | None:
+        """Marks of the interactions that no later one of the same user and item repeats; None where nothing repeats."""
+        pairs = self.user_rows() * self.n_items + self.item_rows
+        order = np.argsort(pairs, kind="stable")
+        repeated = np.zeros(len(self), dtype=bool)
+        repeated[order[:-1]] = pairs[order[1:]] == pairs[order[:-1]]
+        return ~repeated if repeated.any() else None
 
     def histories(self, user_rows: Rows | None = None) -> csr_array:
         """Weighted users × items rows to answer from: 1 per stored item, or its weight by `recency`.
@@ -119,7 +128,9 @@ class Interactions:
         """
         part = self if user_rows is None else self.of_users(user_rows)
         if part.recency is None:
-            return part.matrix()
+            plain = part.matrix()
+            plain.sort_indices()
+            return plain
         index = np.dtype(np.int32 if len(part) < 2**31 else np.int64)
         stored = (part.recency.weights(part._ages()), part.item_rows.astype(index), part.offsets.astype(index))
         rows = csr_array(stored, shape=(part.n_users, part.n_items))
@@ -172,11 +183,21 @@ class Interactions:
 
 
 def as_matrix(train: Interactions | csr_array) -> csr_array:
-    """The training matrix of whatever a model's `fit` was given; its values are the weights of the entries."""
+    """The training matrix of whatever a model's `fit` was given; its values are the weights of the entries.
+
+    The stored order of a row is the order of the history, oldest first: models that learn from the order read it
+    there, all others may sort.
+    """
     matrix = train.matrix() if isinstance(train, Interactions) else _as_csr(train).astype(np.float32)
     if matrix.shape[0] == 0 or matrix.shape[1] == 0 or matrix.nnz == 0:
         raise DataError(f"nothing to learn from: {matrix.shape[0]} users, {matrix.shape[1]} items, {matrix.nnz} pairs")
     return matrix
+
+
+def as_histories(train: Interactions | csr_array) -> csr_array:
+    """The weighted histories of whatever a model's `fit` was given: by recency, or as `as_matrix` without one."""
+    matrix = as_matrix(train)
+    return train.histories() if isinstance(train, Interactions) and train.recency is not None else matrix
 
 
 def _as_csr(matrix: Any) -> Any:

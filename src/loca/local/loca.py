@@ -16,7 +16,7 @@ from loca.communities.communities import Communities, find_communities
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users
 from loca.communities.geometry import Bandwidth, Floats, KernelName, Quantile, check_bandwidth, check_kernel
 from loca.data.held_out import HeldOut
-from loca.data.interactions import Interactions, as_matrix
+from loca.data.interactions import Interactions, as_histories, as_matrix
 from loca.errors import ConfigError
 from loca.files import save_model
 from loca.files.unfinished_work import work_at_hand
@@ -145,8 +145,9 @@ class Loca:
         with work_at_hand().part("global model"):
             self.global_.fit(matrix, user_weights=user_weights, validation=validation)
         with work_at_hand().part("embedding"):
-            self.embedder_ = self._fit_embedder(matrix, user_weights, validation)
-        embeddings = embed_users(self.embedder_, matrix)
+            self.embedder_ = self._fit_embedder(train, user_weights, validation)
+        # Under recency a community is one of present taste, and membership moves as a history grows.
+        embeddings = embed_users(self.embedder_, as_histories(train))
         self.communities_ = self._find_communities(embeddings, np.flatnonzero(np.diff(matrix.indptr)))
         questions = self._questions(validation)
         trained = self._train_locals(matrix, weights, embeddings, questions)
@@ -159,14 +160,14 @@ class Loca:
         return self
 
     def _fit_embedder(
-        self, matrix: csr_array, user_weights: UserWeights | None, validation: HeldOut | None
+        self, train: Interactions | csr_array, user_weights: UserWeights | None, validation: HeldOut | None
     ) -> Embedder:
         if self.embedding is not None:
-            return clone(self.embedding).fit(matrix, user_weights=user_weights, validation=validation)
+            return clone(self.embedding).fit(train, user_weights=user_weights, validation=validation)
         global_model: object = self.global_
         if isinstance(global_model, Embedder):
             return global_model
-        return TruncatedSVD(seed=self.seed).fit(matrix)
+        return TruncatedSVD(seed=self.seed).fit(train)
 
     def _find_communities(self, embeddings: Floats, with_history: npt.NDArray[np.int64]) -> Communities:
         """Communities of the users who have a history: only they can be anchors, and only they are counted."""

@@ -54,6 +54,7 @@ class StackedLearning:
         """Puts on the device what a step needs to know of the networks that are in the stack now."""
         self._users = StackedUsers(self._learning)
         self._dropout_streams = torch.tensor([one.dropout_stream for one in self._learning], device=self._device)
+        self._prefix_streams = torch.tensor([one.prefix_stream for one in self._learning], device=self._device)
         self._noise_streams = torch.tensor([one.noise_stream for one in self._learning], device=self._device)
         self._show_views()
 
@@ -163,7 +164,7 @@ class StackedLearning:
             name: Moments(moments.weights[first:last], moments.means[first:last], moments.squares[first:last])
             for name, moments in self._moments.items()
         }
-        entries = batch.entries(self._dropout_streams[first:last], self._plan.dropout)
+        entries = batch.entries(self._dropout_streams[first:last], self._prefix_streams[first:last], self._plan.dropout)
         codes = self._sums_of_rows(parts[_TABLE].weights, entries)  # (networks, users, first width)
         leaves = {name: part.weights.detach().requires_grad_() for name, part in parts.items() if _is_small(name)}
         codes.requires_grad_()

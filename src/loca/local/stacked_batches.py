@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from loca.local.stacked_arithmetic import Entries
 from loca.models.autoencoder import SparseRows
 from loca.models.draws import streams_at, uniform_at
+from loca.models.lessons import Lesson, unit_rows_of
 from loca.models.training import Learning
 
 
@@ -31,6 +32,7 @@ class StackedBatch:
     scale: Tensor  # (networks, users), weight / size of the batch, 0 where padded
     shares: Tensor  # (networks,), size of the batch / users of the epoch
     steps: Tensor  # (networks,), steps taken before this one
+    lesson: Lesson
 
     @property
     def networks(self) -> int:
@@ -41,11 +43,11 @@ class StackedBatch:
         own = slice(first, last)
         return StackedBatch(
             self.histories, self.unit_values, self.users[own], self.lengths[own], self.stored[own],
-            self.scale[own], self.shares[own], self.steps[own],
+            self.scale[own], self.shares[own], self.steps[own], self.lesson,
         )  # fmt: skip
 
-    def entries(self, streams: Tensor, dropout: float) -> Entries:
-        """The stored entries of all users, with each network's own dropout (a stream each) of this step."""
+    def entries(self, dropout_streams: Tensor, prefix_streams: Tensor, dropout: float) -> Entries:
+        """The stored entries of all users, with each network's own prefixes and dropout of this step."""
         device, total = self.users.device, sum(self.stored)
         lengths = self.lengths.flatten()
         starts = F.pad(lengths.cumsum(0), (1, 0))
@@ -54,14 +56,24 @@ class StackedBatch:
         counting = torch.arange(total, device=device)
         places = counting + first[owner]
         values, inputs = self.histories.values[places], self.unit_values[places]
+        if self.lesson.ordered:
+            within = counting - starts[owner]
+            shown, values = self.lesson.shown_and_asked(values, within, self._cuts(prefix_streams)[owner])
+            inputs = unit_rows_of(shown, owner, len(lengths))
         if dropout:
             users = self.users.shape[1]
             network = owner // users
             within = counting - starts[:-1:users][network]  # place among the entries of its own network
-            draws = uniform_at(streams_at(streams, self.steps)[network], within)
+            draws = uniform_at(streams_at(dropout_streams, self.steps)[network], within)
             inputs = inputs * (draws >= dropout) / (1 - dropout)
         amounts = torch.zeros(len(lengths), device=device).index_add_(0, owner, values)
         return Entries(owner, self.histories.columns[places], values, inputs, starts, amounts.view_as(self.users))
+
+    def _cuts(self, streams: Tensor) -> Tensor:
+        """Where each network cuts its users' histories in this step, networks one after the other."""
+        places = torch.arange(2 * self.users.shape[1], device=self.users.device)
+        draws = uniform_at(streams_at(streams, self.steps)[:, None], places)  # (networks, 2 · users)
+        return self.lesson.cut(self.lengths.flatten(), draws.reshape(-1, 2))
 
 
 class StackedUsers:
@@ -79,7 +91,9 @@ class StackedUsers:
             weights[place, : len(one.support)] = one.weights
         self._supports = torch.from_numpy(supports).to(self._device)
         self._weights = torch.from_numpy(weights).to(self._device)
-        self._histories = SparseRows.of(first.matrix, self._device)
+        self._lesson = first.plan.lesson
+        matrix = first.matrix if self._lesson.ordered else first.matrix.sorted_indices()
+        self._histories = SparseRows.of(matrix, self._device)
         self._unit_values = self._histories.unit_values()
 
     def next_epoch(self) -> Iterator[StackedBatch]:
@@ -104,6 +118,7 @@ class StackedUsers:
                 scale=weights[own] / sizes[:, None],
                 shares=sizes / on_device[:active],
                 steps=steps[:active] + batch,
+                lesson=self._lesson,
             )
 
     def _in_new_order(self, width: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loca.models.draws import fill_normal
+from loca.models.lessons import unit_rows_of
 from loca.random_streams import derive_seed
 
 
@@ -55,8 +56,7 @@ class SparseRows:
 
     def unit_values(self) -> Tensor:
         """The values with each user's row scaled to length 1; an empty row stays empty."""
-        squares = torch.zeros(self.user_count, device=self.values.device).index_add_(0, self.owner, self.values**2)
-        return self.values / squares.sqrt().clamp_min(1e-12)[self.owner]
+        return unit_rows_of(self.values, self.owner, self.user_count)
 
 
 class Autoencoder(nn.Module):

@@ -15,6 +15,7 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.files import save_model
 from loca.models.autoencoder import Autoencoder, draw_first_weights
 from loca.models.devices import check_device, choose_device
+from loca.models.lessons import Lesson, TargetName
 from loca.models.network_answers import (
     begin_learning,
     check_schedule,
@@ -32,6 +33,8 @@ class MultDAE:
     """Drops part of a history, encodes the rest and decodes it into a score for every item.
 
     `hidden=None` puts no layer between items and latent on either side, a number puts one of that size on each.
+    `target="next"` learns from the order of histories: a random prefix, decayed by `prefix_decay` a position, predicts
+    the `next_count` items after it (`"following"`: all of them), while `set_share` of the users are shown as sets.
     With validation the epoch of the best NDCG@100 is kept; without, all `epochs` are run.
     """
 
@@ -44,6 +47,10 @@ class MultDAE:
         learning_rate: float = 1e-3,
         weight_decay: float = 0.0,
         batch_size: int = 512,
+        target: TargetName = "set",
+        next_count: int = 10,
+        prefix_decay: float = 0.9,
+        set_share: float = 0.0,
         epochs: int = 200,
         patience: int = 20,
         evaluate_every: int = 1,
@@ -58,6 +65,10 @@ class MultDAE:
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.batch_size = batch_size
+        self.target: TargetName = target
+        self.next_count = next_count
+        self.prefix_decay = prefix_decay
+        self.set_share = set_share
         self.epochs = epochs
         self.patience = patience
         self.evaluate_every = evaluate_every
@@ -78,6 +89,7 @@ class MultDAE:
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             batch_size=self.batch_size,
+            lesson=Lesson(self.target, self.next_count, self.prefix_decay, self.set_share),
         )
 
     def fit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,13 @@ from loca.errors import ConfigError
 from loca.files.model_state import ModelState
 from loca.models.autoencoder import Autoencoder, SparseRows, divergence, multinomial_loss
 from loca.models.draws import normal_at, streams_at, uniform_at
+from loca.models.lessons import Lesson, unit_rows_of
 from loca.random_streams import derive_seed, stream
 
 
 @dataclass(frozen=True)
 class LearningPlan:
-    """What an epoch needs to know: how much is dropped, how noisy the code is, how the two losses are weighed."""
+    """What an epoch needs to know: what is shown, how much is dropped, how noisy the code is, how losses count."""
 
     dropout: float
     noise: float
@@ -27,6 +28,7 @@ class LearningPlan:
     learning_rate: float
     weight_decay: float
     batch_size: int
+    lesson: Lesson = field(default_factory=Lesson)
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
@@ -75,6 +77,7 @@ class Learning:
         self.weights = user_weights[self.support] / user_weights[self.support].mean()
         self.dropout_stream = derive_seed(seed, "dropout")
         self.noise_stream = derive_seed(seed, "noise")
+        self.prefix_stream = derive_seed(seed, "prefix")
         self._order_seed = derive_seed(seed, "order of users")
         self._optimiser = torch.optim.Adam(
             self.network.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
@@ -107,8 +110,8 @@ class Learning:
 
     def batch_loss(self, users: npt.NDArray[np.int64]) -> torch.Tensor:
         """The weighted mean loss of some of the supported users, with the dropout and noise of this step."""
-        rows = SparseRows.of(csr_array(self.matrix[self.support[users]]), self.device)
-        mean, log_variance = self.network.encode(rows, self._dropped(rows.unit_values()))
+        rows, shown = self._show(csr_array(self.matrix[self.support[users]]))
+        mean, log_variance = self.network.encode(rows, self._dropped(shown))
         latent = mean
         kl = torch.zeros(rows.user_count, device=self.device)
         if log_variance is not None:
@@ -143,6 +146,19 @@ class Learning:
                 self._optimiser.state[weight] = {
                     key: torch.from_numpy(moment).to(self.device) for key, moment in moments.items()
                 }
+
+    def _show(self, histories: csr_array) -> tuple[SparseRows, torch.Tensor]:
+        """The rows with what is asked for as values, and what is shown, each user's scaled to length 1."""
+        if not self.plan.lesson.ordered:
+            histories.sort_indices()
+            rows = SparseRows.of(histories, self.device)
+            return rows, rows.unit_values()
+        rows = SparseRows.of(histories, self.device)
+        draws = uniform_at(self._stream(self.prefix_stream), self._places(2 * rows.user_count)).view(-1, 2)
+        cuts = self.plan.lesson.cut(rows.starts.diff(), draws)
+        places = self._places(len(rows.columns)) - rows.starts[rows.owner]
+        shown, asked = self.plan.lesson.shown_and_asked(rows.values, places, cuts[rows.owner])
+        return SparseRows(rows.columns, asked, rows.starts), unit_rows_of(shown, rows.owner, rows.user_count)
 
     def _dropped(self, values: torch.Tensor) -> torch.Tensor:
         if not self.plan.dropout:
