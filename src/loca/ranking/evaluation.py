@@ -98,12 +98,21 @@ def evaluate(
 ) -> Evaluation:
     """The model's lists for the users of `held_out`, measured at each N of `at`; seen items are hidden.
 
-    `recency` weighs the histories in place of what they carry themselves; `seed` is that of the intervals.
+    `recency` weighs the histories in place of what they carry themselves; histories without any are weighed as those
+    that the model was fitted on. `seed` is that of the intervals.
     """
     _refuse_other_items(model, held_out)
-    asked = held_out if recency is None else held_out.with_recency(recency)
+    asked = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
     measured = measure(lambda user_rows: model.score(asked.history_matrix[user_rows]), asked, at=at)
     return summarise(measured, asked, seed=seed)
+
+
+def as_known(model: object, held_out: HeldOut) -> HeldOut:
+    """The questions, weighed as the interactions that the model knows where they have no recency themselves."""
+    known = getattr(model, "known_", None)
+    if known is None or known.recency is None or held_out.histories.recency is not None:
+        return held_out
+    return held_out.with_recency(known.recency)
 
 
 def measure(
