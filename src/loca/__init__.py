@@ -30,12 +30,16 @@ if TYPE_CHECKING:
     from loca.experiments.choices import choose_on_validation as choose_on_validation
     from loca.experiments.comparison import Comparison as Comparison
     from loca.experiments.comparison import compare as compare
+    from loca.experiments.recency_choice import choose_recency as choose_recency
     from loca.files.unfinished_work import keep_work_in as keep_work_in
+    from loca.local.automatic import Auto as Auto
+    from loca.local.blend import Blend as Blend
     from loca.local.ensemble import Ensemble as Ensemble
     from loca.local.loca import Loca as Loca
     from loca.models.ease import EASE as EASE
     from loca.models.mult_dae import MultDAE as MultDAE
     from loca.models.mult_vae import MultVAE as MultVAE
+    from loca.models.next_ease import NextEASE as NextEASE
     from loca.models.popularity import Popularity as Popularity
     from loca.models.recommender import Recommender as Recommender
     from loca.models.recommender import clone as clone
@@ -75,12 +79,16 @@ _HOMES = {
     "choose_on_validation": "loca.experiments.choices",
     "Comparison": "loca.experiments.comparison",
     "compare": "loca.experiments.comparison",
+    "choose_recency": "loca.experiments.recency_choice",
     "keep_work_in": "loca.files.unfinished_work",
+    "Auto": "loca.local.automatic",
+    "Blend": "loca.local.blend",
     "Ensemble": "loca.local.ensemble",
     "Loca": "loca.local.loca",
     "EASE": "loca.models.ease",
     "MultDAE": "loca.models.mult_dae",
     "MultVAE": "loca.models.mult_vae",
+    "NextEASE": "loca.models.next_ease",
     "Popularity": "loca.models.popularity",
     "Recommender": "loca.models.recommender",
     "clone": "loca.models.recommender",

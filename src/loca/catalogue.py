@@ -9,6 +9,8 @@ from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.errors import ModelFileError
 from loca.files import load_model
+from loca.local.automatic import Auto
+from loca.local.blend import Blend
 from loca.local.ease_differences import EaseDifferences
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
@@ -17,16 +19,20 @@ from loca.local.stacked_networks import StackedNetworks
 from loca.models.ease import EASE
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
+from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender, fitted
 
 KINDS: Mapping[str, type] = {
     "Popularity": Popularity,
     "EASE": EASE,
+    "NextEASE": NextEASE,
     "MultVAE": MultVAE,
     "MultDAE": MultDAE,
     "Loca": Loca,
     "Ensemble": Ensemble,
+    "Blend": Blend,
+    "Auto": Auto,
     "SeparateModels": SeparateModels,
     "StackedNetworks": StackedNetworks,
     "EaseDifferences": EaseDifferences,
@@ -34,6 +40,12 @@ KINDS: Mapping[str, type] = {
     "GivenEmbeddings": GivenEmbeddings,
     "Quantile": Quantile,
 }
+
+
+def _next_vae() -> MultVAE:
+    """A network of next items that learns some sets too, the settings with which `Auto` begins."""
+    return MultVAE(dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, target="next", set_share=0.3)
+
 
 MODELS: Mapping[str, Callable[[], Recommender]] = {
     "popularity": Popularity,
@@ -46,6 +58,13 @@ MODELS: Mapping[str, Callable[[], Recommender]] = {
     "ensemble-ease": lambda: Ensemble(base=EASE()),
     "ensemble-vae": lambda: Ensemble(base=MultVAE()),
     "ensemble-dae": lambda: Ensemble(base=MultDAE()),
+    "next-ease": NextEASE,
+    "next-vae": _next_vae,
+    "loca-next-ease": lambda: Loca(base=NextEASE(), embedding=TruncatedSVD()),
+    "loca-next-vae": lambda: Loca(base=_next_vae()),
+    "ensemble-next-ease": lambda: Ensemble(base=NextEASE()),
+    "ensemble-next-vae": lambda: Ensemble(base=_next_vae()),
+    "auto": Auto,
 }
 
 

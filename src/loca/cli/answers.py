@@ -77,6 +77,8 @@ def explain_answer(
 ) -> None:
     """Which communities answer, with what weight, what each would say alone, and what each is known for.
 
+    Of a blend: which models answer, what each adds to an item, where it ranks it, and what it would say alone.
+
     Examples:
 
       loca explain films.loca --user u0042
@@ -87,17 +89,24 @@ def explain_answer(
     model, who = _who_asks(folder, user, history, recency)
     import numpy as np
 
-    from loca.cli.explanation_json import explanation_json
+    from loca.cli.explanation_json import blend_json, explanation_json
+    from loca.local.blend import Blend
     from loca.local.loca import Loca
 
-    if not isinstance(model, Loca):
-        kind = type(model).__name__
-        raise ConfigError(f"{folder} holds {kind}, which has no communities to explain; fit a loca model for that")
     texts, documents = [], []
     for row, user_id in enumerate(who.users.values.tolist()):
-        explanation = model.explain(who.histories(np.array([row])), count, order=who.items_of(row))
-        texts.append(f"For {user_id}\n{explanation}")
-        documents.append({"user": user_id, **explanation_json(explanation, who.items)})
+        asked, order = who.histories(np.array([row])), who.items_of(row)
+        if isinstance(model, Loca):
+            explanation = model.explain(asked, count, order=order)
+            text, document = str(explanation), explanation_json(explanation, who.items)
+        elif isinstance(model, Blend):
+            blended = model.explain(asked, count, order=order)
+            text, document = str(blended), blend_json(blended, who.items)
+        else:
+            kind = type(model).__name__
+            raise ConfigError(f"{folder} holds {kind}, which has no communities to explain; fit a loca model for that")
+        texts.append(f"For {user_id}\n{text}")
+        documents.append({"user": user_id, **document})
     output.answer("\n\n".join(texts), {"model": str(folder), "answers": documents})
 
 
@@ -107,11 +116,11 @@ def _who_asks(
     """The model, and those who ask: known users by id, or one history under the name `history`."""
     from loca.catalogue import load
     from loca.cli.item_names import find_items
-    from loca.experiments.sections import parse_half_life
+    from loca.experiments.sections import parse_recency
 
     if bool(users) == bool(history):
         raise ConfigError("who asks? expected --user ID or --history a,b,c, one of the two")
-    asked = None if recency is None else parse_half_life(recency)
+    asked = None if recency is None else parse_recency(recency)
     model = load(folder)
     known = model.known_
     if known is None:

@@ -7,7 +7,34 @@ from typing import Any
 import numpy.typing as npt
 
 from loca.data.id_map import IdMap
+from loca.local.blend_explanation import BlendExplanation, PartAnswer
 from loca.local.explanation import Explanation
+
+
+def blend_json(explanation: BlendExplanation, items: IdMap) -> dict[str, Any]:
+    """The list, and each part with its own list and what it adds to the items of the blend's."""
+    return {
+        "history": _named(explanation.history, None, items, ""),
+        "items": _named(explanation.items, explanation.scores, items, "score"),
+        "parts": [_part_json(part, explanation, items) for part in explanation.parts],
+    }
+
+
+def _part_json(part: PartAnswer, explanation: BlendExplanation, items: IdMap) -> dict[str, Any]:
+    added = _named(explanation.items, part.contributions, items, "contribution")
+    for place, one in enumerate(added):
+        one["share"], one["rank"] = float(part.shares[place]), int(part.ranks[place])
+    document: dict[str, Any] = {
+        "part": part.name,
+        "weight": part.weight,
+        "items": _named(part.items, part.scores, items, "score"),
+        "adds": added,
+    }
+    if isinstance(part.inside, BlendExplanation):
+        document["inside"] = blend_json(part.inside, items)
+    elif part.inside is not None:
+        document["inside"] = explanation_json(part.inside, items)
+    return document
 
 
 def explanation_json(explanation: Explanation, items: IdMap) -> dict[str, Any]:

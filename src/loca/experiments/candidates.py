@@ -81,9 +81,11 @@ def describe_model(model: object) -> dict[str, Any]:
     """The parameters of a model and of the models inside it, by dotted names, as plain values for a report."""
     flat: dict[str, Any] = {"model": type(model).__name__}
     for name, value in get_params(model).items():
-        if is_model(value):
-            flat.update({f"{name}.{inner}": kept for inner, kept in describe_model(value).items()})
-        else:
+        inside = enumerate(value) if type(value) is tuple and any(map(is_model, value)) else ()
+        models = {name: value} if is_model(value) else {f"{name}.{number}": one for number, one in inside}
+        for called, model in models.items():
+            flat.update({f"{called}.{inner}": kept for inner, kept in describe_model(model).items()})
+        if not models:
             flat[name] = value if isinstance(value, bool | int | float | str | None) else str(value)
     return flat
 

@@ -47,9 +47,7 @@ class Explanation:
     ordered: bool = False
 
     def __str__(self) -> str:
-        newest = self._named(self.history[::-1][:10])
-        because = f"the newest of {len(self.history)}, {newest}" if self.ordered else self._named(self.history)
-        lines = [f"Recommended: {self._named(self.items)}", f"Because of:  {because}"]
+        lines = opening_lines(self.history, self.items, self.names, self.ordered)
         if not self.communities:
             lines.append("No community covers this history: the global model answers alone.")
         for part in self.communities:
@@ -63,7 +61,19 @@ class Explanation:
         return "\n".join(lines)
 
     def _named(self, rows: npt.NDArray[Any]) -> str:
-        return ", ".join(str(row) if self.names is None else self.names.label(int(row)) for row in rows if row >= 0)
+        return name_items(rows, self.names)
+
+
+def name_items(rows: npt.NDArray[Any], names: IdMap | None) -> str:
+    """The items by their titles, ids or rows, separated by commas; a place that could not be filled is left out."""
+    return ", ".join(str(row) if names is None else names.label(int(row)) for row in rows if row >= 0)
+
+
+def opening_lines(history: ItemRows, items: ItemRows, names: IdMap | None, ordered: bool) -> list[str]:
+    """What is recommended, and because of what: the ten newest items where the history's order is known."""
+    newest = name_items(history[::-1][:10], names)
+    because = f"the newest of {len(history)}, {newest}" if ordered else name_items(history, names)
+    return [f"Recommended: {name_items(items, names)}", f"Because of:  {because}"]
 
 
 def over_represented(

@@ -87,7 +87,8 @@ def score_on(model: Any, histories: csr_array) -> torch.Tensor:
     if isinstance(model, LearnsByEpoch) and model.network_ is not None:
         with torch.no_grad():
             return model.network_.decode(_means(model.network_, histories))
-    return torch.from_numpy(np.ascontiguousarray(model.score(histories)))
+    # Writable: torch warns of views that are not, such as one answer shown to every user.
+    return torch.from_numpy(np.require(model.score(histories), requirements=("C", "W")))
 
 
 def score_histories(network: Autoencoder, histories: csr_array) -> Scores:

@@ -71,8 +71,14 @@ def clone(model: AnyModel, **changes: Any) -> AnyModel:
             kind = type(model).__name__
             raise ConfigError(f"unknown parameter {name!r} for {kind}{did_you_mean(name, params)}")
     params.update(changes)
-    fresh = {name: clone(value) if is_model(value) else value for name, value in params.items()}
-    return type(model)(**fresh)
+    return type(model)(**{name: _without_learned(value) for name, value in params.items()})
+
+
+def _without_learned(value: Any) -> Any:
+    """The value with an unfitted copy in place of every model in it."""
+    if type(value) is tuple:
+        return tuple(_without_learned(one) for one in value)
+    return clone(value) if is_model(value) else value
 
 
 def fitted(learned: Learned | None, model: object) -> Learned:

@@ -1,0 +1,278 @@
+"""Blend: any models answer together, each on one scale per user and with a weight that validation found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.data.held_out import HeldOut
+from loca.data.interactions import Interactions, as_matrix
+from loca.errors import ConfigError, DataError, ModelFileError
+from loca.files import save_model
+from loca.files.unfinished_work import work_at_hand
+from loca.local.blend_explanation import BlendExplanation, explain_blend
+from loca.local.blend_scales import ScaleName, ask_part, check_scale
+from loca.local.blend_search import Column, FoundBlend, PartEarned, find_blend, judge_blend
+from loca.models.recommender import ModelState, Recommender, Scores, UserWeights, clone, fitted, get_params
+from loca.progress import say
+
+POWERS = (0.0, 0.5, 1.0, 1.5, 2.0)
+CACHE_BYTES = 1_000_000_000
+
+
+class Blend:
+    """Scores = Σ weight · scaled scores of a part that sees the histories at a power.
+
+    `parts` are any recommenders, Loca, Ensemble and Blend among them. A part sees every value of a history raised to a
+    power (1: as given, 0: every stored item counts 1, 2: half the half-life); one fitted part may answer at several
+    `powers`. `columns` are (part, power, weight) triples, the part by its number; without them validation finds which
+    parts answer, at which powers, with what weight. `scale` makes scores comparable, for each user over all items:
+    z-scores, or log-probabilities where a part is made of networks and z-scores elsewhere. `cache_bytes` is what
+    validation scores may take in memory while the weights are found: users beyond that are left out, at random.
+    """
+
+    def __init__(
+        self,
+        *,
+        parts: Sequence[Recommender],
+        columns: Sequence[Column] | None = None,
+        names: Sequence[str] | None = None,
+        scale: ScaleName = "z-score",
+        powers: Sequence[float] = POWERS,
+        cache_bytes: int = CACHE_BYTES,
+        seed: int = 0,
+    ) -> None:
+        check_scale(scale)
+        self.parts = _check_parts(parts)
+        self.columns = None if columns is None else _check_columns(columns, len(self.parts))
+        self.names = None if names is None else _check_names(names, len(self.parts))
+        self.scale: ScaleName = scale
+        self.powers = _check_powers(powers)
+        if not (isinstance(cache_bytes, int) and cache_bytes >= 1):
+            raise ConfigError(f"cache_bytes: expected a whole number ≥ 1, found {cache_bytes!r}")
+        self.cache_bytes = cache_bytes
+        self.seed = seed
+        self.models_: dict[int, Recommender] | None = None
+        self.columns_: tuple[Column, ...] | None = None
+        self.earned_: tuple[PartEarned, ...] = ()
+        self.ndcg_: float | None = None
+        self.known_: Interactions | None = None
+
+    def fit(
+        self,
+        train: Interactions | csr_array,
+        *,
+        user_weights: UserWeights | None = None,
+        validation: HeldOut | None = None,
+    ) -> Self:
+        """Fits a copy of every part, then finds the columns on validation; without it all parts weigh the same.
+
+        Where `columns` are given, only the parts in them are fitted, and validation only says what each earned.
+        """
+        as_matrix(train)  # refuses data without anything to learn from
+        wanted = range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
+        models = {}
+        for number in wanted:
+            model = clone(self.parts[number])
+            with work_at_hand().part(f"part {number}"):
+                model.fit(train, user_weights=user_weights, validation=validation)
+            model.known_ = None  # the blend keeps the data, once
+            models[number] = model
+        self._weigh(models, validation)
+        self.known_ = train if isinstance(train, Interactions) else None
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        models: Sequence[Recommender],
+        validation: HeldOut,
+        *,
+        names: Sequence[str] | None = None,
+        scale: ScaleName = "z-score",
+        powers: Sequence[float] = POWERS,
+        cache_bytes: int = CACHE_BYTES,
+        seed: int = 0,
+    ) -> Self:
+        """A blend of models that are fitted already: only the columns are still to be found on validation."""
+        parts = tuple(clone(model) for model in _check_parts(models))
+        blend = cls(parts=parts, names=names, scale=scale, powers=powers, cache_bytes=cache_bytes, seed=seed)
+        for model in models:
+            _refuse_other_items(model, validation)
+        blend._weigh(dict(enumerate(models)), validation)
+        blend.known_ = next((model.known_ for model in models if model.known_ is not None), None)
+        return blend
+
+    def _weigh(self, models: dict[int, Recommender], validation: HeldOut | None) -> None:
+        """Learns the columns of fitted models, and keeps the models that are in one."""
+        self.earned_, self.ndcg_ = (), None
+        if validation is not None:
+            found = self._found(models, validation)
+            self.columns_, self.earned_, self.ndcg_ = found.columns, found.earned, found.ndcg
+            say(f"blend of {len({part for part, _, _ in found.columns})}: validation NDCG@100 {found.ndcg:.4f}")
+        else:
+            self.columns_ = _shares(self.columns or tuple((number, 1.0, 1.0) for number in models))
+        used = {part for part, _, _ in self.columns_}
+        self.models_ = {number: model for number, model in models.items() if number in used}
+
+    def _found(self, models: dict[int, Recommender], validation: HeldOut) -> FoundBlend:
+        names, sizes = self.part_names(), {"cache_bytes": self.cache_bytes, "seed": self.seed}
+        if self.columns is None:
+            return find_blend(models, names, validation, scale=self.scale, powers=self.powers, **sizes)
+        return judge_blend(models, names, _shares(self.columns), validation, scale=self.scale, **sizes)
+
+    def part_names(self) -> tuple[str, ...]:
+        """The names of the parts: those given, or what each is made of, numbered where it occurs again."""
+        if self.names is not None:
+            return self.names
+        plain = [_describe(part) for part in self.parts]
+        seen = [plain[: place + 1].count(name) for place, name in enumerate(plain)]
+        return tuple(name if time == 1 else f"{name} {time}" for name, time in zip(plain, seen, strict=True))
+
+    def score(self, histories: csr_array) -> Scores:
+        """The weighted sum of the parts' scaled scores, users × items."""
+        models, rows = fitted(self.models_, self), csr_array(histories)
+        blended = None
+        for part, power, weight in fitted(self.columns_, self):
+            scaled = ask_part(models[part], rows, power, self.scale)
+            if blended is None:
+                blended = scaled.mul_(weight)
+            else:
+                blended.add_(scaled.to(blended.device), alpha=weight)
+        return np.asarray(fitted(blended, self).cpu().numpy(), dtype=np.float32)
+
+    def explain(self, history: csr_array, n: int = 10, *, order: npt.NDArray[Any] | None = None) -> BlendExplanation:
+        """What each part adds to the items of one history's list, where it ranks them, and what it would say alone.
+
+        A sparse row keeps no order; `order` gives the history's item rows, oldest first, where they are to be shown.
+        """
+        return explain_blend(self, csr_array(history), n, order, self.known_)
+
+    def report(self) -> str:
+        """A table of what each part earned on validation."""
+        if self.ndcg_ is None:
+            return "This blend was not judged on validation: its weights are equal, or as given."
+        names = [one.name for one in self.earned_]
+        width = max(map(len, ["the blend", *names]))
+        lines = [f"{'NDCG@100 on validation':<{max(width, 22)}}   alone  weight  without it"]
+        width = max(width, 22)
+        for one in sorted(self.earned_, key=lambda one: -one.weight):
+            lost = f"{-one.loss_without:+10.4f}" if one.weight else f"{'not used':>10}"
+            lines.append(f"{one.name:<{width}}  {one.alone:6.4f}  {one.weight:6.3f}  {lost}")
+        return "\n".join([*lines, f"{'the blend':<{width}}  {self.ndcg_:6.4f}   1.000"])
+
+    def count_items(self) -> int:
+        """How many items it scores."""
+        return next(iter(fitted(self.models_, self).values())).count_items()
+
+    def as_chosen(self) -> Self:
+        """A copy whose parts and columns are those that validation chose."""
+        if self.models_ is None or self.columns_ is None:
+            return clone(self)
+        models = self.models_
+        parts = tuple(
+            models[number].as_chosen() if number in models else clone(part) for number, part in enumerate(self.parts)
+        )
+        return clone(self, parts=parts, columns=self.columns_)
+
+    def state(self) -> ModelState:
+        models = fitted(self.models_, self)
+        facts = {
+            "columns": [list(column) for column in fitted(self.columns_, self)],
+            "earned": [[one.name, one.alone, one.weight, one.loss_without] for one in self.earned_],
+            "ndcg": self.ndcg_,
+        }
+        return ModelState(facts=facts, parts={f"part {number}": model for number, model in models.items()})
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        blend = cls(**params)
+        try:
+            columns = _check_columns(state.facts["columns"], len(blend.parts))
+            earned = tuple(PartEarned(*one) for one in state.facts["earned"])
+        except (ConfigError, TypeError) as problem:
+            raise ModelFileError(f"blend: {problem}") from problem
+        numbers = {f"part {part}": part for part, _, _ in columns}
+        if set(state.parts) != set(numbers):
+            expected, found = ", ".join(sorted(numbers)), ", ".join(sorted(state.parts)) or "none"
+            raise ModelFileError(f"blend: expected {expected}, found {found}")
+        if not all(isinstance(one, Recommender) for one in state.parts.values()):
+            raise ModelFileError("blend: a part is not a recommender")
+        counts = {one.count_items() for one in state.parts.values()}
+        if len(counts) > 1:
+            raise ModelFileError(f"blend: the parts score different numbers of items: {sorted(counts)}")
+        blend.columns_, blend.earned_, blend.ndcg_ = columns, earned, state.facts["ndcg"]
+        blend.models_ = {number: state.parts[name] for name, number in numbers.items()}
+        return blend
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the model into a folder, whole or not at all."""
+        save_model(self, folder)
+
+
+def _check_parts(parts: Sequence[Recommender]) -> tuple[Recommender, ...]:
+    given = tuple(parts) if isinstance(parts, Sequence) else ()
+    wrong = [type(one).__name__ for one in given if not isinstance(one, Recommender) or isinstance(one, type)]
+    if not given or wrong:
+        raise ConfigError(f"parts: expected at least one recommender, found {wrong[0] if wrong else repr(parts)[:60]}")
+    return given
+
+
+def _check_columns(columns: Sequence[Column], part_count: int) -> tuple[Column, ...]:
+    wanted = "columns: expected (part, power, weight) triples"
+    if not isinstance(columns, Sequence) or not columns:
+        raise ConfigError(f"{wanted}, at least one, found {columns!r:.60}")
+    for column in columns:
+        if not (isinstance(column, Sequence) and len(column) == 3 and all(_is_number(one) for one in column)):
+            raise ConfigError(f"{wanted}, found {column!r:.60}")
+        if not (isinstance(column[0], int) and 0 <= column[0] < part_count):
+            raise ConfigError(f"{wanted} with a part from 0 to {part_count - 1}, found part {column[0]!r}")
+        if column[1] < 0 or column[2] < 0:
+            raise ConfigError(f"{wanted} with a power and a weight ≥ 0, found {tuple(column)!r}")
+    if not any(weight for _, _, weight in columns):
+        raise ConfigError(f"{wanted}, not all weights 0")
+    return tuple((part, float(power), float(weight)) for part, power, weight in columns if weight)
+
+
+def _check_names(names: Sequence[str], part_count: int) -> tuple[str, ...]:
+    given = () if isinstance(names, str) else tuple(names)
+    if len(set(given)) != part_count or len(given) != part_count or not all(isinstance(one, str) for one in given):
+        raise ConfigError(f"names: expected {part_count} different names, one for each part, found {names!r:.60}")
+    return given
+
+
+def _check_powers(powers: Sequence[float]) -> tuple[float, ...]:
+    given = tuple(powers) if isinstance(powers, Sequence) else ()
+    if not given or not all(_is_number(one) and one >= 0 for one in given):
+        raise ConfigError(f"powers: expected numbers ≥ 0, at least one, found {powers!r:.60}")
+    return tuple(float(one) for one in dict.fromkeys(given))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _shares(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns with weights that sum to 1."""
+    total = math.fsum(weight for _, _, weight in columns)
+    return tuple((part, power, weight / total) for part, power, weight in columns)
+
+
+def _refuse_other_items(model: Recommender, validation: HeldOut) -> None:
+    kind, items = type(model).__name__, validation.histories.items
+    if model.count_items() != validation.n_items:
+        raise DataError(f"{kind} scores {model.count_items()} items, validation has {validation.n_items}")
+    if model.known_ is not None and not np.array_equal(model.known_.items.values, items.values):
+        raise DataError(f"{kind}: its items are not those of validation in the same order; fit it on the train part")
+
+
+def _describe(part: Recommender) -> str:
+    """`EASE`, or `Loca of MultVAE`."""
+    base = get_params(part).get("base")
+    return type(part).__name__ if base is None else f"{type(part).__name__} of {type(base).__name__}"
