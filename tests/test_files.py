@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
+from loca.data.recency import Recency
 from loca.errors import ModelFileError, NotFittedError
 from loca.files import load_model, save_model
 from loca.files.model_state import ModelState, get_params, is_model, parameter_names
@@ -68,6 +69,12 @@ def test_interactions_come_back_with_ids_labels_times_and_recency(tmp_path: Path
     assert same(back, known)
     assert back.users.values.dtype == known.users.values.dtype
     assert back.items.label(1) == "ü, b"
+
+
+@pytest.mark.parametrize("recency", [None, Recency(4.0), Recency(2.5, "time", "power", 0.05)])
+def test_every_recency_comes_back(tmp_path: Path, recency: Recency | None) -> None:
+    known = example_interactions("text").with_recency(recency)
+    assert through_a_folder(Tree().fit(known), tmp_path / "m").known_.recency == recency
 
 
 def test_interactions_without_times_labels_or_users_come_back(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loca.data.recency import Recency
 from loca.errors import LocaError, ModelFileError
 from loca.files import load_model, save_model
 from loca.files.manifest import LARGEST_MANIFEST, seal
@@ -440,3 +441,29 @@ def test_a_folder_removed_while_it_is_read_is_refused(folder: Path, monkeypatch:
 
     monkeypatch.setattr(loading, "check_arrays", remove)
     assert refusal(folder).endswith("No such file or directory")
+
+
+def test_a_recency_of_an_older_model_has_no_shape_and_no_floor(folder: Path) -> None:
+    manifest = manifest_of(folder)
+    manifest["known"]["recency"] = {"half_life": 3, "unit": "positions"}
+    write_sealed(folder, manifest)
+    assert load_model(folder, KINDS).known_.recency == Recency(3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"half_life": -1.0}, "half_life: expected a number above 0"),
+        ({"half_life": "3"}, "'half_life': expected int or float"),
+        ({"shape": "cubic"}, "recency shape: expected 'exponential' or 'power'"),
+        ({"shape": 3}, "'shape': expected str"),
+        ({"floor": 1.0}, "recency floor: expected a number from 0 to below 1"),
+        ({"floor": None}, "'floor': expected int or float"),
+        ({"floor": True}, "'floor': expected int or float"),
+    ],
+)
+def test_an_impossible_recency_is_refused(folder: Path, change: dict[str, Any], message: str) -> None:
+    manifest = manifest_of(folder)
+    manifest["known"]["recency"].update(change)
+    write_sealed(folder, manifest)
+    assert message in refusal(folder)

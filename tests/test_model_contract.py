@@ -14,13 +14,16 @@ from loca.catalogue import KINDS, MODELS, load
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.held_out import Split
-from loca.data.recency import Recency
+from loca.data.recency import SMALLEST_WEIGHT, Recency
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
+from loca.local.automatic import Auto
+from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
+from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender, clone, get_params
 from loca.ranking.evaluation import evaluate
@@ -49,6 +52,12 @@ MADE: dict[str, Callable[[], Recommender]] = {
     "loca-dae apart": lambda: Loca(base=MultDAE(**DAE), stopping="community", alpha=0.5, **NARROW),
     "ensemble-ease": lambda: Ensemble(base=EASE(l2=20.0), models=3),
     "ensemble-vae": lambda: Ensemble(base=MultVAE(**VAE), models=2),
+    "next-ease": lambda: NextEASE(l2=20.0),
+    "next-vae": lambda: MultVAE(target="next", set_share=0.5, **VAE),
+    "loca-next-ease": lambda: Loca(base=NextEASE(l2=20.0), embedding=TruncatedSVD(dimensions=8), **NARROW),
+    "ensemble-next-ease in differences": lambda: Ensemble(base=NextEASE(l2=20.0), models=3, engine="stacked"),
+    "blend": lambda: Blend(parts=[EASE(l2=20.0), MultVAE(**VAE), Popularity()]),
+    "auto": lambda: Auto(chosen=Blend(parts=[EASE(l2=20.0), NextEASE(l2=20.0)])),
 }
 PERSONAL = [name for name in MADE if name != "popularity"]
 
@@ -141,6 +150,33 @@ def test_a_weighted_history_is_answered_and_the_stored_pattern_alone_is_hidden(
         assert np.abs(changed).max() > 1e-3
 
 
+RECENCIES = {
+    "exponential": Recency(half_life=0.2),
+    "power": Recency(half_life=0.01, shape="power"),
+    "floor": Recency(half_life=0.2, floor=0.05),
+    "time": Recency(half_life=1.0, unit="time"),
+    "time, power, floor": Recency(half_life=86_400.0, unit="time", shape="power", floor=0.001),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("recency", RECENCIES)
+def test_however_little_an_item_weighs_it_is_hidden_and_every_score_is_finite(
+    name: str, recency: str, fitted_models: dict[str, Recommender], planted_split: Split
+) -> None:
+    model, weighted = fitted_models[name], planted_split.test.with_recency(RECENCIES[recency])
+    histories = weighted.history_matrix
+    if recency in ("exponential", "time"):
+        assert histories.data.min() == np.float32(SMALLEST_WEIGHT)
+    assert np.isfinite(model.score(histories)).all()
+    every_item = histories.shape[1]
+    lists = evaluate(model, weighted, at=(every_item,)).lists
+    for row, listed in enumerate(lists):
+        # A list of all items shows exactly those that are not in the history.
+        seen = set(planted_split.test.histories.items_of(row))
+        assert {item for item in listed if item >= 0} == set(range(every_item)) - seen
+
+
 @pytest.mark.parametrize("name", ["ease", "mult-vae", "mult-dae", "popularity"])
 def test_users_without_weight_do_not_count(name: str, planted_split: Split) -> None:
     matrix = planted_split.train.matrix()
@@ -216,6 +252,10 @@ def test_every_ready_model_is_a_recommender_that_can_be_copied(name: str) -> Non
     assert type(copy) is type(model)
     assert get_params(copy).keys() == get_params(model).keys()
     assert type(model).__name__ in KINDS
+
+
+def test_every_ready_kind_keeps_this_contract() -> None:
+    assert {type(make()) for make in MODELS.values()} <= {type(make()) for make in MADE.values()}
 
 
 def test_a_copy_changes_only_what_is_named_and_shares_no_model() -> None:

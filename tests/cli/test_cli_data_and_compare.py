@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_calls import TINY, Call
+from command_calls import DRIFTING, TINY, Call
 
 NO_NETWORKS = ("--models", "popularity,ease,ensemble,loca-ease", "--set", "loca-ease.anchors=3")
 
@@ -158,6 +158,48 @@ def test_recency_changes_the_answers(call: Call) -> None:
     assert len({plain, decayed, timed}) == 3
 
 
+@pytest.mark.parametrize("models", ["ease", "popularity,ease"])
+def test_auto_chooses_no_recency_where_the_order_is_without_meaning(call: Call, models: str) -> None:
+    ask = ("compare", "planted", *TINY, "--models", models, "--json")
+    auto, none = (json.loads(call(*ask, "--recency", word).out) for word in ("auto", "none"))
+    assert [one["recency"] for one in auto["models"]] == [None] * len(auto["models"])
+    assert [one["metrics"] for one in auto["models"]] == [one["metrics"] for one in none["models"]]
+    assert auto["differences"] == none["differences"]
+
+
+def test_auto_chooses_a_recency_where_tastes_drift(call: Call, tmp_path: Path) -> None:
+    ask = ("compare", "planted", *DRIFTING, "--models", "popularity,ease")
+    done = call(*ask, "--recency", "auto", "--out", tmp_path / "tables")
+    popular, ease = json.loads((tmp_path / "tables" / "comparison.json").read_text())["models"]
+    assert popular["recency"] is None
+    assert ease["recency"] == ease["tried"][0]["recency_choice"]["recency"]
+    assert ease["recency"]["half_life"] > 0
+    assert "popularity chose recency: none; " in done.out
+    assert "ease chose recency: half-life " in done.out
+    (tmp_path / "auto.toml").write_text('[recency]\nhalf_life = "auto"\n')
+    again = json.loads(call(*ask, "--config", tmp_path / "auto.toml", "--json").out)["models"][1]
+    assert (again["recency"], again["metrics"]) == (ease["recency"], ease["metrics"])
+
+
+def test_shape_and_floor_change_the_answers(call: Call) -> None:
+    ask = ("compare", "planted", *TINY, "--models", "ease", "--json", "--at", "5")
+    found = {
+        text: json.loads(call(*ask, "--recency", text).out)["models"][0]
+        for text in ("1", "1:power", "1::0.3", "1:power:0.3")
+    }
+    assert len({one["metrics"]["ndcg@5"]["mean"] for one in found.values()}) == 4
+    assert found["1:power:0.3"]["recency"] == {"half_life": 1.0, "unit": "positions", "shape": "power", "floor": 0.3}
+
+
+def test_popularity_may_count_a_window_of_time(call: Call) -> None:
+    ask = ("compare", "planted", *TINY, "--models", "popularity", "--json")
+    plain, late = (json.loads(call(*ask, "--set", f"window={window}").out)["models"][0] for window in ("none", "120d"))
+    assert (plain["parameters"]["window"], late["parameters"]["window"]) == (None, "120d")
+    assert plain["metrics"] != late["metrics"]
+    chosen = json.loads(call(*ask, "--choose", "window=none,120d").out)["models"][0]
+    assert {one["settings"]["window"] for one in chosen["tried"]} == {None, "120d"}
+
+
 def test_the_protocol_paper_is_loud(call: Call) -> None:
     done = call("compare", "planted", *TINY, "--models", "popularity,ease", "--protocol", "paper")
     assert done.code == 0
@@ -181,7 +223,19 @@ def test_the_protocol_paper_is_loud(call: Call) -> None:
         (["--test", "0"], "split.test: expected a whole number ≥ 1, found 0"),
         (["--validation", "0"], "the protocol clean chooses on validation"),
         (["--protocol", "paper", "--validation", "2"], "the protocol paper has no validation part"),
-        (["--recency", "soon"], "recency: expected positions such as 4, a time such as 30d, or none"),
+        (["--recency", "soon"], "recency: expected positions such as 4, a time such as 30d, none or auto"),
+        (["--recency", "4:powr"], "recency shape: expected 'exponential' or 'power', found 'powr'; did you mean"),
+        (["--recency", "4:power:1"], "recency floor: expected a number from 0 to below 1, found 1.0"),
+        (
+            ["--recency", "auto", "--validation", "0"],
+            "recency: auto is chosen on held-out items",
+        ),
+        (
+            ["--recency", "auto", "--protocol", "paper"],
+            "recency: auto is chosen on validation",
+        ),
+        (["--set", "recency.shape=power"], "recency.shape: needs a half_life too"),
+        (["--models", "popularity", "--set", "window=30x"], "popularity: window: expected a time such as 30d"),
         (["--set", "loca-ease.train_bandwith=1"], "unknown option 'train_bandwith' for loca-ease; did you mean"),
         (["--set", "loca-ease.train_bandwidth=0"], "train_bandwidth: expected a number above 0"),
         (["--set", "loca-ease.answer_bandwidth=-0.5"], "answer_bandwidth: expected a number above 0"),

@@ -7,11 +7,12 @@ import os
 import re
 import shlex
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_calls import TINY, Call
+from command_calls import DRIFTING, TINY, Call
 
 import loca
 import loca.experiments.demo as demonstration
@@ -66,6 +67,37 @@ def test_a_settings_file_names_the_model(call: Call, tmp_path: Path, ratings: Pa
     assert model.l2 == 7
     assert model.known_ is not None
     assert model.known_.recency == loca.Recency(3)
+
+
+@pytest.mark.parametrize("refit", ["--refit", "--no-refit"])
+def test_a_recency_chosen_on_held_out_items_is_saved_with_the_model(call: Call, tmp_path: Path, refit: str) -> None:
+    ask = ("fit", "planted", *DRIFTING, "--model", "ease", "--recency", "auto", refit, "--out", tmp_path / "m")
+    said = json.loads(call(*ask, "--json").out)
+    known = loca.load(tmp_path / "m").known_
+    assert known is not None
+    assert known.recency is not None
+    assert said["recency"] == said["recency_choice"]["recency"] == asdict(known.recency)
+    assert said["validation_ndcg@100"] == said["recency_choice"]["ndcg@100"]
+    assert said["recency_choice"]["ndcg@100"] > said["recency_choice"]["ndcg@100_without"]
+    assert len(known) > 600 * 22, "the held-out items are known too"
+    assert f"recency chosen: {known.recency}; " in call(*ask, "--quiet").out
+
+
+def test_auto_recency_needs_held_out_items_and_is_chosen_by_fitting_alone(
+    call: Call, tmp_path: Path, ratings: Path, model_folder: Path
+) -> None:
+    refused = call("fit", ratings, "--recency", "auto", "--validation", "0", "--out", tmp_path / "m").mistake
+    assert refused == "recency: auto is chosen on held-out items; expected --validation of at least 1, found 0"
+    for ask in (("recommend", model_folder, "--user", "u003"), ("explain", model_folder, "--user", "u003"), ("demo",)):
+        assert "recency: auto is chosen by loca fit and loca compare" in call(*ask, "--recency", "auto").mistake
+
+
+def test_a_history_is_weighed_by_shape_and_floor(call: Call, model_folder: Path) -> None:
+    def scores(recency: str) -> list[float]:
+        done = call("recommend", model_folder, "--history", "i03,i08,i20", "--recency", recency, "--json")
+        return [one["score"] for one in json.loads(done.out)["answers"][0]["items"]]
+
+    assert len({tuple(scores(text)) for text in ("0.5", "0.5:power", "0.5::0.4", "0.5:power:0.4")}) == 4
 
 
 def test_the_model_is_named_by_set_before_the_option_before_the_file(call: Call, tmp_path: Path, ratings: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_calls import TINY, Call, environment
+from command_calls import DRIFTING, TINY, Call, environment
 
 import loca
 from loca.cli.main import main
@@ -97,6 +97,17 @@ def test_a_fit_killed_again_and_again_ends_as_an_unbroken_one(call: Call, tmp_pa
     assert len(ends) > 2
     assert ends == [-signal.SIGKILL] * (len(ends) - 1) + [0]
     assert numbers((tmp_path / "said").read_text()) == numbers(unbroken.out)
+    assert np.array_equal(scores(tmp_path / "m"), scores(tmp_path / "unbroken"))
+
+
+@pytest.mark.parametrize("refit", ["--refit", "--no-refit"])
+def test_a_fit_that_chooses_its_recency_is_killed_and_resumed(call: Call, tmp_path: Path, refit: str) -> None:
+    settings = (*DRIFTING, "--model", "ease", "--choose", "l2=50,200", "--recency", "auto", refit)
+    unbroken = call(*fit(tmp_path / "unbroken", *settings))
+    assert run_and_kill_after(1, fit(tmp_path / "m", *settings), tmp_path / "said") == -signal.SIGKILL
+    resumed = call(*fit(tmp_path / "m", *settings, "--resume"))
+    assert numbers(resumed.out) == numbers(unbroken.out)
+    assert numbers(resumed.out)["recency"] is not None
     assert np.array_equal(scores(tmp_path / "m"), scores(tmp_path / "unbroken"))
 
 
@@ -191,7 +202,8 @@ def test_fresh_starts_over(call: Call, ratings: Path, unfinished: Path) -> None:
         (("--validation", "3"), "validation: 2 then, 3 now"),
         (("--no-refit",), "fit.refit: True then, False now"),
         (("--seed", "5"), "fit.seed: 0 then, 5 now"),
-        (("--recency", "4"), "recency: None then, Recency(half_life=4.0, unit='positions') now"),
+        (("--recency", "auto"), "recency: None then, auto now"),
+        (("--recency", "4"), "recency: None then, half-life 4 positions now"),
     ],
 )
 def test_a_changed_setting_is_refused_and_nothing_is_lost(

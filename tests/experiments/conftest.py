@@ -1,4 +1,4 @@
-"""A model that keeps a diary, for tests that ask who was shown what, and when."""
+"""A model that keeps a diary, for tests that ask who was shown what, and when, and data whose order tells something."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from loca.data.held_out import HeldOut
+from loca.data.held_out import HeldOut, Split
 from loca.data.interactions import Interactions, as_matrix
+from loca.data.splitting import leave_last_out
+from loca.data.synthetic import planted_communities
 from loca.files.model_state import ModelState
 
 
@@ -57,3 +59,23 @@ class Diary:
 @pytest.fixture
 def diary() -> type[Diary]:
     return Diary
+
+
+def planted_split_with(drift: float, seed: int = 0) -> Split:
+    """600 users, 80 items, the last 3 of each user for test and the 3 before them for validation."""
+    planted = planted_communities(
+        users=600, items=80, communities=2, groups=8, tastes=1.0, history=24, drift=drift, seed=seed
+    )
+    return leave_last_out(planted.interactions, test=3, validation=3)
+
+
+@pytest.fixture
+def orderless_split(request: pytest.FixtureRequest) -> Split:
+    """Data whose order is without meaning; the seed is the fixture's parameter."""
+    return planted_split_with(drift=0.0, seed=request.param)
+
+
+@pytest.fixture(scope="session")
+def drifting_split() -> Split:
+    """Tastes change midway, so that a recency earns."""
+    return planted_split_with(drift=1.0)

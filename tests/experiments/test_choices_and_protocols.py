@@ -10,12 +10,23 @@ import numpy as np
 import pytest
 
 from loca.data.held_out import Split
+from loca.data.recency import Recency
 from loca.errors import ConfigError
-from loca.experiments.choices import Tried, choose_on, choose_on_validation, choose_parameters
+from loca.experiments.choices import (
+    RecencyRule,
+    Tried,
+    choose_on,
+    choose_on_validation,
+    choose_parameters,
+    place_of_best,
+)
 from loca.experiments.protocols import check_protocol, run_clean, run_paper
+from loca.experiments.recency_choice import choose_recency
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import keep_work_in, work_at_hand
+from loca.models.ease import EASE
 from loca.models.popularity import Popularity
+from loca.models.recommender import get_params
 from loca.ranking.evaluation import evaluate, mean_ndcg
 
 
@@ -54,13 +65,13 @@ class Stopped(Exception):
     """The end of a run that is to be resumed."""
 
 
-def keep_finished(candidates: Any, split: Split, folder: Path) -> tuple[Tried, ...]:
+def keep_finished(candidates: Any, split: Split, folder: Path, recency: RecencyRule = "given") -> tuple[Tried, ...]:
     """What a run tried that was stopped before it ended."""
     assert split.validation is not None
     tried: list[Tried] = []
     try:
         with keep_work_in(folder, subject={}, resume=False):
-            tried += choose_on(candidates, split.train, split.validation)[1]
+            tried += choose_on(candidates, split.train, split.validation, recency=recency)[1]
             raise Stopped
     except Stopped:
         return tuple(tried)
@@ -130,6 +141,103 @@ def test_a_candidate_is_fitted_inside_its_own_part_which_goes_when_it_is_finishe
     inside = ["work-candidate%200%2Fepochs.safetensors", "work-candidate%201%2Fepochs.safetensors"]
     assert seen == [None, {"subject.json", inside[0]}, None, {"subject.json", kept[0], inside[1]}]
     assert sorted(one.name for one in (tmp_path / "w").iterdir()) == ["subject.json", *kept]
+
+
+def test_each_candidate_chooses_its_own_recency_and_the_model_knows_its_interactions_by_it(
+    drifting_split: Split,
+) -> None:
+    model, tried = choose_on_validation([Popularity(), EASE()], drifting_split, recency="auto")
+    assert drifting_split.validation is not None
+    popular, ease = (one.recency for one in tried)
+    assert popular is not None
+    assert popular.recency is None
+    assert ease is not None
+    assert ease.recency is not None
+    fitted = EASE().fit(drifting_split.train)
+    assert ease == choose_recency(fitted, drifting_split.validation)
+    assert tried[1].ndcg == ease.ndcg > ease.ndcg_without
+    assert model.known_ is not None
+    assert model.known_.recency == ease.recency
+    assert str(tried[0]).startswith("model Popularity, no recency: ")
+    assert str(ease.recency) in str(tried[1])
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_the_recency_chosen_weighs_the_refit_and_the_test_histories(drifting_split: Split, refit: bool) -> None:
+    outcome = run_clean([EASE()], drifting_split, recency="auto", refit=refit, at=(10,))
+    choice = outcome.tried[0].recency
+    assert choice is not None
+    assert choice.recency is not None
+    assert outcome.recency == choice.recency
+    assert outcome.model.known_ is not None
+    assert outcome.model.known_.recency == outcome.recency
+    train = drifting_split.train_and_validation if refit else drifting_split.train
+    expected = evaluate(EASE().fit(train), drifting_split.test.with_recency(outcome.recency), at=(10,))
+    assert np.array_equal(outcome.evaluation.values["ndcg@10"], expected.values["ndcg@10"])
+    other = evaluate(EASE().fit(train), drifting_split.test, at=(10,))
+    assert not np.array_equal(outcome.evaluation.values["ndcg@10"], other.values["ndcg@10"])
+
+
+def test_a_recency_that_is_chosen_leaves_the_test_part_alone_until_the_end(planted_split: Split, diary: Any) -> None:
+    pages: list[Any] = []
+    run_clean([diary(name="a", pages=pages)], planted_split, recency="auto", at=(10,))
+    asked = [page[1] for page in pages if page[0] == "score"]
+    assert asked[-1] == planted_split.test.history_matrix.nnz
+    assert len(asked) > 10
+    assert set(asked[:-1]) == {len(planted_split.train)}
+
+
+def test_an_interrupted_choice_of_recency_is_recalled_without_a_fit(drifting_split: Split, tmp_path: Path) -> None:
+    candidates = [EASE(), EASE(l2=500.0)]
+    train, questions = drifting_split.train, drifting_split.validation
+    assert questions is not None
+    keep_finished(candidates, drifting_split, tmp_path / "w", "auto")
+    expected, tried = choose_parameters(candidates, train, questions, recency="auto")
+    with keep_work_in(tmp_path / "w", subject={}, resume=True), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(EASE, "fit", lambda *given, **more: pytest.fail("fitted again"))
+        best, recalled = choose_parameters(candidates, train, questions, recency="auto")
+    assert get_params(best) == get_params(expected)
+    assert [one.recency for one in recalled] == [one.recency for one in tried]
+    assert recalled[place_of_best(recalled)].weigh(train).recency is not None
+
+
+def test_a_model_of_an_interrupted_run_that_is_fitted_again_knows_its_recency(
+    drifting_split: Split, tmp_path: Path
+) -> None:
+    train, questions = drifting_split.train, drifting_split.validation
+    assert questions is not None
+    keep_finished([EASE()], drifting_split, tmp_path / "w", "auto")
+    with keep_work_in(tmp_path / "w", subject={}, resume=True):
+        model, (tried,) = choose_on([EASE()], train, questions, recency="auto")
+    assert tried.recency is not None
+    assert model.known_ is not None
+    assert tried.recency.recency is not None
+    assert model.known_.recency == tried.recency.recency
+
+
+class Prefixed(Popularity):
+    """Popularity that says it was trained on decayed prefixes, and keeps what it was fitted under."""
+
+    def __init__(self, *, prefix_decay: float = 0.9) -> None:
+        super().__init__()
+        self.prefix_decay = prefix_decay
+        self.under_: Any = None
+
+    def fit(self, train: Any, *, user_weights: Any = None, validation: Any = None) -> Any:
+        self.under_ = (train.recency, validation.histories.recency)
+        return super().fit(train)
+
+
+def test_models_of_decayed_prefixes_are_fitted_under_their_decay(planted_split: Split) -> None:
+    model, (tried,) = choose_on_validation([Prefixed(prefix_decay=0.77)], planted_split, recency="auto")
+    start = Recency.per_position(0.77)
+    assert isinstance(model, Prefixed)
+    assert model.under_ == (start, start)
+    assert tried.recency is not None
+    assert start in dict(tried.recency.tried)
+    assert tried.recency.recency is None, "no candidate is better than none"
+    assert model.known_ is not None
+    assert model.known_.recency is None
 
 
 def test_clean_asks_the_test_part_once_and_last(planted_split: Split, diary: Any) -> None:

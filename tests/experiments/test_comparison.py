@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from loca.data.held_out import Split
+from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError
 from loca.experiments.comparison import Comparison, compare
 from loca.experiments.grid import Grid, finite
@@ -211,3 +212,41 @@ def test_a_grid_is_aligned() -> None:
 
 def test_json_values_are_finite() -> None:
     assert finite({"a": [1.0, float("inf")], "b": float("nan"), "c": "x"}) == {"a": [1.0, None], "b": None, "c": "x"}
+
+
+def test_every_model_chooses_its_own_recency_and_the_report_says_which(drifting_split: Split) -> None:
+    models = {"ease": EASE(), "popularity": Popularity()}
+    found = compare(models, drifting_split, recency="auto", keep=("ease",), control="popularity")
+    ease, popular = found.of("ease"), found.of("popularity")
+    choice = ease.tried[0].recency
+    assert choice is not None
+    assert ease.recency is not None
+    assert (ease.recency, popular.recency) == (choice.recency, None)
+    assert found.models["ease"].known_.recency == ease.recency  # type: ignore[union-attr]
+    expected = evaluate(
+        EASE().fit(drifting_split.train_and_validation), drifting_split.test.with_recency(ease.recency)
+    ).values["ndcg@100"]
+    assert found.difference("ease", "popularity").paired.mean == pytest.approx(
+        (expected - popular.evaluation.values["ndcg@100"]).mean()
+    )
+    line = f"ease chose recency: {ease.recency}; {choice.ndcg:.4f} on validation, {choice.ndcg_without:.4f} without"
+    for text in (str(found), found.to_markdown()):
+        assert line in text
+        assert "popularity chose recency: none; " in text
+    written = json.loads(json.dumps(found.to_json(), allow_nan=False))["models"]
+    assert [one["recency"] for one in written] == [asdict(ease.recency), None]
+    assert written[0]["tried"][0]["recency_choice"]["ndcg@100"] == choice.ndcg
+    assert written[0]["tried"][0]["recency_choice"]["ndcg@100_without"] == choice.ndcg_without
+
+
+def test_a_given_recency_is_said_too_and_nothing_is_chosen(planted_split: Split) -> None:
+    found = compare({"ease": EASE()}, planted_split.with_recency(Recency(2)))
+    assert found.of("ease").recency == Recency(2)
+    assert found.to_json()["models"][0]["recency"] == asdict(Recency(2))
+    assert "recency" not in str(found)
+    assert "recency_choice" not in found.to_json()["models"][0]["tried"][0]
+
+
+def test_a_recency_cannot_be_chosen_on_test(planted_split: Split) -> None:
+    with pytest.raises(ConfigError, match="recency: auto is chosen on validation, which the protocol paper has not"):
+        compare({"ease": EASE()}, planted_split, protocol="paper", recency="auto")

@@ -67,8 +67,8 @@ def test_an_impossible_value_is_refused_with_what_was_expected(annotation: Any, 
 
 
 def test_the_parameters_of_a_model_are_those_of_its_constructor() -> None:
-    assert parameters_of(EASE) == {"l2": float, "device": str}
-    assert parameters_of(Popularity) == {}
+    assert parameters_of(EASE) == {"l2": float, "denoising": float, "device": str}
+    assert parameters_of(Popularity) == {"window": float | str | None}
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_or_with_all() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loca.data.recency import Recency
 from loca.errors import ConfigError
-from loca.experiments.sections import DataOptions, RecencyOptions, SplitOptions, parse_half_life, read_data
+from loca.experiments.sections import DataOptions, RecencyOptions, SplitOptions, parse_recency, read_data
 
 
 @pytest.mark.parametrize(
@@ -18,17 +19,34 @@ from loca.experiments.sections import DataOptions, RecencyOptions, SplitOptions,
         ("2.5", Recency(2.5)),
         ("30d", Recency(30 * 86_400, unit="time")),
         ("12 h", Recency(12 * 3600, unit="time")),
+        ("4:power", Recency(4, shape="power")),
+        ("30d:Power:0.1", Recency(30 * 86_400, "time", "power", 0.1)),
+        ("4::0.05", Recency(4, floor=0.05)),
+        ("4:exponential:0", Recency(4)),
         ("none", None),
     ],
 )
 def test_a_half_life_is_positions_or_time(text: str, recency: Recency | None) -> None:
-    assert parse_half_life(text) == recency
+    assert parse_recency(text) == recency
 
 
-@pytest.mark.parametrize("text", ["soon", "30x", "1.2.3", "-4", "0", ""])
-def test_a_half_life_that_means_nothing_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError):
-        parse_half_life(text)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *((text, "expected positions such as 4, a time such as 30d, none or auto") for text in ("soon", "30x", "-4")),
+        *((text, "expected positions such as 4, a time such as 30d, none or auto") for text in ("", ":power", "1.2.3")),
+        ("0", "half_life: expected a number above 0"),
+        ("4:powr", "recency shape: expected 'exponential' or 'power', found 'powr'; did you mean 'power'"),
+        ("4:power:x", "recency floor: expected a number from 0 to below 1, found 'x'"),
+        ("4::1", "recency floor: expected a number from 0 to below 1, found 1.0"),
+        ("4::nan", "recency floor: expected a number from 0 to below 1, found nan"),
+        ("4:power:0.1:2", "expected at most AGE:SHAPE:FLOOR, such as 30d:power:0.1, found '4:power:0.1:2'"),
+        ("auto", "auto is chosen by loca fit and loca compare; say an age such as 4 or 30d, or none"),
+    ],
+)
+def test_a_recency_that_means_nothing_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_recency(text)
 
 
 def test_recency_is_a_half_life_or_a_decay() -> None:
@@ -39,6 +57,32 @@ def test_recency_is_a_half_life_or_a_decay() -> None:
         RecencyOptions(half_life=4.0, decay=0.5)
     with pytest.raises(ConfigError, match="decay: expected a number between 0 and 1"):
         RecencyOptions(decay=1.5)
+
+
+def test_shape_and_floor_stand_in_the_half_life_or_beside_it() -> None:
+    assert RecencyOptions(half_life="30d", shape="power", floor=0.1).recency() == parse_recency("30d:power:0.1")
+    assert RecencyOptions(half_life=4, floor=0.2).recency() == Recency(4, floor=0.2)
+    assert RecencyOptions(decay=0.5, floor=0.2).recency() == Recency(1.0, floor=0.2)
+    assert RecencyOptions(half_life="none", shape="power").recency() is None
+    assert RecencyOptions(half_life="Auto").recency() == "auto"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shape": "power"}, r"recency.shape: needs a half_life too"),
+        ({"floor": 0.1}, r"recency.floor: needs a half_life too"),
+        ({"half_life": "4:power", "shape": "power"}, r"recency.shape: half_life says it all in '4:power'"),
+        ({"half_life": "auto", "floor": 0.1}, r"recency.floor: auto chooses it"),
+        ({"half_life": "auto", "decay": 0.9}, "a half_life or a decay, found both"),
+        ({"decay": 0.9, "shape": "power"}, r"recency.decay: is exponential; for the shape 'power' say a half_life"),
+        ({"half_life": 4, "shape": "powr"}, "did you mean 'power'"),
+        ({"half_life": 4, "floor": 1.0}, "recency floor: expected a number from 0 to below 1"),
+    ],
+)
+def test_options_of_recency_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RecencyOptions(**options)
 
 
 def test_a_split_needs_a_test_item() -> None:

@@ -350,7 +350,7 @@ def test_groups_of_communities_give_what_they_give_one_by_one(monkeypatch: pytes
 def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
     with pytest.raises(DataError, match=r"local models: 3 local EASE models: .* take fewer communities"):
-        differences_file._plan(random_matrix(18, TALL), Room(25, 5000), 3, CPU, "local models")
+        differences_file._plan(EASE(), random_matrix(18, TALL), Room(25, 5000), 3, CPU, "local models")
 
 
 def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,13 +358,13 @@ def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(mon
     fixed, square = 4 * (25**2 + 4 * 1024 * 25), 4 * 25**2
     for free, expected in ((2 * (fixed + 6 * square), 3), (10**9, 40), (2 * fixed, 1)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
-        assert differences_file._plan(matrix, room, 40, gpu, "local models") == expected
+        assert differences_file._plan(EASE(), matrix, room, 40, gpu, "local models") == expected
     monkeypatch.setattr(differences_file, "_LARGEST_BATCHED_SYSTEM", 10)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
-    assert differences_file._plan(matrix, room, 40, gpu, "local models") == 1
+    assert differences_file._plan(EASE(), matrix, room, 40, gpu, "local models") == 1
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
     with pytest.raises(DataError, match="of GPU memory needed, 1 kB are free; use the CPU"):
-        differences_file._plan(matrix, room, 40, gpu, "local models")
+        differences_file._plan(EASE(), matrix, room, 40, gpu, "local models")
 
 
 def restored(changes: Mapping[str, Any]) -> EaseDifferences:

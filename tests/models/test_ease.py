@@ -6,6 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -13,6 +14,7 @@ from scipy.sparse import csr_array
 import loca.models.ease as ease_file
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.ease import EASE, weighted_gram
+from loca.models.ease_systems import solve_local
 from loca.models.recommender import ModelState
 
 
@@ -36,6 +38,42 @@ def test_the_weights_equal_a_direct_dense_solution(seed: int, l2: float) -> None
     user_weights = np.random.default_rng(seed + 1).uniform(0, 3, len(matrix))
     model = EASE(l2=l2).fit(csr_array(matrix), user_weights=user_weights)
     np.testing.assert_allclose(model.weights_, dense_solution(matrix, user_weights, l2), atol=2e-5)
+
+
+def dense_denoised_solution(matrix: np.ndarray, weights: np.ndarray, l2: float, denoising: float) -> np.ndarray:
+    """Each column as a ridge regression on the other items, whose penalty grows with how often an item is there."""
+    gram = matrix.T @ np.diag(weights) @ matrix
+    square = gram + np.diag(l2 + denoising / (1 - denoising) * np.diag(gram))
+    solution = np.zeros_like(gram)
+    for item in range(len(gram)):
+        others = np.delete(np.arange(len(gram)), item)
+        solution[others, item] = np.linalg.solve(square[np.ix_(others, others)], gram[others, item])
+    return solution
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    shape=st.sampled_from([(60, 25), (25, 60)]),
+    l2=st.sampled_from([0.5, 3.0, 100.0]),
+    denoising=st.sampled_from([0.0, 0.3, 0.9]),
+)
+def test_denoising_raises_the_diagonal_in_every_system(
+    seed: int, shape: tuple[int, int], l2: float, denoising: float
+) -> None:
+    matrix = random_matrix(seed, *shape)
+    user_weights = np.random.default_rng(seed + 1).uniform(0, 3, len(matrix))
+    expected = dense_denoised_solution(matrix, user_weights, l2, denoising)
+    model = EASE(l2=l2, denoising=denoising).fit(csr_array(matrix), user_weights=user_weights)
+    np.testing.assert_allclose(model.weights_, expected, atol=2e-5)
+    alone = solve_local(csr_array(matrix), user_weights, l2, torch.device("cpu"), denoising)
+    np.testing.assert_allclose(alone, expected, atol=2e-5)
+
+
+def test_denoising_that_is_no_probability_below_one_is_refused() -> None:
+    for wrong in (1.0, -0.1, float("nan")):
+        with pytest.raises(ConfigError, match="denoising: expected a number from 0 to below 1, found"):
+            EASE(denoising=wrong)
 
 
 def test_each_column_solves_its_own_ridge_regression() -> None:

@@ -75,7 +75,11 @@ def compare_models(
 
       loca compare ratings.csv --models loca-ease --set anchors=60 --set base.l2=300 --recency 4
 
+      loca compare ratings.csv --models ease,mult-vae --recency auto
+
       loca compare ratings.csv --config study.toml --out results --json
+
+    With --recency auto each model chooses on validation how its histories fade with age, or that they do not.
 
     A settings file holds tables named compare, split, data, loca-ease, loca-ease.base and so on:
     what --set writes as loca-ease.base.l2=300 stands there as l2 = 300. A list means: choose on validation.
@@ -115,6 +119,8 @@ def _compare(request: Request[CompareOptions], output: Output) -> Comparison:
     if own.protocol == "paper":
         if request.split.validation:
             raise ConfigError("the protocol paper has no validation part; leave out --validation, or use clean")
+        if request.recency_rule == "auto":
+            raise ConfigError("recency: auto is chosen on validation, which the protocol paper has not; use clean")
         output.note(SELECTED_ON_TEST)
     usual = 0 if own.protocol == "paper" else 2
     validation = usual if request.split.validation is None else request.split.validation
@@ -127,6 +133,7 @@ def _compare(request: Request[CompareOptions], output: Output) -> Comparison:
         split,
         protocol=cast(ProtocolName, own.protocol),
         refit=own.refit,
+        recency=request.recency_rule,
         at=own.at,
         control=own.control,
         seed=own.seed,

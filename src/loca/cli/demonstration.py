@@ -42,12 +42,12 @@ def demo(
       loca demo --recency 4 --out newest-count-most
     """
     from loca.experiments.report import refuse_file
-    from loca.experiments.sections import parse_half_life
+    from loca.experiments.sections import parse_recency
 
     output = Output(as_json, quiet)
     if users < 100:
         raise ConfigError(f"users: expected at least 100 for six communities, found {users}")
-    weighed = None if recency is None else parse_half_life(recency)
+    weighed = None if recency is None else parse_recency(recency)
     refuse_file(out)
     check_folder(out / "model")
     from loca.experiments.demo import run_demo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,20 @@ if TYPE_CHECKING:
     from loca.files.unfinished_work import UnfinishedWork
     from loca.models.recommender import Recommender
 
-Model = Annotated[str | None, typer.Option(help="Which model: ease, mult-vae, loca-ease, … (loca-ease).")]
+_AUTO = "Fitting by itself"
+Model = Annotated[str | None, typer.Option(help="Which model: auto, ease, next-ease, loca-vae, … (loca-ease).")]
 Folder = Annotated[Path, typer.Option("--out", help="The folder to save the model into.")]
 Validation = Annotated[
     int | None, typer.Option(help="Each user's last items, held out to choose on (2); 0 chooses nothing.")
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help="How long --model auto may try, such as 600, 20min or 2h (900).", rich_help_panel=_AUTO
+    ),
+]
+Trials = Annotated[
+    int | None, typer.Option(help="How many models --model auto may try (no limit).", rich_help_panel=_AUTO)
 ]
 Refit = Annotated[bool | None, typer.Option("--refit/--no-refit", help="Refit the choice on everything.")]
 _INTERRUPTION = "Interruption"
@@ -48,6 +58,8 @@ def fit(
     model: Model = None,
     validation: Validation = None,
     refit: Refit = None,
+    budget: Budget = None,
+    trials: Trials = None,
     recency: options.Recency = None,
     layout: options.Layout = None,
     preset: options.Preset = None,
@@ -73,9 +85,9 @@ def fit(
 ) -> None:
     """Fit one model on all the data and save it; the model that was in the folder stays until the new one is whole.
 
-    What can be chosen (epochs, blend, the values of --choose) is chosen on each user's last items, held out for it;
-    then the choice is refitted on everything. --set wins over the options (fit.model over --model too), the options
-    win over the file.
+    What can be chosen (epochs, blend, --recency auto, the values of --choose) is chosen on each user's last items, held
+    out for it; then the choice is refitted on everything. --set wins over the options (fit.model over --model too), the
+    options win over the file.
 
     What is done is kept beside the model, in OUT.unfinished, until the model is saved; after a kill the same command
     with --resume goes on from there and ends with the numbers that an unbroken run gives.
@@ -87,6 +99,10 @@ def fit(
       loca fit ratings.csv --titles movies.csv --model loca-ease --choose base.l2=100,300,1000 --out films.loca
 
       loca fit ratings.csv --model mult-vae --set latent=100 --recency 30d --out films.loca --resume
+
+      loca fit ratings.csv --model ease --recency auto --out films.loca
+
+      loca fit ratings.csv --model auto --budget 20min --out films.loca
     """
     output = Output(as_json, quiet)
     reading = options.reading_options(
@@ -99,11 +115,32 @@ def fit(
         "split": {"validation": validation},
         "recency": {"half_life": recency},
     }
+    if budget is not None or trials is not None:
+        given = {**given, "auto": _budget(budget, trials, given, config, assignments or [])}
     request = check_request("fit", FitOptions, source, config, given, assignments or [], choices or [])
     _mind_test_items(config, assignments or [], output)
     check_folder(out)
     interruption = Interruption(_unfinished_beside(out), resume, fresh, checkpoint_every)
     _fit_and_save(request, out, interruption, output)
+
+
+def _budget(
+    budget: str | None, trials: int | None, given: Given, config: Path | None, assignments: list[str]
+) -> dict[str, Any]:
+    """The settings of the model `auto` that --budget and --trials stand for; refused for any other model."""
+    from loca.data.recency import parse_age
+    from loca.experiments.settings import read_section
+
+    option = "--budget" if budget is not None else "--trials"
+    model = read_section("fit", config, given, assignments).get("model", FitOptions.model)
+    if model != "auto":
+        raise ConfigError(f"{option}: is for --model auto, found --model {model}")
+    if budget is None:
+        return {"trials": trials}
+    age = parse_age(budget)
+    if age is None:
+        raise ConfigError(f"--budget: expected a time such as 600, 20min or 2h, found {budget!r}")
+    return {"seconds": age[0], "trials": trials}
 
 
 @dataclass(frozen=True)
@@ -153,6 +190,8 @@ def _unfinished_beside(folder: Path) -> Path:
 
 def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Interruption, output: Output) -> None:
     from loca.experiments.candidates import describe_model
+    from loca.experiments.choices import place_of_best
+    from loca.experiments.recency_choice import recency_json
 
     ((name, candidates),) = request.models.items()
     started = time.perf_counter()
@@ -161,23 +200,34 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Inte
         fitted, tried = _choose_and_fit(candidates, interactions, request, output)
         fitted.save(folder)
     parameters = describe_model(fitted)
-    best = max(tried, key=lambda one: one.ndcg) if tried else None
     shown = ", ".join(f"{key} {value}" for key, value in parameters.items() if "seed" not in key and key != "model")
-    lines = [f"{name} saved to {folder}: {shown}"]
-    if best is not None:
-        when = ", before the refit" if request.own.refit else ""
-        lines.append(f"NDCG@100 on the held-out last items{when}: {best.ndcg:.4f}")
-        lines += [f"  tried {one}" for one in tried if len(tried) > 1]
+    lines = [f"{name} saved to {folder}: {shown}", *_told(tried, request.own.refit)]
+    best = tried[place_of_best(tried)] if tried else None
     document = {
         "model": name,
         "folder": str(folder),
         "parameters": parameters,
         "validation_ndcg@100": None if best is None else best.ndcg,
         "tried": [{"settings": one.settings, "ndcg@100": one.ndcg} for one in tried],
+        "recency": recency_json(fitted.known_.recency if fitted.known_ else None),
+        "recency_choice": best.recency.as_json() if best and best.recency else None,
         "refit": request.own.refit,
         "seconds": time.perf_counter() - started,
     }
     output.answer("\n".join(lines), document)
+
+
+def _told(tried: Sequence[Tried], refit: bool) -> list[str]:
+    """What was tried and chosen, as lines; none where nothing was held out."""
+    from loca.experiments.choices import place_of_best
+
+    if not tried:
+        return []
+    best = tried[place_of_best(tried)]
+    lines = [f"NDCG@100 on the held-out last items{', before the refit' if refit else ''}: {best.ndcg:.4f}"]
+    if best.recency is not None:
+        lines.append(f"recency chosen: {best.recency}")
+    return lines + [f"  tried {one}" for one in tried if len(tried) > 1]
 
 
 def _subject(
@@ -213,24 +263,26 @@ def _choose_and_fit(
     candidates: list[Recommender], interactions: Interactions, request: Request[FitOptions], output: Output
 ) -> tuple[Recommender, tuple[Tried, ...]]:
     from loca.data.splitting import hold_last
-    from loca.experiments.choices import choose_on, choose_parameters
+    from loca.experiments.choices import choose_on, choose_parameters, place_of_best
+    from loca.experiments.recency_choice import start_recency
     from loca.files.unfinished_work import work_at_hand
 
     if _held_out(request) == 0:
         if len(candidates) > 1:
             raise ConfigError("choosing needs held-out items; expected --validation of at least 1, found 0")
+        own = start_recency(candidates[0]) if request.recency_rule == "own" else interactions.recency
         with work_at_hand().part("refit"):
-            return candidates[0].fit(interactions), ()
+            return candidates[0].fit(interactions.with_recency(own)), ()
     rest, questions, report = hold_last(interactions, _held_out(request))
     output.notes(report)
     if request.own.refit:
-        chosen, tried = choose_parameters(candidates, rest, questions)
+        chosen, tried = choose_parameters(candidates, rest, questions, recency=request.recency_rule)
         output.note("refitting on everything")
         with work_at_hand().part("refit"):
-            return chosen.fit(interactions), tried
-    fitted, tried = choose_on(candidates, rest, questions)
+            return chosen.fit(tried[place_of_best(tried)].weigh(interactions)), tried
+    fitted, tried = choose_on(candidates, rest, questions, recency=request.recency_rule)
     # Answers must hide and use the held-out items too: they are part of what the users are known to have.
-    fitted.known_ = interactions
+    fitted.known_ = tried[place_of_best(tried)].weigh(interactions)
     return fitted, tried
 
 

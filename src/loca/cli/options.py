@@ -58,7 +58,11 @@ Choose = Annotated[
 Seed = Annotated[int | None, typer.Option(help="The seed of everything random (0).", rich_help_panel=_SETTINGS)]
 Recency = Annotated[
     str | None,
-    typer.Option(help="Half-life of a history's items: 4 (positions), 30d (time) or none.", metavar="AGE"),
+    typer.Option(
+        help="How a history's items fade: their half-life, 4 (positions) or 30d (time); with shape and floor "
+        "30d:power:0.1; none; auto chooses on validation (fit, compare).",
+        metavar="AGE[:SHAPE[:FLOOR]]",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")]

@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from loca.data.interactions import Interactions
-from loca.data.recency import Recency
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError
 from loca.experiments.parameters import build_section, check_names, check_value, parameters_of
-from loca.experiments.sections import PLANTED, DataOptions, RecencyOptions, SplitOptions, read_data
+from loca.experiments.sections import (
+    AUTO,
+    PLANTED,
+    AskedRecency,
+    DataOptions,
+    RecencyOptions,
+    SplitOptions,
+    read_data,
+)
 from loca.experiments.settings import Table, read_section, read_settings
 from loca.models.recommender import Recommender
+
+if TYPE_CHECKING:
+    from loca.experiments.choices import RecencyRule
 
 Given = Mapping[str, Mapping[str, Any]]
 COMMANDS = ("compare", "fit", "describe")
@@ -93,13 +103,22 @@ class Request(Generic[Own]):
     data: DataOptions
     planted: Mapping[str, Any]
     split: SplitOptions
-    recency: Recency | None
+    recency: AskedRecency
     models: Mapping[str, list[Recommender]]
 
     def read(self) -> Interactions:
-        """The interactions, read now, weighed by the asked recency when they are used to answer."""
+        """The interactions, read now, weighed by the asked recency when they are used to answer.
+
+        One that is yet to be chosen, or is the model's own, weighs nothing yet.
+        """
         planted = self.plant() if self.source == PLANTED else None
-        return read_data(self.source, self.data, planted).with_recency(self.recency)
+        interactions = read_data(self.source, self.data, planted)
+        return interactions if isinstance(self.recency, str) else interactions.with_recency(self.recency)
+
+    @property
+    def recency_rule(self) -> RecencyRule:
+        """Whether the recency is given with the interactions, each model's own, or chosen on validation."""
+        return self.recency if isinstance(self.recency, str) else "given"
 
     def plant(self) -> PlantedData:
         """The built-in data with the settings of the section `planted`."""
@@ -129,13 +148,17 @@ def check_request(
     settings = read_settings(config, given, assignments, choices, sections=sections, models=models, elsewhere=elsewhere)
     data = build_section(DataOptions, settings["data"], "data")
     data.check_source(source)
+    split = build_section(SplitOptions, settings.get("split", {}), "split")
+    recency = build_section(RecencyOptions, settings.get("recency", {}), "recency").recency()
+    if recency == AUTO and split.validation == 0:
+        raise ConfigError("recency: auto is chosen on held-out items; expected --validation of at least 1, found 0")
     return Request(
         source=source,
         own=own,
         data=data,
         planted=_check_planted(source, settings["planted"], own.seed),
-        split=build_section(SplitOptions, settings.get("split", {}), "split"),
-        recency=build_section(RecencyOptions, settings.get("recency", {}), "recency").recency(),
+        split=split,
+        recency=recency,
         models=_built(models, settings, catalogue, own.seed),
     )
 

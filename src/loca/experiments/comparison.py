@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loca.data.held_out import Split
+from loca.data.recency import Recency
 from loca.errors import ConfigError, did_you_mean
 from loca.experiments.candidates import describe_model
-from loca.experiments.choices import Tried
+from loca.experiments.choices import RecencyRule, Tried
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import Outcome, ProtocolName, check_protocol, run_clean, run_paper
 from loca.local.ensemble import Ensemble
@@ -25,7 +26,10 @@ Candidates = Recommender | Sequence[Recommender]
 
 @dataclass(frozen=True, eq=False)
 class ComparedModel:
-    """One model of a comparison: what it reached on test, the parameters it ended with, and what was tried."""
+    """One model of a comparison: what it reached on test, the parameters it ended with, and what was tried.
+
+    `recency` is what its test histories were weighed by.
+    """
 
     name: str
     evaluation: Evaluation
@@ -33,6 +37,7 @@ class ComparedModel:
     tried: tuple[Tried, ...]
     chosen: int
     seconds: float
+    recency: Recency | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,7 @@ def compare(
     *,
     protocol: ProtocolName = "clean",
     refit: bool = True,
+    recency: RecencyRule = "given",
     at: Iterable[int] = (50, 100),
     control: str | None = None,
     keep: Collection[str] = (),
@@ -135,8 +141,12 @@ def compare(
     against the ensemble of that base, and every model against `control`, by default the single model that was best on
     validation. With a single test user there is nothing to pair, and no difference comes back.
     `keep` names the fitted models to hold on to; the others are let go once measured.
+    Histories are weighed as the split says; with `recency="own"` as each model was trained for, with `"auto"` as each
+    chooses for itself on validation.
     """
     check_protocol(protocol)
+    if protocol == "paper" and recency == "auto":
+        raise ConfigError("recency: auto is chosen on validation, which the protocol paper has not; use clean")
     lengths = check_lengths(at)
     candidates = _named(models)
     for name in (*keep, *([] if control is None else [control])):
@@ -145,11 +155,8 @@ def compare(
     measured, kept = [], {}
     for name, offered in candidates.items():
         say(f"{name}: {len(offered)} candidate{'s' if len(offered) > 1 else ''}")
-        outcome = _run(offered, split, protocol, refit, lengths, seed)
-        parameters = describe_model(outcome.model)
-        measured.append(
-            ComparedModel(name, outcome.evaluation, parameters, outcome.tried, outcome.chosen, outcome.seconds)
-        )
+        outcome = _run(offered, split, protocol, refit, recency, lengths, seed)
+        measured.append(_compared(name, outcome))
         if name in keep:
             kept[name] = outcome.model
     metric = f"ndcg@{100 if 100 in lengths else lengths[-1]}"
@@ -159,17 +166,30 @@ def compare(
     return Comparison(protocol, refit, metric, control, tuple(measured), differences, kept)
 
 
+def _compared(name: str, outcome: Outcome) -> ComparedModel:
+    return ComparedModel(
+        name=name,
+        evaluation=outcome.evaluation,
+        parameters=describe_model(outcome.model),
+        tried=outcome.tried,
+        chosen=outcome.chosen,
+        seconds=outcome.seconds,
+        recency=outcome.recency,
+    )
+
+
 def _run(
     offered: Sequence[Recommender],
     split: Split,
     protocol: ProtocolName,
     refit: bool,
+    recency: RecencyRule,
     lengths: tuple[int, ...],
     seed: int,
 ) -> Outcome:
     if protocol == "paper":
-        return run_paper(offered, split, at=lengths, seed=seed)
-    return run_clean(offered, split, refit=refit, at=lengths, seed=seed)
+        return run_paper(offered, split, recency=recency, at=lengths, seed=seed)
+    return run_clean(offered, split, refit=refit, recency=recency, at=lengths, seed=seed)
 
 
 def _named(models: Mapping[str, Candidates] | Sequence[Recommender]) -> dict[str, list[Recommender]]:

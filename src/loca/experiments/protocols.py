@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
 
 from loca.data.held_out import Split
+from loca.data.recency import Recency
 from loca.errors import ConfigError, did_you_mean
-from loca.experiments.choices import Tried, choose_on, choose_on_validation
+from loca.experiments.choices import RecencyRule, Tried, choose_on, choose_on_validation, place_of_best
 from loca.models.recommender import Recommender
 from loca.ranking.evaluation import Evaluation, evaluate
 
@@ -21,7 +23,7 @@ SELECTED_ON_TEST = "SELECTED ON TEST: NOT A RESULT"
 class Outcome:
     """A fitted model, its test evaluation, what was tried for it, and the seconds from first fit to evaluation.
 
-    `chosen` is the place of the chosen candidate in `tried`.
+    `chosen` is the place of the chosen candidate in `tried`, `recency` what the test histories were weighed by.
     """
 
     model: Recommender
@@ -29,6 +31,7 @@ class Outcome:
     tried: tuple[Tried, ...]
     chosen: int
     seconds: float
+    recency: Recency | None = None
 
 
 def check_protocol(name: str) -> None:
@@ -43,29 +46,40 @@ def run_clean(
     split: Split,
     *,
     refit: bool = True,
+    recency: RecencyRule = "given",
     at: Iterable[int] = (50, 100),
     seed: int = 0,
 ) -> Outcome:
     """Chooses on validation, refits the choice on train + validation, and asks the test part once.
 
     Without `refit` the model that was chosen is measured as it is. Test histories hold train + validation either way.
+    Histories weigh what they carry; with `recency="own"` what each model was trained for, with `"auto"` what validation
+    says; that weighs what is refitted on and asked too.
     """
 
     def choose() -> tuple[Recommender, tuple[Tried, ...]]:
-        fitted, tried = choose_on_validation(candidates, split)
-        return fitted.as_chosen().fit(split.train_and_validation) if refit else fitted, tried
+        fitted, tried = choose_on_validation(candidates, split, recency=recency)
+        if not refit:
+            return fitted, tried
+        return fitted.as_chosen().fit(tried[place_of_best(tried)].weigh(split.train_and_validation)), tried
 
     return _run(choose, split, at, seed)
 
 
 def run_paper(
-    candidates: Sequence[Recommender], split: Split, *, at: Iterable[int] = (50, 100), seed: int = 0
+    candidates: Sequence[Recommender],
+    split: Split,
+    *,
+    recency: RecencyRule = "given",
+    at: Iterable[int] = (50, 100),
+    seed: int = 0,
 ) -> Outcome:
     """As the paper's program does: everything before the test items is trained on, every choice is made on test.
 
     What comes out is not a result: the test part has been looked at hundreds of times.
     """
-    return _run(lambda: choose_on(candidates, split.train_and_validation, split.test), split, at, seed)
+    choose = partial(choose_on, candidates, split.train_and_validation, split.test, recency=recency)
+    return _run(choose, split, at, seed)
 
 
 def _run(
@@ -73,6 +87,7 @@ def _run(
 ) -> Outcome:
     started = time.perf_counter()
     model, tried = choose()
-    evaluation = evaluate(model, split.test, at=at, seed=seed)
-    scores = [one.ndcg for one in tried]
-    return Outcome(model, evaluation, tried, scores.index(max(scores)), time.perf_counter() - started)
+    chosen = place_of_best(tried)
+    asked = replace(split.test, histories=tried[chosen].weigh(split.test.histories))
+    evaluation = evaluate(model, asked, at=at, seed=seed)
+    return Outcome(model, evaluation, tried, chosen, time.perf_counter() - started, asked.histories.recency)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from loca.errors import ConfigError, DataError
+from loca.experiments.choices import Tried
 from loca.experiments.comparison import ComparedModel, Comparison, Difference
 from loca.experiments.grid import Grid, finite
 from loca.experiments.protocols import SELECTED_ON_TEST
+from loca.experiments.recency_choice import recency_json
 
 _LEVEL = 0.05
 _DIFFERENCE_KEYS = (
@@ -89,12 +91,19 @@ def why_no_differences(comparison: Comparison) -> list[str]:
 
 
 def choices_made(comparison: Comparison) -> list[str]:
-    """One line for each model that had several candidates: which was chosen, and what the others reached."""
+    """One line for each model that had several candidates, and one for each that chose its recency.
+
+    They say which was chosen, and what the others reached.
+    """
     lines = []
     for one in comparison.measured:
         if len(one.tried) > 1:
             others = "; ".join(str(tried) for place, tried in enumerate(one.tried) if place != one.chosen)
             lines.append(f"{one.name} chose {one.tried[one.chosen]} (against {others})")
+    for one in comparison.measured:
+        recency = one.tried[one.chosen].recency
+        if recency is not None:
+            lines.append(f"{one.name} chose recency: {recency}")
     return lines
 
 
@@ -177,10 +186,16 @@ def _measured_json(one: ComparedModel) -> dict[str, Any]:
         "catalogue_coverage": {str(n): share for n, share in evaluation.catalogue_coverage.items()},
         "novelty": {str(n): bits for n, bits in evaluation.novelty.items()},
         "parameters": one.parameters,
-        "tried": [{"settings": t.settings, "ndcg@100": t.ndcg, "seconds": t.seconds} for t in one.tried],
+        "tried": [_tried_json(tried) for tried in one.tried],
         "chosen": one.chosen,
+        "recency": recency_json(one.recency),
         "seconds": one.seconds,
     }
+
+
+def _tried_json(one: Tried) -> dict[str, Any]:
+    choice = {} if one.recency is None else {"recency_choice": one.recency.as_json()}
+    return {"settings": one.settings, "ndcg@100": one.ndcg, "seconds": one.seconds, **choice}
 
 
 def _difference_json(one: Difference) -> dict[str, Any]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields
+from typing import Literal, cast
 
 from loca.data.columns import Column
 from loca.data.interactions import Interactions
-from loca.data.recency import Recency
+from loca.data.recency import Recency, Shape, Unit, parse_age
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError
 
 PLANTED = "planted"
-_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "y": 365.25 * 86_400}
-_AGE = re.compile(r"^\s*(?P<number>[0-9.]+)\s*(?P<unit>[a-z]*)\s*$")
+AUTO: Literal["auto"] = "auto"
+OWN: Literal["own"] = "own"
+# One recency, none, the one that each model was trained for (where nothing is said), or one chosen on validation.
+AskedRecency = Recency | Literal["auto", "own"] | None
 
 
 @dataclass(frozen=True)
@@ -73,37 +75,76 @@ class SplitOptions:
 
 @dataclass(frozen=True)
 class RecencyOptions:
-    """How fast a history's items lose weight: a half-life (`4` positions, `30d` of time) or a decay per position."""
+    """How fast a history's items lose weight: a half-life (`4` positions, `30d` of time) or a decay per position.
+
+    `half_life` may also be `auto` (chosen on validation), `none`, or say everything at once: `30d:power:0.1`.
+    """
 
     half_life: float | str | None = None
     decay: float | None = None
+    shape: str | None = None
+    floor: float | None = None
 
     def __post_init__(self) -> None:
-        if self.half_life is not None and self.decay is not None:
-            raise ConfigError("recency: expected a half_life or a decay, found both")
         self.recency()
 
-    def recency(self) -> Recency | None:
-        """The recency that these options ask for, or None."""
+    def recency(self) -> AskedRecency:
+        """The recency that these options ask for: one, `auto`, None, or each model's own where nothing is said."""
+        given = [name for name in ("shape", "floor") if getattr(self, name) is not None]
         if self.decay is not None:
-            return Recency.per_position(self.decay)
-        return None if self.half_life is None else parse_half_life(str(self.half_life))
+            return self._by_decay()
+        if self.half_life is None:
+            if given:
+                raise ConfigError(f"recency.{given[0]}: needs a half_life too; expected recency.half_life=4, say")
+            return OWN
+        asked = parse_asked_recency(str(self.half_life))
+        if asked == AUTO and given:
+            raise ConfigError(f"recency.{given[0]}: auto chooses it; leave it out, or say a half_life")
+        if not given or not isinstance(asked, Recency):
+            return asked
+        if ":" in str(self.half_life):
+            raise ConfigError(f"recency.{given[0]}: half_life says it all in {self.half_life!r}; leave one of them out")
+        return _recency(asked.half_life, asked.unit, self.shape, self.floor)
+
+    def _by_decay(self) -> Recency:
+        if self.half_life is not None:
+            raise ConfigError("recency: expected a half_life or a decay, found both")
+        if self.shape not in (None, "exponential"):
+            raise ConfigError(f"recency.decay: is exponential; for the shape {self.shape!r} say a half_life")
+        return Recency.per_position(cast(float, self.decay), floor=self.floor or 0.0)
 
 
-def parse_half_life(text: str) -> Recency | None:
-    """`4` as four positions, `30d` as thirty days (s, min, h, d, w or y), `none` as no recency."""
+def parse_recency(text: str) -> Recency | None:
+    """`4` as four positions, `30d` as thirty days, either with shape and floor (`30d:power:0.1`), `none` as None."""
+    asked = parse_asked_recency(text)
+    if isinstance(asked, str):
+        raise ConfigError("recency: auto is chosen by loca fit and loca compare; say an age such as 4 or 30d, or none")
+    return asked
+
+
+def parse_asked_recency(text: str) -> AskedRecency:
+    """As `parse_recency`, and `auto` as itself: to be chosen on validation."""
     if text.strip().lower() == "none":
         return None
-    match = _AGE.match(text.lower())
-    if match is None or match["unit"] not in ("", *_SECONDS):
-        raise ConfigError(f"recency: expected positions such as 4, a time such as 30d, or none, found {text!r}")
+    if text.strip().lower() == AUTO:
+        return AUTO
+    age, *more = text.split(":")
+    parsed = parse_age(age)
+    if parsed is None:
+        raise ConfigError(f"recency: expected positions such as 4, a time such as 30d, none or auto, found {text!r}")
+    if len(more) > 2:
+        raise ConfigError(f"recency: expected at most AGE:SHAPE:FLOOR, such as 30d:power:0.1, found {text!r}")
+    shape, floor = (one.strip().lower() or None for one in (*more, *[""] * (2 - len(more))))
     try:
-        number = float(match["number"])
+        least = None if floor is None else float(floor)
     except ValueError:
-        raise ConfigError(f"recency: expected a number, found {match['number']!r}") from None
-    if match["unit"]:
-        return Recency(number * _SECONDS[match["unit"]], unit="time")
-    return Recency(number)
+        raise ConfigError(f"recency floor: expected a number from 0 to below 1, found {floor!r}") from None
+    return _recency(*parsed, shape, least)
+
+
+def _recency(half_life: float, unit: Unit, shape: str | None, floor: float | None) -> Recency:
+    # Recency checks the words itself; these are still a person's.
+    return Recency(half_life, unit, cast(Shape, "exponential" if shape is None else shape), floor or 0.0)
 
 
 def read_data(source: str, options: DataOptions, planted: PlantedData | None) -> Interactions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +29,35 @@ def write_known(update: FolderUpdate, known: Interactions) -> WrittenKnown:
     arrays = _arrays_of(known)
     with update.new_file("known", "safetensors") as (name, file):
         notes = write_arrays(file, arrays)
-    recency = known.recency
     return WrittenKnown(
         users=users,
         items=items,
         checksums=(users_checksum, items_checksum),
         arrays=ArrayFile(name, notes),
-        recency=None if recency is None else {"half_life": recency.half_life, "unit": recency.unit},
+        recency=None if known.recency is None else asdict(known.recency),
     )
 
 
 def read_known(folder: Path, written: WrittenKnown) -> Interactions:
     """The interactions again, equal in ids, order, times and recency; they check themselves as ever."""
     arrays = read_arrays(folder / written.arrays.name, written.arrays.notes)
-    recency = written.recency
     return Interactions(
         users=_read_ids(folder / written.users, written.checksums[0]),
         items=_read_ids(folder / written.items, written.checksums[1]),
         offsets=arrays["offsets"],
         item_rows=arrays["item_rows"],
         times=arrays.get("times"),
-        recency=None if recency is None else _read_recency(recency),
+        recency=None if written.recency is None else read_recency(written.recency),
+    )
+
+
+def read_recency(written: Any) -> Recency:
+    """The recency that a JSON object tells of; shape and floor may be missing, as older models know of neither."""
+    return Recency(
+        half_life=take(written, "half_life", int, float),
+        unit=take(written, "unit", str),
+        shape=take(written, "shape", str) if "shape" in written else "exponential",
+        floor=take(written, "floor", int, float) if "floor" in written else 0.0,
     )
 
 
@@ -93,7 +102,3 @@ def _read_ids(path: Path, checksum: int) -> IdMap:
         take(written, "what", str),
         None if labels is None else np.array(labels, dtype=object),
     )
-
-
-def _read_recency(written: Any) -> Recency:
-    return Recency(half_life=take(written, "half_life", int, float), unit=take(written, "unit", str))

@@ -35,7 +35,8 @@ _NEXT_AXES = {
     "prefix_decay": (0.5, 0.8, 0.9),
     "l2": _L2,
 }
-_EASE_SHARE, _NEXT_SHARE = 0.2, 0.45
+# The shares of the budget that have passed at most when EASE, NextEASE and NextEASE alone have been tried.
+_EASE_SHARE, _NEXT_SHARE, _ALONE_SHARE = 0.2, 0.45, 0.55
 # What the networks are shown: different lessons err differently, which is what a blend lives on.
 _LESSONS: Mapping[str, Mapping[str, Any]] = {
     "next items and sets": {"target": "next", "set_share": 0.3},
@@ -116,15 +117,15 @@ class Auto:
     def _search(
         self, train: Interactions | csr_array, user_weights: UserWeights | None, questions: HeldOut
     ) -> Recommender:
-        limit = "" if self.trials is None else f" and {self.trials} trials"
-        say(f"auto: a budget of {self.seconds:g} s{limit}, then the parts are blended")
+        limit = "" if self.trials is None else f" or {self.trials} trials"
+        say(f"auto: {self.seconds:g} s{limit} to try models in, a little more to blend them; a refit takes less")
         started = time.perf_counter()
         search = Search(train, user_weights, questions, Budget(self.seconds, self.trials), self.seed)
         ease = EASE(l2=300.0, denoising=0.5, device=self.device)
         following = NextEASE(l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device)
         parts = {
             "EASE": Climb(search, "EASE", ease, _EASE_AXES, _EASE_SHARE).run(),
-            "NextEASE": Climb(search, "NextEASE", following, _NEXT_AXES, _NEXT_SHARE).run(),
+            **_fit_next(search, following),
             **self._fit_networks(search, as_matrix(train)),
         }
         found = {name: model for name, model in parts.items() if model is not None}
@@ -199,6 +200,17 @@ class Auto:
     def save(self, folder: str | Path) -> None:
         """Writes the model into a folder, whole or not at all."""
         save_model(self, folder)
+
+
+def _fit_next(search: Search, start: NextEASE) -> dict[str, Recommender | None]:
+    """The best NextEASE, and the same without EASE's own aim, which errs differently."""
+    climb = Climb(search, "NextEASE", start, _NEXT_AXES, _NEXT_SHARE)
+    best = climb.run()
+    parts: dict[str, Recommender | None] = {"NextEASE": best}
+    if best is not None and search.may_take(climb.longest, _ALONE_SHARE):
+        alone = Climb(search, "NextEASE alone", clone(best, ordinary=0.0), {"ordinary": (0.0,)}, _ALONE_SHARE)
+        parts["NextEASE, next items alone"] = alone.run()
+    return parts
 
 
 def _plan_networks(search: Search, network: MultVAE, matrix: csr_array) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Search:
 
     def may_take(self, seconds: float, share: float = 1.0) -> bool:
         """Whether another trial of so many seconds fits the trials, and ends within that share of the seconds."""
-        if self.budget.trials is not None and len(self.trials) >= self.budget.trials:
+        if self.budget.trials is not None and len(self.trials) >= max(1, round(share * self.budget.trials)):
             return False
         return self.seconds_left - seconds >= (1 - share) * self.budget.seconds
 
@@ -126,11 +126,11 @@ class Climb:
         self._fitted: Recommender | None = None
         self._ndcg = -np.inf
         self._power = 1.0
-        self._longest = 0.0
+        self.longest = 0.0
 
     def run(self) -> Recommender | None:
-        """The best fitted model, None where the budget allows not even the first."""
-        if not self._search.may_take(0.0, self._share):
+        """The best fitted model, None where the budget allows not even the first; one model is tried at any price."""
+        if self._search.trials and not self._search.may_take(0.0, self._share):
             return None
         self._improves(self._settings)
         self._climb_power()
@@ -144,7 +144,7 @@ class Climb:
         first = list(values).index(self._settings[axis])
         for step in (1, -1):
             place = first + step
-            while 0 <= place < len(values) and self._search.may_take(self._longest, self._share):
+            while 0 <= place < len(values) and self._search.may_take(self.longest, self._share):
                 if not self._improves({**self._settings, axis: values[place]}):
                     break
                 place += step
@@ -162,7 +162,7 @@ class Climb:
 
         ndcg = float(self._search.remember(f"{self._name} {told(model)} {power:g}", judge)["ndcg"])
         seconds = time.perf_counter() - started
-        self._longest = max(self._longest, seconds)
+        self.longest = max(self.longest, seconds)
         self._search.count(self._name, model, ndcg, power, seconds)
         if ndcg <= self._ndcg:
             return False

@@ -12,10 +12,11 @@ from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.local.kept_differences import ARRAYS, Arrays, Gathering, KeptDifferences, Room, keep_largest
+from loca.local.local_solutions import ItemToItem, bytes_while_solving_next, solve_each
 from loca.memory import plan_memory, readable_bytes
 from loca.models.devices import choose_device
 from loca.models.ease import EASE
-from loca.models.ease_systems import DeviceRows, EaseSystem, solve_systems
+from loca.models.ease_systems import DeviceRows
 from loca.models.recommender import ModelState, Scores, UserWeights, check_histories, fitted
 from loca.progress import Bar, bar, say
 
@@ -47,12 +48,12 @@ class EaseDifferences:
         check_local_bytes(local_bytes)
         self.local_bytes = local_bytes
         self.kept_: KeptDifferences | None = None
-        self.centre_: EASE | None = None
+        self.centre_: ItemToItem | None = None
         self._device = choose_device("auto")
         self._on_device: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._centre_on_device: torch.Tensor | None = None
 
-    def around(self, centre: EASE, device: torch.device | None = None) -> Self:
+    def around(self, centre: ItemToItem, device: torch.device | None = None) -> Self:
         """Itself, with the model that the differences are differences to; answers come from `device`, if given."""
         kept = fitted(self.kept_, self)
         if centre.count_items() != kept.item_count:
@@ -100,7 +101,8 @@ class EaseDifferences:
 
     def _blend_sparse(self, rows: csr_array, shares: csr_array) -> Scores:
         """Only the rows of Δ that some member has in the history are read; all communities add up in one product."""
-        kept, centre = fitted(self.kept_, self), fitted(self.centre_, self)
+        kept = fitted(self.kept_, self)
+        centre: ItemToItem = self.centre_ or fitted(None, self)
         covered = np.diff(shares.indptr) > 0
         blended = np.zeros(rows.shape, dtype=np.float32)
         blended[covered] = centre.score(csr_array(rows[covered]))
@@ -134,7 +136,8 @@ class EaseDifferences:
 
     def _centre(self) -> torch.Tensor:
         if self._centre_on_device is None:
-            self._centre_on_device = _weights_of(fitted(self.centre_, self)).to(self._device)
+            centre: ItemToItem = self.centre_ or fitted(None, self)
+            self._centre_on_device = _weights_of(centre).to(self._device)
         return self._centre_on_device
 
     def _differences(self, community: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -163,8 +166,8 @@ class EaseDifferences:
 
 
 def fit_ease_differences(
-    base: EASE,
-    centre: EASE,
+    base: ItemToItem,
+    centre: ItemToItem,
     matrix: csr_array,
     weights_of: Callable[[int], UserWeights],
     count: int,
@@ -180,7 +183,7 @@ def fit_ease_differences(
     `keep(j, arrays)` is called when model j is done; where `recall(j)` gives such arrays, they are taken instead.
     """
     room = Room(centre.count_items(), local_bytes)
-    at_once = _plan(matrix, room, count, device, what)
+    at_once = _plan(base, matrix, room, count, device, what)
     centre_weights = _weights_of(centre).to(device)
     gathering = Gathering(count, room)
     with bar(what, count) as progress:
@@ -194,7 +197,7 @@ def fit_ease_differences(
 
 
 def _fit_group(
-    base: EASE,
+    base: ItemToItem,
     centre: torch.Tensor,
     matrix: csr_array,
     weights_of: Callable[[int], UserWeights],
@@ -207,8 +210,7 @@ def _fit_group(
     """What is kept of each model of the group, in order; those that are not recalled are solved together."""
     recalled = {number: recall(number) for number in group}
     missing = [number for number in group if recalled[number] is None]
-    systems = [EaseSystem.of(matrix, weights_of(number), base.l2) for number in missing]
-    solutions = solve_systems(systems, centre.device) if systems else iter(())
+    solutions = solve_each(base, matrix, [weights_of(number) for number in missing], centre.device)
     for number in group:
         arrays = recalled.pop(number)
         if arrays is None:
@@ -218,25 +220,26 @@ def _fit_group(
         yield arrays
 
 
-def _plan(matrix: csr_array, room: Room, count: int, device: torch.device, what: str) -> int:
+def _plan(base: ItemToItem, matrix: csr_array, room: Room, count: int, device: torch.device, what: str) -> int:
     """Says how much memory is needed, refuses what does not fit, and gives how many systems to invert at once."""
-    users, items = int((np.diff(matrix.indptr) > 0).sum()), room.item_count
-    size = min(users, items)
-    on_host = count * room.local_bytes
-    needed = bytes_while_solving(users, items)
+    users, items, on_host = int((np.diff(matrix.indptr) > 0).sum()), room.item_count, count * room.local_bytes
+    in_order = not isinstance(base, EASE)
+    needed = bytes_while_solving_next(items, matrix.nnz, device) if in_order else bytes_while_solving(users, items)
     if device.type != "cuda":
-        plan_memory(f"{what}: {count} local EASE models", on_host + needed, _ADVICE)
+        plan_memory(f"{what}: {count} local {type(base).__name__} models", on_host + needed, _ADVICE)
         return 1
-    plan_memory(f"{what}: {count} local EASE models", on_host, _ADVICE)
+    plan_memory(f"{what}: {count} local {type(base).__name__} models", on_host, _ADVICE)
     free, _ = torch.cuda.mem_get_info(device)
     if needed > free:
         raise DataError(
             f"{what}: {readable_bytes(needed)} of GPU memory needed, {readable_bytes(free)} are free; "
             "use the CPU or filter rare items"
         )
+    if in_order:
+        return 1
     at_once = systems_at_once(users, items, count, free)
     needed = bytes_while_solving(users, items, at_once)
-    say(f"{what}: {at_once} of up to {size:,} equations at once, {readable_bytes(needed)} of GPU")
+    say(f"{what}: {at_once} of up to {min(users, items):,} equations at once, {readable_bytes(needed)} of GPU")
     return at_once
 
 
@@ -262,7 +265,7 @@ def bytes_while_blending(entries: int) -> int:
     return 24 * min(_ENTRIES_AT_ONCE, entries)  # value, column and place, each with a copy on its way
 
 
-def _weights_of(model: EASE) -> torch.Tensor:
+def _weights_of(model: ItemToItem) -> torch.Tensor:
     """The model's weights as a tensor over the same memory where that may be written to, else over a copy."""
     weights = fitted(model.weights_, model)
     return torch.from_numpy(weights if weights.flags.writeable else weights.copy())

@@ -17,6 +17,7 @@ from loca.files.model_state import ModelState
 from loca.files.unfinished_work import work_at_hand
 from loca.local.ease_differences import LOCAL_BYTES, fit_ease_differences
 from loca.local.local_models import LocalModels, SeparateModels
+from loca.local.local_solutions import ItemToItem, is_centre_for
 from loca.local.memory_plan import plan_stacks
 from loca.local.one_by_one import WeightsOf, fit_each, plan_loop_memory
 from loca.local.stacked import StackedLearning
@@ -25,7 +26,6 @@ from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
 from loca.local.stopping_apart import learn_each_until_best
 from loca.memory import plan_memory
 from loca.models.devices import choose_device
-from loca.models.ease import EASE
 from loca.models.network_answers import LearnsByEpoch
 from loca.models.recommender import Recommender, clone
 from loca.models.stopping import RunsEpochs, learn_for, learn_until_best
@@ -41,7 +41,7 @@ def check_engine(name: str) -> None:
 
 
 def keeps_differences(engine: Engine, items: int) -> bool:
-    """Whether local EASEs are kept as differences: where asked for, or where dense ones take more than their bytes."""
+    """Whether local item-to-item models are kept as differences: where asked for, or where dense ones take more."""
     return engine.name == "stacked" or (engine.name == "auto" and 4 * items**2 > engine.local_bytes)
 
 
@@ -137,12 +137,12 @@ def learners_of(task: LocalTask) -> list[LearnsByEpoch] | None:
 
 
 def _fit(task: LocalTask, engine: Engine) -> LocalModels:
-    """Models that do not learn by epochs: one after the other, EASEs as differences to one centre."""
+    """Models that do not learn by epochs: one after the other, item-to-item models as differences to one centre."""
     base = task.models[0]
-    if not isinstance(base, EASE) or not keeps_differences(engine, task.matrix.shape[1]):
+    if not isinstance(base, ItemToItem) or not keeps_differences(engine, task.matrix.shape[1]):
         return SeparateModels.of(fit_each(task.models, task.matrix, task.weights_of, task.what))
     centre = task.centre
-    if not isinstance(centre, EASE) or centre.l2 != base.l2:
+    if not isinstance(centre, ItemToItem) or not is_centre_for(base, centre):
         centre = clone(base).fit(task.matrix)
     work = work_at_hand()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import ConfigError, ModelFileError
-from loca.models.ease_systems import EaseSolution
 
 ARRAYS = ("columns", "values", "row_starts", "scales")
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -25,6 +24,19 @@ _MARGIN = 1.3
 # The largest value of a community becomes this, so that 16 bits hold values down to a billionth of it.
 _LARGEST_IN_16_BITS = 32768.0
 _LEAST_SCALE = float(np.finfo(np.float32).tiny)
+
+
+class WeightRows(Protocol):
+    """The item-to-item weights of one community, given for the rows that are asked for."""
+
+    @property
+    def item_count(self) -> int:
+        """How many items they are between."""
+        ...
+
+    def weight_rows(self, items: Tensor) -> Tensor:
+        """The rows of those items in 32 bits, (rows, items); the caller may write to them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -187,7 +199,7 @@ class Gathering:
         return KeptDifferences(self._columns[:last], self._values[:last], self._row_starts, self._offsets, self._scales)
 
 
-def keep_largest(solution: EaseSolution, centre: Tensor, room: Room) -> dict[str, npt.NDArray[Any]]:
+def keep_largest(solution: WeightRows, centre: Tensor, room: Room) -> dict[str, npt.NDArray[Any]]:
     """The largest differences between the solution and the centre's weights, under the names of `ARRAYS`.
 
     They are exactly the `room.entries` largest by size; among equal ones the first by row and column.
@@ -212,7 +224,7 @@ def keep_largest(solution: EaseSolution, centre: Tensor, room: Room) -> dict[str
     }
 
 
-def _first_threshold(solution: EaseSolution, centre: Tensor, entries: int) -> float:
+def _first_threshold(solution: WeightRows, centre: Tensor, entries: int) -> float:
     """A size that somewhat more than `entries` differences exceed, from evenly spaced rows; 0 where all are kept."""
     count = solution.item_count
     if entries >= count * (count - 1):
@@ -226,7 +238,7 @@ def _first_threshold(solution: EaseSolution, centre: Tensor, entries: int) -> fl
     return float(sizes.kthvalue(len(sizes) - above).values)
 
 
-def _above(solution: EaseSolution, centre: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+def _above(solution: WeightRows, centre: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """The flat places and the values of all differences larger than the threshold, rows in order."""
     places, values = [], []
     for first in range(0, solution.item_count, _ROWS_PER_BLOCK):

@@ -13,7 +13,7 @@ from loca.communities.embeddings import Embedder
 from loca.errors import LocaError, ModelFileError
 from loca.local.ease_differences import EaseDifferences
 from loca.local.local_models import LocalModels
-from loca.models.ease import EASE
+from loca.local.local_solutions import ItemToItem
 from loca.models.recommender import ModelState, Recommender, fitted
 
 if TYPE_CHECKING:
@@ -107,8 +107,10 @@ def restore_loca(model: Loca, state: ModelState) -> None:
 
 def put_centre(local: EaseDifferences, centre: Any) -> None:
     """Gives differences of EASE models the model that they are differences to."""
-    if not isinstance(centre, EASE):
-        raise ModelFileError(f"expected an EASE that the local models differ from, found {type(centre).__name__}")
+    if not isinstance(centre, ItemToItem):
+        raise ModelFileError(
+            f"expected an EASE or NextEASE that the local models differ from, found {type(centre).__name__}"
+        )
     local.around(centre)
 
 

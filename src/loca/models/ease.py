@@ -35,13 +35,17 @@ _BLOCK_ITEMS = 1024
 
 
 class EASE:
-    """Scores = history · B, where B minimises ‖√D(X − XB)‖² + l2‖B‖² with a zero diagonal; D holds the user weights."""
+    """Scores = history · B, where B minimises ‖√D(X − XB)‖² + l2‖B‖² with a zero diagonal; D holds the user weights.
 
-    def __init__(self, *, l2: float = 100.0, device: str = "auto") -> None:
-        if not l2 > 0:
-            raise ConfigError(f"l2: expected a number above 0, found {l2!r}")
+    `denoising`, p, expects that each item of a history is missing with that probability: the regularisation of the
+    weights of item i grows from l2 to l2 + p / (1 − p) · (XᵀDX)_ii.
+    """
+
+    def __init__(self, *, l2: float = 100.0, denoising: float = 0.0, device: str = "auto") -> None:
+        check_ridge(l2, denoising)
         check_device(device)
         self.l2 = l2
+        self.denoising = denoising
         self.device = device
         self.weights_: npt.NDArray[np.float32] | None = None
         self.known_: Interactions | None = None
@@ -67,13 +71,13 @@ class EASE:
         if device.type == "cuda" or users < items:
             in_main_memory = needed if device.type == "cpu" else 4 * items**2
             plan_memory(f"EASE for {items:,} items", in_main_memory, "filter rare items")
-            system = EaseSystem.of(matrix, weights, self.l2)
+            system = EaseSystem.of(matrix, weights, self.l2, self.denoising)
             self.weights_ = next(solve_systems([system], device)).weights().cpu().numpy()
             return self
-        weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, np.float32)
+        weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, self.denoising, np.float32)
         if weights_in_32_bits is None:
             say("EASE: the 32-bit factorisation failed; once more in 64 bits")
-            weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, np.float64)
+            weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, self.denoising, np.float64)
         if weights_in_32_bits is None:
             raise ConfigError(
                 f"l2: {self.l2:g} is too small for these data, the equations have no solution; take a larger"
@@ -113,6 +117,14 @@ class EASE:
         save_model(self, folder)
 
 
+def check_ridge(l2: float, denoising: float) -> None:
+    """Refuses an l2 that is not above 0 and a denoising that is no probability below 1."""
+    if not l2 > 0:
+        raise ConfigError(f"l2: expected a number above 0, found {l2!r}")
+    if not 0 <= denoising < 1:
+        raise ConfigError(f"denoising: expected a number from 0 to below 1, found {denoising!r}")
+
+
 def plan_solving(users: int, items: int, device: torch.device, free: int) -> tuple[torch.device, int]:
     """Where the equations are solved, the CPU where the device has too little memory, and what that takes there."""
     needed = bytes_to_solve(users, items)
@@ -125,13 +137,13 @@ def plan_solving(users: int, items: int, device: torch.device, free: int) -> tup
 
 
 def _try_to_solve(
-    matrix: csr_array, weights: npt.NDArray[np.float32], l2: float, kind: type
+    matrix: csr_array, weights: npt.NDArray[np.float32], l2: float, denoising: float, kind: type
 ) -> npt.NDArray[np.float32] | None:
     """Gram matrix, factor, inverse and weights, one after the other in the same array; None where that fails."""
     item_count = matrix.shape[1]
     plan_memory(f"EASE for {item_count:,} items", item_count**2 * np.dtype(kind).itemsize, "filter rare items")
     square = weighted_gram(matrix, weights, kind)
-    square[np.diag_indices_from(square)] += l2
+    square[np.diag_indices_from(square)] += l2 + denoising / (1 - denoising) * square.diagonal()
     if not _invert_in_place(square):
         return None
     diagonal = square.diagonal().copy()

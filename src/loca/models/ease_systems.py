@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from scipy.sparse import csr_array
@@ -72,13 +73,18 @@ class DeviceRows:
 
 @dataclass(frozen=True, eq=False)
 class EaseSystem:
-    """The equations under user weights D: √D·X over their support, the users with a weight and a history."""
+    """The equations under user weights D: √D·X over their support, the users with a weight and a history.
+
+    Denoising adds r·d_j to l2 on the diagonal, r = denoising / (1 − denoising), d = diag(XᵀDX). With the columns times
+    s_j = √(l2 / (l2 + r·d_j)) that is an ordinary system, whose weights times s_i / s_j are those that are wanted.
+    """
 
     rows: csr_array  # (support, items)
     l2: float
+    scales: npt.NDArray[np.float64] | None = None  # (items,): s, None without denoising
 
     @classmethod
-    def of(cls, matrix: csr_array, user_weights: UserWeights, l2: float) -> Self:
+    def of(cls, matrix: csr_array, user_weights: UserWeights, l2: float, denoising: float = 0.0) -> Self:
         """The system of `matrix` under those weights."""
         weights = check_user_weights(user_weights, matrix.shape[0]).astype(np.float64)
         lengths = np.diff(matrix.indptr)
@@ -87,7 +93,12 @@ class EaseSystem:
         values = rows.data * np.repeat(np.sqrt(weights[support]), lengths[support])
         weighted = csr_array((values, rows.indices.copy(), rows.indptr.copy()), shape=rows.shape)
         weighted.sum_duplicates()  # every entry is written to its place only once
-        return cls(weighted, l2)
+        if not denoising:
+            return cls(weighted, l2)
+        squares = np.bincount(weighted.indices, weights=np.square(weighted.data), minlength=weighted.shape[1])
+        scales = np.sqrt(l2 / (l2 + denoising / (1 - denoising) * squares))
+        weighted.data *= scales[weighted.indices]
+        return cls(weighted, l2, scales)
 
     @property
     def dual(self) -> bool:
@@ -106,11 +117,16 @@ class EaseSystem:
 
     def fill(self, square: Tensor) -> None:
         """Writes the Gram matrix plus l2 on the diagonal into a square of zeros that may be larger than the system."""
-        rows = DeviceRows.of(self.rows if self.dual else self.columns, square.device, square.dtype)
-        for start in range(0, self.size, _BLOCK):
-            stop = min(start + _BLOCK, self.size)
-            square[: self.size, start:stop] = rows.times(rows.transposed_block(start, stop))
+        fill_gram(self.rows if self.dual else self.columns, square)
         square.diagonal().add_(self.l2)
+
+
+def fill_gram(rows: csr_array, square: Tensor) -> None:
+    """Writes rows · rowsᵀ into the first corner of a square array."""
+    count, here = rows.shape[0], DeviceRows.of(rows, square.device, square.dtype)
+    for start in range(0, count, _BLOCK):
+        stop = min(start + _BLOCK, count)
+        square[:count, start:stop] = here.times(here.transposed_block(start, stop))
 
 
 class EaseSolution:
@@ -121,7 +137,7 @@ class EaseSolution:
     """
 
     def __init__(self, system: EaseSystem, inverse: Tensor) -> None:
-        self.item_count = system.rows.shape[1]
+        self.item_count: int = system.rows.shape[1]
         self._columns: DeviceRows | None = None
         if system.dual:
             self._columns = DeviceRows.of(system.columns, inverse.device, inverse.dtype)
@@ -133,6 +149,9 @@ class EaseSolution:
             self._half = inverse[: system.size, : system.size]
             self.shares = self._half.diagonal() * system.l2
         self._l2 = system.l2
+        self._scales: Tensor | None = None
+        if system.scales is not None:
+            self._scales = torch.from_numpy(system.scales).to(inverse.device, inverse.dtype)
 
     @property
     def sound(self) -> bool:
@@ -149,6 +168,8 @@ class EaseSolution:
         else:
             # The product is symmetric in both items: its columns, transposed, are the rows that are wanted.
             rows = self._columns.times(self._half[items].T.contiguous()).T.contiguous().div_(self.shares)
+        if self._scales is not None:
+            rows *= self._scales[items, None] / self._scales
         rows[torch.arange(len(items), device=rows.device), items] = 0
         return rows.to(torch.float32)
 
@@ -169,9 +190,11 @@ def bytes_to_solve(users: int, items: int) -> int:
     return 4 * (2 * size**2 + items**2 + half + 2 * _BLOCK * items)
 
 
-def solve_local(matrix: csr_array, user_weights: UserWeights, l2: float, device: torch.device) -> Tensor:
+def solve_local(
+    matrix: csr_array, user_weights: UserWeights, l2: float, device: torch.device, denoising: float = 0.0
+) -> Tensor:
     """B of one community as a dense (items, items) array on the device; what `EASE.fit` finds with those weights."""
-    return next(solve_systems([EaseSystem.of(matrix, user_weights, l2)], device)).weights()
+    return next(solve_systems([EaseSystem.of(matrix, user_weights, l2, denoising)], device)).weights()
 
 
 def solve_systems(systems: Sequence[EaseSystem], device: torch.device) -> Iterator[EaseSolution]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -12,7 +13,8 @@ from scipy.sparse import csr_array
 
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
-from loca.errors import ModelFileError
+from loca.data.recency import parse_age
+from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files import save_model
 from loca.models.recommender import (
     ModelState,
@@ -26,9 +28,15 @@ from loca.models.recommender import (
 
 
 class Popularity:
-    """Scores an item by the share of (weighted) users who have it."""
+    """Scores an item by the share of (weighted) users who have it.
 
-    def __init__(self) -> None:
+    With a `window` only what happened within it, back from the newest time of all, is counted: a number in the unit of
+    the data's times, or a text such as `30d` where these are seconds.
+    """
+
+    def __init__(self, *, window: float | str | None = None) -> None:
+        _length_of(window)
+        self.window = window
         self.shares_: npt.NDArray[np.float32] | None = None
         self.known_: Interactions | None = None
 
@@ -40,7 +48,8 @@ class Popularity:
         validation: HeldOut | None = None,
     ) -> Self:
         """Counts; validation is accepted and not needed."""
-        matrix = as_matrix(train)
+        window = _length_of(self.window)
+        matrix = as_matrix(train if window is None else _within(train, window))
         weights = check_user_weights(user_weights, matrix.shape[0]).astype(np.float64)
         self.shares_ = ((weights @ matrix) / weights.sum()).astype(np.float32)
         self.known_ = train if isinstance(train, Interactions) else None
@@ -76,3 +85,23 @@ class Popularity:
     def save(self, folder: str | Path) -> None:
         """Writes the model into a folder, whole or not at all."""
         save_model(self, folder)
+
+
+def _length_of(window: float | str | None) -> float | None:
+    """The window as a number of units of time; what is none is refused."""
+    if window is None:
+        return None
+    parsed = parse_age(window) if isinstance(window, str) else (window, "time")
+    is_number = parsed is not None and isinstance(parsed[0], int | float) and not isinstance(parsed[0], bool)
+    if parsed is None or not is_number or not 0 < parsed[0] < math.inf:
+        raise ConfigError(f"window: expected a time such as 30d, or a number above 0 in units of it, found {window!r}")
+    return float(parsed[0])
+
+
+def _within(train: Interactions | csr_array, window: float) -> Interactions:
+    """What happened at most `window` before the newest interaction of all."""
+    if not isinstance(train, Interactions) or train.times is None:
+        raise DataError("popularity by time window needs a time column; leave out the window, or read the times too")
+    if len(train) == 0:
+        return train
+    return train.where(train.times.max() - train.times <= window)

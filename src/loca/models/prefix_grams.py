@@ -1,0 +1,166 @@
+"""Sums over every prefix of every history, from pairs of places by their lag: no prefix is ever written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from loca.models.recommender import UserWeights
+from loca.progress import bar
+
+Table = npt.NDArray[np.float64]
+# Pairs that would add less than this, for a user of weight 1, are left out.
+_LEAST_WEIGHT = 1e-4
+# Sums are made in whole multiples of this, which 64 bits add without rounding: any order gives the same bits.
+_GRAIN = 2.0**-24
+# Of a block of rows of the sums: what a processor's cache holds, and what keeps a GPU busy. Pieces of so few places
+# are done by one thread; several threads would mostly wait for each other, ten times as long where others compute too.
+_BLOCK_NUMBERS = {"cpu": 2**20, "cuda": 2**25}
+_BLOCK_PLACES = {"cpu": 30_000, "cuda": 2**22}
+# Of one stored entry: item, weights, entries that follow, and what sorts and picks them.
+_BYTES_PER_ENTRY = 80
+
+
+@dataclass(frozen=True)
+class LagWeights:
+    """What a pair of places of one history counts, by its lag: the place b of the newer item less that of the older.
+
+    Prefix t of items i_0 … i_{n−1} is x_t = Σ_{a ≤ t} decay^{t−a} e(i_a), for t up to n − 2, and y_t is the sum of e
+    over the `next_count` items after it, or over all. Σ_t x_tᵀx_t has decay^lag · Σ_{s < n−1−b} decay^{2s} at the
+    pair's items, and Σ_t x_tᵀy_t has the sum of decay^s over the s below the lag, of which only the last `next_count`
+    are taken.
+    """
+
+    decays: Table  # (lags,): decay^lag
+    tails: Table  # (longest history,): the other factor, by the number of prefixes from place b on
+    follows: Table  # (lags,): what the second sum has
+
+    @classmethod
+    def of(cls, longest: int, decay: float, next_count: int | None) -> Self:
+        """The weights for histories of up to `longest` items; lags that hardly count are left out at the end."""
+        powers = np.power(float(decay), np.arange(longest, dtype=np.float64))
+        tails = np.concatenate([[0.0], np.cumsum(powers**2)])[:longest]
+        sums = np.concatenate([[0.0], np.cumsum(powers)])[:longest]
+        lags = np.arange(longest)
+        follows = sums if next_count is None else sums - sums[np.maximum(lags - next_count, 0)]
+        return cls(_without_end(powers, tails[-1]), tails, _without_end(follows, 1.0))
+
+
+def _without_end(by_lag: Table, times: float) -> Table:
+    counting = np.flatnonzero(by_lag * times >= _LEAST_WEIGHT)
+    return by_lag[: counting[-1] + 1 if len(counting) else 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """The stored entries of all histories on a device, one history after the other: what each lends to its pairs."""
+
+    items: Tensor  # (entries,)
+    older: Tensor  # (entries,): user's weight times value
+    newer: Tensor | None  # (entries,): value; None where all are 1
+    later: Tensor  # (entries,): how many entries follow in the same history
+
+    @classmethod
+    def of(cls, matrix: csr_array, user_weights: UserWeights, device: torch.device) -> Self:
+        """The entries of the users with a weight."""
+        support = np.flatnonzero(user_weights)
+        rows = matrix if len(support) == matrix.shape[0] else matrix[support]
+        counts = np.diff(rows.indptr).astype(np.int64)
+        values = rows.data.astype(np.float64)
+        older = values * np.repeat(user_weights[support].astype(np.float64), counts)
+        later = np.repeat(np.cumsum(counts), counts) - 1 - np.arange(len(values))
+        newer = torch.from_numpy(values).to(device) if (values != 1).any() else None
+        return cls(
+            torch.from_numpy(rows.indices.astype(np.int64)).to(device),
+            torch.from_numpy(older).to(device),
+            newer,
+            torch.from_numpy(later).to(device),
+        )
+
+    def lent_by(self, newer: Tensor, older: Tensor) -> Tensor:
+        """What the pairs of such places count by their users and values."""
+        return older if self.newer is None else older * self.newer.index_select(0, newer)
+
+
+def add_prefix_sums(
+    gram: Tensor, cross: Tensor, matrix: csr_array, user_weights: UserWeights, decay: float, next_count: int | None
+) -> None:
+    """Adds Σ_u w_u Σ_t x_tᵀx_t to `gram` and Σ_u w_u Σ_t x_tᵀy_t to `cross`, both (items, items), in place.
+
+    The stored order of a row of `matrix` is its history's, oldest first, and its values are the weights of its
+    entries. A history of one item adds nothing.
+    """
+    weights = LagWeights.of(int(np.diff(matrix.indptr).max()), decay, next_count)
+    places = Places.of(matrix, user_weights, gram.device)
+    tails = torch.from_numpy(weights.tails).to(gram.device)
+    own = places.older * tails.index_select(0, places.later)
+    own = own if places.newer is None else own * places.newer
+    diagonal = torch.zeros(len(gram), dtype=torch.float64, device=gram.device)
+    gram.diagonal().add_(diagonal.index_add_(0, places.items, _on_grid(own)).mul_(_GRAIN))
+    blocks = list(_item_blocks(places.items, len(gram)))
+    with bar("NextEASE: pairs of places", len(blocks)) as progress:
+        for start, stop, members in blocks:
+            before, follow = _block_sums(places, weights, tails, start, stop, members, len(gram))
+            gram[start:stop] += before
+            gram[:, start:stop] += before.T
+            cross[start:stop] += follow
+            progress.advance()
+
+
+def bytes_to_sum(items: int, stored: int, device: torch.device) -> int:
+    """What the sums take on a device beside the arrays that they are added to."""
+    block = min(max(_BLOCK_NUMBERS[device.type], items), items**2)
+    return _BYTES_PER_ENTRY * stored + 24 * block  # two sums in 64 bits, and one of them on its way into its array
+
+
+def _item_blocks(items: Tensor, item_count: int) -> Iterator[tuple[int, int, Tensor]]:
+    """Items from start to stop and all places of those, for so few items and places that their sums stay in reach."""
+    order = torch.argsort(items, stable=True)
+    ends = torch.bincount(items, minlength=item_count).cumsum(0).cpu().numpy()
+    most_items = max(1, _BLOCK_NUMBERS[items.device.type] // item_count)
+    most_places = _BLOCK_PLACES[items.device.type]
+    start = first = 0
+    while start < item_count:
+        within = int(np.searchsorted(ends, first + most_places, side="right"))
+        stop = min(max(within, start + 1), start + most_items, item_count)
+        yield start, stop, order[first : int(ends[stop - 1])]
+        start, first = stop, int(ends[stop - 1])
+
+
+def _block_sums(
+    places: Places, weights: LagWeights, tails: Tensor, start: int, stop: int, members: Tensor, item_count: int
+) -> tuple[Tensor, Tensor]:
+    """Both sums over the pairs whose older item is one from start to stop, (stop − start, items) in 64 bits."""
+    before, follow = torch.zeros(2, (stop - start) * item_count, dtype=torch.float64, device=members.device)
+    most_lags = max(len(weights.decays), len(weights.follows), 1)
+    # Those with the most entries after them come first: the ones that reach a lag are then the first so many. Beyond
+    # the last lag it is no matter, and what keeps its order is read and added to neighbouring memory.
+    reach, order = places.later[members].clamp_(max=most_lags).sort(descending=True, stable=True)
+    members = members[order]
+    rows, older, later = (places.items[members] - start) * item_count, places.older[members], places.later[members]
+    lags = torch.arange(1, most_lags, device=reach.device)
+    for lag, count in enumerate(torch.searchsorted(-reach, -lags, right=True).tolist(), start=1):
+        if not count:
+            break
+        newer = members[:count] + lag
+        at = places.items.index_select(0, newer).add_(rows[:count])
+        lent = places.lent_by(newer, older[:count])
+        if lag < len(weights.decays):
+            values = tails.index_select(0, later[:count] - lag).mul_(lent).mul_(weights.decays[lag])
+            before.index_add_(0, at, _on_grid(values))
+        if lag < len(weights.follows):
+            follow.index_add_(0, at, _on_grid(lent * weights.follows[lag]))
+    shape = (stop - start, item_count)
+    return before.mul_(_GRAIN).view(shape), follow.mul_(_GRAIN).view(shape)
+
+
+def _on_grid(values: Tensor) -> Tensor:
+    """The nearest whole numbers of grains, in place."""
+    return values.div_(_GRAIN).round_()

@@ -1,0 +1,156 @@
+"""Auto: what it finds, that it keeps to its budget, never needs test, and goes on after an interruption."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loca.local.automatic as automatic_file
+from loca.catalogue import load
+from loca.data.held_out import Split
+from loca.data.id_map import IdMap
+from loca.data.interactions import Interactions
+from loca.data.recency import Recency
+from loca.data.splitting import leave_last_out
+from loca.errors import ConfigError
+from loca.files.unfinished_work import keep_work_in
+from loca.local.automatic import Auto
+from loca.local.automatic_search import Budget, Climb, Search
+from loca.local.blend import Blend
+from loca.models.ease import EASE
+from loca.ranking.evaluation import evaluate
+
+
+def walks(users: int = 400, items: int = 60) -> Interactions:
+    """Everybody walks along a circle of items, four of five steps one item further, else a jump; no item twice."""
+    rng = np.random.default_rng(2)
+    histories = []
+    for _ in range(users):
+        walk = [int(rng.integers(items))]
+        while len(walk) < 14:
+            free = np.setdiff1d(np.arange(items), walk)
+            following = (walk[-1] + 1) % items
+            walk.append(following if following in free and rng.random() < 0.8 else int(rng.choice(free)))
+        histories.append(walk)
+    offsets, item_rows = np.arange(users + 1) * 14, np.concatenate(histories).astype(np.int32)
+    return Interactions(IdMap.numbered(users, "user"), IdMap.numbered(items, "item"), offsets, item_rows)
+
+
+@pytest.fixture(autouse=True)
+def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks that take a moment: the searching is what is tested here."""
+    small = {name: {**lesson, "latent": 8} for name, lesson in automatic_file._LESSONS.items()}
+    monkeypatch.setattr(automatic_file, "_LESSONS", small)
+    plan = {"lessons": len(small), "members": 2, "epochs": 4}
+    monkeypatch.setattr(automatic_file, "_plan_networks", lambda *_: plan)
+
+
+@pytest.fixture(scope="module")
+def ordered_split() -> Split:
+    return leave_last_out(walks(), test=1, validation=1)
+
+
+def test_it_finds_the_order_and_beats_what_does_not(ordered_split: Split) -> None:
+    auto = Auto(trials=12).fit(ordered_split.train, validation=ordered_split.validation)
+    plain = EASE(l2=30.0).fit(ordered_split.train)
+    found, without = (evaluate(model, ordered_split.test, at=(10,)).means()["ndcg@10"] for model in (auto, plain))
+    assert found > 1.2 * without
+    assert auto.known_ is not None
+    assert auto.known_.recency == Recency.per_position(0.9)
+    assert "NextEASE" in auto.report()
+
+
+def test_a_recency_of_the_data_wins_over_its_own(ordered_split: Split) -> None:
+    given = ordered_split.with_recency(Recency.per_position(0.5))
+    auto = Auto(trials=3).fit(given.train, validation=given.validation)
+    assert auto.known_ is not None
+    assert auto.known_.recency == Recency.per_position(0.5)
+
+
+def test_as_many_trials_as_asked_for_are_made_and_all_families_have_a_share(ordered_split: Split) -> None:
+    auto = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
+    assert len(auto.trials_) <= 8
+    assert {"EASE", "NextEASE", "next items"} <= {one.name for one in auto.trials_}
+
+
+def test_a_budget_that_is_over_at_once_still_gives_a_model(ordered_split: Split) -> None:
+    auto = Auto(seconds=1e-6, trials=1).fit(ordered_split.train, validation=ordered_split.validation)
+    assert len(auto.trials_) >= 1
+    assert np.isfinite(auto.score(ordered_split.test.history_matrix[:3])).all()
+
+
+def test_the_same_trials_give_the_same_numbers_and_survive_a_file(ordered_split: Split, tmp_path: Path) -> None:
+    first, second = (Auto(trials=7, seed=3).fit(ordered_split.train, validation=ordered_split.validation) for _ in "ab")
+    rows = ordered_split.test.history_matrix[:5]
+    np.testing.assert_array_equal(first.score(rows), second.score(rows))
+    first.save(tmp_path / "auto.loca")
+    again = load(tmp_path / "auto.loca")
+    np.testing.assert_array_equal(again.score(rows), first.score(rows))
+    assert isinstance(again, Auto)
+    assert again.trials_ == first.trials_
+    assert again.report() == first.report()
+
+
+def test_a_refit_searches_nothing_and_keeps_the_weights(ordered_split: Split) -> None:
+    auto = Auto(trials=7).fit(ordered_split.train, validation=ordered_split.validation)
+    refitted = auto.as_chosen().fit(ordered_split.train_and_validation)
+    assert refitted.trials_ == ()
+    assert isinstance(auto.model_, Blend)
+    assert isinstance(refitted.model_, Blend)
+    np.testing.assert_allclose(refitted.model_.columns_, auto.model_.columns_)
+    assert refitted.known_ is not None
+    assert len(refitted.known_) == len(ordered_split.train_and_validation)
+
+
+def test_a_run_that_goes_on_ends_with_the_numbers_of_an_unbroken_one(ordered_split: Split, tmp_path: Path) -> None:
+    unbroken = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
+    judged = 0
+    judge = Search.judge
+
+    def fails_after_five(self: Search, *asked: object) -> float:
+        nonlocal judged
+        judged += 1
+        if judged == 6:
+            raise KeyboardInterrupt
+        return judge(self, *asked)  # type: ignore[arg-type]
+
+    subject = {"loca": "test", "data": "walks"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Search, "judge", fails_after_five)
+        with pytest.raises(KeyboardInterrupt), keep_work_in(tmp_path / "work", subject=subject, resume=False):
+            Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
+    with keep_work_in(tmp_path / "work", subject=subject, resume=True):
+        resumed = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
+    rows = ordered_split.test.history_matrix[:5]
+    np.testing.assert_array_equal(resumed.score(rows), unbroken.score(rows))
+    assert [one.ndcg for one in resumed.trials_] == [one.ndcg for one in unbroken.trials_]
+
+
+def test_a_climb_finds_the_top_of_a_hill(monkeypatch: pytest.MonkeyPatch, ordered_split: Split) -> None:
+    assert ordered_split.validation is not None
+    search = Search(ordered_split.train, None, ordered_split.validation, Budget(1e6), seed=0)
+    monkeypatch.setattr(
+        Search, "judge", lambda self, model, power: -abs(np.log(model.l2 / 30)) - abs(model.denoising - 0.5)
+    )
+    start = EASE(l2=3000.0)
+    axes = {"l2": (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0), "denoising": (0.0, 0.5, 0.8)}
+    best = Climb(search, "EASE", start, axes, 1.0).run()
+    assert isinstance(best, EASE)
+    assert (best.l2, best.denoising) == (30.0, 0.5)
+    assert len(search.trials) == 8  # the start, five steps down (one too far), one up, one too far
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [({"seconds": 0.0}, "seconds: expected a number above 0"), ({"trials": 0}, "trials: expected a whole number")],
+)
+def test_impossible_budgets_are_refused(wrong: dict[str, float], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Auto(**wrong)  # type: ignore[arg-type]
+
+
+def test_it_refuses_to_choose_without_held_out_items(ordered_split: Split) -> None:
+    with pytest.raises(ConfigError, match="needs held-out items to choose on"):
+        Auto().fit(ordered_split.train)

@@ -1,0 +1,92 @@
+"""Local NextEASE: in the loop and as kept differences, both what a fit with the community's weights finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+
+import loca.local.ease_differences as differences_file
+from loca.communities.embeddings import TruncatedSVD
+from loca.communities.geometry import Quantile
+from loca.data.held_out import Split
+from loca.errors import DataError
+from loca.local.aggregation import blend_local
+from loca.local.ease_differences import EaseDifferences, fit_ease_differences
+from loca.local.ensemble import Ensemble
+from loca.local.kept_differences import Room
+from loca.local.loca import Loca
+from loca.local.local_models import SeparateModels
+from loca.local.local_solutions import is_centre_for
+from loca.models.ease import EASE
+from loca.models.next_ease import NextEASE
+from loca.models.popularity import Popularity
+
+CPU = torch.device("cpu")
+NARROW = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 4}
+
+
+def ordered_rows(seed: int, users: int = 30, items: int = 20) -> csr_array:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 9, users)
+    indices = np.concatenate([rng.permutation(items)[:length] for length in lengths])
+    return csr_array((np.ones(len(indices), np.float32), indices, np.cumsum([0, *lengths])), shape=(users, items))
+
+
+@pytest.mark.parametrize("base", [NextEASE(l2=3.0), EASE(l2=3.0, denoising=0.6)])
+def test_kept_differences_answer_as_the_loop_of_dense_models(base: NextEASE | EASE) -> None:
+    matrix, rng = ordered_rows(0), np.random.default_rng(1)
+    weights = [rng.uniform(0, 2, 30) * (rng.random(30) < 0.7) for _ in range(3)]
+    dense = [base.as_chosen().fit(matrix, user_weights=one) for one in weights]
+    centre = base.as_chosen().fit(matrix)
+    kept = fit_ease_differences(base, centre, matrix, weights.__getitem__, 3, device=CPU, local_bytes=10**6)
+    histories = ordered_rows(2, users=9)
+    answering = csr_array(rng.uniform(0, 1, (9, 3)).astype(np.float32))
+    expected, _ = blend_local(histories, answering, lambda number, rows: dense[number].score(rows))
+    np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=1e-5)
+    assert np.abs(expected - centre.score(histories)).max() > 1e-3
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("one_by_one", SeparateModels), ("stacked", EaseDifferences)])
+def test_loca_takes_it_as_a_base_in_both_forms(engine: str, kind: type, planted_split: Split) -> None:
+    base = NextEASE(l2=20.0)
+    model = Loca(base=base, embedding=TruncatedSVD(dimensions=8), engine=engine, alpha=0.5, **NARROW)
+    model.fit(planted_split.train)
+    assert isinstance(model.locals_, kind)
+    histories = planted_split.test.history_matrix[:20]
+    loop = Loca(base=base, embedding=TruncatedSVD(dimensions=8), engine="one_by_one", alpha=0.5, **NARROW)
+    np.testing.assert_allclose(model.score(histories), loop.fit(planted_split.train).score(histories), atol=1e-5)
+
+
+def test_an_ensemble_of_kept_differences_has_a_centre_of_its_own_kind(planted_split: Split) -> None:
+    model = Ensemble(base=NextEASE(l2=20.0, next_count=3), models=2, engine="stacked").fit(planted_split.train)
+    assert isinstance(model.models_, EaseDifferences)
+    assert isinstance(model.models_.centre_, NextEASE)
+    loop = Ensemble(base=NextEASE(l2=20.0, next_count=3), models=2, engine="one_by_one").fit(planted_split.train)
+    histories = planted_split.test.history_matrix[:20]
+    np.testing.assert_allclose(model.score(histories), loop.score(histories), atol=1e-5)
+
+
+def test_only_the_same_model_on_any_device_is_a_centre() -> None:
+    assert is_centre_for(EASE(l2=5.0), EASE(l2=5.0, device="cpu"))
+    assert not is_centre_for(EASE(l2=5.0), EASE(l2=6.0))
+    assert not is_centre_for(EASE(l2=5.0, denoising=0.1), EASE(l2=5.0))
+    assert not is_centre_for(NextEASE(next_count=3), NextEASE())
+    assert not is_centre_for(EASE(), Popularity())
+    assert not is_centre_for(EASE(), None)
+
+
+def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
+    with pytest.raises(DataError, match=r"local models: 3 local NextEASE models: .* take fewer communities"):
+        differences_file._plan(NextEASE(), ordered_rows(3), Room(20, 5000), 3, CPU, "local models")
+
+
+def test_a_gpu_solves_one_at_a_time_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, gpu = ordered_rows(4), torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
+    assert differences_file._plan(NextEASE(), matrix, Room(20, 5000), 3, gpu, "local models") == 1
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
+    with pytest.raises(DataError, match="of GPU memory needed, 1 kB are free; use the CPU"):
+        differences_file._plan(NextEASE(), matrix, Room(20, 5000), 3, gpu, "local models")
