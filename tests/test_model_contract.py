@@ -177,7 +177,7 @@ def test_however_little_an_item_weighs_it_is_hidden_and_every_score_is_finite(
         assert {item for item in listed if item >= 0} == set(range(every_item)) - seen
 
 
-@pytest.mark.parametrize("name", ["ease", "mult-vae", "mult-dae", "popularity"])
+@pytest.mark.parametrize("name", ["ease", "next-ease", "mult-vae", "mult-dae", "popularity"])
 def test_users_without_weight_do_not_count(name: str, planted_split: Split) -> None:
     matrix = planted_split.train.matrix()
     weights = np.zeros(matrix.shape[0])

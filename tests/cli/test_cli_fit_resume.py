@@ -202,8 +202,8 @@ def test_fresh_starts_over(call: Call, ratings: Path, unfinished: Path) -> None:
         (("--validation", "3"), "validation: 2 then, 3 now"),
         (("--no-refit",), "fit.refit: True then, False now"),
         (("--seed", "5"), "fit.seed: 0 then, 5 now"),
-        (("--recency", "auto"), "recency: None then, auto now"),
-        (("--recency", "4"), "recency: None then, half-life 4 positions now"),
+        (("--recency", "auto"), "recency: own then, auto now"),
+        (("--recency", "4"), "recency: own then, half-life 4 positions now"),
     ],
 )
 def test_a_changed_setting_is_refused_and_nothing_is_lost(

@@ -75,6 +75,34 @@ def test_choices_are_counted(call: Call, ratings: Path) -> None:
     assert found["seconds"]["all"] == pytest.approx(3 * found["seconds"]["candidate"])
 
 
+def test_plan_of_a_search_says_its_budget(call: Call) -> None:
+    done = call("plan", "planted", *TINY, "--model", "auto", "--set", "seconds=240")
+    assert done.out.startswith("auto on 150 users, 40 items, ")
+    (row,) = [line for line in done.out.splitlines() if line.startswith("trials within the budget")]
+    assert row.endswith("about 4 min")
+    assert "\ntime, rough: about 4 min for one fit on validation" in done.out
+    assert "at most about 4 min for the refit: about 8 min in all" in done.out
+    refused = call("plan", "planted", *TINY, "--model", "auto", "--validation", "0").mistake
+    assert refused.startswith("auto: needs held-out items to choose on")
+
+
+@pytest.mark.parametrize("model", [["next-ease"], ["ensemble-next-ease", "--set", "models=3"]])
+def test_plan_foretells_the_folder_of_next_items_models(model: list[str], call: Call, tmp_path: Path) -> None:
+    ask = ("planted", *TINY, "--out", tmp_path / "m", "--model", *model)
+    planned = json.loads(call("plan", *ask, "--json").out)["on_disk"]["folder"]
+    assert call("fit", *ask, "--quiet").code == 0
+    written = sum(path.stat().st_size for path in (tmp_path / "m").iterdir())
+    assert planned <= written <= planned + 10_000
+
+
+def test_a_recency_to_be_chosen_takes_more_answers(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loca.experiments.calibration._seconds", lambda work: (work(), 1.0)[1])
+    ask = ("plan", "planted", *TINY, "--model", "ease", "--json")
+    given, chosen = (json.loads(call(*ask, "--recency", one).out)["seconds"] for one in ("none", "auto"))
+    assert chosen["refit"] == given["refit"]
+    assert chosen["candidate"] > given["candidate"] + 10  # more than ten recencies, each scored in a second
+
+
 def test_plan_without_validation_is_one_fit(call: Call, ratings: Path) -> None:
     ask = ("plan", ratings, "--model", "ease", "--validation", "0")
     said = call(*ask).out

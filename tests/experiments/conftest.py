@@ -1,14 +1,19 @@
-"""A model that keeps a diary, for tests that ask who was shown what, and when, and data whose order tells something."""
+"""A model that keeps a diary, data whose order tells something, and machines and times that plans believe in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_array
 
+import loca.experiments.calibration as calibration
+import loca.experiments.planned_models as planned_models
+import loca.experiments.planned_parts as planned_parts
+import loca.experiments.planning as planning
 from loca.data.held_out import HeldOut, Split
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.splitting import leave_last_out
@@ -79,3 +84,27 @@ def orderless_split(request: pytest.FixtureRequest) -> Split:
 def drifting_split() -> Split:
     """Tastes change midway, so that a recency earns."""
     return planted_split_with(drift=1.0)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes the plans believe in a GPU with so many free bytes; nothing is computed there."""
+
+    def pretend(free: int) -> None:
+        for module in (planning, planned_models, planned_parts):
+            monkeypatch.setattr(module, "choose_device", lambda name: torch.device("cuda"))
+        monkeypatch.setattr(planning, "free_bytes", lambda device: free)
+        monkeypatch.setattr(planning, "available_bytes", lambda: 10**12)
+
+    return pretend
+
+
+@pytest.fixture
+def second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every timed piece of work, done once, takes one second."""
+
+    def take(work: Callable[[], Any]) -> float:
+        work()
+        return 1.0
+
+    monkeypatch.setattr(calibration, "_seconds", take)

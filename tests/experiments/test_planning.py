@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import tracemalloc
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from plan_checks import Watched, part_of, plan_of
 from scipy.sparse import csr_array
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import loca.experiments.calibration as calibration
 import loca.experiments.planned_parts as planned_parts
@@ -22,7 +21,6 @@ from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.communities.neighbourhoods import HostNeighbourhoods
 from loca.data.held_out import Split
-from loca.data.interactions import Interactions
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError
 from loca.experiments.fit_plan import FitPlan, Machine, Part, Taken, readable_seconds
@@ -33,6 +31,7 @@ from loca.local.memory_plan import bytes_of_a_loop_step, bytes_while_learning
 from loca.models.ease import EASE
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
+from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender
 
@@ -53,42 +52,16 @@ MODELS: dict[str, Callable[[], Recommender]] = {
         base=MultVAE(latent=20, hidden=40, **QUICK), anchors=3, engine="stacked", answer_precision="float16"
     ),
     "loca of popularity": lambda: Loca(base=Popularity(), anchors=3, embedding=TruncatedSVD(dimensions=5)),
+    "next-ease": NextEASE,
+    "loca-next-ease": lambda: Loca(base=NextEASE(), anchors=3),
+    "loca-next-ease of few bytes": lambda: Loca(base=NextEASE(), anchors=3, local_bytes=5000),
+    "loca-next-ease around an ease": lambda: Loca(
+        base=NextEASE(), anchors=3, local_bytes=5000, global_model=EASE(l2=300.0)
+    ),
     "ensemble-ease": lambda: Ensemble(base=EASE(), models=3),
+    "ensemble-next-ease of few bytes": lambda: Ensemble(base=NextEASE(), models=3, local_bytes=5000),
     "ensemble-dae": lambda: Ensemble(base=MultDAE(latent=20, **QUICK), models=3),
 }
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Makes the plans believe in a GPU with so many free bytes; nothing is computed there."""
-
-    def pretend(free: int) -> None:
-        for module in (planning, planned_parts):
-            monkeypatch.setattr(module, "choose_device", lambda name: torch.device("cuda"))
-        monkeypatch.setattr(planning, "free_bytes", lambda device: free)
-        monkeypatch.setattr(planning, "available_bytes", lambda: 10**12)
-
-    return pretend
-
-
-@pytest.fixture
-def second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every timed piece of work, done once, takes one second."""
-
-    def take(work: Callable[[], Any]) -> float:
-        work()
-        return 1.0
-
-    monkeypatch.setattr(calibration, "_seconds", take)
-
-
-def plan_of(model: Recommender, data: Interactions, **asked: Any) -> FitPlan:
-    return plan_fit([model], data, name="model", **{"timed": False, **asked})
-
-
-def part_of(plan: FitPlan, name: str) -> Part:
-    (found,) = [part for part in plan.parts if part.name == name]
-    return found
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -130,32 +103,13 @@ def test_what_ease_takes_stays_below_its_plan(users: int, items: int) -> None:
         assert 4 * items**2 < watched.peak < plan.peak_in_memory
 
 
-class Watched(TorchDispatchMode):
-    """Counts the bytes of all tensors that torch makes and that still live."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self.seen: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in self.seen:
-                self.add(one.untyped_storage())
-        return out
-
-    def add(self, storage: torch.UntypedStorage) -> None:
-        place, size = storage.data_ptr(), storage.nbytes()
-        self.seen.add(place)
-        self.now += size
-        self.peak = max(self.peak, self.now)
-
-        def drop() -> None:
-            self.seen.discard(place)
-            self.now -= size
-
-        weakref.finalize(storage, drop)
+def test_what_next_ease_takes_stays_below_its_plan() -> None:
+    data = planted_communities(users=900, items=500, communities=2, groups=10, history=20, seed=1).interactions
+    plan = plan_of(NextEASE(), data, validated=False)
+    matrix = data.matrix()
+    with Watched() as watched:
+        NextEASE().fit(matrix)
+    assert 3 * 4 * 500**2 < watched.peak < plan.peak_in_memory
 
 
 def test_a_network_that_learns_stays_below_its_plan(planted: PlantedData) -> None:
@@ -326,6 +280,45 @@ def test_equations_take_the_third_power_of_their_number(planted: PlantedData, mo
     assert part_of(looped, "ensemble members").seconds == pytest.approx(4 * (60 / 20) ** 3)
 
 
+@pytest.mark.usefixtures("second")
+def test_equations_of_next_items_take_the_third_power_of_the_items(
+    planted: PlantedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(calibration._EQUATIONS, "cpu", 20)
+    plan = plan_of(NextEASE(), planted.interactions, timed=True)
+    assert part_of(plan, "model").seconds == pytest.approx((60 / 20) ** 3)
+    # Fewer users than items change nothing: there is no system of the users.
+    wide = planted_communities(users=30, items=90, communities=2, groups=5, history=12, shortest_history=10)
+    plan = plan_of(NextEASE(), wide.interactions, timed=True)
+    assert part_of(plan, "model").seconds == pytest.approx((90 / 20) ** 3)
+    looped = plan_of(Ensemble(base=NextEASE(), models=4), planted.interactions, timed=True)
+    assert part_of(looped, "ensemble members").seconds == pytest.approx(4 * (60 / 20) ** 3)
+    kept = plan_of(Ensemble(base=NextEASE(), models=4, local_bytes=5000), planted.interactions, timed=True)
+    assert part_of(kept, "ensemble members").seconds == pytest.approx(4 * (60 / 20) ** 3)
+
+
+def test_sums_over_prefixes_take_longer_by_the_pairs_that_they_add(
+    planted: PlantedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(calibration._EQUATIONS, "cpu", 20)
+    # A fit takes 5 seconds, answers 1, and a fit with hardly any pairs 2.
+    timed = iter([5.0, 1.0, 2.0])
+
+    def take(work: Callable[[], Any]) -> float:
+        work()
+        return next(timed)
+
+    monkeypatch.setattr(calibration, "_seconds", take)
+    model, matrix = NextEASE(next_count=2, prefix_decay=0.0), planted.interactions.matrix()
+    part, _ = calibration._fewer_items(matrix, torch.device("cpu"))
+
+    def pairs(rows: csr_array) -> int:  # without decay, the two that follow an item
+        return sum(min(2, int(length) - 1 - place) for length in np.diff(rows.indptr) for place in range(int(length)))
+
+    pace = calibration.pace_of_ease(model, matrix, torch.device("cpu"))
+    assert pace.fit == pytest.approx(2 * 3**3 + 3 * pairs(matrix) / pairs(part))
+
+
 def test_the_smaller_problem_has_the_same_share_of_users_and_items(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(calibration._EQUATIONS, "cpu", 10)
     rng = np.random.default_rng(0)
@@ -346,7 +339,9 @@ def test_coverage_takes_the_square_of_the_users(planted: PlantedData, monkeypatc
     assert part_of(plan_of(at_random, planted.interactions, timed=True), "communities").seconds == 4.0
 
 
-@pytest.mark.parametrize("name", ["popularity", "loca-ease", "loca-vae", "loca-vae stacked", "ensemble-ease"])
+@pytest.mark.parametrize(
+    "name", ["popularity", "loca-ease", "loca-vae", "loca-vae stacked", "ensemble-ease", "loca-next-ease of few bytes"]
+)
 def test_a_plan_is_timed_in_silence(
     name: str, planted: PlantedData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,8 @@ def test_a_recency_that_means_nothing_is_refused(text: str, message: str) -> Non
 
 
 def test_recency_is_a_half_life_or_a_decay() -> None:
-    assert RecencyOptions().recency() is None
+    assert RecencyOptions().recency() == "own"
+    assert RecencyOptions(half_life="none").recency() is None
     assert RecencyOptions(half_life="4").recency() == RecencyOptions(half_life=4.0).recency() == Recency(4)
     assert RecencyOptions(decay=0.5).recency() == Recency(1.0)
     with pytest.raises(ConfigError, match="a half_life or a decay, found both"):

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import loca.local.ease_differences as ease_file
 import loca.local.loca as loca_file
+import loca.local.local_solutions as solutions_file
 import loca.models.stopping as stopping_file
 from loca.communities.embeddings import TruncatedSVD
 from loca.data.held_out import Split
@@ -106,7 +106,7 @@ def test_finished_epochs_communities_and_local_models_are_not_computed_again(
     assert len(epochs) <= whole + 1
     assert len(found) == 1
     solved: list[int] = []
-    solve = ease_file.solve_systems
-    monkeypatch.setattr(ease_file, "solve_systems", lambda s, d: (solved.extend([1] * len(s)), solve(s, d))[1])
+    solve = solutions_file.solve_systems
+    monkeypatch.setattr(solutions_file, "solve_systems", lambda s, d: (solved.extend([1] * len(s)), solve(s, d))[1])
     assert fit_until(3, MODELS["local EASE"](), planted_split, tmp_path / "work", monkeypatch)
     assert len(solved) == 4

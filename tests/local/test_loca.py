@@ -397,7 +397,7 @@ def test_a_wrong_ensemble_is_refused(planted_split: Split) -> None:
         state = Ensemble(base=EASE(), models=2, engine=engine).fit(planted_split.train).state()
         with pytest.raises(ModelFileError, match="ensemble: expected models, found more"):
             Ensemble.restore({"base": EASE()}, ModelState(facts=state.facts, parts={"more": EASE()}))
-    with pytest.raises(ModelFileError, match="expected an EASE that the local models differ from"):
+    with pytest.raises(ModelFileError, match="expected an EASE or NextEASE that the local models differ from"):
         Ensemble.restore({"base": EASE()}, ModelState(facts=state.facts, parts={"models": state.parts["models"]}))
 
 

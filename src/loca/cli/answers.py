@@ -90,22 +90,22 @@ def explain_answer(
     import numpy as np
 
     from loca.cli.explanation_json import blend_json, explanation_json
+    from loca.local.automatic import Auto
     from loca.local.blend import Blend
+    from loca.local.blend_explanation import BlendExplanation
     from loca.local.loca import Loca
 
+    if not isinstance(model, Loca | Blend | Auto):
+        kind = type(model).__name__
+        raise ConfigError(f"{folder} holds {kind}, which has no communities to explain; fit a loca model for that")
     texts, documents = [], []
     for row, user_id in enumerate(who.users.values.tolist()):
-        asked, order = who.histories(np.array([row])), who.items_of(row)
-        if isinstance(model, Loca):
-            explanation = model.explain(asked, count, order=order)
-            text, document = str(explanation), explanation_json(explanation, who.items)
-        elif isinstance(model, Blend):
-            blended = model.explain(asked, count, order=order)
-            text, document = str(blended), blend_json(blended, who.items)
+        found = model.explain(who.histories(np.array([row])), count, order=who.items_of(row))
+        if isinstance(found, BlendExplanation):
+            document = blend_json(found, who.items)
         else:
-            kind = type(model).__name__
-            raise ConfigError(f"{folder} holds {kind}, which has no communities to explain; fit a loca model for that")
-        texts.append(f"For {user_id}\n{text}")
+            document = explanation_json(found, who.items)
+        texts.append(f"For {user_id}\n{found}")
         documents.append({"user": user_id, **document})
     output.answer("\n\n".join(texts), {"model": str(folder), "answers": documents})
 

@@ -83,6 +83,7 @@ def plan(
         name=name,
         validated=validated,
         refit=request.own.refit,
+        recency=request.recency_rule,
         free_on_disk=None if out is None else _free_for(out),
     )
     output.answer(str(found), found.document())

@@ -18,16 +18,19 @@ from loca.communities.device_neighbourhoods import DeviceNeighbourhoods
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Bandwidth, resolve_bandwidth, unit_rows
 from loca.communities.neighbourhoods import HostNeighbourhoods, words_for
+from loca.local.blend_cache import CachedBlock
 from loca.local.ease_differences import EaseDifferences, fit_ease_differences
 from loca.local.local_models import LocalModels
+from loca.local.local_solutions import ItemToItem
 from loca.local.stacked import StackedLearning
 from loca.local.stacked_arithmetic import PrecisionName
 from loca.local.stacked_networks import StackedNetworks
-from loca.models.ease import EASE
 from loca.models.ease_systems import EaseSystem, solve_systems
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
 from loca.models.network_answers import score_on
+from loca.models.next_ease import NextEASE
+from loca.models.prefix_grams import LagWeights
 from loca.models.recommender import clone
 from loca.random_streams import stream
 from loca.ranking.top_n import block_rows, rank_top_n
@@ -38,6 +41,7 @@ _EQUATIONS = {"cpu": 1_000, "cuda": 6_000}
 _USERS_COVERED = {"cpu": 4_096, "cuda": 16_384}
 _USERS_EMBEDDED = 4_000
 _USERS_RANKED = 512
+_USERS_WEIGHED, _TARGETS_WEIGHED = 256, 5
 _MOST_RUNS = 4
 _SECONDS_PER_PIECE = 0.6
 
@@ -52,7 +56,7 @@ class NetworkPace:
 
 @dataclass(frozen=True)
 class EasePace:
-    """Seconds of one EASE: to fit it, and to answer all users."""
+    """Seconds of one EASE or NextEASE: to fit it, and to answer all users."""
 
     fit: float
     answer: float
@@ -76,8 +80,10 @@ def pace_of_stack(base: Network, matrix: csr_array, networks: int, precision: Pr
     return NetworkPace(step, _seconds_to_blend(answering, part) / (networks * part.shape[0]))
 
 
-def pace_of_ease(model: EASE, matrix: csr_array, device: torch.device) -> EasePace:
-    """The pace of `EASE.fit` on a device, from a share of the users and the same share of the items."""
+def pace_of_ease(model: ItemToItem, matrix: csr_array, device: torch.device) -> EasePace:
+    """The pace of `fit` on a device, from a share of the users and the same share of the items."""
+    if isinstance(model, NextEASE):
+        return _pace_of_next_ease(model, matrix, device)
     part, growth = _smaller(matrix, device)
     here = clone(model, device=str(device))
     fit = solve = _seconds(lambda: here.fit(part))
@@ -87,19 +93,54 @@ def pace_of_ease(model: EASE, matrix: csr_array, device: torch.device) -> EasePa
     return EasePace(_grown(solve, fit, growth), answer * _work_of_answers(matrix) / _work_of_answers(part))
 
 
-def pace_of_local_ease(base: EASE, matrix: csr_array, local_bytes: int, device: torch.device) -> EasePace:
-    """The pace of one local EASE that is solved on a device and kept as differences."""
+def _pace_of_next_ease(model: NextEASE, matrix: csr_array, device: torch.device) -> EasePace:
+    """The pace of `NextEASE.fit` on a device.
+
+    Equations go with the third power of the items, sums over prefixes with the pairs of places that are added up.
+    """
+    part, growth = _fewer_items(matrix, device)
+    here = clone(model, device=str(device))
+    fit = _seconds(lambda: here.fit(part))
+    answer = _seconds(lambda: here.score(part))
+    # Of pairs that are neighbours alone there is next to nothing to sum: what is left are the equations.
+    neighbours = clone(here, next_count=1, prefix_decay=0.0, ordinary=1.0)
+    solve = min(_seconds(lambda: neighbours.fit(part)), fit)
+    more_pairs = _count_pairs(model, matrix) / max(_count_pairs(model, part), 1)
+    whole = solve * growth**3 + (fit - solve) * more_pairs
+    return EasePace(whole, answer * _work_of_answers(matrix) / _work_of_answers(part))
+
+
+def pace_of_local_ease(base: ItemToItem, matrix: csr_array, local_bytes: int, device: torch.device) -> EasePace:
+    """The pace of one local EASE or NextEASE that is solved on a device and kept as differences."""
+    if isinstance(base, NextEASE):
+        return _pace_of_local_next_ease(base, matrix, local_bytes, device)
     part, growth = _smaller(matrix, device)
+    solve = _seconds_to_solve(EaseSystem.of(part, np.linspace(0.5, 1.5, part.shape[0]), base.l2), device)
+    local = _time_one_local(base, part, int(local_bytes / growth**2), device)
+    fit = _grown(solve, local.fit, growth)
+    return EasePace(fit, local.answer * _work_of_answers(matrix) / _work_of_answers(part))
+
+
+def _pace_of_local_next_ease(base: NextEASE, matrix: csr_array, local_bytes: int, device: torch.device) -> EasePace:
+    part, growth = _fewer_items(matrix, device)
+    here = clone(base, device=str(device))
+    local = _time_one_local(here, part, int(local_bytes / growth**2), device)
+    keeping = max(local.fit - _seconds(lambda: here.fit(part)), 0.0)
+    fit = _pace_of_next_ease(base, matrix, device).fit + keeping * growth**2
+    return EasePace(fit, local.answer * _work_of_answers(matrix) / _work_of_answers(part))
+
+
+def _time_one_local(base: ItemToItem, part: csr_array, local_bytes: int, device: torch.device) -> EasePace:
+    """Seconds of one local model of a small problem: to solve and keep it, and to answer beyond its centre."""
     weights = np.linspace(0.5, 1.5, part.shape[0], dtype=np.float32)
     centre = clone(base).fit(part)
-    room = max(int(local_bytes / growth**2), 16 * (part.shape[1] + 1))
+    room = max(local_bytes, 16 * (part.shape[1] + 1))
 
     def fit() -> EaseDifferences:
         return fit_ease_differences(base, centre, part, lambda _: weights, 1, device=device, local_bytes=room)
 
-    solve = _seconds_to_solve(EaseSystem.of(part, weights, base.l2), device)
     extra = max(_seconds_to_blend(fit(), part) - _seconds(lambda: centre.score(part)), 0.0)
-    return EasePace(_grown(solve, _seconds(fit), growth), extra * _work_of_answers(matrix) / _work_of_answers(part))
+    return EasePace(_seconds(fit), extra)
 
 
 def seconds_to_embed(embedder: TruncatedSVD, matrix: csr_array) -> float:
@@ -135,6 +176,16 @@ def seconds_to_rank(matrix: csr_array, device: torch.device) -> float:
     part = _some_rows(matrix, min(_USERS_RANKED, block_rows(matrix.shape[1])))
     scores = torch.rand(part.shape, device=device)
     return _seconds(lambda: rank_top_n(scores, part, 100)) / part.shape[0]
+
+
+def seconds_to_weigh(candidates: int, device: torch.device) -> float:
+    """How long the NDCG@100 of one user takes under one weighting of a blend, who has so many candidates."""
+    rng = stream(0, "weightings to time")
+    scores = torch.from_numpy(rng.random((1, _USERS_WEIGHED, candidates), dtype=np.float32)).to(device)
+    places = torch.from_numpy(rng.integers(0, candidates, (_USERS_WEIGHED, _TARGETS_WEIGHED))).to(device)
+    counts = np.full(_USERS_WEIGHED, _TARGETS_WEIGHED)
+    block = CachedBlock(scores, torch.zeros_like(scores[0]), places, counts)
+    return _seconds(lambda: block.sum_ndcg(block.unseen + block.scores[0])) / _USERS_WEIGHED
 
 
 def _seconds(work: Callable[[], Any]) -> float:
@@ -179,15 +230,34 @@ def _some_rows(matrix: csr_array, count: int) -> csr_array:
 
 def _smaller(matrix: csr_array, device: torch.device) -> tuple[csr_array, float]:
     """A share of the users and the same share of the items, and how many times more equations the whole has."""
-    able = np.flatnonzero(np.diff(matrix.indptr))
-    equations = min(len(able), matrix.shape[1])
-    share = min(1.0, _EQUATIONS[device.type] / equations)
+    equations = min(int((np.diff(matrix.indptr) > 0).sum()), matrix.shape[1])
+    part = _share_of(matrix, min(1.0, _EQUATIONS[device.type] / equations))
+    return part, 1.0 if part is matrix else equations / min(part.shape)
+
+
+def _fewer_items(matrix: csr_array, device: torch.device) -> tuple[csr_array, float]:
+    """A share of the items and the same share of the users, and how many times more items the whole has."""
+    part = _share_of(matrix, min(1.0, _EQUATIONS[device.type] / matrix.shape[1]))
+    return part, matrix.shape[1] / part.shape[1]
+
+
+def _share_of(matrix: csr_array, share: float) -> csr_array:
+    """A share of the items, and the same share of the users among those who have one of them; all where it is 1."""
     if share == 1:
-        return matrix, 1.0
+        return matrix
+    able = int((np.diff(matrix.indptr) > 0).sum())
     part = csr_array(matrix[:, _spread(np.unique(matrix.indices), int(share * matrix.shape[1]))])
     # Only users who have one of those items: of many short histories nothing would be left.
-    part = _some_rows(part, int(share * len(able)))
-    return part, equations / min(part.shape)
+    return _some_rows(part, int(share * able))
+
+
+def _count_pairs(model: NextEASE, matrix: csr_array) -> int:
+    """How many pairs of places of one history are added up: those whose lag counts."""
+    lengths = np.diff(matrix.indptr).astype(np.int64)
+    weights = LagWeights.of(int(lengths.max()), model.prefix_decay, model.next_count)
+    most = max(len(weights.decays), len(weights.follows), 1) - 1
+    lags = np.minimum(most, np.maximum(lengths - 1, 0))
+    return int((lags * lengths - lags * (lags + 1) // 2).sum())
 
 
 def _spread(rows: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:

@@ -92,19 +92,19 @@ class FitPlan:
     @property
     def seconds_to_choose(self) -> float | None:
         """Roughly how long one candidate takes that is fitted and judged on validation, at most."""
-        return _sum(part.seconds for part in self.parts) if self.validated else 0.0
+        return sum_known(part.seconds for part in self.parts) if self.validated else 0.0
 
     @property
     def seconds_to_refit(self) -> float | None:
         """Roughly how long the fit on everything takes, at most; nothing is judged there."""
         if self.validated and not self.refit:
             return 0.0
-        return _sum(part.seconds for part in self.parts if not part.judges)
+        return sum_known(part.seconds for part in self.parts if not part.judges)
 
     @property
     def seconds(self) -> float | None:
         """Roughly how long everything takes, at most."""
-        return _sum([*[self.seconds_to_choose] * self.candidates, self.seconds_to_refit])
+        return sum_known([*[self.seconds_to_choose] * self.candidates, self.seconds_to_refit])
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -206,7 +206,8 @@ def _peak(parts: Sequence[Part], taken: Sequence[Taken]) -> tuple[int, Part]:
     return peak, busiest
 
 
-def _sum(seconds: Iterable[float | None]) -> float | None:
+def sum_known(seconds: Iterable[float | None]) -> float | None:
+    """The sum, None where one of them is unknown."""
     total = 0.0
     for one in seconds:
         if one is None:

@@ -16,13 +16,15 @@ from loca.experiments.fit_plan import Machine, Part, Taken
 from loca.local.ease_differences import bytes_while_blending, bytes_while_solving, systems_at_once
 from loca.local.engines import Engine, is_stacked, keeps_differences
 from loca.local.kept_differences import Room
+from loca.local.local_solutions import ItemToItem, bytes_while_solving_next
 from loca.local.memory_plan import StackPlan, bytes_of_a_loop_step, bytes_while_learning, plan_stacks
 from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
 from loca.models.autoencoder import Autoencoder
 from loca.models.devices import choose_device
-from loca.models.ease import EASE, plan_solving
+from loca.models.ease import plan_solving
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
+from loca.models.next_ease import NextEASE, plan_solving_next
 from loca.models.popularity import Popularity
 
 META = torch.device("meta")
@@ -41,12 +43,14 @@ _NO_CHECKPOINTS = "fit without the copies for --resume (--checkpoint-every 1e9)"
 class Setting:
     """What every part depends on: the data, and the machine with what is still free there.
 
-    `rank` is the seconds in which one user's best items are found, None where nothing is timed.
+    `rank` is the seconds in which one user's best items are found, None where nothing is timed. `weighed` says whether
+    histories are weighed by age.
     """
 
     matrix: csr_array
     machine: Machine
     rank: float | None
+    weighed: bool = False
 
     @property
     def users(self) -> int:
@@ -70,6 +74,14 @@ class Setting:
         """Whether work that needs so many bytes is to be timed: not where they are not there."""
         return self.rank is not None and needed <= self.free_on(device)
 
+    def judged(self, scoring: float | None, times: int = 1) -> float | None:
+        """The seconds in which all users are judged so many times whom to score once takes `scoring`."""
+        return None if scoring is None or self.rank is None else times * (scoring + self.users * self.rank)
+
+    def untimed(self) -> Setting:
+        """The setting of a part whose pace is known already."""
+        return replace(self, rank=None)
+
     def after(self, part: Part) -> Setting:
         """The setting of what comes after a part: what stays of it is no longer free."""
         free = self.machine.free_on_device
@@ -80,37 +92,45 @@ class Setting:
 
 @dataclass(frozen=True)
 class Planned:
-    """A part, the seconds in which its answers are judged on validation, and what there is to know besides."""
+    """A part, and what there is to know besides.
+
+    `judging` is the seconds in which its answers are judged on validation, all times together; `scoring` those in which
+    it answers all users once, without finding their best items.
+    """
 
     part: Part
     judging: float | None = 0.0
+    scoring: float | None = 0.0
     stack: StackPlan | None = None
     epochs: int | None = None
 
 
 def plan_model(setting: Setting, model: Any, name: str) -> Planned:
     """The part of one model by itself."""
-    if isinstance(model, EASE):
+    if isinstance(model, ItemToItem):
         return plan_ease(setting, model, name)
     if isinstance(model, MultVAE | MultDAE):
         return plan_network(setting, model, name)
     if isinstance(model, Popularity):
         size = 4 * setting.items
-        judging = None if setting.rank is None else setting.users * setting.rank
-        return Planned(Part(name, in_memory=Taken(4 * size, size), in_folder=size), judging)
+        return Planned(Part(name, in_memory=Taken(4 * size, size), in_folder=size), setting.judged(0.0))
     raise _no_plan(model, name)
 
 
-def plan_ease(setting: Setting, model: EASE, name: str) -> Planned:
-    """One EASE, solved on its device or, where that has too little memory, on the CPU."""
+def plan_ease(setting: Setting, model: ItemToItem, name: str) -> Planned:
+    """One EASE or NextEASE, solved on its device or, where that has too little memory, on the CPU."""
     wanted = choose_device(model.device)
-    device, needed = plan_solving(setting.users, setting.items, wanted, setting.free_on(wanted))
+    free = setting.free_on(wanted)
+    if isinstance(model, NextEASE):
+        device, needed = plan_solving_next(setting.items, setting.stored, wanted, free)
+    else:
+        device, needed = plan_solving(setting.users, setting.items, wanted, free)
     weights, rows = 4 * setting.items**2, _BYTES_PER_ENTRY * setting.stored
     on_gpu = device.type == "cuda"
-    fit = judging = None
+    fit = scoring = None
     if setting.rank is not None:
         pace = pace_of_ease(model, setting.matrix, device)
-        fit, judging = pace.fit, pace.answer + setting.users * setting.rank
+        fit, scoring = pace.fit, pace.answer
     part = Part(
         name,
         on_device=Taken(needed + rows) if on_gpu else Taken(),
@@ -119,7 +139,7 @@ def plan_ease(setting: Setting, model: EASE, name: str) -> Planned:
         seconds=fit,
         advice="filter rare items",
     )
-    return Planned(part, judging)
+    return Planned(part, setting.judged(scoring), scoring)
 
 
 def plan_network(setting: Setting, model: Network, name: str) -> Planned:
@@ -127,11 +147,10 @@ def plan_network(setting: Setting, model: Network, name: str) -> Planned:
     network, device = shape_of(model, setting.items), choose_device(model.device)
     lasting = bytes_while_learning(network)
     working = lasting + bytes_of_a_loop_step(network, min(model.batch_size, setting.users))
-    learn = judging = None
-    if setting.rank is not None and setting.may_time(device, working):
+    learn = scoring = None
+    if setting.may_time(device, working):
         pace = pace_of_network(model, setting.matrix)
-        learn = model.epochs * _steps(setting, model) * pace.step
-        judging = _judgements(model) * setting.users * (pace.answer + setting.rank)
+        learn, scoring = model.epochs * _steps(setting, model) * pace.step, setting.users * pace.answer
     # On a GPU main memory takes the copy that goes into a checkpoint.
     part = _placed(
         Part(name, in_folder=_weights(network), unfinished=_kept_work(lasting), seconds=learn, advice=_ADVICE),
@@ -139,12 +158,12 @@ def plan_network(setting: Setting, model: Network, name: str) -> Planned:
         Taken(working, _weights(network)),
         beside=lasting,
     )
-    return Planned(part, judging, epochs=model.epochs)
+    return Planned(part, setting.judged(scoring, _judgements(model)), scoring, epochs=model.epochs)
 
 
 def plan_local(setting: Setting, base: Any, count: int, engine: Engine, asked: float, name: str) -> Planned:
     """All local models, or members of an ensemble; `asked` of them answer one user."""
-    if isinstance(base, EASE):
+    if isinstance(base, ItemToItem):
         if not keeps_differences(engine, setting.items):
             return plan_separate_ease(setting, base, count, asked, name)
         return plan_differences(setting, base, count, engine.local_bytes, asked, name)
@@ -163,11 +182,10 @@ def plan_loop(setting: Setting, base: Network, count: int, asked: float, name: s
     network, device = shape_of(base, setting.items), choose_device(base.device)
     lasting, weights = count * bytes_while_learning(network), count * _weights(network)
     step = bytes_of_a_loop_step(network, min(base.batch_size, setting.users))
-    learn = judging = None
-    if setting.rank is not None and setting.may_time(device, lasting // count + step):
+    learn = scoring = None
+    if setting.may_time(device, lasting // count + step):
         pace = pace_of_network(base, setting.matrix)
-        learn = base.epochs * count * _steps(setting, base) * pace.step
-        judging = _judgements(base) * setting.users * (asked * pace.answer + setting.rank)
+        learn, scoring = base.epochs * count * _steps(setting, base) * pace.step, asked * setting.users * pace.answer
     shown = count * setting.users * _BYTES_PER_USER
     part = _placed(
         Part(name, in_folder=weights, unfinished=_kept_work(lasting), seconds=learn, advice=_ADVICE),
@@ -175,7 +193,7 @@ def plan_loop(setting: Setting, base: Network, count: int, asked: float, name: s
         Taken(lasting + step + shown, weights),
         beside=lasting + shown,
     )
-    return Planned(part, judging, epochs=base.epochs)
+    return Planned(part, setting.judged(scoring, _judgements(base)), scoring, epochs=base.epochs)
 
 
 def plan_stack(setting: Setting, base: Network, count: int, engine: Engine, asked: float, name: str) -> Planned:
@@ -187,13 +205,10 @@ def plan_stack(setting: Setting, base: Network, count: int, engine: Engine, aske
     )  # fmt: skip
     one, lasting = bytes_while_learning(network), count * bytes_while_learning(network)
     kept = bytes_of_answers(network, count, engine.answer_precision)
-    learn = judging = None
-    if setting.rank is not None and setting.may_time(
-        device, stack.device_bytes - (stack.stack_size - stack.at_once) * one
-    ):
+    learn = scoring = None
+    if setting.may_time(device, stack.device_bytes - (stack.stack_size - stack.at_once) * one):
         pace = pace_of_stack(base, setting.matrix, stack.at_once, engine.precision)
-        learn = base.epochs * count * _steps(setting, base) * pace.step
-        judging = _judgements(base) * setting.users * (asked * pace.answer + setting.rank)
+        learn, scoring = base.epochs * count * _steps(setting, base) * pace.step, asked * setting.users * pace.answer
     shown = stack.stack_size * setting.users * _BYTES_PER_STACKED_USER + _BYTES_PER_ENTRY * setting.stored
     # What answers is set apart while the stack still stands, unless that waits in main memory.
     at_work = max(stack.device_bytes + shown, kept + (0 if stack.parked_bytes else lasting))
@@ -204,16 +219,14 @@ def plan_stack(setting: Setting, base: Network, count: int, engine: Engine, aske
         # Stacks that wait there are what a checkpoint would copy.
         beside=lasting + count * setting.users * _BYTES_PER_USER,
     )
-    return Planned(part, judging, stack, base.epochs)
+    return Planned(part, setting.judged(scoring, _judgements(base)), scoring, stack, base.epochs)
 
 
-def plan_separate_ease(setting: Setting, base: EASE, count: int, asked: float, name: str) -> Planned:
-    """EASE models that are each kept whole: what the reference engine does."""
+def plan_separate_ease(setting: Setting, base: ItemToItem, count: int, asked: float, name: str) -> Planned:
+    """EASE or NextEASE models that are each kept whole: what the reference engine does."""
     one = plan_ease(setting, base, name)
     weights = count * one.part.in_folder
-    judging = None
-    if one.judging is not None and setting.rank is not None:
-        judging = asked * (one.judging - setting.users * setting.rank) + setting.users * setting.rank
+    scoring = None if one.scoring is None else asked * one.scoring
     part = replace(
         one.part,
         in_memory=Taken(weights + one.part.in_memory.at_work, weights),
@@ -221,24 +234,25 @@ def plan_separate_ease(setting: Setting, base: EASE, count: int, asked: float, n
         seconds=None if one.part.seconds is None else count * one.part.seconds,
         advice="take fewer models or filter rare items",
     )
-    return Planned(part, judging)
+    return Planned(part, setting.judged(scoring), scoring)
 
 
-def plan_differences(setting: Setting, base: EASE, count: int, local_bytes: int, asked: float, name: str) -> Planned:
-    """EASE models that are kept as their largest differences to a centre."""
+def plan_differences(
+    setting: Setting, base: ItemToItem, count: int, local_bytes: int, asked: float, name: str
+) -> Planned:
+    """EASE or NextEASE models that are kept as their largest differences to a centre."""
     device, room = choose_device(base.device), Room(setting.items, local_bytes)
     on_gpu, free = device.type == "cuda", setting.free_on(device)
-    at_once = systems_at_once(setting.users, setting.items, count, free) if on_gpu else 1
     kept, rows = count * room.kept_bytes, _BYTES_PER_ENTRY * setting.stored
-    solving = bytes_while_solving(setting.users, setting.items, at_once) + _BYTES_PER_DIFFERENCE * room.entries + rows
+    solving = _bytes_while_solving(setting, base, count, device) + _BYTES_PER_DIFFERENCE * room.entries + rows
     # When all are solved they answer: a GPU spreads differences out in an array of items × items beside the centre,
     # and keeps them while half of its memory is free.
     spread = 8 * setting.items**2 + min(12 * count * room.entries, free // 2)
     read = bytes_while_blending(count * room.entries)
-    fit = judging = None
+    fit = scoring = None
     if setting.rank is not None:
         pace = pace_of_local_ease(base, setting.matrix, local_bytes, device)
-        fit, judging = count * pace.fit, asked * pace.answer + setting.users * setting.rank
+        fit, scoring = count * pace.fit, asked * pace.answer
     part = Part(
         name,
         on_device=Taken(max(solving, spread)) if on_gpu else Taken(),
@@ -248,7 +262,16 @@ def plan_differences(setting: Setting, base: EASE, count: int, local_bytes: int,
         seconds=fit,
         advice="take fewer communities, smaller local_bytes or filter rare items",
     )
-    return Planned(part, judging)
+    return Planned(part, setting.judged(scoring), scoring)
+
+
+def _bytes_while_solving(setting: Setting, base: ItemToItem, count: int, device: torch.device) -> int:
+    """What local equations take on the device: small ones of EASE are solved many at once on a GPU, else one by one."""
+    if isinstance(base, NextEASE):
+        return bytes_while_solving_next(setting.items, setting.stored, device)
+    on_gpu = device.type == "cuda"
+    at_once = systems_at_once(setting.users, setting.items, count, setting.free_on(device)) if on_gpu else 1
+    return bytes_while_solving(setting.users, setting.items, at_once)
 
 
 def shape_of(model: Network, items: int) -> Autoencoder:
@@ -289,6 +312,6 @@ def _judgements(model: Network) -> int:
 
 def _no_plan(model: object, name: str) -> ConfigError:
     return ConfigError(
-        f"{name}: expected ease, mult-vae, mult-dae or popularity, found {type(model).__name__}; "
+        f"{name}: expected ease, next-ease, mult-vae, mult-dae or popularity, found {type(model).__name__}; "
         "no plan is known for that"
     )

@@ -17,8 +17,12 @@ from loca.errors import ConfigError, ModelFileError
 from loca.files import save_model
 from loca.local.automatic_search import Budget, Climb, Search, Trial
 from loca.local.blend import Blend
-from loca.local.blend_explanation import BlendExplanation
+from loca.local.blend_explanation import BlendExplanation, explain_blend
 from loca.local.ensemble import Ensemble
+from loca.local.explaining import explain_history
+from loca.local.explanation import Explanation
+from loca.local.loca import Loca
+from loca.local.stacked import StackedLearning
 from loca.models.devices import check_device
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
@@ -44,7 +48,7 @@ _LESSONS: Mapping[str, Mapping[str, Any]] = {
     "all that follows and sets": {"target": "following", "set_share": 0.5},
 }
 _MOST_MEMBERS = 8
-_EXPECTED_EPOCHS = 100
+_EXPECTED_EPOCHS = 70
 # Of the seconds that are left, what networks may plan with: some run longer than expected, and the blend takes time.
 _SHARE_FOR_NETWORKS = 0.8
 
@@ -145,15 +149,18 @@ class Auto:
             return {}
         plan = search.remember("networks", lambda: _plan_networks(search, network, matrix))
         fitted_ones: dict[str, Recommender] = {}
+        longest = 0.0
         for number, (name, lesson) in enumerate(_LESSONS.items()):
-            if number >= plan["lessons"] or not search.may_take(0.0):
+            if number >= plan["lessons"] or not search.may_take(longest):
                 break
             base = clone(network, seed=network.seed + number, epochs=plan["epochs"], **lesson)
             ensemble = Ensemble(base=base, models=plan["members"], seed=base.seed)
             started = time.perf_counter()
             model = search.fit(ensemble, name)
             ndcg = search.judge(model, 1.0)
-            search.count(name, ensemble, ndcg, 1.0, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            longest = max(longest, seconds)
+            search.count(name, ensemble, ndcg, 1.0, seconds)
             fitted_ones[f"MultVAE, {name}"] = model
         return fitted_ones
 
@@ -161,12 +168,16 @@ class Auto:
         """The scores of the blend, users × items."""
         return fitted(self.model_, self).score(histories)
 
-    def explain(self, history: csr_array, n: int = 10, *, order: npt.NDArray[Any] | None = None) -> BlendExplanation:
-        """What each part of the blend adds to one history's list."""
+    def explain(
+        self, history: csr_array, n: int = 10, *, order: npt.NDArray[Any] | None = None
+    ) -> BlendExplanation | Explanation:
+        """What each part of the blend adds to one history's list; of a chosen Loca, what its communities say."""
         model = fitted(self.model_, self)
-        if not isinstance(model, Blend):
-            raise ConfigError(f"expected a blend to explain, found a chosen {type(model).__name__}; explain that one")
-        return model.explain(history, n, order=order)
+        if isinstance(model, Blend):
+            return explain_blend(model, csr_array(history), n, order, self.known_)
+        if isinstance(model, Loca):
+            return explain_history(model, csr_array(history), n, order, self.known_)
+        raise ConfigError(f"expected a blend or a Loca to explain, found a chosen {type(model).__name__}")
 
     def count_items(self) -> int:
         """How many items it scores."""
@@ -216,7 +227,7 @@ def _fit_next(search: Search, start: NextEASE) -> dict[str, Recommender | None]:
 def _plan_networks(search: Search, network: MultVAE, matrix: csr_array) -> dict[str, Any]:
     """How many lessons, members of each ensemble and epochs fit the seconds that are left, by timing an epoch."""
     trial = clone(network, target="next")
-    learning = trial.begin(matrix, search.user_weights)
+    learning = StackedLearning([trial.begin(matrix, search.user_weights)])
     learning.run_epoch()  # warms up
     started = time.perf_counter()
     learning.run_epoch()

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.optim.adam import adam
 
 from loca.errors import ConfigError, did_you_mean
@@ -169,6 +170,11 @@ class AdamStep:
                 self._rates, self._roots, self._plan.weight_decay, _BETAS, _EPSILON,
             )  # fmt: skip
             return
-        gradients = torch.zeros(networks * items, width, device=codes.device)
-        gradients.index_add_(0, keys, entries.inputs[:, None] * codes[entries.owner])
+        # Entries by their row: each row's gradient is then one sum, where long histories would make a large array.
+        order = torch.argsort(keys, stable=True)
+        starts = F.pad(torch.bincount(keys, minlength=networks * items).cumsum(0), (1, 0))
+        gradients = F.embedding_bag(
+            entries.owner[order], codes, starts, mode="sum", per_sample_weights=entries.inputs[order],
+            include_last_offset=True,
+        )  # fmt: skip
         self.on_dense(moments, gradients.view(networks, items, width))

@@ -1,0 +1,86 @@
+"""`loca explain` on a saved search: the blend that it found, or the model that was chosen for it, explains itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_calls import TINY, Call
+
+from loca.catalogue import load
+from loca.cli.main import main
+from loca.communities.geometry import Quantile
+from loca.data.synthetic import PlantedData
+from loca.local import automatic
+from loca.local.automatic import Auto
+from loca.local.blend import Blend
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.ranking.recommendation import recommend
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small search, fitted and saved by the command; its networks learn for as long as a test may last."""
+    folder = tmp_path_factory.mktemp("searches") / "auto.loca"
+    small = ["--model", "auto", "--set", "seconds=200", "--set", "trials=4", "--no-refit"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(automatic, "_plan_networks", lambda *_: {"lessons": 2, "members": 2, "epochs": 8})
+        assert main(["fit", "planted", "--out", str(folder), "--quiet", *TINY, *small]) == 0
+    return folder
+
+
+def test_a_search_explains_what_each_part_of_its_blend_adds(searched: Path, call: Call) -> None:
+    done = call("explain", searched, "--user", "u003", "--user", "u007", "-n", "4", "--json")
+    assert (done.code, done.err) == (0, "")
+    answers = json.loads(done.out)["answers"]
+    model = load(searched)
+    assert isinstance(model, Auto)
+    assert isinstance(model.model_, Blend)
+    ids, scores = recommend(model, ["u003", "u007"], n=4)
+    used = {model.model_.part_names()[part] for part, _, _ in model.model_.columns_ or ()}
+    for answer, listed, reached in zip(answers, ids, scores, strict=True):
+        assert [one["item"] for one in answer["items"]] == listed.tolist()
+        assert {part["part"] for part in answer["parts"]} == used
+        assert sum(part["weight"] for part in answer["parts"]) == pytest.approx(1)
+        for place in range(4):
+            adds = [part["adds"][place] for part in answer["parts"]]
+            assert {one["item"] for one in adds} == {listed[place]}
+            assert sum(one["contribution"] for one in adds) == pytest.approx(reached[place], abs=1e-4)
+
+
+def test_the_table_of_a_search_names_items_by_their_titles(searched: Path, call: Call) -> None:
+    (answer,) = json.loads(call("explain", searched, "--history", "i03,i08,i20", "-n", "2", "--json").out)["answers"]
+    titles = [one["title"] for one in answer["items"]]
+    lines = call("explain", searched, "--history", "i03,i08,i20", "-n", "2").out.splitlines()
+    assert lines[0] == "For history"
+    assert lines[1] == f"Recommended: {', '.join(titles)}"
+    start = next(place for place, line in enumerate(lines) if line.startswith("its share and place by"))
+    for title, line in zip(titles, lines[start + 1 : start + 3], strict=True):
+        assert line.startswith(title)
+    heaviest = answer["parts"][0]
+    assert lines[start + 3] == f"{heaviest['weight']:6.1%} {heaviest['part']}"
+
+
+def test_a_chosen_loca_is_explained_by_its_communities(planted: PlantedData, tmp_path: Path, call: Call) -> None:
+    chosen = Loca(base=EASE(), anchors=3, answer_bandwidth=Quantile(0.9), alpha=0.2)
+    Auto(chosen=chosen).fit(planted.interactions).save(tmp_path / "m")
+    (answer,) = json.loads(call("explain", tmp_path / "m", "--user", "u003", "--json").out)["answers"]
+    assert answer["communities"]
+    assert {one["anchor"] for one in answer["communities"]} <= set(planted.interactions.users.values)
+    shares = [one["weight"] for one in answer["communities"]]
+    assert sum(shares) + answer["global"]["weight"] == pytest.approx(1)
+
+
+def test_a_chosen_model_that_cannot_say_why_is_refused_in_one_line(
+    planted: PlantedData, tmp_path: Path, call: Call
+) -> None:
+    Auto(chosen=EASE()).fit(planted.interactions).save(tmp_path / "m")
+    refused = call("explain", tmp_path / "m", "--user", "u003").mistake
+    assert refused == "expected a blend or a Loca to explain, found a chosen EASE"
+    EASE().fit(planted.interactions).save(tmp_path / "ease")
+    assert (
+        "holds EASE, which has no communities to explain"
+        in call("explain", tmp_path / "ease", "--user", "u003").mistake
+    )
