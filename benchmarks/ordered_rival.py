@@ -13,7 +13,6 @@ import argparse
 import importlib.metadata
 import json
 import logging
-import os
 import sys
 import time
 import warnings
@@ -33,17 +32,12 @@ from rectools.dataset import Dataset
 from rectools.models.nn.transformers.sasrec import SASRecModel
 
 import loca
-from loca.data.id_map import IdMap
 from loca.ranking.evaluation import mean_ndcgs, measure
 from loca.ranking.significance import bootstrap_intervals
+from ordered_sets import SETS, read_data
 
 LIST_LENGTH = 100
 USERS_AT_ONCE = 1024
-SETS: dict[str, tuple[str, str | None, int]] = {
-    "amusic": ("amusic/amusic.rating", "loca-rating", 2),
-    "games": ("games-2018/interactions-ordered.csv.gz", None, 2),
-    "ml-1m": ("ml-1m/ratings-ordered.csv.gz", None, 5),
-}
 UserRows = npt.NDArray[np.int64]
 
 
@@ -168,36 +162,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--patience", type=int, default=usual.patience, help="epochs without a gain before the end")
     parser.add_argument("--seconds", type=float, default=usual.seconds, help="ends a training that takes longer")
     return parser.parse_args()
-
-
-def read_data(name: str, validation: int | None) -> tuple[loca.Interactions, int]:
-    """The interactions, distinct pairs and at least 10 per user, and how many of each user are for validation."""
-    if name == "planted":
-        return planted_walks(), validation or 2
-    if name in SETS:
-        file, layout, usual = SETS[name]
-        folder = os.environ.get("LOCA_DATA")
-        if folder is None:
-            sys.exit(f"set LOCA_DATA to a folder with {file} in it, or name an .npz file, or planted")
-        data = loca.read_interactions(Path(folder) / file, min_user_interactions=10, layout=layout)
-        return data, validation or usual
-    if validation is None or not Path(name).is_file():
-        sys.exit(f"data: expected {', '.join(SETS)}, planted, or an .npz file with --validation; found {name!r}")
-    stored = np.load(name)
-    return numbered_interactions(stored["offsets"], stored["item_rows"]), validation
-
-
-def planted_walks(users: int = 600, items: int = 200, length: int = 17) -> loca.Interactions:
-    """Walks around a circle of items from random places: who reads the order knows every next item."""
-    starts = np.random.default_rng(0).integers(items, size=(users, 1))
-    item_rows = (starts + np.arange(length)) % items
-    return numbered_interactions(np.arange(users + 1) * length, item_rows.ravel())
-
-
-def numbered_interactions(offsets: npt.NDArray[Any], item_rows: npt.NDArray[Any]) -> loca.Interactions:
-    """Interactions whose users and items have no names but their rows."""
-    users, items = IdMap.numbered(len(offsets) - 1, "user"), IdMap.numbered(int(item_rows.max()) + 1, "item")
-    return loca.Interactions(users, items, offsets, item_rows)
 
 
 def run_one(

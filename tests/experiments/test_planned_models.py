@@ -119,7 +119,8 @@ def test_a_search_holds_the_best_of_each_kind_and_the_one_being_fitted(planted: 
     weights = 4 * 60**2
     network = 4 * (60 * 200 + 200 + 200 * 60 + 60)
     staying = sum(part.in_memory.stays for part in plan.parts)
-    assert staying == 3 * weights + 3 * 8 * network
+    # EASE, two NextEASE and 24 local EASEs.
+    assert staying == 27 * weights + 3 * 8 * network
     assert plan.in_folder == staying + part_of(plan, "data").in_folder
     assert len(plan.lines) == 1
 
@@ -127,15 +128,17 @@ def test_a_search_holds_the_best_of_each_kind_and_the_one_being_fitted(planted: 
 def test_a_search_is_planned_with_all_that_it_fits(
     planted_split: Split, planted: PlantedData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert tuple(automatic._LESSONS) == planned_models.AUTO_ENSEMBLES
-    assert planned_models.AUTO_MEMBERS == automatic._MOST_MEMBERS
     monkeypatch.setattr(automatic, "_plan_networks", lambda *_: {"lessons": 3, "members": 1, "epochs": 1})
     blend = Auto(seconds=60.0).fit(planted_split.train, validation=planted_split.validation).model_
     assert isinstance(blend, Blend)
     rows = [part.name for part in plan_of(Auto(), planted.interactions).parts]
-    assert [name for name in blend.part_names() if not name.startswith("MultVAE")] == rows[2:5]
-    assert [name.replace("MultVAE, ", "networks of ") for name in blend.part_names()[3:]] == rows[5:8]
-    for part in blend.parts[3:]:
+    planned = ["EASE", "local EASEs", "NextEASE", "NextEASE, next items alone"]
+    assert set(planned) == set(rows[2:6])
+    named = [
+        name.replace("MultVAE, ", "networks of ").replace("Loca of EASE", "local EASEs") for name in blend.part_names()
+    ]
+    assert named == [*planned, *rows[6:9]]
+    for part in blend.parts[4:]:
         assert isinstance(part, Ensemble)
         assert isinstance(part.base, MultVAE)
         assert (part.base.latent, part.base.hidden) == (MultVAE().latent, MultVAE().hidden)

@@ -41,8 +41,8 @@ def walks(users: int = 400, items: int = 60) -> Interactions:
 @pytest.fixture(autouse=True)
 def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks that take a moment: the searching is what is tested here."""
-    small = {name: {**lesson, "latent": 8} for name, lesson in automatic_file._LESSONS.items()}
-    monkeypatch.setattr(automatic_file, "_LESSONS", small)
+    small = {name: {**lesson, "latent": 8} for name, lesson in automatic_file.LESSONS.items()}
+    monkeypatch.setattr(automatic_file, "LESSONS", small)
     plan = {"lessons": len(small), "members": 2, "epochs": 4}
     monkeypatch.setattr(automatic_file, "_plan_networks", lambda *_: plan)
 

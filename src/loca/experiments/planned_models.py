@@ -18,7 +18,7 @@ from loca.errors import ConfigError
 from loca.experiments.calibration import seconds_to_choose_anchors, seconds_to_cover, seconds_to_embed, seconds_to_weigh
 from loca.experiments.fit_plan import Part, Taken, sum_known
 from loca.experiments.planned_parts import Planned, Setting, plan_local, plan_model
-from loca.local.automatic import Auto
+from loca.local.automatic import COMMUNITIES, LESSONS, MOST_MEMBERS, Auto
 from loca.local.blend import CACHE_BYTES, POWERS, Blend
 from loca.local.blend_cache import DEPTH
 from loca.local.engines import Engine, keeps_differences
@@ -40,9 +40,6 @@ _WEIGHTINGS_PER_COLUMN = 16
 _WEIGHTINGS_OF_A_GIVEN_COLUMN = 2
 # Users × items beside those of the columns, while the best of each are found.
 _ARRAYS_WHILE_ASKING = 6
-# What a search of Auto fits at most.
-AUTO_ENSEMBLES = ("next items and sets", "next items", "all that follows and sets")
-AUTO_MEMBERS = 8
 _AUTO_ADVICE = "filter rare items, or fit one model by its name"
 
 
@@ -161,10 +158,12 @@ def _plan_auto(setting: Setting, model: Auto) -> list[Planned]:
         here = _after_all(setting, planned)
         one = plan_model(here if type(start) not in timed else here.untimed(), start, name)
         add(one, type(start), one.part.in_memory)  # the best so far, while the next is solved
-    for name in AUTO_ENSEMBLES:
+    here = _after_all(setting, planned)
+    add(plan_local(here, EASE(device=on), COMMUNITIES, Engine("auto"), COMMUNITIES, "local EASEs"), Loca, Taken())
+    for name in LESSONS:
         here = _after_all(setting, planned)
         here = here if Ensemble not in timed else here.untimed()
-        one = plan_local(here, network, AUTO_MEMBERS, Engine("auto"), AUTO_MEMBERS, f"networks of {name}")
+        one = plan_local(here, network, MOST_MEMBERS, Engine("auto"), MOST_MEMBERS, f"networks of {name}")
         add(one if Ensemble not in timed else replace(one, stack=None), Ensemble, Taken())
     asked = scorings * len(POWERS)
     search = _plan_search(_after_all(setting, planned), asked, CACHE_BYTES, _WEIGHTINGS_PER_COLUMN * len(asked))

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.communities.embeddings import TruncatedSVD
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.recency import Recency
@@ -39,15 +41,17 @@ _NEXT_AXES = {
     "prefix_decay": (0.5, 0.8, 0.9),
     "l2": _L2,
 }
-# The shares of the budget that have passed at most when EASE, NextEASE and NextEASE alone have been tried.
-_EASE_SHARE, _NEXT_SHARE, _ALONE_SHARE = 0.2, 0.45, 0.55
+# The shares of the budget that have passed at most when EASE, LOCA over it, NextEASE and NextEASE alone are done.
+_EASE_SHARE, _LOCAL_SHARE, _NEXT_SHARE, _ALONE_SHARE = 0.2, 0.3, 0.5, 0.58
+COMMUNITIES = 24
+_USERS_PER_COMMUNITY = 20
 # What the networks are shown: different lessons err differently, which is what a blend lives on.
-_LESSONS: Mapping[str, Mapping[str, Any]] = {
+LESSONS: Mapping[str, Mapping[str, Any]] = {
     "next items and sets": {"target": "next", "set_share": 0.3},
     "next items": {"target": "next"},
     "all that follows and sets": {"target": "following", "set_share": 0.5},
 }
-_MOST_MEMBERS = 8
+MOST_MEMBERS = 8
 _EXPECTED_EPOCHS = 70
 # Of the seconds that are left, what networks may plan with: some run longer than expected, and the blend takes time.
 _SHARE_FOR_NETWORKS = 0.8
@@ -56,11 +60,11 @@ _SHARE_FOR_NETWORKS = 0.8
 class Auto:
     """The best blend that validation finds within `seconds` (and `trials`, where given): the answer to "just do it".
 
-    First EASE and NextEASE, their settings by hill climbing; then ensembles of MultVAE of three lessons, as large as
-    time allows; all are blended. Histories are weighed by `decay` a position (unless the interactions have a recency of
-    their own), and each part sees them flatter or sharper as validation says, down to no recency at all. A fit with
-    `chosen` fits that and searches nothing: so does a refit. Time decides only what is tried, never how it is fitted;
-    with `trials` and ample seconds two runs are the same.
+    First EASE, a Loca over it, and NextEASE, their settings by hill climbing; then ensembles of MultVAE of three
+    lessons, as large as time allows; all are blended. Histories are weighed by `decay` a position (unless the
+    interactions have a recency of their own), and each part sees them flatter or sharper as validation says, down to no
+    recency at all. A fit with `chosen` fits that and searches nothing: so does a refit. Time decides only what is
+    tried, never how it is fitted; with `trials` and ample seconds two runs are the same.
     """
 
     def __init__(
@@ -127,10 +131,11 @@ class Auto:
         search = Search(train, user_weights, questions, Budget(self.seconds, self.trials), self.seed)
         ease = EASE(l2=300.0, denoising=0.5, device=self.device)
         following = NextEASE(l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device)
+        matrix = as_matrix(train)
         parts = {
-            "EASE": Climb(search, "EASE", ease, _EASE_AXES, _EASE_SHARE).run(),
+            **_fit_ease(search, ease, int((np.diff(matrix.indptr) > 0).sum()), self.seed),
             **_fit_next(search, following),
-            **self._fit_networks(search, as_matrix(train)),
+            **self._fit_networks(search, matrix),
         }
         found = {name: model for name, model in parts.items() if model is not None}
         self.trials_ = tuple(search.trials)
@@ -150,7 +155,7 @@ class Auto:
         plan = search.remember("networks", lambda: _plan_networks(search, network, matrix))
         fitted_ones: dict[str, Recommender] = {}
         longest = 0.0
-        for number, (name, lesson) in enumerate(_LESSONS.items()):
+        for number, (name, lesson) in enumerate(LESSONS.items()):
             if number >= plan["lessons"] or not search.may_take(longest):
                 break
             base = clone(network, seed=network.seed + number, epochs=plan["epochs"], **lesson)
@@ -213,6 +218,19 @@ class Auto:
         save_model(self, folder)
 
 
+def _fit_ease(search: Search, start: EASE, users: int, seed: int) -> dict[str, Recommender | None]:
+    """The best EASE, and a Loca over it where so many local ones fit the budget."""
+    climb = Climb(search, "EASE", start, _EASE_AXES, _EASE_SHARE)
+    best = climb.run()
+    parts: dict[str, Recommender | None] = {"EASE": best}
+    communities = min(COMMUNITIES, users // _USERS_PER_COMMUNITY)
+    if best is not None and communities > 1 and search.may_take(communities * climb.longest, _LOCAL_SHARE):
+        local = Loca(base=clone(best), anchors=communities, embedding=TruncatedSVD(seed=seed), seed=seed)
+        alone = Climb(search, "Loca of EASE", local, {"anchors": (communities,)}, _LOCAL_SHARE)
+        parts["Loca of EASE"] = alone.run()
+    return parts
+
+
 def _fit_next(search: Search, start: NextEASE) -> dict[str, Recommender | None]:
     """The best NextEASE, and the same without EASE's own aim, which errs differently."""
     climb = Climb(search, "NextEASE", start, _NEXT_AXES, _NEXT_SHARE)
@@ -236,8 +254,8 @@ def _plan_networks(search: Search, network: MultVAE, matrix: csr_array) -> dict[
     search.judge(trial, 1.0)
     judging = (time.perf_counter() - started) / network.evaluate_every
     seconds = _SHARE_FOR_NETWORKS * search.seconds_left
-    for lessons in range(len(_LESSONS), 0, -1):
-        members = min(_MOST_MEMBERS, int(seconds / lessons / (_EXPECTED_EPOCHS * (epoch + judging))))
+    for lessons in range(len(LESSONS), 0, -1):
+        members = min(MOST_MEMBERS, int(seconds / lessons / (_EXPECTED_EPOCHS * (epoch + judging))))
         if members >= 1:
             say(f"auto: {lessons} ensembles of {members} networks, {epoch:.2f} s an epoch of one")
             return {"lessons": lessons, "members": members, "epochs": network.epochs}
