@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RIVALS := .venv-rivals
+ORDERED := .venv-ordered
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test check format rivals clean
+.PHONY: quickstart test check format rivals ordered-rival clean
 
 quickstart: $(VENV)/.ready-to-run
 	$(BIN)/loca demo --out loca-demo
@@ -26,8 +27,12 @@ format: $(VENV)/.ready-to-check
 rivals: $(RIVALS)/.ready-to-run
 	$(RIVALS)/bin/python benchmarks/rivals.py $(RIVALS_ARGS)
 
+# Trains RecTools' SASRec on our splits, e.g. ORDERED_ARGS="ml-1m --seeds 0 1 2 --out sasrec.json"; needs LOCA_DATA.
+ordered-rival: $(ORDERED)/.ready-to-run
+	$(ORDERED)/bin/python benchmarks/ordered_rival.py $(ORDERED_ARGS)
+
 clean:
-	rm -rf $(VENV) $(RIVALS) loca-demo .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(RIVALS) $(ORDERED) loca-demo .pytest_cache .mypy_cache .ruff_cache .coverage
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "python 3.11 or newer is needed, this is " + sys.version)'
@@ -50,4 +55,13 @@ $(RIVALS)/.ready-to-run: pyproject.toml benchmarks/rivals-constraints.txt
 	$(PYTHON) -m venv $(RIVALS)
 	PIP_CONSTRAINT=benchmarks/rivals-constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
 		$(RIVALS)/bin/python -m pip install --quiet --editable . cornac lenskit
+	touch $@
+
+# RecTools comes without its requirements: they ask for numpy < 2 before python 3.13, yet it runs with the project's.
+$(ORDERED)/.ready-to-run: pyproject.toml benchmarks/ordered-rival-constraints.txt
+	$(PYTHON) -m venv $(ORDERED)
+	PIP_CONSTRAINT=benchmarks/ordered-rival-constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+		$(ORDERED)/bin/python -m pip install --quiet --editable . attrs pandas pm-implicit pytorch-lightning tqdm typeguard
+	PIP_CONSTRAINT=benchmarks/ordered-rival-constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+		$(ORDERED)/bin/python -m pip install --quiet --no-deps rectools
 	touch $@
