@@ -1,6 +1,6 @@
 """What `Auto` reaches on data with an order, without and with a refit, and its difference to a rival's values per user.
 
-Run: python benchmarks/ordered_figures.py ml-1m --seeds 0,1,2 [--seconds 900] [--rival sasrec-ml-1m.npy] [--out FOLDER]
+Run: python benchmarks/ordered_figures.py ml-1m --seeds 0,1,2 [--seconds 720] [--rival sasrec-ml-1m.npy] [--out FOLDER]
 DATA is amusic, games, ml-1m (found through LOCA_DATA), planted, or an .npz file with `offsets` and `item_rows`, oldest
 first. Clean protocol: the last 5 of each user are test, those before them validation (2; 5 on ml-1m); every choice is made
 on validation. The rival's file is what ordered_rival.py writes: NDCG@100 of each test user, seeds × users.
@@ -58,7 +58,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("data")
     parser.add_argument("--validation", type=int)
     parser.add_argument("--seeds", default="0")
-    parser.add_argument("--seconds", type=float, default=900.0, help="the budget of one search")
+    parser.add_argument("--seconds", type=float, default=720.0, help="the budget of one search")
     parser.add_argument("--rival", type=Path, help="values per user (.npy) to hold the mean over seeds against")
     parser.add_argument("--out", type=Path, help="a folder for the values per user")
     return parser.parse_args()

@@ -69,6 +69,27 @@ def test_a_settings_file_names_the_model(call: Call, tmp_path: Path, ratings: Pa
     assert model.known_.recency == loca.Recency(3)
 
 
+@pytest.mark.parametrize(
+    ("asked", "recency"),
+    [((), loca.Recency.per_position(0.8)), (("--recency", "none"), None), (("--recency", "4"), loca.Recency(4))],
+)
+def test_a_model_of_next_items_answers_as_it_was_trained_unless_told_otherwise(
+    call: Call, tmp_path: Path, asked: tuple[str, ...], recency: loca.Recency | None
+) -> None:
+    call("fit", "planted", *DRIFTING, "--model", "next-ease", *asked, "--out", tmp_path / "m", "--quiet")
+    known = loca.load(tmp_path / "m").known_
+    assert known is not None
+    assert known.recency == recency
+
+
+def test_auto_told_not_to_weigh_weighs_nothing(call: Call, tmp_path: Path) -> None:
+    model = ("--model", "auto", "--trials", "2", "--recency", "none")
+    call("fit", "planted", *DRIFTING, *model, "--no-refit", "--out", tmp_path / "m", "--quiet")
+    known = loca.load(tmp_path / "m").known_
+    assert known is not None
+    assert known.recency is None
+
+
 @pytest.mark.parametrize("refit", ["--refit", "--no-refit"])
 def test_a_recency_chosen_on_held_out_items_is_saved_with_the_model(call: Call, tmp_path: Path, refit: str) -> None:
     ask = ("fit", "planted", *DRIFTING, "--model", "ease", "--recency", "auto", refit, "--out", tmp_path / "m")

@@ -24,7 +24,10 @@ from loca.experiments.protocols import check_protocol, run_clean, run_paper
 from loca.experiments.recency_choice import choose_recency
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import keep_work_in, work_at_hand
+from loca.local.automatic import Auto
+from loca.local.blend import Blend
 from loca.models.ease import EASE
+from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import get_params
 from loca.ranking.evaluation import evaluate, mean_ndcg
@@ -176,6 +179,32 @@ def test_the_recency_chosen_weighs_the_refit_and_the_test_histories(drifting_spl
     assert np.array_equal(outcome.evaluation.values["ndcg@10"], expected.values["ndcg@10"])
     other = evaluate(EASE().fit(train), drifting_split.test, at=(10,))
     assert not np.array_equal(outcome.evaluation.values["ndcg@10"], other.values["ndcg@10"])
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_a_model_is_fitted_and_asked_under_the_recency_it_was_trained_for(planted_split: Split, refit: bool) -> None:
+    trained_for = Recency.per_position(0.7)
+    outcome = run_clean([NextEASE(prefix_decay=0.7)], planted_split, recency="own", refit=refit, at=(10,))
+    assert outcome.model.known_ is not None
+    assert outcome.recency == outcome.model.known_.recency == trained_for
+    # A recency that the data carry gives way, to none for a model of sets.
+    plain = run_clean([EASE()], planted_split.with_recency(Recency(2)), recency="own", refit=refit, at=(10,))
+    assert plain.model.known_ is not None
+    assert plain.recency is None
+    assert plain.model.known_.recency is None
+
+
+def test_a_blend_of_models_of_sets_may_choose_a_recency_part_by_part(drifting_split: Split) -> None:
+    outcome = run_clean([Blend(parts=[EASE()])], drifting_split, recency="auto", refit=False, at=(10,))
+    assert outcome.recency is not None
+    assert isinstance(outcome.model, Blend)
+    assert any(power > 0 for _, power, _ in outcome.model.columns_ or ())
+    assert run_clean([Blend(parts=[EASE()])], drifting_split, recency="own", refit=False, at=(10,)).recency is None
+
+
+def test_a_model_that_weighs_by_itself_is_asked_and_reported_so(planted_split: Split) -> None:
+    outcome = run_clean([Auto(chosen=Blend(parts=[EASE()]))], planted_split, refit=False, at=(10,))
+    assert outcome.recency == Recency.per_position(0.9)
 
 
 def test_a_recency_that_is_chosen_leaves_the_test_part_alone_until_the_end(planted_split: Split, diary: Any) -> None:

@@ -14,13 +14,17 @@ from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splitting import leave_last_out
-from loca.errors import ConfigError
+from loca.errors import ConfigError, DataError
 from loca.files.unfinished_work import keep_work_in
 from loca.local.automatic import Auto
 from loca.local.automatic_search import Budget, Climb, Search
 from loca.local.blend import Blend
+from loca.local.stacked import StackedLearning
 from loca.models.ease import EASE
+from loca.models.mult_vae import MultVAE
 from loca.ranking.evaluation import evaluate
+
+real_plan = automatic_file._plan_networks
 
 
 def walks(users: int = 400, items: int = 60) -> Interactions:
@@ -128,6 +132,60 @@ def test_a_run_that_goes_on_ends_with_the_numbers_of_an_unbroken_one(ordered_spl
     assert [one.ndcg for one in resumed.trials_] == [one.ndcg for one in unbroken.trials_]
 
 
+@pytest.mark.parametrize("epochs_done", [1, 9])
+def test_a_run_that_goes_on_inside_an_ensemble_ends_with_the_same_numbers(
+    ordered_split: Split, tmp_path: Path, epochs_done: int
+) -> None:
+    unbroken = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
+    shown = 0
+    run_epoch = StackedLearning.run_epoch
+
+    def fails(self: StackedLearning) -> float:
+        nonlocal shown
+        shown += 1
+        if shown == epochs_done + 1:
+            raise KeyboardInterrupt
+        return run_epoch(self)
+
+    subject = {"loca": "test", "data": "walks"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StackedLearning, "run_epoch", fails)
+        with (
+            pytest.raises(KeyboardInterrupt),
+            keep_work_in(tmp_path / "work", subject=subject, resume=False, seconds_between=0.0),
+        ):
+            Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
+    with keep_work_in(tmp_path / "work", subject=subject, resume=True, seconds_between=0.0):
+        resumed = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
+    rows = ordered_split.test.history_matrix[:5]
+    np.testing.assert_array_equal(resumed.score(rows), unbroken.score(rows))
+
+
+def test_networks_are_planned_by_the_time_that_is_left(ordered_split: Split) -> None:
+    assert ordered_split.validation is not None
+    matrix = ordered_split.train.matrix()
+    ample = Search(ordered_split.train, None, ordered_split.validation, Budget(1e6), seed=0)
+    assert real_plan(ample, MultVAE(latent=8), matrix) == {"lessons": 3, "members": 8, "epochs": 200}
+    short = Search(ordered_split.train, None, ordered_split.validation, Budget(1e-3), seed=0)
+    assert real_plan(short, MultVAE(latent=8), matrix) == {"lessons": 1, "members": 1, "epochs": 1}
+
+
+def test_a_kind_that_needs_too_much_memory_is_left_out(ordered_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: EASE, *_: object, **__: object) -> EASE:
+        raise DataError("EASE for 60 items: 9 GB of memory needed, 1 GB are free; filter rare items")
+
+    monkeypatch.setattr(EASE, "fit", refuse)
+    auto = Auto(trials=6).fit(ordered_split.train, validation=ordered_split.validation)
+    assert "EASE" not in {one.name for one in auto.trials_}
+    assert "NextEASE" in {one.name for one in auto.trials_}
+
+
+def test_without_a_decay_nothing_is_weighed(ordered_split: Split) -> None:
+    auto = Auto(trials=3, decay=None).fit(ordered_split.train, validation=ordered_split.validation)
+    assert auto.known_ is not None
+    assert auto.known_.recency is None
+
+
 def test_a_climb_finds_the_top_of_a_hill(monkeypatch: pytest.MonkeyPatch, ordered_split: Split) -> None:
     assert ordered_split.validation is not None
     search = Search(ordered_split.train, None, ordered_split.validation, Budget(1e6), seed=0)
@@ -144,7 +202,11 @@ def test_a_climb_finds_the_top_of_a_hill(monkeypatch: pytest.MonkeyPatch, ordere
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [({"seconds": 0.0}, "seconds: expected a number above 0"), ({"trials": 0}, "trials: expected a whole number")],
+    [
+        ({"seconds": float("inf")}, "seconds: expected a number above 0"),
+        ({"seconds": 0.0}, "seconds: expected a number above 0"),
+        ({"trials": 0}, "trials: expected a whole number"),
+    ],
 )
 def test_impossible_budgets_are_refused(wrong: dict[str, float], words: str) -> None:
     with pytest.raises(ConfigError, match=words):

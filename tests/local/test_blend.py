@@ -25,7 +25,7 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import clone, get_params
-from loca.ranking.evaluation import mean_ndcg
+from loca.ranking.evaluation import evaluate, mean_ndcg
 from loca.ranking.recommendation import recommend
 from loca.ranking.top_n import rank_top_n
 
@@ -98,7 +98,9 @@ def test_a_fit_finds_what_a_blend_of_its_fitted_parts_finds(planted_split: Split
     assert fitted.earned_ == given.earned_
     rows = split.test.history_matrix[:30]
     np.testing.assert_array_equal(fitted.score(rows), given.score(rows))
-    assert given.known_ is split.train
+    assert given.known_ is not None
+    assert np.shares_memory(given.known_.item_rows, split.train.item_rows)
+    assert given.known_.recency == split.train.recency
     assert fitted.ndcg_ == pytest.approx(mean_ndcg(fitted.score, split.validation), abs=1e-6)
     assert fitted.ndcg_ >= max(one.alone for one in fitted.earned_)
     table = fitted.report().splitlines()
@@ -316,3 +318,17 @@ def test_what_cannot_be_explained_is_refused(blend: Blend, planted_split: Split)
     history = planted_split.test.history_matrix[[0]]
     with pytest.raises(DataError, match="expected the order to name the items of the history"):
         blend.explain(history, order=np.array([1, 2]))
+
+
+def test_a_blend_answers_under_the_recency_that_its_columns_were_found_under(planted_split: Split) -> None:
+    assert planted_split.validation is not None
+    models = [EASE(l2=20.0).fit(planted_split.train), EASE(l2=200.0).fit(planted_split.train)]
+    found = Blend.of(models, planted_split.validation.with_recency(Recency(4)))
+    assert found.known_ is not None
+    assert found.known_.recency == Recency(4)
+    weighed = planted_split.train.with_recency(Recency(4))
+    known = Blend.of([EASE(l2=20.0).fit(weighed)], planted_split.validation)
+    assert known.known_ is not None
+    assert known.known_.recency == Recency(4)
+    at_hundred = evaluate(known, planted_split.validation, at=(100,)).means()["ndcg@100"]
+    assert known.ndcg_ == pytest.approx(at_hundred, abs=1e-6)

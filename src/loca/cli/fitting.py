@@ -32,7 +32,7 @@ Validation = Annotated[
 Budget = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help="How long --model auto may try, such as 600, 20min or 2h (900).", rich_help_panel=_AUTO
+        metavar="TIME", help="How long --model auto may try, such as 600, 20min or 2h (12min).", rich_help_panel=_AUTO
     ),
 ]
 Trials = Annotated[

@@ -150,6 +150,8 @@ def check_request(
     data.check_source(source)
     split = build_section(SplitOptions, settings.get("split", {}), "split")
     recency = build_section(RecencyOptions, settings.get("recency", {}), "recency").recency()
+    if recency is None and "auto" in models:
+        settings["auto"].setdefault("decay", "none")
     if recency == AUTO and split.validation == 0:
         raise ConfigError("recency: auto is chosen on held-out items; expected --validation of at least 1, found 0")
     return Request(

@@ -20,7 +20,7 @@ Rows = npt.NDArray[Any]
 class Interactions:
     """User u's items are `item_rows[offsets[u]:offsets[u + 1]]`, oldest first; `times` stands beside them or is None.
 
-    `recency` says how a history is weighed when it is used to answer; training never looks at it.
+    `recency` says how a history is weighed when it is used to answer, to find communities, or to stop on validation.
     """
 
     users: IdMap

@@ -31,8 +31,8 @@ RecencyRule = Literal["given", "own", "auto"]
 class Tried:
     """One candidate: what sets it apart from the others, its NDCG@100 on validation, and the seconds it took.
 
-    `recency` is what it chose to weigh histories by, where that was its choice, `own` what it was trained for, where
-    that was to be taken; `ndcg` is measured under it.
+    `recency` is what it chose to weigh histories by, where that was its choice, `own` what it was fitted under, where
+    that was not `given` with the interactions; `ndcg` is measured under it.
     """
 
     settings: dict[str, Any]
@@ -40,6 +40,7 @@ class Tried:
     seconds: float
     recency: RecencyChoice | None = None
     own: Recency | None = None
+    given: bool = True
 
     def __str__(self) -> str:
         told = [f"{name} {value}" for name, value in self.settings.items()]
@@ -48,10 +49,10 @@ class Tried:
         return f"{', '.join(told) or 'the only candidate'}: {self.ndcg:.4f}"
 
     def weigh(self, interactions: Interactions) -> Interactions:
-        """The interactions weighed by the recency that the candidate chose or has; as they are where it has none."""
-        if self.recency is not None:
-            return interactions.with_recency(self.recency.recency)
-        return interactions if self.own is None else interactions.with_recency(self.own)
+        """The interactions weighed by the recency that the candidate chose or has; as they are where that is given."""
+        if self.given:
+            return interactions
+        return interactions.with_recency(self.own if self.recency is None else self.recency.recency)
 
 
 def choose_on_validation(
@@ -134,11 +135,11 @@ def _try_each(
     tried: list[Tried] = []
     recalled: dict[int, ModelState] = {}
     for place, (candidate, settings) in enumerate(zip(candidates, what_differs(candidates), strict=True)):
-        own = None if recency == "given" else start_recency(candidate)
+        own = _start(candidate, recency)
         kept = work_at_hand().recall(_name_of(place))
         if kept is not None:
             recalled[place] = kept
-            tried.append(_recalled(settings, kept, own))
+            tried.append(_recalled(settings, kept, own, recency == "given"))
         else:
             started = time.perf_counter()
             with work_at_hand().part(_name_of(place)):
@@ -146,7 +147,8 @@ def _try_each(
             ndcg, choice = _judge(fitted, questions, recency)
             if all(ndcg > one.ndcg for one in tried):
                 hold(place, fitted)
-            tried.append(Tried(settings, ndcg, time.perf_counter() - started, choice, own))
+            seconds = time.perf_counter() - started
+            tried.append(Tried(settings, ndcg, seconds, choice, own, given=recency == "given"))
             _keep(place, tried[-1], fitted)
             del fitted  # makes room for the next
         if len(candidates) > 1:
@@ -156,14 +158,20 @@ def _try_each(
 
 def _fit(candidate: Recommender, train: Interactions, questions: HeldOut, recency: RecencyRule) -> Recommender:
     if recency != "given":
-        start = start_recency(candidate)
+        start = _start(candidate, recency)
         train, questions = train.with_recency(start), questions.with_recency(start)
     return clone(candidate).fit(train, validation=questions)
 
 
+def _start(candidate: Recommender, recency: RecencyRule) -> Recency | None:
+    """What a candidate is fitted under; a blend that is to choose for its parts needs something to choose from."""
+    own = None if recency == "given" else start_recency(candidate)
+    return Recency.per_position(0.9) if own is None and recency == "auto" and isinstance(candidate, Blend) else own
+
+
 def _judge(fitted: Recommender, questions: HeldOut, recency: RecencyRule) -> tuple[float, RecencyChoice | None]:
-    if recency == "own":
-        questions = questions.with_recency(start_recency(fitted))
+    if recency != "given":
+        questions = questions.with_recency(_start(fitted, recency))
     if recency != "auto" or isinstance(fitted, Blend | Auto):
         return mean_ndcg(fitted.score, as_known(fitted, questions), 100), None
     choice = choose_recency(fitted, questions)
@@ -185,10 +193,10 @@ def _keep(place: int, tried: Tried, fitted: Recommender) -> None:
     work.forget_part(_name_of(place))
 
 
-def _recalled(settings: dict[str, Any], kept: ModelState, own: Recency | None) -> Tried:
+def _recalled(settings: dict[str, Any], kept: ModelState, own: Recency | None, given: bool) -> Tried:
     chosen = kept.facts.get("recency")
     choice = None if chosen is None else RecencyChoice.from_json(chosen)
-    return Tried(settings, kept.facts["ndcg"], kept.facts["seconds"], choice, own)
+    return Tried(settings, kept.facts["ndcg"], kept.facts["seconds"], choice, own, given)
 
 
 def _name_of(place: int) -> str:

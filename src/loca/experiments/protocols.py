@@ -13,7 +13,7 @@ from loca.data.recency import Recency
 from loca.errors import ConfigError, did_you_mean
 from loca.experiments.choices import RecencyRule, Tried, choose_on, choose_on_validation, place_of_best
 from loca.models.recommender import Recommender
-from loca.ranking.evaluation import Evaluation, evaluate
+from loca.ranking.evaluation import Evaluation, as_known, evaluate
 
 ProtocolName = Literal["clean", "paper"]
 SELECTED_ON_TEST = "SELECTED ON TEST: NOT A RESULT"
@@ -88,6 +88,6 @@ def _run(
     started = time.perf_counter()
     model, tried = choose()
     chosen = place_of_best(tried)
-    asked = replace(split.test, histories=tried[chosen].weigh(split.test.histories))
+    asked = as_known(model, replace(split.test, histories=tried[chosen].weigh(split.test.histories)))
     evaluation = evaluate(model, asked, at=at, seed=seed)
     return Outcome(model, evaluation, tried, chosen, time.perf_counter() - started, asked.histories.recency)

@@ -14,6 +14,7 @@ from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.experiments.candidates import describe_model
+from loca.experiments.grid import finite
 from loca.files.checked_json import take
 from loca.files.known_interactions import read_recency
 from loca.files.model_state import is_model
@@ -81,7 +82,7 @@ class RecencyChoice:
             "recency": recency_json(self.recency),
             "ndcg@100": self.ndcg,
             "ndcg@100_without": self.ndcg_without,
-            "gain": asdict(self.gain),
+            "gain": finite(asdict(self.gain)),
             "tried": [{"recency": recency_json(one), "ndcg@100": ndcg} for one, ndcg in self.tried],
         }
 
@@ -92,7 +93,7 @@ class RecencyChoice:
         return cls(
             recency=_recency_of(written),
             tried=tuple((_recency_of(one), take(one, "ndcg@100", float)) for one in take(written, "tried", list)),
-            gain=Gain(*(take(gain, name, float) for name in ("mean", "low", "high"))),
+            gain=Gain(take(gain, "mean", float), *(_bound(gain, name) for name in ("low", "high"))),
         )
 
 
@@ -143,7 +144,7 @@ def start_recency(model: object) -> Recency | None:
     set), by themselves or inside another model, and for `Auto`, which tries them.
     """
     if isinstance(model, Auto):
-        return Recency.per_position(model.decay)
+        return None if model.decay is None else Recency.per_position(model.decay)
     described = describe_model(model) if is_model(model) else {}
     for name, value in described.items():
         inside, _, last = name.rpartition(".")
@@ -190,6 +191,12 @@ def _usable_span(histories: Interactions) -> tuple[float, ...]:
     is_new[starts] = True
     distinct = float(np.median(np.add.reduceat(is_new.astype(np.int64), starts)))
     return (span,) if span > 0 and math.isfinite(span) and distinct >= _DISTINCT_TIMES else ()
+
+
+def _bound(gain: Any, name: str) -> float:
+    """A bound of an interval; null stands for one that is not there."""
+    bound = take(gain, name, float, type(None))
+    return float(bound) if bound is not None else (-math.inf if name == "low" else math.inf)
 
 
 def _recency_of(written: Any) -> Recency | None:

@@ -77,10 +77,11 @@ class SplitOptions:
 class RecencyOptions:
     """How fast a history's items lose weight: a half-life (`4` positions, `30d` of time) or a decay per position.
 
-    `half_life` may also be `auto` (chosen on validation), `none`, or say everything at once: `30d:power:0.1`.
+    `half_life` may also be `auto` (chosen on validation), `none`, `own` (what each model was trained for: the default),
+    or say everything at once: `30d:power:0.1`.
     """
 
-    half_life: float | str | None = None
+    half_life: float | str = OWN
     decay: float | None = None
     shape: str | None = None
     floor: float | None = None
@@ -93,7 +94,7 @@ class RecencyOptions:
         given = [name for name in ("shape", "floor") if getattr(self, name) is not None]
         if self.decay is not None:
             return self._by_decay()
-        if self.half_life is None:
+        if self.half_life == OWN:
             if given:
                 raise ConfigError(f"recency.{given[0]}: needs a half_life too; expected recency.half_life=4, say")
             return OWN
@@ -107,7 +108,7 @@ class RecencyOptions:
         return _recency(asked.half_life, asked.unit, self.shape, self.floor)
 
     def _by_decay(self) -> Recency:
-        if self.half_life is not None:
+        if self.half_life != OWN:
             raise ConfigError("recency: expected a half_life or a decay, found both")
         if self.shape not in (None, "exponential"):
             raise ConfigError(f"recency.decay: is exponential; for the shape {self.shape!r} say a half_life")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import sys
@@ -18,6 +19,8 @@ from loca.files.work_subject import is_subject
 from loca.progress import say
 
 SUBJECT = "subject.json"
+# Three of them and the rest fit the 255 bytes of a file name.
+_LONGEST_STEP = 72
 _ENDING = ".safetensors"
 _NEW = ".new"
 _OWN_NAME = re.compile(r"(?:subject\.json|work-(?:[\w.~-]|%[0-9A-F]{2})+\.safetensors)(?:\.new)?", re.ASCII)
@@ -63,8 +66,17 @@ def own_files(folder: Path) -> list[str]:
 
 
 def file_name_of(name: str) -> str:
-    """The file that keeps what is called `name`."""
-    return f"work-{quote(name, safe='')}{_ENDING}"
+    """The file that keeps what is called `name`; a long step of the name is cut, and told apart by a digest."""
+    return f"work-{'%2F'.join(map(_short, name.split('/')))}{_ENDING}"
+
+
+def _short(step: str) -> str:
+    quoted = quote(step, safe="")
+    if len(quoted) <= _LONGEST_STEP:
+        return quoted
+    # File systems take 255 bytes for a name; what is kept says its full name inside.
+    begin = re.sub(r"[^\w-]", "", step, flags=re.ASCII)[:40]
+    return f"{begin}-{hashlib.blake2b(step.encode(), digest_size=8).hexdigest()}"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from loca.communities.embeddings import TruncatedSVD
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.recency import Recency
-from loca.errors import ConfigError, ModelFileError
+from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files import save_model
 from loca.local.automatic_search import Budget, Climb, Search, Trial
 from loca.local.blend import Blend
@@ -62,23 +62,24 @@ class Auto:
 
     First EASE, a Loca over it, and NextEASE, their settings by hill climbing; then ensembles of MultVAE of three
     lessons, as large as time allows; all are blended. Histories are weighed by `decay` a position (unless the
-    interactions have a recency of their own), and each part sees them flatter or sharper as validation says, down to no
-    recency at all. A fit with `chosen` fits that and searches nothing: so does a refit. Time decides only what is
-    tried, never how it is fitted; with `trials` and ample seconds two runs are the same.
+    interactions have a recency of their own; None weighs nothing), and each part sees them flatter or sharper as
+    validation says, down to no recency at all. A fit with `chosen` fits that and searches nothing: so does a refit.
+    Time decides what is tried, and how many epochs at most; with `trials` and ample seconds two runs are the same.
     """
 
     def __init__(
         self,
         *,
-        seconds: float = 900.0,
+        seconds: float = 720.0,
         trials: int | None = None,
-        decay: float = 0.9,
+        decay: float | None = 0.9,
         chosen: Recommender | None = None,
         device: str = "auto",
         seed: int = 0,
     ) -> None:
         Budget(seconds, trials)
-        Recency.per_position(decay)
+        if decay is not None:
+            Recency.per_position(decay)
         check_device(device)
         self.seconds = seconds
         self.trials = trials
@@ -115,7 +116,7 @@ class Auto:
         self, train: Interactions | csr_array, validation: HeldOut | None
     ) -> tuple[Interactions | csr_array, HeldOut | None]:
         """Training data and questions with this model's recency where they have none of their own."""
-        recency = Recency.per_position(self.decay)
+        recency = None if self.decay is None else Recency.per_position(self.decay)
         if isinstance(train, Interactions) and train.recency is None:
             train = train.with_recency(recency)
         if validation is not None and validation.histories.recency is None:
@@ -138,6 +139,8 @@ class Auto:
             **self._fit_networks(search, matrix),
         }
         found = {name: model for name, model in parts.items() if model is not None}
+        if not found:
+            raise DataError("auto: nothing could be fitted; the lines above say why: filter rare items, or free memory")
         self.trials_ = tuple(search.trials)
         blend = Blend.of(list(found.values()), questions, names=list(found), seed=self.seed)
         say(f"auto: {len(search.trials)} trials and the blend took {time.perf_counter() - started:.0f} s")
@@ -147,8 +150,8 @@ class Auto:
     def _fit_networks(self, search: Search, matrix: csr_array) -> dict[str, Recommender]:
         """Ensembles of networks of one size, one for each lesson that still fits the budget."""
         network = MultVAE(
-            dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, prefix_decay=self.decay, epochs=200, patience=16,
-            evaluate_every=2, device=self.device, seed=derive_seed(self.seed, "auto networks") % 2**31,
+            dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, prefix_decay=self.decay or 1.0, epochs=200,
+            patience=16, evaluate_every=2, device=self.device, seed=derive_seed(self.seed, "auto networks") % 2**31,
         )  # fmt: skip
         if not search.may_take(0.0):
             return {}
@@ -252,13 +255,15 @@ def _plan_networks(search: Search, network: MultVAE, matrix: csr_array) -> dict[
     epoch = time.perf_counter() - started
     started = time.perf_counter()
     search.judge(trial, 1.0)
-    judging = (time.perf_counter() - started) / network.evaluate_every
+    judging = (time.perf_counter() - started) / search.share_judged / network.evaluate_every
     seconds = _SHARE_FOR_NETWORKS * search.seconds_left
     for lessons in range(len(LESSONS), 0, -1):
         members = min(MOST_MEMBERS, int(seconds / lessons / (_EXPECTED_EPOCHS * (epoch + judging))))
         if members >= 1:
+            # Learning ends by itself; where it does not, it may take half as long again.
+            most = int(1.5 * seconds / (lessons * members * (epoch + judging)))
             say(f"auto: {lessons} ensembles of {members} networks, {epoch:.2f} s an epoch of one")
-            return {"lessons": lessons, "members": members, "epochs": network.epochs}
+            return {"lessons": lessons, "members": members, "epochs": min(network.epochs, most)}
     epochs = max(1, int(seconds / (epoch + judging)))
     say(f"auto: time for one network of {epochs} epochs")
     return {"lessons": 1, "members": 1, "epochs": epochs}

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions
-from loca.errors import ConfigError
+from loca.errors import ConfigError, DataError
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import work_at_hand
 from loca.local.blend import POWERS
@@ -36,9 +36,10 @@ class Budget:
     trials: int | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.seconds, int | float) and self.seconds > 0):
+        if not (isinstance(self.seconds, int | float) and 0 < self.seconds < float("inf")):
             raise ConfigError(f"seconds: expected a number above 0, found {self.seconds!r}")
-        if self.trials is not None and not (isinstance(self.trials, int) and self.trials >= 1):
+        whole = isinstance(self.trials, int) and not isinstance(self.trials, bool)
+        if self.trials is not None and not (whole and self.trials >= 1):
             raise ConfigError(f"trials: expected a whole number ≥ 1, found {self.trials!r}")
 
 
@@ -75,10 +76,17 @@ class Search:
         self.trials: list[Trial] = []
         self._questions = _some_users(validation, seed)
         self._started = time.perf_counter()
+        self._charged = 0.0
 
     @property
     def seconds_left(self) -> float:
-        return self.budget.seconds - (time.perf_counter() - self._started)
+        """What is left of the budget; the time that an interrupted run took for what it judged counts too."""
+        return self.budget.seconds - self._charged - (time.perf_counter() - self._started)
+
+    @property
+    def share_judged(self) -> float:
+        """The share of the validation users on whom settings are told apart."""
+        return self._questions.n_users / self.validation.n_users
 
     def may_take(self, seconds: float, share: float = 1.0) -> bool:
         """Whether another trial of so many seconds fits the trials, and ends within that share of the seconds."""
@@ -105,11 +113,17 @@ class Search:
         say(f"auto: trial {len(self.trials)}: {trial}")
 
     def remember(self, what: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Facts that a run which goes on must not find out anew: those kept, else those made now, which are kept."""
+        """Facts that a run which goes on must not find out anew: those kept, else those made now, which are kept.
+
+        Among them are the `seconds` that it took to find them out.
+        """
         kept = work_at_hand().recall(what)
         if kept is not None:
+            self._charged += kept.facts["seconds"]
             return dict(kept.facts)
+        started = time.perf_counter()
         facts = make()
+        facts["seconds"] = time.perf_counter() - started
         work_at_hand().keep(what, ModelState(facts=facts))
         return facts
 
@@ -132,7 +146,12 @@ class Climb:
         """The best fitted model, None where the budget allows not even the first; one model is tried at any price."""
         if self._search.trials and not self._search.may_take(0.0, self._share):
             return None
-        self._improves(self._settings)
+        try:
+            self._improves(self._settings)
+        except DataError as error:
+            # Too large for the memory there is; other kinds may take less.
+            say(f"auto: no {self._name}: {error}")
+            return None
         self._climb_power()
         for axis, values in self._axes.items():
             self._climb_axis(axis, values)
@@ -153,15 +172,15 @@ class Climb:
 
     def _improves(self, settings: dict[str, Any]) -> bool:
         """Whether the model with these settings is the best so far, which it then becomes."""
-        model, power, started = clone(self._start, **settings), self._power, time.perf_counter()
+        model, power = clone(self._start, **settings), self._power
         new: list[Recommender] = []
 
         def judge() -> dict[str, Any]:
             new.append(self._search.fit(model, self._name))
             return {"ndcg": self._search.judge(new[0], power)}
 
-        ndcg = float(self._search.remember(f"{self._name} {told(model)} {power:g}", judge)["ndcg"])
-        seconds = time.perf_counter() - started
+        facts = self._search.remember(f"{self._name} {told(model)} {power:g}", judge)
+        ndcg, seconds = float(facts["ndcg"]), float(facts["seconds"])
         self.longest = max(self.longest, seconds)
         self._search.count(self._name, model, ndcg, power, seconds)
         if ndcg <= self._ndcg:

@@ -76,6 +76,8 @@ class Blend:
         Where `columns` are given, only the parts in them are fitted, and validation only says what each earned.
         """
         as_matrix(train)  # refuses data without anything to learn from
+        if validation is not None:
+            validation = _weighed_as(train if isinstance(train, Interactions) else None, validation)
         wanted = range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
         models = {}
         for number in wanted:
@@ -105,8 +107,11 @@ class Blend:
         blend = cls(parts=parts, names=names, scale=scale, powers=powers, cache_bytes=cache_bytes, seed=seed)
         for model in models:
             _refuse_other_items(model, validation)
-        blend._weigh(dict(enumerate(models)), validation)
-        blend.known_ = next((model.known_ for model in models if model.known_ is not None), None)
+        known = next((model.known_ for model in models if model.known_ is not None), None)
+        questions = _weighed_as(known, validation)
+        blend._weigh(dict(enumerate(models)), questions)
+        # The columns were found under this recency, so they answer under it.
+        blend.known_ = None if known is None else known.with_recency(questions.histories.recency)
         return blend
 
     def _weigh(self, models: dict[int, Recommender], validation: HeldOut | None) -> None:
@@ -214,6 +219,13 @@ class Blend:
     def save(self, folder: str | Path) -> None:
         """Writes the model into a folder, whole or not at all."""
         save_model(self, folder)
+
+
+def _weighed_as(known: Interactions | None, validation: HeldOut) -> HeldOut:
+    """Questions without a recency of their own, weighed as the interactions that are known."""
+    if known is None or known.recency is None or validation.histories.recency is not None:
+        return validation
+    return validation.with_recency(known.recency)
 
 
 def _check_parts(parts: Sequence[Recommender]) -> tuple[Recommender, ...]:

@@ -143,7 +143,8 @@ class Loca:
         refuse_too_many(self.anchors, int((np.diff(matrix.indptr) > 0).sum()))
         self.global_ = clone(self.base if self.global_model is None else self.global_model)
         with work_at_hand().part("global model"):
-            self.global_.fit(matrix, user_weights=user_weights, validation=validation)
+            self.global_.fit(train, user_weights=user_weights, validation=validation)
+        self.global_.known_ = None  # kept once, here
         with work_at_hand().part("embedding"):
             self.embedder_ = self._fit_embedder(train, user_weights, validation)
         # Under recency a community is one of present taste, and membership moves as a history grows.

@@ -31,7 +31,8 @@ class Lesson:
         if self.target not in get_args(TargetName):
             nearest = did_you_mean(self.target, get_args(TargetName)) or "; expected 'set', 'next' or 'following'"
             raise ConfigError(f"unknown target {self.target!r}{nearest}")
-        if not (isinstance(self.next_count, int) and self.next_count >= 1):
+        whole = isinstance(self.next_count, int) and not isinstance(self.next_count, bool)
+        if not (whole and self.next_count >= 1):
             raise ConfigError(f"next_count: expected a whole number ≥ 1, found {self.next_count!r}")
         if not 0 < self.prefix_decay <= 1:
             raise ConfigError(f"prefix_decay: expected a number above 0 up to 1, found {self.prefix_decay!r}")
