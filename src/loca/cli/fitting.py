@@ -200,7 +200,9 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Inte
         fitted, tried = _choose_and_fit(candidates, interactions, request, output)
         fitted.save(folder)
     parameters = describe_model(fitted)
-    shown = ", ".join(f"{key} {value}" for key, value in parameters.items() if "seed" not in key and key != "model")
+    # Of what Auto chose, its report says more.
+    told = [key for key in parameters if "seed" not in key and key != "model" and not key.startswith("chosen.")]
+    shown = ", ".join(f"{key} {parameters[key]}" for key in told)
     lines = [f"{name} saved to {folder}: {shown}", *_told(tried, request.own.refit)]
     best = tried[place_of_best(tried)] if tried else None
     document = {
@@ -227,6 +229,7 @@ def _told(tried: Sequence[Tried], refit: bool) -> list[str]:
     lines = [f"NDCG@100 on the held-out last items{', before the refit' if refit else ''}: {best.ndcg:.4f}"]
     if best.recency is not None:
         lines.append(f"recency chosen: {best.recency}")
+    lines += best.report.splitlines()
     return lines + [f"  tried {one}" for one in tried if len(tried) > 1]
 
 

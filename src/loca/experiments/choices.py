@@ -32,7 +32,8 @@ class Tried:
     """One candidate: what sets it apart from the others, its NDCG@100 on validation, and the seconds it took.
 
     `recency` is what it chose to weigh histories by, where that was its choice, `own` what it was fitted under, where
-    that was not `given` with the interactions; `ndcg` is measured under it.
+    that was not `given` with the interactions; `ndcg` is measured under it. `report` is what a blend has to say of its
+    parts.
     """
 
     settings: dict[str, Any]
@@ -41,6 +42,7 @@ class Tried:
     recency: RecencyChoice | None = None
     own: Recency | None = None
     given: bool = True
+    report: str = ""
 
     def __str__(self) -> str:
         told = [f"{name} {value}" for name, value in self.settings.items()]
@@ -148,7 +150,8 @@ def _try_each(
             if all(ndcg > one.ndcg for one in tried):
                 hold(place, fitted)
             seconds = time.perf_counter() - started
-            tried.append(Tried(settings, ndcg, seconds, choice, own, given=recency == "given"))
+            report = fitted.report() if isinstance(fitted, Blend | Auto) else ""
+            tried.append(Tried(settings, ndcg, seconds, choice, own, recency == "given", report))
             _keep(place, tried[-1], fitted)
             del fitted  # makes room for the next
         if len(candidates) > 1:
@@ -186,7 +189,7 @@ def _keep(place: int, tried: Tried, fitted: Recommender) -> None:
         return
     arrays: dict[str, Any] = {}
     as_chosen = write_value(fitted.as_chosen(), arrays, "as chosen")
-    facts = {"ndcg": tried.ndcg, "seconds": tried.seconds, "as_chosen": as_chosen}
+    facts = {"ndcg": tried.ndcg, "seconds": tried.seconds, "as_chosen": as_chosen, "report": tried.report}
     if tried.recency is not None:
         facts["recency"] = tried.recency.as_json()
     work.keep(_name_of(place), ModelState(arrays, facts))
@@ -196,7 +199,7 @@ def _keep(place: int, tried: Tried, fitted: Recommender) -> None:
 def _recalled(settings: dict[str, Any], kept: ModelState, own: Recency | None, given: bool) -> Tried:
     chosen = kept.facts.get("recency")
     choice = None if chosen is None else RecencyChoice.from_json(chosen)
-    return Tried(settings, kept.facts["ndcg"], kept.facts["seconds"], choice, own, given)
+    return Tried(settings, kept.facts["ndcg"], kept.facts["seconds"], choice, own, given, kept.facts["report"])
 
 
 def _name_of(place: int) -> str:

@@ -144,7 +144,6 @@ class Auto:
         self.trials_ = tuple(search.trials)
         blend = Blend.of(list(found.values()), questions, names=list(found), seed=self.seed)
         say(f"auto: {len(search.trials)} trials and the blend took {time.perf_counter() - started:.0f} s")
-        say(blend.report())
         return blend
 
     def _fit_networks(self, search: Search, matrix: csr_array) -> dict[str, Recommender]:
