@@ -106,20 +106,20 @@ class Interactions:
 
         A repeated pair counts once, at its newest place.
         """
-        kept = self._newest_places()
-        part = self if kept is None else self.where(kept)
         # Copies: the caller's matrix may be sorted in place, these arrays may not.
-        index = np.dtype(np.int32 if len(part) < 2**31 else np.int64)
-        indices, indptr = part.item_rows.astype(index), part.offsets.astype(index)
-        return csr_array((np.ones(len(part), np.float32), indices, indptr), shape=(self.n_users, self.n_items))
+        index = np.dtype(np.int32 if len(self) < 2**31 else np.int64)
+        indices, indptr = self.item_rows.astype(index), self.offsets.astype(index)
+        rows = csr_array((np.ones(len(self), np.float32), indices, indptr), shape=(self.n_users, self.n_items))
+        by_item = rows.sorted_indices()
+        return rows if by_item.has_canonical_format else self.where(self._newest_places()).matrix()
 
-    def _newest_places(self) -> npt.NDArray[np.bool_] | None:
-        """Marks of the interactions that no later one of the same user and item repeats; None where nothing repeats."""
+    def _newest_places(self) -> npt.NDArray[np.bool_]:
+        """Marks of the interactions that no later one of the same user and item repeats."""
         pairs = self.user_rows() * self.n_items + self.item_rows
         order = np.argsort(pairs, kind="stable")
         repeated = np.zeros(len(self), dtype=bool)
         repeated[order[:-1]] = pairs[order[1:]] == pairs[order[:-1]]
-        return ~repeated if repeated.any() else None
+        return ~repeated
 
     def histories(self, user_rows: Rows | None = None) -> csr_array:
         """Weighted users × items rows to answer from: 1 per stored item, or its weight by `recency`.

@@ -163,7 +163,11 @@ class Auto:
             base = clone(network, seed=network.seed + number, epochs=plan["epochs"], **lesson)
             ensemble = Ensemble(base=base, models=plan["members"], seed=base.seed)
             started = time.perf_counter()
-            model = search.fit(ensemble, name)
+            try:
+                model = search.fit(ensemble, name)
+            except DataError as error:
+                say(f"auto: no networks: {error}")  # too large for the memory there is
+                break
             ndcg = search.judge(model, 1.0)
             seconds = time.perf_counter() - started
             longest = max(longest, seconds)
