@@ -1,11 +1,11 @@
 """What locality earns: LOCA against ensembles of equal size and cost, with and without order, and ways to earn more.
 
-Run: python benchmarks/locality.py DATA.npz --validation 2 --device cuda --out locality-amusic.json --seeds 0,1,2
-     python benchmarks/locality.py planted --out locality-planted.json
-     python benchmarks/locality.py --table FOLDER_OR_FILES > docs/locality-table.md
-DATA.npz holds `offsets` and `item_rows`: user u has item_rows[offsets[u]:offsets[u + 1]], oldest first. The last 5 of
-each user are test, those before them validation; every choice is made on validation, nothing is refitted. Results are
-written after every row, so that a run that is ended early leaves what it has; it skips rows once --budget is spent.
+Run: python benchmarks/locality.py amusic games ml-1m planted --seeds 0,1,2 --out results > docs/locality-table.md
+     python benchmarks/locality.py --table results > docs/locality-table.md      (the table again, from what is there)
+Data sets are found through LOCA_DATA, or are .npz files that hold `offsets` and `item_rows`: user u has
+item_rows[offsets[u]:offsets[u + 1]], oldest first. The last 5 of each user are test, those before them validation (2;
+5 on ml-1m); every choice is made on validation, nothing is refitted. Results are written after every row, so that a run
+that is ended early leaves what it has; it skips rows once --budget is spent. What happens is told on stderr.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import numpy as np
 import torch
 
 import loca
-from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.models.devices import choose_device
 from loca.models.recommender import Recommender
@@ -32,6 +31,7 @@ from locality_questions import Questions
 from locality_table import encode_values, tables_of
 from locality_trial import Setting, Trial
 from locality_variants import ROWS
+from ordered_sets import SETS, read_data
 
 BASES = ("ease", "vae")
 WORLDS = ("set", "order")
@@ -92,22 +92,24 @@ def main() -> None:
     if asked.table:
         print(tables_of(asked.table))
         return
-    if asked.data is None:
-        sys.exit("name an .npz file or `planted`, or ask for --table")
+    if not asked.data:
+        sys.exit("name a data set, an .npz file or `planted`, or ask for --table")
     unknown = {*asked.variants.split(",")} - {*ROWS}
     if unknown:
         sys.exit(f"--variants: expected some of {', '.join(ROWS)}, found {', '.join(sorted(unknown))}")
     logging.getLogger("loca").setLevel(logging.INFO if asked.verbose else logging.WARNING)
     logging.basicConfig(format="    %(message)s")
-    run(asked)
+    for source in asked.data:
+        run(source, asked)
+    print(tables_of([asked.out]))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="?", help="an .npz file, or `planted`")
+    parser.add_argument("data", nargs="*", help=f"{', '.join(SETS)}, .npz files, or `planted`")
     parser.add_argument("--table", nargs="+", type=Path, help="JSON files, or folders of them, to render")
-    parser.add_argument("--out", type=Path, default=Path("locality.json"))
-    parser.add_argument("--validation", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("results"), help="a folder, one JSON file for each data set")
+    parser.add_argument("--validation", type=int, help="of each user (2; 5 on ml-1m)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--anchors", type=int, default=24)
@@ -123,20 +125,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(asked: argparse.Namespace) -> None:
-    """All trials that are asked for, one after the other."""
+def run(source: str, asked: argparse.Namespace) -> None:
+    """All trials that are asked for on one data set, one after the other."""
     begin = time.perf_counter()
     device = choose_device(asked.device)
-    name = Path(asked.data).stem
+    name = Path(source).stem.replace("-", "")
     preset = PRESETS.get(name, UNKNOWN)
-    record = Record(asked.out, {"data": name, "anchors": asked.anchors, "validation": asked.validation})
+    validation = asked.validation or (5 if name == "ml1m" else 2)
+    record = Record(asked.out / f"{name}.json", {"data": name, "anchors": asked.anchors, "validation": validation})
     for seed in (int(text) for text in asked.seeds.split(",")):
-        interactions, shares = _read(asked, seed)
-        split = loca.leave_last_out(interactions, test=5, validation=asked.validation)
+        interactions, shares = _read(source, asked.users, validation, seed)
+        split = loca.leave_last_out(interactions, test=5, validation=validation)
         for base in asked.bases.split(","):
             for world in asked.worlds.split(","):
                 record.begin(base=base, world=world, seed=seed, draw=seed if shares is not None else 0)
-                print(f"{name}, {base}, {world}, seed {seed}", flush=True)
+                print(f"{name}, {base}, {world}, seed {seed}", file=sys.stderr, flush=True)
                 trial = Trial(_setting(asked, preset, split, shares, base, world, seed, device))
                 _measure(trial, asked, record, begin)
                 del trial
@@ -160,6 +163,7 @@ def _measure(trial: Trial, asked: argparse.Namespace, record: Record, begin: flo
         print(
             f"  {what:<46} validation {outcome.validation:.4f}  test {outcome.test:.4f}  {seconds:6.1f} s  "
             f"{outcome.shown / 1e6:7.2f} M shown  {_words(outcome.chosen)}",
+            file=sys.stderr,
             flush=True,
         )
         record.add(
@@ -180,15 +184,12 @@ def _words(chosen: Any) -> str:
     return ", ".join(f"{name} {value}" for name, value in chosen.items())
 
 
-def _read(asked: argparse.Namespace, seed: int) -> tuple[Interactions, dict[Any, Any] | None]:
+def _read(source: str, users: int, validation: int, seed: int) -> tuple[Interactions, dict[Any, Any] | None]:
     """The interactions, and the true shares of each planted user by id."""
-    if asked.data == "planted":
-        planted = loca.planted_communities(users=asked.users, seed=seed)
+    if source == "planted":
+        planted = loca.planted_communities(users=users, seed=seed)
         return planted.interactions, dict(zip(planted.interactions.users.values, planted.memberships, strict=True))
-    stored = np.load(asked.data)
-    offsets, item_rows = stored["offsets"], stored["item_rows"]
-    users = IdMap.numbered(len(offsets) - 1, "user")
-    return Interactions(users, IdMap.numbered(int(item_rows.max()) + 1, "item"), offsets, item_rows), None
+    return read_data(source, validation)[0], None
 
 
 def _setting(

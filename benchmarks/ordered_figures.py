@@ -2,8 +2,8 @@
 
 Run: python benchmarks/ordered_figures.py ml-1m --seeds 0,1,2 [--seconds 720] [--rival sasrec-ml-1m.npy] [--out FOLDER]
 DATA is amusic, games, ml-1m (found through LOCA_DATA), planted, or an .npz file with `offsets` and `item_rows`, oldest
-first. Clean protocol: the last 5 of each user are test, those before them validation (2; 5 on ml-1m); every choice is made
-on validation. The rival's file is what ordered_rival.py writes: NDCG@100 of each test user, seeds × users.
+first. Clean protocol: the last 5 of each user are test, those before them validation (2; 5 on ml-1m); every choice is
+made on validation. The rival's file is what ordered_rival.py writes: NDCG@100 of each test user, seeds × users.
 """
 
 from __future__ import annotations

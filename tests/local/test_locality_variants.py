@@ -186,16 +186,19 @@ def test_fine_tuning_begins_with_the_weights_of_the_global_model(split: loca.Spl
     assert tuned.network_ is learning.network
 
 
-def test_the_command_writes_what_its_table_then_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_what_its_table_then_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     locality, table = module("locality"), module("locality_table")
     out = tmp_path / "planted.json"
-    command = f"locality planted --users 120 --anchors 3 --bases ease --worlds set --seeds 0,1 --device cpu --out {out}"
+    command = f"locality planted --users 120 --anchors 3 --bases ease --worlds set --seeds 0,1 --device cpu --out {out.parent}"
     monkeypatch.setattr(sys, "argv", command.split())
     locality.main()
     trials = json.loads(out.read_text())["trials"]
     assert [one["seed"] for one in trials] == [0, 1]
     assert not any(one["skipped"] for one in trials)
     text = table.tables_of([tmp_path])
+    assert capsys.readouterr().out == f"{text}\n"
     rows = table.pool_rows(trials)
     values = np.concatenate([table.decode_values(one["rows"]["loca"]["values"]) for one in trials])
     np.testing.assert_allclose(rows["loca"]["values"], values)  # two draws of the data: users side by side

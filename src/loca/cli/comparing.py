@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Models = Annotated[
     str | None,
     typer.Option(
-        help="Comma separated: popularity, ease, mult-vae, mult-dae, loca-ease, loca-vae, loca-dae, ensemble-…; "
+        help="Comma separated: popularity, ease, next-ease, mult-vae, next-vae, loca-ease, loca-vae, auto, …; "
         "ensemble is the equal-size control of each loca model."
     ),
 ]
