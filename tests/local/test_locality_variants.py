@@ -191,8 +191,8 @@ def test_the_command_writes_what_its_table_then_shows(
 ) -> None:
     locality, table = module("locality"), module("locality_table")
     out = tmp_path / "planted.json"
-    command = f"locality planted --users 120 --anchors 3 --bases ease --worlds set --seeds 0,1 --device cpu --out {out.parent}"
-    monkeypatch.setattr(sys, "argv", command.split())
+    command = "locality planted --users 120 --anchors 3 --bases ease --worlds set --seeds 0,1 --device cpu --out"
+    monkeypatch.setattr(sys, "argv", [*command.split(), str(tmp_path)])
     locality.main()
     trials = json.loads(out.read_text())["trials"]
     assert [one["seed"] for one in trials] == [0, 1]
