@@ -60,7 +60,7 @@ class BlendedQuestions:
         answers = BlendedAnswers(local, self.global_model)
 
         def score_users(user_rows: UserRows) -> Iterator[Tensor]:
-            asked = (csr_array(self.held_out.history_matrix[user_rows]), csr_array(self.answer_weights[user_rows]))
+            asked = self._asked(user_rows)
             return (
                 iter([answers.scores(*asked, alphas[0])]) if len(alphas) == 1 else answers.with_shares(*asked, alphas)
             )
