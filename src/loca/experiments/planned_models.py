@@ -104,13 +104,17 @@ def _plan_blend(setting: Setting, model: Blend) -> list[Planned]:
     powers = len(model.powers) if setting.weighed else 1
     asked = list(scorings.values()) * powers if given is None else [scorings[part] for part, _, _ in given]
     weightings = len(asked) * (_WEIGHTINGS_PER_COLUMN if given is None else _WEIGHTINGS_OF_A_GIVEN_COLUMN)
-    return [*planned, _plan_search(_after_all(setting, planned), asked, model.cache_bytes, weightings)]
+    kept = len(scorings) if given is None else len(asked)
+    return [*planned, _plan_search(_after_all(setting, planned), asked, kept, model.cache_bytes, weightings)]
 
 
-def _plan_search(setting: Setting, scorings: Sequence[float | None], cache_bytes: int, weightings: int) -> Planned:
+def _plan_search(
+    setting: Setting, scorings: Sequence[float | None], kept: int, cache_bytes: int, weightings: int
+) -> Planned:
     """Every column's scores of the candidates of as many users as the cache holds, and weightings of them.
 
-    They lie where the parts answer; on a machine with a GPU that may be either place.
+    The blend that is found answers with about as many columns as are `kept`: one for each part. The scores lie where
+    the parts answer; on a machine with a GPU that may be either place.
     """
     columns, device = len(scorings), torch.device(setting.machine.device)
     candidates = min(setting.items, columns * DEPTH)
@@ -119,7 +123,7 @@ def _plan_search(setting: Setting, scorings: Sequence[float | None], cache_bytes
     arrays = columns + _ARRAYS_WHILE_ASKING
     asking = 4 * arrays * min(block_rows(setting.items, arrays=arrays), setting.users) * setting.items
     needed = users * of_a_user + max(asking, 2 * 4 * users * candidates)
-    scoring, asked = sum_known(scorings), sum_known(setting.judged(one) for one in scorings)
+    scoring, asked = sum_known(scorings[:kept]), sum_known(setting.judged(one) for one in scorings)
     seconds = None
     if asked is not None and setting.may_time(device, needed):
         seconds = asked + weightings * users * seconds_to_weigh(candidates, device)
@@ -166,7 +170,8 @@ def _plan_auto(setting: Setting, model: Auto) -> list[Planned]:
         one = plan_local(here, network, MOST_MEMBERS, Engine("auto"), MOST_MEMBERS, f"networks of {name}")
         add(one if Ensemble not in timed else replace(one, stack=None), Ensemble, Taken())
     asked = scorings * len(POWERS)
-    search = _plan_search(_after_all(setting, planned), asked, CACHE_BYTES, _WEIGHTINGS_PER_COLUMN * len(asked))
+    weightings = _WEIGHTINGS_PER_COLUMN * len(asked)
+    search = _plan_search(_after_all(setting, planned), asked, len(scorings), CACHE_BYTES, weightings)
     return [*planned, replace(search, part=replace(search.part, advice=_AUTO_ADVICE))]
 
 
