@@ -1,6 +1,6 @@
 """What an epoch of next-items training costs beside an ordinary one, in the loop and in the stack, in one run.
 
-Run: python benchmarks/next_items.py [DATA.npz] [--models 4] [--epochs 3]
+Run: python benchmarks/next_items.py [DATA] [--models 4] [--epochs 3]
 The bar: at most 1.3 times the ordinary epoch. Exits with 1 where it is missed.
 """
 
@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from scipy.sparse import csr_array
 
@@ -22,7 +21,8 @@ from loca.local.stacked import StackedLearning
 from loca.models.devices import choose_device
 from loca.models.mult_vae import MultVAE
 from loca.models.stopping import RunsEpochs
-from loca.random_streams import stream
+from ordered_sets import read_data
+from stacked_engine import random_histories
 
 BAR = 1.3
 SHAPES = {"long histories": (6040, 3706, 160), "short histories": (4096, 11_797, 15)}
@@ -31,11 +31,17 @@ SHAPES = {"long histories": (6040, 3706, 160), "short histories": (4096, 11_797,
 def main() -> int:
     """Histories with the lengths of MovieLens 1M and of Amazon Digital Music, or those of a file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", nargs="?", help="an .npz file with offsets and item_rows, oldest first")
+    parser.add_argument(
+        "data", nargs="?", help="amusic, games, ml-1m, or an .npz file with offsets and item_rows, oldest first"
+    )
     parser.add_argument("--models", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=3)
     asked = parser.parse_args()
-    shapes = {"file": _read(asked.data)} if asked.data else {name: _made(*shape) for name, shape in SHAPES.items()}
+    shapes = (
+        {"file": read_data(asked.data, 2)[0].matrix()}
+        if asked.data
+        else {name: random_histories(*shape) for name, shape in SHAPES.items()}
+    )
     worst = 0.0
     for name, matrix in shapes.items():
         for engine, models in (("loop", 1), ("stack", asked.models)):
@@ -74,20 +80,6 @@ def _runner(matrix: csr_array, models: int, engine: str, target: str) -> Sequenc
         one.network, one.plan, networks=models, users=matrix.shape[0], device=choose_device("auto"), precision="float32"
     )
     return [StackedLearning(learning, at_once=plan.at_once)]
-
-
-def _made(users: int, items: int, history: int) -> csr_array:
-    rng = stream(0, "next-items benchmark")
-    columns = np.concatenate([rng.choice(items, history, replace=False) for _ in range(users)])
-    starts = np.arange(users + 1) * history
-    return csr_array((np.ones(len(columns), np.float32), columns.astype(np.int32), starts), shape=(users, items))
-
-
-def _read(path: str) -> csr_array:
-    with np.load(path) as file:
-        offsets, item_rows = file["offsets"], file["item_rows"]
-    shape = (len(offsets) - 1, int(item_rows.max()) + 1)
-    return csr_array((np.ones(len(item_rows), np.float32), item_rows, offsets), shape=shape)
 
 
 if __name__ == "__main__":

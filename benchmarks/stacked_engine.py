@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
     asked = parser.parse_args()
-    matrix = _matrix(asked.users, asked.items, asked.history)
+    matrix = random_histories(asked.users, asked.items, asked.history)
     base = MultVAE(dropout=0.2, noise=0.01, kl_weight=0.0)
     device = choose_device("auto")
     steps = asked.epochs * -(-asked.users // base.batch_size)
@@ -62,7 +62,8 @@ def main() -> None:
     print(f"peak host memory {readable_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}")
 
 
-def _matrix(users: int, items: int, history: int) -> csr_array:
+def random_histories(users: int, items: int, history: int) -> csr_array:
+    """Histories of one length, drawn without regard to anything."""
     rng = stream(0, "stacked benchmark")
     columns = np.concatenate([rng.choice(items, history, replace=False) for _ in range(users)])
     starts = np.arange(users + 1) * history

@@ -50,6 +50,12 @@ class HeldOut:
         """The same questions, with the histories weighed by `recency`."""
         return replace(self, histories=self.histories.with_recency(recency))
 
+    def weighed_as(self, known: Interactions | None) -> HeldOut:
+        """The questions, weighed as the interactions that are known where they have no recency themselves."""
+        if known is None or known.recency is None or self.histories.recency is not None:
+            return self
+        return self.with_recency(known.recency)
+
 
 @dataclass(frozen=True, eq=False)
 class Split:

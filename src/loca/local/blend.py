@@ -77,7 +77,7 @@ class Blend:
         """
         as_matrix(train)  # refuses data without anything to learn from
         if validation is not None:
-            validation = _weighed_as(train if isinstance(train, Interactions) else None, validation)
+            validation = validation.weighed_as(train if isinstance(train, Interactions) else None)
         wanted = range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
         models = {}
         for number in wanted:
@@ -108,7 +108,7 @@ class Blend:
         for model in models:
             _refuse_other_items(model, validation)
         known = next((model.known_ for model in models if model.known_ is not None), None)
-        questions = _weighed_as(known, validation)
+        questions = validation.weighed_as(known)
         blend._weigh(dict(enumerate(models)), questions)
         # The columns were found under this recency, so they answer under it.
         blend.known_ = None if known is None else known.with_recency(questions.histories.recency)
@@ -219,13 +219,6 @@ class Blend:
     def save(self, folder: str | Path) -> None:
         """Writes the model into a folder, whole or not at all."""
         save_model(self, folder)
-
-
-def _weighed_as(known: Interactions | None, validation: HeldOut) -> HeldOut:
-    """Questions without a recency of their own, weighed as the interactions that are known."""
-    if known is None or known.recency is None or validation.histories.recency is not None:
-        return validation
-    return validation.with_recency(known.recency)
 
 
 def _check_parts(parts: Sequence[Recommender]) -> tuple[Recommender, ...]:

@@ -109,10 +109,7 @@ def evaluate(
 
 def as_known(model: object, held_out: HeldOut) -> HeldOut:
     """The questions, weighed as the interactions that the model knows where they have no recency themselves."""
-    known = getattr(model, "known_", None)
-    if known is None or known.recency is None or held_out.histories.recency is not None:
-        return held_out
-    return held_out.with_recency(known.recency)
+    return held_out.weighed_as(getattr(model, "known_", None))
 
 
 def measure(
