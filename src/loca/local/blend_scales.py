@@ -12,7 +12,9 @@ from torch import Tensor
 from loca.errors import ConfigError, DataError
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.models.network_answers import LearnsByEpoch, score_on
+from loca.models.mult_dae import MultDAE
+from loca.models.mult_vae import MultVAE
+from loca.models.network_answers import score_on
 from loca.models.recommender import Recommender
 
 ScaleName = Literal["z-score", "log-probability"]
@@ -63,4 +65,4 @@ def gives_logits(model: object) -> bool:
         return gives_logits(model.base) and (model.global_model is None or gives_logits(model.global_model))
     if isinstance(model, Ensemble):
         return gives_logits(model.base)
-    return isinstance(model, LearnsByEpoch)
+    return isinstance(model, MultVAE | MultDAE)

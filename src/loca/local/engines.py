@@ -26,12 +26,17 @@ from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
 from loca.local.stopping_apart import learn_each_until_best
 from loca.memory import plan_memory
 from loca.models.devices import choose_device
+from loca.models.mult_dae import MultDAE
+from loca.models.mult_vae import MultVAE
 from loca.models.network_answers import LearnsByEpoch
+from loca.models.networks import RunsEpochs
 from loca.models.recommender import Recommender, clone
-from loca.models.stopping import RunsEpochs, learn_for, learn_until_best
+from loca.models.stopping import learn_for, learn_until_best
 from loca.progress import say
 
 EngineName = Literal["auto", "one_by_one", "stacked"]
+# Models whose networks have one shape and one loss, and so can learn as one; others learn in turn.
+StackedKind = MultVAE | MultDAE
 
 
 def check_engine(name: str) -> None:
@@ -168,26 +173,35 @@ def _begin(
     task: LocalTask, learners: Sequence[LearnsByEpoch], engine: Engine
 ) -> tuple[Sequence[RunsEpochs], LocalModels]:
     """The learning of all networks in the engine asked for, and their answers, which change as they learn."""
+    alike = [model for model in learners if isinstance(model, StackedKind)]
+    if is_stacked(engine.name) and len(alike) == len(learners):
+        return _begin_stacked(task, alike, engine)
     one = learners[0].begin(task.matrix, task.weights_of(0))
-    if is_stacked(engine.name):
-        users, device = max(1, len(one.support)), one.device
-        plan = plan_stacks(
-            one.network, one.plan, networks=len(learners), users=task.matrix.shape[0] if len(learners) > 1 else users,
-            device=device, precision=engine.precision,
-        )  # fmt: skip
-        say(str(plan))
-        if device.type == "cpu":
-            plan_memory(f"{task.what}: {len(learners)} models", plan.device_bytes, "take fewer or smaller models")
-        runners: Sequence[RunsEpochs] = _in_stacks(task, learners, engine.precision, plan.stack_size, plan.at_once)
-        networks = [model.network_ for model in learners if model.network_ is not None]
-        return runners, StackedNetworks.of(networks, device, quick=engine.precision == "bfloat16")
     plan_loop_memory(one, len(learners), task.what)
     rest = [model.begin(task.matrix, task.weights_of(number)) for number, model in enumerate(learners) if number]
     return [one, *rest], SeparateModels.of(task.models)
 
 
+def _begin_stacked(
+    task: LocalTask, learners: Sequence[StackedKind], engine: Engine
+) -> tuple[list[StackedLearning], StackedNetworks]:
+    """Networks of one shape that learn as one, and answer as one."""
+    one = learners[0].begin(task.matrix, task.weights_of(0))
+    users, device = max(1, len(one.support)), one.device
+    plan = plan_stacks(
+        one.network, one.plan, networks=len(learners), users=task.matrix.shape[0] if len(learners) > 1 else users,
+        device=device, precision=engine.precision,
+    )  # fmt: skip
+    say(str(plan))
+    if device.type == "cpu":
+        plan_memory(f"{task.what}: {len(learners)} models", plan.device_bytes, "take fewer or smaller models")
+    runners = _in_stacks(task, learners, engine.precision, plan.stack_size, plan.at_once)
+    networks = [model.network_ for model in learners if model.network_ is not None]
+    return runners, StackedNetworks.of(networks, device, quick=engine.precision == "bfloat16")
+
+
 def _in_stacks(
-    task: LocalTask, learners: Sequence[LearnsByEpoch], precision: PrecisionName, size: int, at_once: int
+    task: LocalTask, learners: Sequence[StackedKind], precision: PrecisionName, size: int, at_once: int
 ) -> list[StackedLearning]:
     """All networks in stacks of `size`, fewer where memory runs out; several stacks wait in main memory in turn."""
     stacks: list[StackedLearning] = []

@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 
 from loca.errors import DataError
 from loca.memory import plan_memory
+from loca.models.networks import LearnsAlone
 from loca.models.recommender import Recommender, UserWeights, clone, get_params
-from loca.models.training import Learning
 from loca.progress import bar
 from loca.random_streams import derive_seed
 
@@ -49,7 +49,7 @@ def fit_each(models: list[Recommender], matrix: csr_array, weights_of: WeightsOf
     return models
 
 
-def plan_loop_memory(learning: Learning, count: int, what: str) -> None:
+def plan_loop_memory(learning: LearnsAlone, count: int, what: str) -> None:
     """Says how much memory `count` such networks take while they learn; refuses when there is not that much."""
     size = sum(weight.numel() * 4 for weight in learning.network.parameters())
     if learning.device.type == "cpu":

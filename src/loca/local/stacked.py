@@ -13,6 +13,7 @@ from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, PrecisionN
 from loca.local.stacked_batches import StackedBatch, StackedUsers
 from loca.models.autoencoder import Autoencoder, divergence
 from loca.models.draws import normal_at, streams_at
+from loca.models.networks import Network
 from loca.models.training import Learning
 from loca.progress import say
 
@@ -107,7 +108,7 @@ class StackedLearning:
             self._park()
         return float(total) / len(self._learning)
 
-    def leave(self, networks: Iterable[Autoencoder]) -> None:
+    def leave(self, networks: Iterable[Network]) -> None:
         """Takes networks that have stopped out of the stack; they keep their weights as they are."""
         gone = {id(network) for network in networks}
         stay = [place for place, one in enumerate(self._learning) if id(one.network) not in gone]

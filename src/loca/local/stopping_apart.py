@@ -10,8 +10,8 @@ from loca.data.held_out import HeldOut
 from loca.files.unfinished_work import work_at_hand
 from loca.local.local_models import LocalModels
 from loca.local.stacked import StackedLearning
-from loca.models.autoencoder import Autoencoder
-from loca.models.stopping import BestWeights, RunsEpochs, keep_states, recall_states, states_of
+from loca.models.networks import Network, RunsEpochs
+from loca.models.stopping import BestWeights, keep_states, recall_states, states_of
 from loca.progress import bar
 from loca.ranking.evaluation import mean_ndcg
 
@@ -19,7 +19,7 @@ from loca.ranking.evaluation import mean_ndcg
 def learn_each_until_best(
     learning: Sequence[RunsEpochs],
     seen: LocalModels,
-    networks: Sequence[Autoencoder],
+    networks: Sequence[Network],
     validation_of: Callable[[int], HeldOut | None],
     *,
     epochs: int,
@@ -61,14 +61,14 @@ def learn_each_until_best(
 
 
 def _offer(
-    seen: LocalModels, number: int, asked: HeldOut | None, epoch: int, best: BestWeights, network: Autoencoder
+    seen: LocalModels, number: int, asked: HeldOut | None, epoch: int, best: BestWeights, network: Network
 ) -> None:
     if asked is not None:
         best.offer(epoch, mean_ndcg(lambda rows: seen.score_with(number, rows), asked, 100), [network])
 
 
 def _recall(
-    what: str, learning: Sequence[RunsEpochs], networks: Sequence[Autoencoder], best: Sequence[BestWeights]
+    what: str, learning: Sequence[RunsEpochs], networks: Sequence[Network], best: Sequence[BestWeights]
 ) -> tuple[int, set[int]]:
     """The epochs of an interrupted run and the networks that had stopped, with their best weights put back."""
     recalled = recall_states(what)
@@ -87,7 +87,7 @@ def _put_back(what: str, runners: Sequence[RunsEpochs]) -> None:
             one.put_back(recalled[1][f"learning {place}"])
 
 
-def _without(runners: Sequence[RunsEpochs], stopped: Sequence[Autoencoder]) -> list[RunsEpochs]:
+def _without(runners: Sequence[RunsEpochs], stopped: Sequence[Network]) -> list[RunsEpochs]:
     """The learning that is left when some networks have stopped."""
     gone = {id(network) for network in stopped}
     left = []

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from loca.models.draws import fill_normal
 from loca.models.lessons import unit_rows_of
+from loca.models.recommender import check_histories
 from loca.random_streams import derive_seed
 
 
@@ -90,6 +91,20 @@ class Autoencoder(nn.Module):
     @property
     def item_count(self) -> int:
         return len(self.output_bias)
+
+    @property
+    def device(self) -> torch.device:
+        return self.output_bias.device
+
+    def means(self, histories: csr_array) -> Tensor:
+        """The middle layer of any histories (a variational one's mean), (users, latent)."""
+        rows = SparseRows.of(check_histories(histories, self.item_count), self.device)
+        mean, _ = self.encode(rows, rows.unit_values())
+        return mean
+
+    def answer(self, histories: csr_array) -> Tensor:
+        """A score for every item, (users, items), on the network's device."""
+        return self.decode(self.means(histories))
 
     def encode(self, rows: SparseRows, values: Tensor) -> tuple[Tensor, Tensor | None]:
         """Mean (users, latent) and log-variance, or the activations and None; `values` stand in for the rows' own."""

@@ -12,9 +12,10 @@ from scipy.sparse import csr_array
 
 from loca.data.held_out import HeldOut
 from loca.errors import ConfigError, ModelFileError
-from loca.models.autoencoder import Autoencoder, SparseRows
+from loca.models.autoencoder import Autoencoder
 from loca.models.devices import ranking_bytes
-from loca.models.recommender import Scores, UserWeights, check_histories, check_user_weights
+from loca.models.networks import LearnsAlone, Network
+from loca.models.recommender import Scores, UserWeights, check_user_weights
 from loca.models.stopping import learn_for, learn_until_best
 from loca.models.training import Learning
 from loca.progress import say
@@ -28,10 +29,12 @@ class LearnsByEpoch(Protocol):
     epochs: int
     patience: int
     evaluate_every: int
-    network_: Autoencoder | None
     best_epoch_: int | None
 
-    def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> Learning:
+    @property
+    def network_(self) -> Network | None: ...
+
+    def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> LearnsAlone:
         """Fresh weights, held as `network_`, and the learning that will change them."""
         ...
 
@@ -59,7 +62,7 @@ def begin_learning(
     return Learning(network, matrix, weights, model.plan(), model.seed)
 
 
-def learn(model: LearnsByEpoch, learning: Learning, validation: HeldOut | None) -> int:
+def learn(model: LearnsByEpoch, learning: LearnsAlone, validation: HeldOut | None) -> int:
     """Trains to the best validation NDCG@100, or for all epochs without validation; gives the epochs that count."""
     what = type(model).__name__
     if validation is None:
@@ -86,27 +89,21 @@ def score_on(model: Any, histories: csr_array) -> torch.Tensor:
     """Any model's scores, (users, items): those of a network stay on its device, others lie in main memory."""
     if isinstance(model, LearnsByEpoch) and model.network_ is not None:
         with torch.no_grad():
-            return model.network_.decode(_means(model.network_, histories))
+            return model.network_.answer(histories)
     # Writable: torch warns of views that are not, such as one answer shown to every user.
     return torch.from_numpy(np.require(model.score(histories), requirements=("C", "W")))
 
 
-def score_histories(network: Autoencoder, histories: csr_array) -> Scores:
+def score_histories(network: Network, histories: csr_array) -> Scores:
     """A logit for every item and asked user, (users, items)."""
     with torch.inference_mode():
-        return np.asarray(network.decode(_means(network, histories)).cpu().numpy(), dtype=np.float32)
+        return np.asarray(network.answer(histories).cpu().numpy(), dtype=np.float32)
 
 
 def embed_histories(network: Autoencoder, histories: csr_array) -> npt.NDArray[np.float32]:
     """The middle layer (a variational one's mean), (users, latent)."""
     with torch.inference_mode():
-        return np.asarray(_means(network, histories).cpu().numpy(), dtype=np.float32)
-
-
-def _means(network: Autoencoder, histories: csr_array) -> torch.Tensor:
-    rows = SparseRows.of(check_histories(histories, network.item_count), network.output_bias.device)
-    mean, _ = network.encode(rows, rows.unit_values())
-    return mean
+        return np.asarray(network.means(histories).cpu().numpy(), dtype=np.float32)
 
 
 def network_arrays(network: Autoencoder) -> dict[str, npt.NDArray[np.float32]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,25 +11,9 @@ import torch
 
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import work_at_hand
-from loca.models.autoencoder import Autoencoder
+from loca.models.networks import Network, RunsEpochs
+from loca.models.watching import tell_score
 from loca.progress import Bar, bar
-
-
-class RunsEpochs(Protocol):
-    """One or many networks that learn an epoch at a time."""
-
-    @property
-    def networks(self) -> list[Autoencoder]: ...
-
-    def run_epoch(self) -> float: ...
-
-    def state(self) -> ModelState:
-        """All that the rest of the training depends on."""
-        ...
-
-    def put_back(self, state: ModelState) -> None:
-        """Goes on from a state of the same learning."""
-        ...
 
 
 class BestWeights:
@@ -40,7 +24,7 @@ class BestWeights:
         self.score = -np.inf
         self._copies: list[dict[str, torch.Tensor]] = []
 
-    def offer(self, epoch: int, score: float, networks: Sequence[Autoencoder]) -> None:
+    def offer(self, epoch: int, score: float, networks: Sequence[Network]) -> None:
         """Keeps a copy of the networks' weights when `score` is the best so far."""
         if score > self.score:
             self.epoch, self.score = epoch, score
@@ -50,7 +34,7 @@ class BestWeights:
                 for name, weight in network.state_dict().items():
                     copies[name].copy_(weight)
 
-    def give_back(self, networks: Sequence[Autoencoder]) -> None:
+    def give_back(self, networks: Sequence[Network]) -> None:
         """Gives the networks the best weights again."""
         for network, weights in zip(networks, self._copies, strict=True):
             network.load_state_dict(weights)
@@ -64,7 +48,7 @@ class BestWeights:
         }
         return ModelState(arrays, {"epoch": self.epoch, "score": self.score if self.epoch else None})
 
-    def put_back(self, state: ModelState, networks: Sequence[Autoencoder]) -> None:
+    def put_back(self, state: ModelState, networks: Sequence[Network]) -> None:
         """Goes on from a state of the same networks."""
         if state.facts["epoch"]:
             self.epoch, self.score = state.facts["epoch"], state.facts["score"]
@@ -101,7 +85,9 @@ def learn_until_best(
             loss = float(np.mean([one.run_epoch() for one in learning]))
             _show(progress, loss, networks, best)
             if epoch % evaluate_every == 0 or epoch == epochs:
-                best.offer(epoch, validate(), networks)
+                score = validate()
+                best.offer(epoch, score, networks)
+                tell_score(epoch, score)
             _keep(what, epoch, learning, best)
     best.give_back(networks)
     return best
@@ -119,13 +105,13 @@ def learn_for(learning: Sequence[RunsEpochs], *, epochs: int, what: str) -> None
             _keep(what, epoch, learning, None)
 
 
-def _show(progress: Bar, loss: float, networks: Sequence[Autoencoder], best: BestWeights | None) -> None:
+def _show(progress: Bar, loss: float, networks: Sequence[Network], best: BestWeights | None) -> None:
     """One line for all networks: how many, their loss, the best score so far, and the device's memory in use."""
     words = [f"{len(networks)} models"] if len(networks) > 1 else []
     words.append(f"loss {loss:.2f}")
     if best is not None and best.epoch:
         words.append(f"best NDCG@100 {best.score:.4f} at epoch {best.epoch}")
-    device = networks[0].output_bias.device
+    device = networks[0].device
     if device.type == "cuda":
         words.append(f"{torch.cuda.memory_allocated(device) / 1e9:.1f} GB on {device}")
     progress.advance(note=", ".join(words))
@@ -164,7 +150,7 @@ def _keep(what: str, epoch: int, learning: Sequence[RunsEpochs], best: BestWeigh
         keep_states(what, epoch, states_of(learning) | ({} if best is None else {"best": best.state()}))
 
 
-def _recall(what: str, learning: Sequence[RunsEpochs], best: BestWeights, networks: Sequence[Autoencoder]) -> int:
+def _recall(what: str, learning: Sequence[RunsEpochs], best: BestWeights, networks: Sequence[Network]) -> int:
     """The number of epochs that an interrupted run had finished, with everything as it was then; 0 without one."""
     recalled = recall_states(what)
     if recalled is None:
