@@ -1,0 +1,347 @@
+"""RecVAE against its parts written out by hand, and what its turns, weights, seeds, files and interruptions do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from torch import distributions
+from torch.nn import functional as F
+
+from loca.communities.geometry import Quantile
+from loca.data.held_out import Split
+from loca.errors import ConfigError, ModelFileError
+from loca.files.loading import load_model
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.local.local_models import SeparateModels
+from loca.models.autoencoder import SparseRows
+from loca.models.rec_vae import RecVAE
+from loca.models.rec_vae_learning import AlternatingLearning, RecVaePlan, log_posterior, log_prior, sample
+from loca.models.rec_vae_network import RecVaeNetwork, draw_first_rec_vae_weights
+from loca.models.recommender import ModelState, Recommender
+from loca.ranking.evaluation import mean_ndcg
+
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {"latent": 16, "hidden": 24, "learning_rate": 1e-2, "epochs": 12, "batch_size": 100}
+NARROW: dict[str, Any] = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 3}
+
+
+def plan(**changes: Any) -> RecVaePlan:
+    usual: dict[str, Any] = {
+        "dropout": 0.5,
+        "gamma": 0.005,
+        "beta": None,
+        "learning_rate": 1e-3,
+        "batch_size": 1000,
+        "encoder_epochs": 3,
+        "decoder_epochs": 1,
+    }
+    return RecVaePlan(**usual | changes)
+
+
+def random_rows(users: int = 30, items: int = 20, seed: int = 0) -> csr_array:
+    rng = np.random.default_rng(seed)
+    dense = (rng.random((users, items)) < 0.3).astype(np.float32)
+    dense[:, 0] = 1  # nobody without a history
+    return csr_array(dense)
+
+
+def network(items: int = 20) -> RecVaeNetwork:
+    return draw_first_rec_vae_weights(RecVaeNetwork(items, 4, 6, CPU), 1)
+
+
+def learning(
+    matrix: csr_array, weights: np.ndarray | None = None, seed: int = 0, **changes: Any
+) -> AlternatingLearning:
+    given_weights = np.ones(matrix.shape[0], np.float32) if weights is None else weights
+    return AlternatingLearning(network(matrix.shape[1]), matrix, given_weights, plan(**changes), seed)
+
+
+def copies(weights: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
+    return {name: weight.detach().clone() for name, weight in weights.items()}
+
+
+def test_the_sparse_network_equals_the_dense_one() -> None:
+    net, rows = network(), random_rows() * 0.7
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(7)))
+    histories = F.normalize(torch.from_numpy(rows.toarray()))
+
+    def normed(sums: torch.Tensor, layer: int) -> torch.Tensor:
+        swish = sums * torch.sigmoid(sums)
+        centred = swish - swish.mean(dim=1, keepdim=True)
+        spread = (centred**2).mean(dim=1, keepdim=True)
+        return centred / (spread + 0.1).sqrt() * net.norm_scales[layer] + net.norm_shifts[layer]
+
+    w, b = net.hidden_weights, net.hidden_biases
+    h1 = normed(histories @ net.input_table + net.input_bias, 0)
+    h2 = normed(h1 @ w[0] + b[0] + h1, 1)
+    h3 = normed(h2 @ w[1] + b[1] + h1 + h2, 2)
+    h4 = normed(h3 @ w[2] + b[2] + h1 + h2 + h3, 3)
+    h5 = normed(h4 @ w[3] + b[3] + h1 + h2 + h3 + h4, 4)
+    code = h5 @ net.code_weight + net.code_bias
+    sparse = SparseRows.of(rows, CPU)
+    torch.testing.assert_close(net.encode(sparse, sparse.unit_values()), code, rtol=1e-4, atol=1e-4)
+    logits = code[:, :4] @ net.output_table.T + net.output_bias
+    torch.testing.assert_close(net.answer(rows), logits, rtol=1e-4, atol=1e-4)
+
+
+@given(st.integers(0, 10_000), st.floats(0.1, 30.0))
+@settings(max_examples=30, deadline=None)
+def test_the_prior_is_the_mixture_of_three_normals_in_every_coordinate(seed: int, spread: float) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    latent = spread * torch.randn(5, 3, generator=draw)
+    remembered = torch.randn(5, 6, generator=draw)
+    mean, log_variance = remembered[:, :3], remembered[:, 3:]
+    means = torch.stack([torch.zeros(5, 3), mean, torch.zeros(5, 3)], dim=-1).double()
+    log_variances = torch.stack([torch.zeros(5, 3), log_variance, torch.full((5, 3), 10.0)], dim=-1).double()
+    mixture = distributions.MixtureSameFamily(
+        distributions.Categorical(torch.tensor([0.15, 0.75, 0.1], dtype=torch.float64).expand(5, 3, 3)),
+        distributions.Normal(means, torch.exp(0.5 * log_variances)),
+    )
+    expected = mixture.log_prob(latent.double()).sum(dim=1).float()
+    torch.testing.assert_close(log_prior(latent, remembered), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_prior_of_one_point_by_hand() -> None:
+    # At 0, the code of the epoch before N(0, 1) too: (0.15 + 0.75 + 0.1 · e⁻⁵) / √(2π).
+    by_hand = np.log((0.9 + 0.1 * np.exp(-5)) / np.sqrt(2 * np.pi))
+    assert log_prior(torch.zeros(1, 1), torch.zeros(1, 2)).item() == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_a_sample_has_the_density_of_its_own_normal() -> None:
+    code, noise = torch.randn(5, 8), torch.randn(5, 4)
+    normal = distributions.Normal(code[:, :4], torch.exp(0.5 * code[:, 4:]))
+    torch.testing.assert_close(log_posterior(code, noise), normal.log_prob(sample(code, noise)).sum(dim=1))
+
+
+def test_the_prior_counts_by_the_length_of_the_history_or_for_all_alike() -> None:
+    rows = SparseRows.of(csr_array(np.array([[1, 1, 1], [0, 1, 0]], np.float32)), CPU)
+    assert plan(gamma=0.25).kl_weights(rows).tolist() == [0.75, 0.25]
+    assert plan(gamma=0.25, beta=0.5).kl_weights(rows).tolist() == [0.5, 0.5]
+    assert plan(gamma=0.25, beta=0.0).kl_weights(rows).tolist() == [0.0, 0.0]
+
+
+def test_the_loss_of_the_encoder_by_hand() -> None:
+    rows = random_rows(users=6)
+    one = learning(rows, dropout=0.0, gamma=0.02)
+    prior = torch.randn(6, 8)
+    users = np.array([4, 1, 0])
+    code = one.codes()[users]
+    latent = sample(code, one._noise(3))
+    binary = torch.from_numpy(rows.toarray())[users]
+    found = -(binary * torch.log_softmax(one.network.decode(latent), dim=1)).sum(dim=1)
+    normal = distributions.Normal(code[:, :4], torch.exp(0.5 * code[:, 4:]))
+    kl = normal.log_prob(latent).sum(dim=1) - log_prior(latent, prior[users])
+    expected = (found + 0.02 * binary.sum(dim=1) * kl).mean()
+    torch.testing.assert_close(one.encoder_loss(users, prior), expected)
+    torch.testing.assert_close(one.decoder_loss(users, one.codes()), found.mean())
+
+
+def test_each_half_rests_while_the_other_learns() -> None:
+    one = learning(random_rows())
+    net, prior, users = one.network, one.codes(), np.arange(30)
+    encoder, decoder = copies(net.encoder_weights()), copies(net.decoder_weights())
+    one._learn_from(one.encoder_loss(users, prior), one._encoder_adam)
+    torch.testing.assert_close(copies(net.decoder_weights()), decoder, rtol=0, atol=0)
+    moved = copies(net.encoder_weights())
+    assert all((moved[name] != encoder[name]).any() for name in encoder)
+    one._learn_from(one.decoder_loss(users, prior), one._decoder_adam)
+    torch.testing.assert_close(copies(net.encoder_weights()), moved, rtol=0, atol=0)
+    assert all((weight != decoder[name]).any() for name, weight in net.decoder_weights().items())
+
+
+def test_an_epoch_takes_the_planned_turns_and_no_gradient_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[str] = []
+    for half in ("encoder_loss", "decoder_loss"):
+        real = getattr(AlternatingLearning, half)
+
+        def noted(self: AlternatingLearning, *given: Any, half: str = half, real: Any = real) -> torch.Tensor:
+            turns.append(half)
+            assert all(w.requires_grad for w in self.network.encoder_weights().values())
+            learns = [w.requires_grad for w in self.network.decoder_weights().values()]
+            assert learns == [half == "decoder_loss"] * 2
+            return real(self, *given)
+
+        monkeypatch.setattr(AlternatingLearning, half, noted)
+    one = learning(random_rows(), batch_size=16, encoder_epochs=2, decoder_epochs=3)
+    one.run_epoch()
+    assert turns == ["encoder_loss"] * 4 + ["decoder_loss"] * 6
+    assert one.step == 10
+    assert all(weight.grad is None and weight.requires_grad for weight in one.network.parameters())
+
+
+def test_the_prior_of_an_epoch_is_the_encoder_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+    real = AlternatingLearning.encoder_loss
+
+    def noted(self: AlternatingLearning, users: np.ndarray, prior: torch.Tensor) -> torch.Tensor:
+        seen.append(prior.clone())
+        return real(self, users, prior)
+
+    monkeypatch.setattr(AlternatingLearning, "encoder_loss", noted)
+    one = learning(random_rows())
+    first = one.codes()
+    one.run_epoch()
+    second = one.codes()
+    one.run_epoch()
+    for prior, codes in zip(seen, [first] * 3 + [second] * 3, strict=True):
+        torch.testing.assert_close(prior, codes, rtol=0, atol=0)
+    assert (first - second).abs().max() > 1e-4
+
+
+def gradients(matrix: csr_array, weights: np.ndarray, gamma: float) -> dict[str, torch.Tensor]:
+    """Gradients of both halves in one full batch, where codes are so narrow that noise moves nothing."""
+    one = learning(matrix, weights, dropout=0.0, gamma=gamma)
+    with torch.no_grad():
+        one.network.code_bias[4:] = -40.0
+    users = np.arange(len(one.support))
+    (one.encoder_loss(users, torch.zeros(len(users), 8)) + one.decoder_loss(users, one.codes())).backward()
+    return {name: weight.grad for name, weight in one.network.named_parameters() if weight.grad is not None}
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.05]))
+@settings(max_examples=10, deadline=None)
+def test_weighting_users_by_whole_numbers_equals_repeating_them_in_the_gradient(seed: int, gamma: float) -> None:
+    rows = random_rows(seed=seed)
+    times = np.random.default_rng(seed).integers(0, 4, 30)
+    times[0] = 2
+    repeated = csr_array(rows[np.repeat(np.arange(30), times)])
+    weighted = gradients(rows, times.astype(np.float32), gamma)
+    plain = gradients(repeated, np.ones(repeated.shape[0], np.float32), gamma)
+    assert weighted.keys() == dict(network().named_parameters()).keys()
+    for name, gradient in weighted.items():
+        torch.testing.assert_close(gradient, plain[name], rtol=1e-3, atol=1e-6)
+
+
+def test_a_user_without_weight_leaves_no_trace() -> None:
+    rows = random_rows()
+    weights = np.ones(30, np.float32)
+    weights[10:] = 0
+    whole = RecVAE(latent=4, hidden=6, epochs=2, seed=2).fit(rows, user_weights=weights)
+    part = RecVAE(latent=4, hidden=6, epochs=2, seed=2).fit(csr_array(rows[:10]))
+    np.testing.assert_array_equal(whole.score(rows), part.score(rows))
+
+
+def test_training_lowers_the_loss(planted_split: Split) -> None:
+    one = RecVAE(**SMALL).begin(planted_split.train.matrix(), None)
+    losses = [one.run_epoch() for _ in range(15)]
+    assert losses[-1] < 0.97 * losses[0]
+
+
+def test_the_best_epoch_on_validation_is_kept(planted_split: Split) -> None:
+    model = RecVAE(**SMALL | {"epochs": 60, "patience": 3}).fit(
+        planted_split.train, validation=planted_split.validation
+    )
+    kept = mean_ndcg(model.score, planted_split.validation, 100)
+    assert model.best_epoch_ is not None
+    assert model.best_epoch_ < 57
+    again = model.as_chosen()
+    assert again.epochs == model.best_epoch_
+    again.fit(planted_split.train)
+    assert mean_ndcg(again.score, planted_split.validation, 100) == pytest.approx(kept, abs=1e-6)
+
+
+def test_interrupted_learning_goes_on_with_the_same_numbers(planted_split: Split) -> None:
+    matrix = planted_split.train.matrix()
+    whole = RecVAE(**SMALL).begin(matrix, None)
+    losses = [whole.run_epoch() for _ in range(4)]
+    first = RecVAE(**SMALL).begin(matrix, None)
+    assert [first.run_epoch() for _ in range(2)] == losses[:2]
+    kept = first.state()
+    kept = ModelState({name: array.copy() for name, array in kept.arrays.items()}, dict(kept.facts))
+    first.run_epoch()
+    second = RecVAE(**SMALL).begin(matrix, None)
+    second.run_epoch()
+    second.put_back(kept)
+    assert [second.run_epoch() for _ in range(2)] == losses[2:]
+    assert second.state().facts == whole.state().facts == {"step": 4 * 4 * 4, "epoch": 4}
+    for name, array in whole.state().arrays.items():
+        np.testing.assert_array_equal(second.state().arrays[name], array)
+
+
+def test_learning_that_has_not_begun_can_be_put_back() -> None:
+    one, other = learning(random_rows()), learning(random_rows())
+    with torch.no_grad():
+        other.network.output_table.zero_()
+    other.put_back(one.state())
+    assert other.run_epoch() == one.run_epoch()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Loca(base=RecVAE(**SMALL | {"epochs": 3}), **NARROW),
+        lambda: Loca(base=RecVAE(**SMALL | {"epochs": 3}), stopping="community", **NARROW),
+        lambda: Ensemble(base=RecVAE(**SMALL | {"epochs": 3}), models=2),
+    ],
+    ids=["loca", "loca apart", "ensemble"],
+)
+def test_many_of_them_learn_side_by_side_and_answer_the_same_after_saving(
+    make: Any, planted_split: Split, tmp_path: Path
+) -> None:
+    model = make().fit(planted_split.train, validation=planted_split.validation)
+    model.save(tmp_path / "model")
+    kinds = {kind.__name__: kind for kind in (Loca, Ensemble, RecVAE, SeparateModels, Quantile)}
+    loaded = load_model(tmp_path / "model", kinds, verify=True)
+    assert isinstance(loaded, Recommender)
+    histories = planted_split.test.history_matrix
+    np.testing.assert_array_equal(loaded.score(histories), model.score(histories))
+    assert np.isfinite(model.score(histories)).all()
+
+
+def test_scores_are_decoded_from_the_embedding() -> None:
+    rows = random_rows()
+    model = RecVAE(latent=4, hidden=6, epochs=2).fit(rows)
+    assert model.network_ is not None
+    with torch.no_grad():
+        decoded = model.network_.decode(torch.from_numpy(model.embed(rows))).numpy()
+    np.testing.assert_allclose(model.score(rows), decoded, atol=1e-6)
+
+
+def test_an_empty_history_and_a_longer_one_of_the_same_taste_are_answered() -> None:
+    model = RecVAE(latent=4, hidden=6, epochs=2).fit(random_rows())
+    rows = random_rows(seed=5)
+    np.testing.assert_allclose(model.score(rows), model.score(rows * 3), atol=1e-5)
+    assert np.isfinite(model.score(csr_array((2, 20), dtype=np.float32))).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"latent": 0}, "latent: expected a whole number ≥ 1, found 0"),
+        ({"hidden": 0}, "hidden: expected a whole number ≥ 1, found 0"),
+        ({"hidden": None}, "hidden: expected a whole number ≥ 1, found None"),
+        ({"epochs": 1.5}, "epochs: expected"),
+        ({"dropout": 1.0}, "dropout: expected a number from 0 to below 1, found 1.0"),
+        ({"gamma": -0.1}, "gamma: expected a number ≥ 0, found -0.1"),
+        ({"beta": float("nan")}, "beta: expected a number ≥ 0, found nan"),
+        ({"learning_rate": 0.0}, "learning_rate: expected a number above 0"),
+        ({"batch_size": 0}, "batch_size: expected a whole number ≥ 1"),
+        ({"encoder_epochs": 0}, "encoder_epochs: expected a whole number ≥ 1"),
+        ({"decoder_epochs": 1.0}, "decoder_epochs: expected a whole number ≥ 1"),
+        ({"device": "gpu"}, "device: expected 'auto', 'cpu' or 'cuda', found 'gpu'"),
+    ],
+)
+def test_impossible_parameters_are_refused_when_the_model_is_made(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RecVAE(**wrong)
+
+
+def test_weights_of_another_shape_are_refused_on_loading() -> None:
+    model = RecVAE(latent=4, hidden=6, epochs=1).fit(random_rows())
+    arrays = dict(model.state().arrays)
+    for wrong in ({"latent": 5, "hidden": 6}, {"latent": 4, "hidden": 7}):
+        with pytest.raises(ModelFileError, match="do not fit the parameters"):
+            RecVAE.restore(wrong, ModelState(arrays=arrays, facts={"best_epoch": 1}))
+    del arrays["output_bias"]
+    with pytest.raises(ModelFileError, match="output_bias is missing"):
+        RecVAE.restore({"latent": 4, "hidden": 6}, ModelState(arrays=arrays, facts={"best_epoch": 1}))
