@@ -1,0 +1,144 @@
+"""ItemKNN (Sarwar et al. 2001; Deshpande and Karypis 2004): each item is known by the items most often held with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
+
+from loca.data.held_out import HeldOut
+from loca.data.interactions import Interactions, as_matrix
+from loca.errors import ConfigError
+from loca.files import save_model
+from loca.memory import plan_memory
+from loca.models.recommender import ModelState, Scores, UserWeights, check_user_weights, clone, fitted
+from loca.models.sparse_weights import score_sparsely, weigh_users, weights_as_arrays, weights_from_arrays
+from loca.progress import bar
+
+# Pairs of items at once: so many similarities are found, sorted and thinned out before the next.
+_BLOCK_PAIRS = 4_000_000
+# Of one pair: value and item as found, then sorted, and the keys and order that sort them.
+_BYTES_PER_PAIR = 64
+
+
+class ItemKNN:
+    """Scores item j by Σ_i history_i · s_ij over the `neighbours` items i most similar to j.
+
+    s_ij = (XᵀDX)_ij / (|x_i||x_j| + shrinkage), the cosine of the items' columns, where D holds the user weights and
+    |x_i|² = (XᵀDX)_ii; `shrinkage` pulls down what few users say. Of equally similar items the first ones are kept.
+    """
+
+    def __init__(self, *, neighbours: int = 100, shrinkage: float = 20.0) -> None:
+        if neighbours < 1 or neighbours != int(neighbours):
+            raise ConfigError(f"neighbours: expected a whole number from 1, found {neighbours!r}")
+        if not 0 <= shrinkage < float("inf"):
+            raise ConfigError(f"shrinkage: expected a number from 0, found {shrinkage!r}")
+        self.neighbours = neighbours
+        self.shrinkage = shrinkage
+        self.weights_: csr_array | None = None
+        self.known_: Interactions | None = None
+
+    def fit(
+        self,
+        train: Interactions | csr_array,
+        *,
+        user_weights: UserWeights | None = None,
+        validation: HeldOut | None = None,
+    ) -> Self:
+        """Counts once; validation is accepted and not needed. A user with weight 2 counts as two equal users."""
+        matrix = as_matrix(train)
+        weights = check_user_weights(user_weights, matrix.shape[0])
+        self.weights_ = None  # what an earlier fit learned makes room
+        self.known_ = train if isinstance(train, Interactions) else None
+        self.weights_ = _nearest_items(matrix, weights, self.neighbours, self.shrinkage)
+        return self
+
+    def score(self, histories: csr_array) -> Scores:
+        """Weighted history times similarities."""
+        return score_sparsely(histories, fitted(self.weights_, self))
+
+    def count_items(self) -> int:
+        """How many items it scores."""
+        return int(fitted(self.weights_, self).shape[0])
+
+    def as_chosen(self) -> Self:
+        """A copy: nothing is chosen on validation."""
+        return clone(self)
+
+    def state(self) -> ModelState:
+        return ModelState(arrays=weights_as_arrays(fitted(self.weights_, self)))
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        model = cls(**params)
+        model.weights_ = weights_from_arrays(state.arrays, "ItemKNN")
+        return model
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the model into a folder, whole or not at all."""
+        save_model(self, folder)
+
+
+def _nearest_items(
+    matrix: csr_array, user_weights: npt.NDArray[np.float32], neighbours: int, shrinkage: float
+) -> csr_array:
+    """Similarities, items × items: column j holds those of the `neighbours` items most similar to j."""
+    rows, weighted = weigh_users(matrix, user_weights)
+    columns = weighted.T.tocsr()  # (items, users)
+    norms = np.sqrt(np.asarray(rows.multiply(weighted).sum(axis=0)).ravel())
+    blocks = list(_item_blocks(rows, columns))
+    items = matrix.shape[1]
+    kept = 2 * 12 * items * min(neighbours, items)  # once by target, once by item of the history
+    plan_memory(
+        f"ItemKNN for {items:,} items", kept + _BYTES_PER_PAIR * min(_BLOCK_PAIRS, items**2), "take fewer neighbours"
+    )
+    found: list[csr_array] = []
+    with bar("ItemKNN: similarities", len(blocks)) as progress:
+        for start, stop in blocks:
+            block = csr_array(columns[start:stop] @ rows)
+            block.sort_indices()
+            found.append(_largest_of_rows(_cosines(block, start, norms, shrinkage), neighbours))
+            progress.advance()
+    by_target = csr_array(vstack(found, format="csr")) if len(found) > 1 else found[0]
+    similarities = csr_array(by_target.T.tocsr())
+    similarities.sort_indices()
+    return similarities
+
+
+def _item_blocks(rows: csr_array, columns: csr_array) -> list[tuple[int, int]]:
+    """Ranges of items with at most `_BLOCK_PAIRS` pairs each, or one item; a pair counts once for each common user."""
+    per_user = np.diff(rows.indptr)
+    most_pairs = np.minimum(columns.astype(bool).astype(np.int64) @ per_user, rows.shape[1])
+    ends = np.cumsum(most_pairs)
+    blocks, start = [], 0
+    while start < len(ends):
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + _BLOCK_PAIRS, side="right")))
+        blocks.append((start, stop))
+        start = stop
+    return blocks
+
+
+def _cosines(counts: csr_array, start: int, norms: npt.NDArray[np.float64], shrinkage: float) -> csr_array:
+    """The shrunk cosines of a block of rows of XᵀDX, whose first is that of item `start`; 0 with itself."""
+    targets = np.repeat(np.arange(start, start + counts.shape[0]), np.diff(counts.indptr))
+    lengths = norms[targets] * norms[counts.indices] + shrinkage
+    # Stored zeros of X have no length.
+    cosines = np.divide(counts.data, lengths, out=np.zeros_like(counts.data), where=lengths > 0)
+    cosines[targets == counts.indices] = 0
+    return csr_array((cosines.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+
+
+def _largest_of_rows(rows: csr_array, count: int) -> csr_array:
+    """The `count` largest values above 0 of each row; the first of equal ones."""
+    row_of = np.repeat(np.arange(rows.shape[0], dtype=np.int64), np.diff(rows.indptr))
+    # The bits of floats from 0 up rise with them: one whole number sorts by row, then from the largest value down.
+    order = np.argsort((row_of << 32) - rows.data.view(np.int32), kind="stable")
+    place = np.arange(len(order)) - np.repeat(rows.indptr[:-1], np.diff(rows.indptr))
+    kept = np.sort(order[(place < count) & (rows.data[order] > 0)])
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row_of[kept], minlength=rows.shape[0]))])
+    return csr_array((rows.data[kept], rows.indices[kept], indptr), shape=rows.shape)
