@@ -1,0 +1,200 @@
+"""Factors by alternating least squares: all rows of one side solved at once, in blocks that fit the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from loca.errors import DataError
+from loca.models.devices import float32_products, free_bytes
+from loca.progress import bar
+from loca.random_streams import stream
+
+Floats = npt.NDArray[np.float32]
+# What a block of rows may take: little enough to stay near a processor's cache, and enough to keep a GPU busy.
+_BLOCK_BYTES = 1 << 25
+_BLOCK_BYTES_ON_GPU = 1 << 31
+# Rows share a block while the shortest has this share of the longest's entries, or only so many fewer.
+_SHORTEST_SHARE = 0.75
+_FEWER = 2
+_FIRST_SPREAD = 0.1
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Rows of a sparse matrix with about as many entries each, padded to the longest with entries of value 0."""
+
+    rows: Tensor  # (rows,)
+    columns: Tensor  # (rows, longest)
+    values: Tensor  # (rows, longest)
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """The rows of a sparse matrix that store anything, in blocks for `solve_rows`."""
+
+    row_count: int
+    blocks: tuple[RowBlock, ...]
+
+    @classmethod
+    def of(cls, matrix: csr_array, factors: int, device: torch.device) -> RowBlocks:
+        """Blocks of rows whose equations for that many factors fit the memory of a block."""
+        counts = np.diff(matrix.indptr)
+        falling = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        cuts = _cut_rows(counts[falling], factors, _block_bytes(device))
+        return cls(matrix.shape[0], tuple(_pad_rows(matrix, falling[part], device) for part in cuts))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What rows are solved from: the columns' factors in a basis in which their weighted Gram matrix is diagonal."""
+
+    factors: Tensor  # (columns, factors)
+    weights: Tensor  # (columns,)
+    spread: Tensor  # (factors,), that diagonal
+
+    @classmethod
+    def turned(cls, factors: Tensor, weights: Tensor) -> Columns:
+        """Factors turned into that basis, which no product with factors solved from them shows."""
+        with float32_products():
+            gram = (factors * weights[:, None]).T @ factors
+            _, basis = torch.linalg.eigh(gram.to(torch.float64))
+            return cls.as_turned(factors @ basis.to(factors.dtype), weights)
+
+    @classmethod
+    def as_turned(cls, factors: Tensor, weights: Tensor) -> Columns:
+        """Factors that stand in that basis already."""
+        return cls(factors, weights, (factors * factors * weights[:, None]).sum(dim=0))
+
+
+@dataclass(frozen=True)
+class Regression:
+    """How rows or columns enter the loss: the weight of each, and the ridge against which its factor is found."""
+
+    weights: Tensor
+    ridges: Tensor
+
+
+def check_values(matrix: csr_array) -> csr_array:
+    """The rows in order of their items, each pair once; a value below 0, or none at all, is refused."""
+    rows = csr_array(matrix, copy=True)
+    rows.sum_duplicates()
+    if rows.nnz and not (np.isfinite(rows.data).all() and rows.data.min() >= 0):
+        raise DataError("a factor model takes values ≥ 0 as confidence; found one below 0 or not finite")
+    return rows
+
+
+def draw_factors(seed: int, name: str | int, count: int, factors: int) -> Floats:
+    """The first factors of a stream: normal, and so small that a product of two is near 0."""
+    drawn = stream(seed, "factors", name).standard_normal((count, factors), dtype=np.float32)
+    return drawn * np.float32(_FIRST_SPREAD / factors**0.5)
+
+
+def alternate(
+    matrix: csr_array, first: Tensor, users: Regression, items: Regression, confidence: float, iterations: int
+) -> Columns:
+    """Items' factors that minimise Σ_ui s_u s_i loss_ui + Σ_u s_u ridge_u ‖x_u‖² + Σ_i s_i ridge_i ‖y_i‖², step by step.
+
+    loss_ui = v (1 + confidence) (1 − x_u · y_i)² + (1 − v) (x_u · y_i)², where v is the value of a pair, 0 if it is not
+    stored. s are the weights; a ridge counts as often as the loss, so that a user's factor does not depend on the
+    user's own weight.
+    """
+    factors, device = first.shape[1], first.device
+    by_user = RowBlocks.of(matrix, factors, device)
+    by_item = RowBlocks.of(matrix.T.tocsr(), factors, device)
+    of_items = Columns.turned(first, items.weights)
+    with bar("factors: alternating least squares", iterations) as progress:
+        for _ in range(iterations):
+            of_users = Columns.turned(solve_rows(by_user, of_items, confidence, users.ridges), users.weights)
+            of_items = Columns.turned(solve_rows(by_item, of_users, confidence, items.ridges), items.weights)
+            progress.advance()
+    return of_items
+
+
+def bytes_to_alternate(users: int, items: int, stored: int, factors: int, device: torch.device) -> int:
+    """What alternating takes: the padded entries from both sides, both sides' factors thrice, and a block."""
+    return 48 * stored + 12 * factors * (users + items) + 16 * factors**2 + _block_bytes(device)
+
+
+def solve_rows(blocks: RowBlocks, columns: Columns, confidence: float, ridges: Tensor) -> Tensor:
+    """The factors of all rows, (rows, factors), in the basis of the columns: a weighted ridge regression each.
+
+    Row r minimises Σ_j s_j loss_rj + ridge_r ‖x‖², see `alternate`. A row that stores nothing gets zeros.
+    """
+    solved = columns.factors.new_zeros(blocks.row_count, columns.factors.shape[1])
+    with float32_products():
+        for block in blocks.blocks:
+            solved[block.rows] = _solve_block(block, columns, confidence, ridges[block.rows])
+    return solved
+
+
+def _solve_block(block: RowBlock, columns: Columns, confidence: float, ridges: Tensor) -> Tensor:
+    """(D + YᵀaY)⁻¹Yᵀb for every row, D being diagonal: with as many unknowns as factors, or as entries if fewer."""
+    entries = columns.factors[block.columns]  # (rows, longest, factors)
+    counted = columns.weights[block.columns] * block.values  # (rows, longest)
+    extra = confidence * counted  # a, beyond the confidence 1 that every column has in D
+    wanted = (1 + confidence) * counted[:, :, None]  # b
+    diagonal = columns.spread + ridges[:, None]  # D, (rows, factors)
+    if entries.shape[1] >= entries.shape[2]:
+        system = (entries * extra[:, :, None]).mT @ entries
+        system.diagonal(dim1=1, dim2=2).add_(diagonal)
+        return _solve_systems(system, entries.mT @ wanted)[:, :, 0]
+    # The same as D⁻¹Yᵀ(b − √a (I + √aK√a)⁻¹ √aKb) with K = YD⁻¹Yᵀ, (rows, longest, longest).
+    scaled = entries / diagonal[:, None, :]
+    kernel = scaled @ entries.mT
+    root = extra.sqrt()[:, :, None]
+    system = kernel * root * root.mT
+    system.diagonal(dim1=1, dim2=2).add_(1)
+    left = wanted - root * _solve_systems(system, root * (kernel @ wanted))
+    return (scaled.mT @ left)[:, :, 0]
+
+
+def _solve_systems(systems: Tensor, sides: Tensor) -> Tensor:
+    """Solutions of symmetric positive definite systems; one that rounding spoils is solved again in 64 bits."""
+    factor, problems = torch.linalg.cholesky_ex(systems)
+    if not bool(problems.any()):
+        return torch.cholesky_solve(sides, factor)
+    exact: Tensor = torch.linalg.solve(systems.to(torch.float64), sides.to(torch.float64))
+    return exact.to(sides.dtype)
+
+
+def _block_bytes(device: torch.device) -> int:
+    if device.type == "cpu":
+        return _BLOCK_BYTES
+    return max(_BLOCK_BYTES, min(_BLOCK_BYTES_ON_GPU, free_bytes(device) // 10))
+
+
+def _cut_rows(falling: npt.NDArray[Any], factors: int, budget: int) -> Iterator[slice]:
+    """Slices of rows sorted by falling counts, each within the budget, or of one row, and with little padding."""
+    start = 0
+    while start < len(falling):
+        longest = int(falling[start])
+        shortest = min(_SHORTEST_SHARE * longest, longest - _FEWER)
+        alike = int(np.searchsorted(-falling[start:], -shortest, side="right"))
+        stop = start + max(1, min(alike, budget // _bytes_of_row(longest, factors)))
+        yield slice(start, stop)
+        start = stop
+
+
+def _bytes_of_row(entries: int, factors: int) -> int:
+    """What one row takes while it is solved: its entries' factors thrice, its equations thrice, and a few columns."""
+    unknowns = min(entries, factors)
+    return 4 * (3 * entries * factors + 3 * unknowns**2 + 10 * entries + 3 * factors)
+
+
+def _pad_rows(matrix: csr_array, rows: npt.NDArray[Any], device: torch.device) -> RowBlock:
+    starts, counts = matrix.indptr[rows], np.diff(matrix.indptr)[rows]
+    places = np.arange(counts.max())
+    stored = places < counts[:, None]  # (rows, longest)
+    picked = np.where(stored, starts[:, None] + places, 0)
+    columns = np.where(stored, matrix.indices[picked], 0).astype(np.int64)
+    values = np.where(stored, matrix.data[picked], 0).astype(np.float32)
+    row_numbers = torch.from_numpy(rows.astype(np.int64))
+    return RowBlock(row_numbers.to(device), torch.from_numpy(columns).to(device), torch.from_numpy(values).to(device))

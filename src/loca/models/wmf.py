@@ -1,0 +1,233 @@
+"""WMF (Hu, Koren, Volinsky 2008): factors of users and items that explain every pair, the stored ones with more force.
+
+Frequency-scaled regularisation follows Rendle et al. 2021, "Revisiting the performance of iALS on item recommendation
+benchmarks"; their weight of an unobserved pair is 1 / confidence here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array, csr_matrix
+from torch import Tensor
+
+from loca.data.held_out import HeldOut
+from loca.data.interactions import Interactions, as_matrix
+from loca.errors import ConfigError, ModelFileError
+from loca.files import save_model
+from loca.memory import plan_memory
+from loca.models.devices import check_device, choose_device, float32_products, free_bytes
+from loca.models.factors import (
+    Columns,
+    Floats,
+    Regression,
+    RowBlocks,
+    alternate,
+    bytes_to_alternate,
+    check_values,
+    draw_factors,
+    solve_rows,
+)
+from loca.models.recommender import (
+    ModelState,
+    Scores,
+    UserWeights,
+    check_histories,
+    check_user_weights,
+    clone,
+    fitted,
+)
+from loca.progress import say
+
+
+class WMF:
+    """Scores = x · y_i, where the factors x of a user and y_i of the items minimise a weighted squared error.
+
+    The loss is Σ_ui c_ui (p_ui − x_u · y_i)² + Σ_u l_u ‖x_u‖² + Σ_i l_i ‖y_i‖² with p = 1 and c = 1 + `confidence`
+    where a pair is stored, p = 0 and c = 1 elsewhere. A pair of value v counts v times as stored and 1 − v times as
+    not stored: c = 1 + `confidence` · v as in the paper, but p falls towards 0 with v. l_u is `user_l2` times (the
+    user's sum of c / the mean of that over users) to the power `frequency_scaling`, and l_i likewise from `item_l2`; 0
+    makes both constant. For the answers only the product of `user_l2` and `item_l2` matters: factors can be made longer
+    on one side and shorter on the other. A history is answered by solving for its factor, with its own values.
+    """
+
+    def __init__(
+        self,
+        *,
+        factors: int = 256,
+        confidence: float = 40.0,
+        user_l2: float = 100.0,
+        item_l2: float = 100.0,
+        frequency_scaling: float = 0.0,
+        iterations: int = 10,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        check_factorisation(factors, confidence, user_l2, item_l2, iterations)
+        if not 0 <= frequency_scaling <= 1:
+            raise ConfigError(f"frequency_scaling: expected a number from 0 to 1, found {frequency_scaling!r}")
+        check_device(device)
+        self.factors = factors
+        self.confidence = confidence
+        self.user_l2 = user_l2
+        self.item_l2 = item_l2
+        self.frequency_scaling = frequency_scaling
+        self.iterations = iterations
+        self.seed = seed
+        self.device = device
+        self.item_factors_: Floats | None = None
+        self.mean_confidence_: float | None = None
+        self.known_: Interactions | None = None
+        self._columns: Columns | None = None
+
+    def fit(
+        self,
+        train: Interactions | csr_array,
+        *,
+        user_weights: UserWeights | None = None,
+        validation: HeldOut | None = None,
+    ) -> Self:
+        """Alternates `iterations` times; validation is accepted and not needed. Weight 2 counts as two equal users.
+
+        The library `implicit` does it where it can: on a CPU, with equal users, values 1 and constant regularisation. It takes a
+        few conjugate gradient steps where ours solves each step exactly, so that factors which are still on their way
+        differ a little.
+        """
+        matrix = as_matrix(train)
+        weights = check_user_weights(user_weights, matrix.shape[0])
+        self.item_factors_, self._columns = None, None  # what an earlier fit learned makes room
+        self.known_ = train if isinstance(train, Interactions) else None
+        taking_part = np.flatnonzero(weights)
+        rows, weights = check_values(matrix[taking_part]), weights[taking_part]
+        device = plan_alternating("WMF", rows, self.factors, choose_device(self.device))
+        confidences = rows.shape[1] + self.confidence * rows.sum(axis=1)
+        self.mean_confidence_ = float(np.average(confidences, weights=weights))
+        first = draw_factors(self.seed, "items", rows.shape[1], self.factors)
+        learned = None
+        if device.type == "cpu" and self.frequency_scaling == 0 and (weights == 1).all() and (rows.data == 1).all():
+            learned = _factors_by_implicit(self, rows, first)
+        if learned is None:
+            learned = self._alternate(rows, torch.from_numpy(first).to(device), weights, confidences)
+        self.item_factors_, self._columns = learned.factors.cpu().numpy(), learned
+        return self
+
+    def _alternate(self, rows: csr_array, first: Tensor, weights: Floats, confidences: npt.NDArray[Any]) -> Columns:
+        items_confidences = weights.sum() + self.confidence * (rows.T @ weights)
+        items_scales = (items_confidences / items_confidences.mean()) ** self.frequency_scaling
+        items = Regression(first.new_ones(len(first)), first.new_tensor(self.item_l2 * items_scales))
+        users = Regression(first.new_tensor(weights), self._user_ridges(confidences, first.device))
+        return alternate(rows, first, users, items, self.confidence, self.iterations)
+
+    def _user_ridges(self, confidences: npt.NDArray[Any], device: torch.device) -> Tensor:
+        """The regularisation of users whose confidences sum to those given."""
+        scales = (confidences / fitted(self.mean_confidence_, self)) ** self.frequency_scaling
+        return torch.from_numpy(np.asarray(self.user_l2 * scales, dtype=np.float32)).to(device)
+
+    def score(self, histories: csr_array) -> Scores:
+        """The history's factor times every item's."""
+        columns = self._ready()
+        with float32_products():
+            return np.asarray((self._fold_in(histories) @ columns.factors.T).cpu().numpy())
+
+    def embed(self, histories: csr_array) -> Floats:
+        """Each history's factor, (users, factors)."""
+        return np.asarray(self._fold_in(histories).cpu().numpy())
+
+    def _fold_in(self, histories: csr_array) -> Tensor:
+        columns = self._ready()
+        rows = check_values(check_histories(histories, len(columns.factors)))
+        ridges = self._user_ridges(rows.shape[1] + self.confidence * rows.sum(axis=1), columns.factors.device)
+        blocks = RowBlocks.of(rows, self.factors, columns.factors.device)
+        return solve_rows(blocks, columns, self.confidence, ridges)
+
+    def _ready(self) -> Columns:
+        """The items' factors on the device that answers; a loaded model brings them there on its first answer."""
+        learned = fitted(self.item_factors_, self)
+        if self._columns is None:
+            # A copy: mapped files may not be written to. A model trained on a GPU must answer where there is none.
+            factors = torch.from_numpy(np.array(learned)).to(choose_device("auto"))
+            self._columns = Columns.as_turned(factors, factors.new_ones(len(factors)))
+        return self._columns
+
+    def count_items(self) -> int:
+        """How many items it scores."""
+        return len(fitted(self.item_factors_, self))
+
+    def as_chosen(self) -> Self:
+        """A copy: nothing is chosen on validation."""
+        return clone(self)
+
+    def state(self) -> ModelState:
+        arrays = {"item_factors": fitted(self.item_factors_, self)}
+        return ModelState(arrays, facts={"mean_confidence": self.mean_confidence_})
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        model = cls(**params)
+        learned, mean = state.arrays["item_factors"], state.facts["mean_confidence"]
+        if learned.ndim != 2 or learned.shape[1] != model.factors or learned.dtype != np.float32:
+            raise ModelFileError(
+                f"WMF: expected items × {model.factors} factors in 32 bits, found {learned.shape}, {learned.dtype}"
+            )
+        if type(mean) is not float or not 0 < mean < math.inf:
+            raise ModelFileError(f"WMF: expected a mean confidence above 0, found {mean!r:.30}")
+        model.item_factors_, model.mean_confidence_ = learned, mean
+        return model
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the model into a folder, whole or not at all."""
+        save_model(self, folder)
+
+
+def check_factorisation(factors: int, confidence: float, user_l2: float, item_l2: float, iterations: int) -> None:
+    """Refuses counts below 1, and a confidence or regularisation that is not above 0."""
+    for name, count in {"factors": factors, "iterations": iterations}.items():
+        if not (isinstance(count, int) and not isinstance(count, bool) and count >= 1):
+            raise ConfigError(f"{name}: expected a whole number ≥ 1, found {count!r}")
+    for name, number in {"confidence": confidence, "user_l2": user_l2, "item_l2": item_l2}.items():
+        if not 0 < number < math.inf:
+            raise ConfigError(f"{name}: expected a number above 0, found {number!r}")
+
+
+def plan_alternating(what: str, rows: csr_array, factors: int, wanted: torch.device, kept: int = 0) -> torch.device:
+    """Where the factors are found: the CPU where the device has too little memory for that and the `kept` bytes."""
+    users, items = rows.shape
+    needed = kept + bytes_to_alternate(users, items, rows.nnz, factors, wanted)
+    if wanted.type != "cpu" and needed <= free_bytes(wanted):
+        return wanted
+    plan_memory(f"{what} of {factors} factors for {users:,} users and {items:,} items", needed, "take fewer factors")
+    return torch.device("cpu")
+
+
+def _factors_by_implicit(model: WMF, rows: csr_array, first: Floats) -> Columns | None:
+    """The items' factors as the library `implicit` finds them; None where it is not installed."""
+    try:
+        from implicit.cpu.als import AlternatingLeastSquares
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError:
+        say("WMF: implicit is not installed (pip install loca[wmf]); the own solver finds the same factors")
+        return None
+    # It knows one regularisation for both sides. Items' factors s times as long, and users' that much shorter, have
+    # the same products, and the same loss once user_l2 is s² times and item_l2 1/s² times as large.
+    stretch = np.float32((model.user_l2 / model.item_l2) ** 0.25)
+    with threadpool_limits(1, "blas"):  # as it asks for: its own threads do the work
+        solver = AlternatingLeastSquares(
+            factors=model.factors,
+            regularization=math.sqrt(model.user_l2 * model.item_l2),
+            iterations=model.iterations,
+            num_threads=torch.get_num_threads(),
+        )
+        solver.user_factors = np.zeros((rows.shape[0], model.factors), np.float32)
+        solver.item_factors = first / stretch
+        confidences = csr_matrix(
+            ((1 + np.float32(model.confidence)) * rows.data, rows.indices, rows.indptr), rows.shape
+        )
+        solver.fit(confidences, show_progress=False)
+    factors = torch.from_numpy(solver.item_factors * stretch)
+    return Columns.turned(factors, factors.new_ones(len(factors)))
