@@ -39,7 +39,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.ready-to-run: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(INSTALL) --editable .
+	$(INSTALL) --editable '.[tune,wmf]'
 	touch $@
 
 $(VENV)/.ready-to-test: $(VENV)/bin/python pyproject.toml constraints.txt

@@ -36,14 +36,21 @@ if TYPE_CHECKING:
     from loca.local.blend import Blend as Blend
     from loca.local.ensemble import Ensemble as Ensemble
     from loca.local.loca import Loca as Loca
+    from loca.models.cdae import CDAE as CDAE
     from loca.models.ease import EASE as EASE
+    from loca.models.item_knn import ItemKNN as ItemKNN
+    from loca.models.llorma import LLORMA as LLORMA
     from loca.models.mult_dae import MultDAE as MultDAE
     from loca.models.mult_vae import MultVAE as MultVAE
     from loca.models.next_ease import NextEASE as NextEASE
     from loca.models.popularity import Popularity as Popularity
+    from loca.models.rec_vae import RecVAE as RecVAE
     from loca.models.recommender import Recommender as Recommender
     from loca.models.recommender import clone as clone
     from loca.models.recommender import get_params as get_params
+    from loca.models.sglsvd import SGLSVD as SGLSVD
+    from loca.models.slim import SLIM as SLIM
+    from loca.models.wmf import WMF as WMF
     from loca.progress import show_progress as show_progress
     from loca.ranking.evaluation import Evaluation as Evaluation
     from loca.ranking.evaluation import evaluate as evaluate
@@ -86,6 +93,13 @@ _HOMES = {
     "Ensemble": "loca.local.ensemble",
     "Loca": "loca.local.loca",
     "EASE": "loca.models.ease",
+    "WMF": "loca.models.wmf",
+    "SLIM": "loca.models.slim",
+    "SGLSVD": "loca.models.sglsvd",
+    "RecVAE": "loca.models.rec_vae",
+    "LLORMA": "loca.models.llorma",
+    "ItemKNN": "loca.models.item_knn",
+    "CDAE": "loca.models.cdae",
     "MultDAE": "loca.models.mult_dae",
     "MultVAE": "loca.models.mult_vae",
     "NextEASE": "loca.models.next_ease",

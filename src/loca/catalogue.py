@@ -16,17 +16,31 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.local.stacked_networks import StackedNetworks
+from loca.models.cdae import CDAE
 from loca.models.ease import EASE
+from loca.models.item_knn import ItemKNN
+from loca.models.llorma import LLORMA
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
+from loca.models.rec_vae import RecVAE
 from loca.models.recommender import Recommender, fitted
+from loca.models.sglsvd import SGLSVD
+from loca.models.slim import SLIM
+from loca.models.wmf import WMF
 
 KINDS: Mapping[str, type] = {
     "Popularity": Popularity,
+    "ItemKNN": ItemKNN,
     "EASE": EASE,
     "NextEASE": NextEASE,
+    "SLIM": SLIM,
+    "WMF": WMF,
+    "LLORMA": LLORMA,
+    "SGLSVD": SGLSVD,
+    "CDAE": CDAE,
+    "RecVAE": RecVAE,
     "MultVAE": MultVAE,
     "MultDAE": MultDAE,
     "Loca": Loca,
@@ -47,17 +61,37 @@ def _next_vae() -> MultVAE:
     return MultVAE(dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, target="next", set_share=0.3)
 
 
+def _llorma_vae() -> Loca:
+    """One kernel to train and to answer with, around random anchors: what LLORMA does, over MultVAE."""
+    width = Quantile(0.9, times=1.3)
+    return Loca(base=MultVAE(), anchor_selection="random", train_bandwidth=width, answer_bandwidth=width)
+
+
 MODELS: Mapping[str, Callable[[], Recommender]] = {
     "popularity": Popularity,
+    "item-knn": ItemKNN,
+    "wmf": WMF,
+    "slim": SLIM,
     "ease": EASE,
-    "mult-vae": MultVAE,
+    "cdae": CDAE,
     "mult-dae": MultDAE,
+    "mult-vae": MultVAE,
+    "rec-vae": RecVAE,
+    "llorma": LLORMA,
+    "sglsvd": SGLSVD,
+    "llorma-vae": _llorma_vae,
     "loca-ease": lambda: Loca(base=EASE(), embedding=TruncatedSVD()),
     "loca-vae": lambda: Loca(base=MultVAE()),
     "loca-dae": lambda: Loca(base=MultDAE()),
+    "loca-wmf": lambda: Loca(base=WMF()),
+    "loca-slim": lambda: Loca(base=SLIM(), embedding=TruncatedSVD()),
+    "loca-rec-vae": lambda: Loca(base=RecVAE()),
     "ensemble-ease": lambda: Ensemble(base=EASE()),
     "ensemble-vae": lambda: Ensemble(base=MultVAE()),
     "ensemble-dae": lambda: Ensemble(base=MultDAE()),
+    "ensemble-wmf": lambda: Ensemble(base=WMF()),
+    "ensemble-slim": lambda: Ensemble(base=SLIM()),
+    "ensemble-rec-vae": lambda: Ensemble(base=RecVAE()),
     "next-ease": NextEASE,
     "next-vae": _next_vae,
     "loca-next-ease": lambda: Loca(base=NextEASE(), embedding=TruncatedSVD()),
