@@ -277,6 +277,7 @@ def test_clean_asks_the_test_part_once_and_last(planted_split: Split, diary: Any
     assert pages == [
         ("fit", train, True, "-1"),
         ("score", train, "-1"),
+        ("as chosen", "-1"),
         ("fit", train, True, "1"),
         ("score", train, "1"),
         ("as chosen", "1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError
 from loca.experiments.comparison import Comparison, compare
 from loca.experiments.grid import Grid, finite
-from loca.experiments.report import refuse_file, write_tables
+from loca.experiments.report import refuse_file, settings_file, write_tables
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
@@ -202,6 +203,29 @@ def test_tables_are_written_into_a_folder(comparison: Comparison, tmp_path: Path
     with pytest.raises(ConfigError, match="expected a folder to write into, found a file"):
         refuse_file(tmp_path / "file")
     refuse_file(None)
+
+
+def test_the_budget_is_told_everywhere(comparison: Comparison, planted_split: Split) -> None:
+    line = "settings to choose from: popularity 1, ease 2, ensemble-ease 1, loca-ease 1"
+    assert str(comparison).splitlines()[1] == f"budget: {line}"
+    assert f"\nbudget: {line}\n" in comparison.to_markdown()
+    assert comparison.to_json()["budget"] == {"text": line}
+    equal = compare({"popularity": Popularity(), "ease": EASE()}, planted_split, at=(5,))
+    assert str(equal).splitlines()[1] == "budget: 1 setting per model"
+    assert [row[-2] for row in comparison.grids()[0].rows] == ["1", "2", "1", "1"]
+
+
+def test_the_settings_of_all_models_are_written_as_a_settings_file_takes_them(comparison: Comparison) -> None:
+    written = tomllib.loads(settings_file(comparison))
+    assert written["compare"]["models"] == ["popularity", "ease", "ensemble-ease", "loca-ease"]
+    assert written["ease"] == {"l2": comparison.of("ease").parameters["l2"]}
+    assert written["loca-ease"]["anchors"] == written["ensemble-ease"]["models"] == 3
+    assert "popularity" not in written
+
+
+def test_models_that_a_settings_file_cannot_name_are_left_out_of_it(planted_split: Split) -> None:
+    found = compare([EASE(), EASE(l2=2.0)], planted_split, at=(5,))
+    assert tomllib.loads(settings_file(found)) == {}
 
 
 def test_a_grid_is_aligned() -> None:

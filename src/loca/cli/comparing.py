@@ -10,7 +10,7 @@ import typer
 from loca.cli import options
 from loca.cli.output import Output
 from loca.cli.request import CompareOptions, Given, Request, check_request
-from loca.errors import ConfigError
+from loca.errors import ConfigError, LocaError
 
 if TYPE_CHECKING:
     from loca.experiments.comparison import Comparison
@@ -30,7 +30,28 @@ Test = Annotated[int | None, typer.Option(help="Each user's last items for test 
 Validation = Annotated[int | None, typer.Option(help="The items before them for validation (2).")]
 At = Annotated[str | None, typer.Option(help="Lengths of the measured lists (50,100).")]
 Control = Annotated[str | None, typer.Option(help="The model to hold all others against (the best single one).")]
-Out = Annotated[Path | None, typer.Option(help="A folder for the tables as text, Markdown, CSV and JSON.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="A folder for the tables as text, Markdown, CSV and JSON, and for each model's results."),
+]
+_TUNING = "Tuning, the same budget for every model"
+Trials = Annotated[int | None, typer.Option(help="Settings to try for each model.", rich_help_panel=_TUNING)]
+Seconds = Annotated[
+    float | None, typer.Option(help="Seconds to try settings in, for each model.", rich_help_panel=_TUNING)
+]
+Space = Annotated[
+    str | None,
+    typer.Option(help="wide (our ranges) or paper (the values that the paper tried).", rich_help_panel=_TUNING),
+]
+_RUNNING = "Running"
+Processes = Annotated[int | None, typer.Option(help="Models computed side by side (1).", rich_help_panel=_RUNNING)]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Take what --out holds of the same comparison.", rich_help_panel=_RUNNING),
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Drop an unfinished comparison in --out.", rich_help_panel=_RUNNING)
+]
 
 
 def compare_models(
@@ -43,7 +64,13 @@ def compare_models(
     at: At = None,
     control: Control = None,
     recency: options.Recency = None,
+    trials: Trials = None,
+    seconds: Seconds = None,
+    space: Space = None,
     out: Out = None,
+    processes: Processes = None,
+    resume: Resume = False,
+    fresh: Fresh = False,
     layout: options.Layout = None,
     preset: options.Preset = None,
     user_column: options.UserColumn = None,
@@ -79,13 +106,20 @@ def compare_models(
 
       loca compare ratings.csv --config study.toml --out results --json
 
+      loca compare ratings.csv --models ease,mult-vae,ensemble,loca-vae --trials 30 --processes 2 --out results
+
     With --recency auto each model chooses on validation how its histories fade with age, or that they do not.
+
+    With --trials or --seconds every model is tuned first, all under the same budget, where choices are made; what is
+    set by --set or --config is not tuned. A loca model and its ensemble begin with what the study of their base chose.
+
+    --out keeps each model's results as soon as they are there; after a kill the same command with --resume goes on.
 
     A settings file holds tables named compare, split, data, loca-ease, loca-ease.base and so on:
     what --set writes as loca-ease.base.l2=300 stands there as l2 = 300. A list means: choose on validation.
     --set wins over the options (compare.models over --models too), the options win over the file.
     """
-    from loca.experiments.report import refuse_file, write_tables
+    from loca.experiments.report import settings_file, write_tables, write_texts
 
     output = Output(as_json, quiet)
     reading = options.reading_options(
@@ -93,27 +127,56 @@ def compare_models(
         min_user_interactions, min_item_interactions, keep_repeats, titles,
     )  # fmt: skip
     own = {"models": _words(models), "protocol": protocol, "refit": refit, "at": _words(at), "control": control}
+    running = {"trials": trials, "seconds": seconds, "space": space, "processes": processes, "seed": seed}
     given: Given = {
-        "compare": {**own, "seed": seed},
+        "compare": {**own, **running},
         "data": reading,
         "split": {"test": test, "validation": validation},
         "recency": {"half_life": recency},
     }
     request = check_request("compare", CompareOptions, source, config, given, assignments or [], choices or [])
-    refuse_file(out)
-    comparison = _compare(request, output)
+    _check_folder(out, resume, fresh)
+    comparison = _compare(request, output, out, resume)
     show(comparison, output)
     if out is not None:
         write_tables(comparison, out)
-        output.note(f"written to {out}: comparison.txt, .md, .csv and .json, differences.csv")
+        write_texts(out, {"comparison.toml": settings_file(comparison)})
+        output.note(f"written to {out}: comparison.txt, .md, .csv, .json and .toml, differences.csv")
+    if comparison.failed:
+        advice = "" if out is None else f"; {out} keeps the others, --resume tries again"
+        raise LocaError("; ".join(f"{name} failed: {why}" for name, why in comparison.failed.items()) + advice)
 
 
-def _compare(request: Request[CompareOptions], output: Output) -> Comparison:
+def _check_folder(out: Path | None, resume: bool, fresh: bool) -> None:
+    """Refuses, before data are read, a folder that is a file or that holds what must be decided on."""
+    from loca.experiments.cell_store import CellStore
+    from loca.experiments.report import refuse_file
+
+    refuse_file(out)
+    if out is not None:
+        CellStore(out).check_start(resume=resume, fresh=fresh)
+    elif resume or fresh:
+        raise ConfigError(f"--{'resume' if resume else 'fresh'}: needs --out, the folder that results are kept in")
+
+
+def _check_budget(request: Request[CompareOptions]) -> None:
+    """Refuses, before data are read, a budget for models that cannot be tuned, or where optuna is missing."""
+    from loca.experiments.planned_cells import find_spaces
+    from loca.experiments.protocols import SpaceName
+    from loca.experiments.studies import import_optuna
+
+    if request.own.budget() is not None:
+        import_optuna()
+        find_spaces(request.models, cast(SpaceName, request.own.space), request.fixed)
+
+
+def _compare(request: Request[CompareOptions], output: Output, out: Path | None, resume: bool) -> Comparison:
     from loca.data.splitting import leave_last_out
     from loca.experiments.comparison import compare
-    from loca.experiments.protocols import SELECTED_ON_TEST, ProtocolName
+    from loca.experiments.protocols import SELECTED_ON_TEST, ProtocolName, SpaceName
 
     own = request.own
+    _check_budget(request)
     if own.control is not None and own.control not in request.models:
         raise ConfigError(f"control: {own.control!r} is not among the models ({', '.join(request.models)})")
     if own.protocol == "paper":
@@ -137,22 +200,28 @@ def _compare(request: Request[CompareOptions], output: Output) -> Comparison:
         at=own.at,
         control=own.control,
         seed=own.seed,
+        budget=own.budget(),
+        space=cast(SpaceName, own.space),
+        fixed=request.fixed,
+        processes=own.processes,
+        keep_in=out,
+        resume=resume,
     )
 
 
 def show(comparison: Comparison, output: Output) -> None:
     """Prints a comparison: as JSON, drawn on a terminal, or plain."""
-    from loca.experiments.report import choices_made, heading, why_no_differences
+    from loca.experiments.report import budget_line, choices_made, failures, heading, why_no_differences
 
     if output.as_json or not output.is_watched:
         output.answer(str(comparison), comparison.to_json())
         return
     models, differences = comparison.grids()
-    print(heading(comparison))
+    print(f"{heading(comparison)}\n{budget_line(comparison)}")
     output.draw(models)
     if comparison.differences:
         output.draw(differences)
-    for line in (*why_no_differences(comparison), *choices_made(comparison)):
+    for line in (*why_no_differences(comparison), *choices_made(comparison), *failures(comparison)):
         print(line)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -25,9 +25,10 @@ from loca.models.recommender import Recommender
 
 if TYPE_CHECKING:
     from loca.experiments.choices import RecencyRule
+    from loca.experiments.tuning import TuningBudget
 
 Given = Mapping[str, Mapping[str, Any]]
-COMMANDS = ("compare", "fit", "describe")
+COMMANDS = ("compare", "fit", "describe", "tune")
 SHARED = ("data", "planted", "split", "recency")
 
 
@@ -53,14 +54,29 @@ class CompareOptions:
     refit: bool = True
     at: tuple[int, ...] = (50, 100)
     control: str | None = None
+    trials: int | None = None
+    seconds: float | None = None
+    space: str = "wide"
+    processes: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
-        from loca.experiments.protocols import check_protocol
+        from loca.experiments.protocols import check_protocol, check_space
         from loca.ranking.metrics import check_lengths
 
         check_protocol(self.protocol)
+        check_space(self.space)
         check_lengths(self.at)
+        if self.budget() is None and self.space != "wide":
+            raise ConfigError(f"space {self.space!r}: is for tuning; expected a budget too, --trials or --seconds")
+        if self.processes < 1:
+            raise ConfigError(f"compare.processes: expected a whole number ≥ 1, found {self.processes}")
+
+    def budget(self) -> TuningBudget | None:
+        """What each model is tuned with, if anything."""
+        from loca.experiments.tuning import TuningBudget
+
+        return None if self.trials is None and self.seconds is None else TuningBudget(self.trials, self.seconds)
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -96,7 +112,10 @@ class DescribeOptions:
 
 @dataclass(frozen=True)
 class Request(Generic[Own]):
-    """A command's own options, how its data is to be read, split and weighed, and the models it may choose from."""
+    """A command's own options, how its data is to be read, split and weighed, and the models it may choose from.
+
+    `fixed` are the parameters of each model that were set, by their dotted names: tuning leaves them alone.
+    """
 
     source: str
     own: Own
@@ -105,6 +124,7 @@ class Request(Generic[Own]):
     split: SplitOptions
     recency: AskedRecency
     models: Mapping[str, list[Recommender]]
+    fixed: Mapping[str, tuple[str, ...]]
 
     def read(self) -> Interactions:
         """The interactions, read now, weighed by the asked recency when they are used to answer.
@@ -162,7 +182,17 @@ def check_request(
         split=split,
         recency=recency,
         models=_built(models, settings, catalogue, own.seed),
+        fixed={name: tuple(_dotted(settings[name])) for name in models},
     )
+
+
+def _dotted(table: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The names of all that a table sets; a model inside that is named is set as a whole."""
+    for name, value in table.items():
+        if isinstance(value, Mapping) and "model" not in value:
+            yield from _dotted(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
 
 
 def _check_planted(source: str, table: Table, seed: int) -> dict[str, Any]:

@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from loca.data.held_out import Split
-from loca.data.recency import Recency
-from loca.errors import ConfigError, did_you_mean
-from loca.experiments.candidates import describe_model
-from loca.experiments.choices import RecencyRule, Tried
+from loca.errors import ConfigError, LocaError, did_you_mean
+from loca.experiments.cell_store import CellStore
+from loca.experiments.cells import ComparedModel as ComparedModel
+from loca.experiments.choices import RecencyRule
 from loca.experiments.grid import Grid
-from loca.experiments.protocols import Outcome, ProtocolName, check_protocol, run_clean, run_paper
+from loca.experiments.planned_cells import plan_cells
+from loca.experiments.protocols import ProtocolName, SpaceName, Terms
+from loca.experiments.side_by_side import compute_here, compute_side_by_side
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender
-from loca.progress import say
-from loca.ranking.evaluation import Evaluation
 from loca.ranking.metrics import check_lengths
 from loca.ranking.significance import PairedDifference, holm, paired_difference
 
+if TYPE_CHECKING:
+    from loca.experiments.tuning import TuningBudget
+
 Candidates = Recommender | Sequence[Recommender]
-
-
-@dataclass(frozen=True, eq=False)
-class ComparedModel:
-    """One model of a comparison: what it reached on test, the parameters it ended with, and what was tried.
-
-    `recency` is what its test histories were weighed by.
-    """
-
-    name: str
-    evaluation: Evaluation
-    parameters: dict[str, Any]
-    tried: tuple[Tried, ...]
-    chosen: int
-    seconds: float
-    recency: Recency | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +48,8 @@ class Difference:
 class Comparison:
     """The models in the order asked for, and their differences in `metric`; prints as two tables.
 
-    `models` holds the fitted models that were to be kept.
+    `models` holds the fitted models that were to be kept, `failed` why others have no place in the tables. With a
+    `budget` each model was tuned in the `space` of that name.
     """
 
     protocol: ProtocolName
@@ -69,6 +59,9 @@ class Comparison:
     measured: tuple[ComparedModel, ...]
     differences: tuple[Difference, ...]
     models: Mapping[str, Recommender] = field(default_factory=dict)
+    budget: TuningBudget | None = None
+    space: SpaceName = "wide"
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, name: str) -> ComparedModel:
         """What one model reached."""
@@ -106,19 +99,19 @@ class Comparison:
 
     def to_csv(self) -> str:
         """One line per model and metric: mean, interval, users and seconds."""
-        from loca.experiments.report import as_csv
+        from loca.experiments.documents import as_csv
 
         return as_csv(self)
 
     def differences_to_csv(self) -> str:
         """One line per difference: mean, interval, both tests and their corrected p values."""
-        from loca.experiments.report import differences_as_csv
+        from loca.experiments.documents import differences_as_csv
 
         return differences_as_csv(self)
 
     def to_json(self) -> dict[str, Any]:
         """Everything that was measured, as JSON values without NaN or infinity."""
-        from loca.experiments.report import as_json
+        from loca.experiments.documents import as_json
 
         return as_json(self)
 
@@ -134,6 +127,12 @@ def compare(
     control: str | None = None,
     keep: Collection[str] = (),
     seed: int = 0,
+    budget: TuningBudget | None = None,
+    space: SpaceName = "wide",
+    fixed: Mapping[str, Collection[str]] | None = None,
+    processes: int = 1,
+    keep_in: str | Path | None = None,
+    resume: bool = True,
 ) -> Comparison:
     """Chooses, fits and measures every model by the protocol, then compares them user by user.
 
@@ -143,53 +142,66 @@ def compare(
     `keep` names the fitted models to hold on to; the others are let go once measured.
     Histories are weighed as the split says; with `recency="own"` as each model was trained for, with `"auto"` as each
     chooses for itself on validation.
+
+    With a `budget` every model is tuned under it first, in the `space` of its name, where choices are made; what
+    `fixed` names of a model's parameters stays. A local model and an ensemble begin with what their base's study chose.
+    With `processes` above 1 as many models are computed side by side, and one that fails does not stop the others: it
+    is named in `failed`. The folder `keep_in` keeps each model's outcome as soon as it is there, and the trials of its
+    tuning; what is found there is not computed again (`resume`), or dropped, and what was computed for other data or
+    settings is refused.
     """
-    check_protocol(protocol)
-    if protocol == "paper" and recency == "auto":
-        raise ConfigError("recency: auto is chosen on validation, which the protocol paper has not; use clean")
-    lengths = check_lengths(at)
+    terms = Terms(protocol, refit, recency, check_lengths(at), seed, budget, space)
     candidates = _named(models)
     for name in (*keep, *([] if control is None else [control])):
         if name not in candidates:
             raise ConfigError(f"no model {name!r} to compare with{did_you_mean(name, candidates)}")
-    measured, kept = [], {}
-    for name, offered in candidates.items():
-        say(f"{name}: {len(offered)} candidate{'s' if len(offered) > 1 else ''}")
-        outcome = _run(offered, split, protocol, refit, recency, lengths, seed)
-        measured.append(_compared(name, outcome))
-        if name in keep:
-            kept[name] = outcome.model
-    metric = f"ndcg@{100 if 100 in lengths else lengths[-1]}"
-    control = control or _best_single(candidates, measured)
+    if not (isinstance(processes, int) and processes >= 1):
+        raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes!r}")
+    if keep and processes > 1:
+        raise ConfigError("keep: fitted models stay in the process that fits them; expected processes=1")
+    plan = plan_cells(candidates, split, terms, fixed or {})
+    store = None if keep_in is None else CellStore(Path(keep_in))
+    kept: dict[str, Recommender] = {}
+    failed: dict[str, str] = {}
+    with nullcontext() if store is None else store.opened(plan.names, resume=resume):
+        done = plan.find_done(store, keep)
+        if store is not None and len(done) < len(candidates):
+            store.begin()
+        if processes > 1:
+            failed = compute_side_by_side(plan, done, split, store, processes)
+        else:
+            kept = compute_here(plan, done, split, store, keep)
+        if store is not None and not failed:
+            store.finish()
+    if not done:
+        raise LocaError("; ".join(f"{name}: {why}" for name, why in failed.items()))
+    measured = [done[name] for name in candidates if name in done]
+    return _compared({name: candidates[name] for name in done}, measured, terms, control, kept, failed)
+
+
+def _compared(
+    candidates: Mapping[str, Sequence[Recommender]],
+    measured: Sequence[ComparedModel],
+    terms: Terms,
+    control: str | None,
+    kept: Mapping[str, Recommender],
+    failed: Mapping[str, str],
+) -> Comparison:
+    metric = f"ndcg@{100 if 100 in terms.at else terms.at[-1]}"
+    control = control if control in candidates else _best_single(candidates, measured)
     pairs = _pairs(candidates, control) if len(measured[0].evaluation.users) > 1 else []
-    differences = _differences(pairs, measured, metric, seed)
-    return Comparison(protocol, refit, metric, control, tuple(measured), differences, kept)
-
-
-def _compared(name: str, outcome: Outcome) -> ComparedModel:
-    return ComparedModel(
-        name=name,
-        evaluation=outcome.evaluation,
-        parameters=describe_model(outcome.model),
-        tried=outcome.tried,
-        chosen=outcome.chosen,
-        seconds=outcome.seconds,
-        recency=outcome.recency,
+    return Comparison(
+        protocol=terms.protocol,
+        refit=terms.refit,
+        metric=metric,
+        control=control,
+        measured=tuple(measured),
+        differences=_differences(pairs, measured, metric, terms.seed),
+        models=kept,
+        budget=terms.budget,
+        space=terms.space,
+        failed=failed,
     )
-
-
-def _run(
-    offered: Sequence[Recommender],
-    split: Split,
-    protocol: ProtocolName,
-    refit: bool,
-    recency: RecencyRule,
-    lengths: tuple[int, ...],
-    seed: int,
-) -> Outcome:
-    if protocol == "paper":
-        return run_paper(offered, split, recency=recency, at=lengths, seed=seed)
-    return run_clean(offered, split, refit=refit, recency=recency, at=lengths, seed=seed)
 
 
 def _named(models: Mapping[str, Candidates] | Sequence[Recommender]) -> dict[str, list[Recommender]]:

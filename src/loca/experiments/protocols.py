@@ -6,17 +6,50 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from loca.data.held_out import Split
 from loca.data.recency import Recency
 from loca.errors import ConfigError, did_you_mean
-from loca.experiments.choices import RecencyRule, Tried, choose_on, choose_on_validation, place_of_best
+from loca.experiments.choices import (
+    RecencyRule,
+    Tried,
+    choose_on,
+    choose_on_validation,
+    choose_parameters,
+    place_of_best,
+)
+from loca.files.unfinished_work import work_at_hand
 from loca.models.recommender import Recommender
 from loca.ranking.evaluation import Evaluation, as_known, evaluate
 
+if TYPE_CHECKING:
+    from loca.data.held_out import HeldOut
+    from loca.data.interactions import Interactions
+    from loca.experiments.tuning import TuningBudget
+
 ProtocolName = Literal["clean", "paper"]
+SpaceName = Literal["wide", "paper"]
 SELECTED_ON_TEST = "SELECTED ON TEST: NOT A RESULT"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all models of a comparison are chosen, fitted and measured by; with a `budget` each is tuned in `space`."""
+
+    protocol: ProtocolName = "clean"
+    refit: bool = True
+    recency: RecencyRule = "given"
+    at: tuple[int, ...] = (50, 100)
+    seed: int = 0
+    budget: TuningBudget | None = None
+    space: SpaceName = "wide"
+
+    def __post_init__(self) -> None:
+        check_protocol(self.protocol)
+        check_space(self.space)
+        if self.protocol == "paper" and self.recency == "auto":
+            raise ConfigError("recency: auto is chosen on validation, which the protocol paper has not; use clean")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +74,29 @@ def check_protocol(name: str) -> None:
         raise ConfigError(f"unknown protocol {name!r}{nearest}")
 
 
+def check_space(name: str) -> None:
+    """Refuses a space of settings that does not exist, naming the nearest."""
+    if name not in get_args(SpaceName):
+        nearest = did_you_mean(name, get_args(SpaceName)) or "; expected 'wide' or 'paper'"
+        raise ConfigError(f"unknown space {name!r}{nearest}")
+
+
+def chosen_on(split: Split, protocol: ProtocolName) -> tuple[Interactions, HeldOut]:
+    """What candidates learn from and the questions that they are chosen by: validation, or under `paper` the test."""
+    if protocol == "paper":
+        return split.train_and_validation, split.test
+    if split.validation is None:
+        raise ConfigError("choosing needs a validation part; hold out some items for it (validation=2)")
+    return split.train, split.validation
+
+
+def run_protocol(candidates: Sequence[Recommender], split: Split, terms: Terms) -> Outcome:
+    """The candidates through the protocol of the terms."""
+    if terms.protocol == "paper":
+        return run_paper(candidates, split, recency=terms.recency, at=terms.at, seed=terms.seed)
+    return run_clean(candidates, split, refit=terms.refit, recency=terms.recency, at=terms.at, seed=terms.seed)
+
+
 def run_clean(
     candidates: Sequence[Recommender],
     split: Split,
@@ -58,10 +114,11 @@ def run_clean(
     """
 
     def choose() -> tuple[Recommender, tuple[Tried, ...]]:
-        fitted, tried = choose_on_validation(candidates, split, recency=recency)
         if not refit:
-            return fitted, tried
-        return fitted.as_chosen().fit(tried[place_of_best(tried)].weigh(split.train_and_validation)), tried
+            return choose_on_validation(candidates, split, recency=recency)
+        chosen, tried = choose_parameters(candidates, *chosen_on(split, "clean"), recency=recency)
+        with work_at_hand().part("refit"):
+            return chosen.fit(tried[place_of_best(tried)].weigh(split.train_and_validation)), tried
 
     return _run(choose, split, at, seed)
 
@@ -78,7 +135,7 @@ def run_paper(
 
     What comes out is not a result: the test part has been looked at hundreds of times.
     """
-    choose = partial(choose_on, candidates, split.train_and_validation, split.test, recency=recency)
+    choose = partial(choose_on, candidates, *chosen_on(split, "paper"), recency=recency)
     return _run(choose, split, at, seed)
 
 

@@ -1,40 +1,50 @@
-"""A comparison as people and programs read it: plain tables, Markdown, CSV and JSON."""
+"""A comparison as people read it: plain tables and Markdown, and the folder that all its tables are written into."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from loca.errors import ConfigError, DataError
-from loca.experiments.choices import Tried
 from loca.experiments.comparison import ComparedModel, Comparison, Difference
-from loca.experiments.grid import Grid, finite
+from loca.experiments.grid import Grid
 from loca.experiments.protocols import SELECTED_ON_TEST
-from loca.experiments.recency_choice import recency_json
 
 _LEVEL = 0.05
-_DIFFERENCE_KEYS = (
-    "first", "second", "mean", "relative", "low", "high",
-    "t", "t_p", "t_p_holm", "wilcoxon_p", "wilcoxon_p_holm", "users",
-)  # fmt: skip
+# What says how a model is computed, and not what it is.
+_NOT_TOLD = ("model", "seed", "device", "engine", "precision", "answer_precision", "local_bytes")
 
 
 def model_grid(comparison: Comparison) -> Grid:
-    """One row per model: Recall and NDCG at each length, the interval of the compared metric, the seconds."""
+    """One row per model: Recall and NDCG at each length, the interval of the compared metric, trials and seconds.
+
+    `trials` are the settings that a model was chosen from; where models were tuned, those given up early stand beside
+    them, and the seconds of tuning beside those of the protocol.
+    """
     lengths = comparison.measured[0].evaluation.at
     names = [f"{metric}@{n}" for n in lengths for metric in ("recall", "ndcg")]
     titles = [name.replace("recall", "Recall").replace("ndcg", "NDCG") for name in names]
-    header = ("model", *titles, f"95 % of {comparison.metric.upper()}", "seconds")
-    return Grid(header, tuple(_model_row(one, names, comparison.metric) for one in comparison.measured))
+    tuned = comparison.budget is not None
+    costs = ("trials (pruned)", "tuning s", "seconds") if tuned else ("trials", "seconds")
+    header = ("model", *titles, f"95 % of {comparison.metric.upper()}", *costs)
+    return Grid(header, tuple(_model_row(one, names, comparison.metric, tuned) for one in comparison.measured))
 
 
-def _model_row(one: ComparedModel, names: list[str], metric: str) -> tuple[str, ...]:
+def _model_row(one: ComparedModel, names: list[str], metric: str, tuned: bool) -> tuple[str, ...]:
     means, (low, high) = one.evaluation.means(), one.evaluation.intervals()[metric]
     figures = (f"{means[name]:.4f}" for name in names)
-    return (one.name, *figures, f"{low:.4f} – {high:.4f}", f"{one.seconds:.1f}")
+    return (one.name, *figures, f"{low:.4f} – {high:.4f}", *_trials(one, tuned), f"{one.seconds:.1f}")
+
+
+def _trials(one: ComparedModel, tuned: bool) -> tuple[str, ...]:
+    if not tuned:
+        return (f"{len(one.tried)}",)
+    if one.tuning is None:
+        return "its own", ""
+    failures = f", {one.tuning.failed} failed" if one.tuning.failed else ""
+    return f"{one.tuning.finished} ({one.tuning.pruned}{failures})", f"{one.tuning.seconds:.1f}"
 
 
 def difference_grid(comparison: Comparison) -> Grid:
@@ -73,13 +83,34 @@ def _verdict(one: Difference) -> str:
 def as_text(comparison: Comparison) -> str:
     """Both tables, what was chosen, and above all the warning where choices were made on test."""
     models, differences = comparison.grids()
-    parts = [heading(comparison), models.plain()]
+    parts = [f"{heading(comparison)}\n{budget_line(comparison)}", models.plain()]
     if comparison.differences:
         parts.append(differences.plain())
-    for lines in (why_no_differences(comparison), choices_made(comparison)):
+    for lines in (why_no_differences(comparison), choices_made(comparison), failures(comparison)):
         if lines:
             parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def budget_line(comparison: Comparison) -> str:
+    """What every model was chosen with, so that none is given more than another unseen."""
+    return f"budget: {told_budget(comparison)}"
+
+
+def told_budget(comparison: Comparison) -> str:
+    """The budget in words: what tuning had, or how many settings each model was chosen from."""
+    if comparison.budget is not None:
+        return f"{comparison.budget}, tuned in the space {comparison.space}"
+    counts = {one.name: len(one.tried) for one in comparison.measured}
+    if len(set(counts.values())) == 1:
+        (count,) = set(counts.values())
+        return f"{count} setting{'s' if count > 1 else ''} per model"
+    return "settings to choose from: " + ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def failures(comparison: Comparison) -> list[str]:
+    """One line for each model that is missing from the tables."""
+    return [f"{name} failed: {why}" for name, why in comparison.failed.items()]
 
 
 def why_no_differences(comparison: Comparison) -> list[str]:
@@ -91,12 +122,15 @@ def why_no_differences(comparison: Comparison) -> list[str]:
 
 
 def choices_made(comparison: Comparison) -> list[str]:
-    """One line for each model that had several candidates, and one for each that chose its recency.
+    """One line for each model that was tuned or had several candidates, and one for each that chose its recency.
 
     They say which was chosen, and what the others reached.
     """
     lines = []
     for one in comparison.measured:
+        if one.tuning is not None:
+            settings = _told(flat_settings(one.tuning.settings))
+            lines.append(f"{one.name} was tuned to {settings or 'nothing new'}: {one.tuning.ndcg:.4f}")
         if len(one.tried) > 1:
             others = "; ".join(str(tried) for place, tried in enumerate(one.tried) if place != one.chosen)
             lines.append(f"{one.name} chose {one.tried[one.chosen]} (against {others})")
@@ -108,13 +142,34 @@ def choices_made(comparison: Comparison) -> list[str]:
 
 
 def as_markdown(comparison: Comparison) -> str:
-    """Heading, both tables and the choices, in Markdown."""
+    """Heading, budget, both tables, the choices, and the settings that every model ended with, in Markdown."""
     models, differences = comparison.grids()
-    parts = [heading(comparison), models.markdown()]
+    parts = [heading(comparison), budget_line(comparison), models.markdown()]
     if comparison.differences:
         parts.append(differences.markdown())
-    parts += [f"- {line}" for line in (*why_no_differences(comparison), *choices_made(comparison))]
+    told = (*why_no_differences(comparison), *choices_made(comparison), *failures(comparison))
+    parts += [f"- {line}" for line in told]
+    parts.append("Settings:\n\n" + "\n".join(_ended_with(one) for one in comparison.measured))
     return "\n\n".join(parts) + "\n"
+
+
+def _ended_with(one: ComparedModel) -> str:
+    told = {name: value for name, value in one.parameters.items() if name.split(".")[-1] not in _NOT_TOLD}
+    return f"- {one.name}: {_told(told) or 'nothing to set'}"
+
+
+def _told(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
+def flat_settings(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The values of nested tables by their dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        flat.update(
+            flat_settings(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
+        )
+    return flat
 
 
 def heading(comparison: Comparison) -> str:
@@ -125,95 +180,6 @@ def heading(comparison: Comparison) -> str:
         return f"*** {SELECTED_ON_TEST} *** protocol paper: every choice was made on the test items; {who}"
     fate = "refitted on train + validation" if comparison.refit else "not refitted"
     return f"protocol clean: chosen on validation, {fate}, tested once; {who}"
-
-
-def as_csv(comparison: Comparison) -> str:
-    """One line per model and metric."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["model", "metric", "mean", "low", "high", "users", "seconds", "is_result"])
-    for one in comparison.measured:
-        intervals = one.evaluation.intervals()
-        for metric, mean in one.evaluation.means().items():
-            low, high = intervals[metric]
-            users, seconds = len(one.evaluation.users), f"{one.seconds:.2f}"
-            writer.writerow([one.name, metric, mean, low, high, users, seconds, comparison.protocol == "clean"])
-    return out.getvalue()
-
-
-def differences_as_csv(comparison: Comparison) -> str:
-    """One line per difference, with the same figures as in JSON."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*_DIFFERENCE_KEYS, "metric", "is_result"])
-    for one in comparison.differences:
-        figures = _difference_json(one)
-        writer.writerow(
-            [*(figures[key] for key in _DIFFERENCE_KEYS), comparison.metric, comparison.protocol == "clean"]
-        )
-    return out.getvalue()
-
-
-def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Everything that was measured; `is_result` is false where choices were made on test."""
-    written = {
-        "protocol": comparison.protocol,
-        "is_result": comparison.protocol == "clean",
-        "refit": comparison.refit and comparison.protocol == "clean",
-        "metric": comparison.metric,
-        "control": comparison.control,
-        "models": [_measured_json(one) for one in comparison.measured],
-        "differences": [_difference_json(one) for one in comparison.differences],
-    }
-    for line in why_no_differences(comparison):
-        written["no_differences"] = line
-    if comparison.protocol == "paper":
-        written["warning"] = SELECTED_ON_TEST
-    clean: dict[str, Any] = finite(written)
-    return clean
-
-
-def _measured_json(one: ComparedModel) -> dict[str, Any]:
-    evaluation = one.evaluation
-    intervals = evaluation.intervals()
-    return {
-        "name": one.name,
-        "users": len(evaluation.users),
-        "metrics": {
-            name: {"mean": mean, "low": intervals[name][0], "high": intervals[name][1]}
-            for name, mean in evaluation.means().items()
-        },
-        "catalogue_coverage": {str(n): share for n, share in evaluation.catalogue_coverage.items()},
-        "novelty": {str(n): bits for n, bits in evaluation.novelty.items()},
-        "parameters": one.parameters,
-        "tried": [_tried_json(tried) for tried in one.tried],
-        "chosen": one.chosen,
-        "recency": recency_json(one.recency),
-        "seconds": one.seconds,
-    }
-
-
-def _tried_json(one: Tried) -> dict[str, Any]:
-    choice = {} if one.recency is None else {"recency_choice": one.recency.as_json()}
-    return {"settings": one.settings, "ndcg@100": one.ndcg, "seconds": one.seconds, **choice}
-
-
-def _difference_json(one: Difference) -> dict[str, Any]:
-    paired = one.paired
-    return {
-        "first": one.first,
-        "second": one.second,
-        "mean": paired.mean,
-        "relative": paired.relative,
-        "low": paired.low,
-        "high": paired.high,
-        "t": paired.t,
-        "t_p": paired.t_p,
-        "t_p_holm": one.t_p_holm,
-        "wilcoxon_p": paired.wilcoxon_p,
-        "wilcoxon_p_holm": one.wilcoxon_p_holm,
-        "users": paired.user_count,
-    }
 
 
 def refuse_file(folder: Path | None) -> None:
@@ -235,6 +201,18 @@ def write_tables(comparison: Comparison, folder: Path) -> None:
             "differences.csv": comparison.differences_to_csv(),
         },
     )
+
+
+def settings_file(comparison: Comparison) -> str:
+    """The chosen settings of all models of the catalogue as TOML that commands take with --config."""
+    from loca.catalogue import MODELS
+    from loca.experiments.tuned_settings import toml_text
+
+    told = {one.name: one.settings for one in comparison.measured if one.name in MODELS and one.settings is not None}
+    sections = {name: table for name, table in told.items() if table}
+    named = {"compare": {"models": list(told), "protocol": comparison.protocol}} if told else {}
+    warning = [SELECTED_ON_TEST] if comparison.protocol == "paper" else []
+    return toml_text([*warning, heading(comparison), budget_line(comparison)], {**named, **sections})
 
 
 def write_texts(folder: Path, texts: dict[str, str]) -> None:

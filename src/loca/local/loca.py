@@ -19,6 +19,7 @@ from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_histories, as_matrix
 from loca.errors import ConfigError
 from loca.files import save_model
+from loca.files.shared_fits import fit_once
 from loca.files.unfinished_work import work_at_hand
 from loca.local.ease_differences import LOCAL_BYTES, check_local_bytes
 from loca.local.engines import (
@@ -141,9 +142,10 @@ class Loca:
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
         refuse_too_many(self.anchors, int((np.diff(matrix.indptr) > 0).sum()))
-        self.global_ = clone(self.base if self.global_model is None else self.global_model)
+        self.global_ = None  # what an earlier fit learned makes room
         with work_at_hand().part("global model"):
-            self.global_.fit(train, user_weights=user_weights, validation=validation)
+            unfitted = clone(self.base if self.global_model is None else self.global_model)
+            self.global_ = fit_once(unfitted, train, validation, user_weights)
         self.global_.known_ = None  # kept once, here
         with work_at_hand().part("embedding"):
             self.embedder_ = self._fit_embedder(train, user_weights, validation)
@@ -164,11 +166,11 @@ class Loca:
         self, train: Interactions | csr_array, user_weights: UserWeights | None, validation: HeldOut | None
     ) -> Embedder:
         if self.embedding is not None:
-            return clone(self.embedding).fit(train, user_weights=user_weights, validation=validation)
+            return fit_once(clone(self.embedding), train, validation, user_weights)
         global_model: object = self.global_
         if isinstance(global_model, Embedder):
             return global_model
-        return TruncatedSVD(seed=self.seed).fit(train)
+        return fit_once(TruncatedSVD(seed=self.seed), train, None)
 
     def _find_communities(self, embeddings: Floats, with_history: npt.NDArray[np.int64]) -> Communities:
         """Communities of the users who have a history: only they can be anchors, and only they are counted."""

@@ -1,0 +1,181 @@
+"""`loca tune`: the settings of models that answer each user's held-out items best, as a file for the other commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from loca.cli import options
+from loca.cli.output import Output
+from loca.cli.request import Given, Request, check_request
+from loca.cli.tuning_answer import headline, tell, write_settings
+from loca.cli.tuning_request import TRIALS, TuneOptions, Words
+from loca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from loca.experiments.tuning import Tuning
+
+_STUDY = "The study"
+Models = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="Which model, or several, comma separated: each gets the same budget, and a loca model takes its base as "
+        "tuned before it (loca-ease).",
+    ),
+]
+Trials = Annotated[int | None, typer.Option(help=f"How many settings to try for each model ({TRIALS}).")]
+Seconds = Annotated[float | None, typer.Option(help="How long to try for each model, in all its trials together.")]
+SpaceName = Annotated[
+    str | None, typer.Option("--space", help="What to try: wide, or the values that the paper tried (wide).")
+]
+Processes = Annotated[int | None, typer.Option(help="How many trials run side by side (1).")]
+Out = Annotated[Path | None, typer.Option(help="A TOML file for the best settings, as --config takes it.")]
+Study = Annotated[
+    Path | None,
+    typer.Option(help="An SQLite file that keeps the trials; optuna-dashboard shows it.", rich_help_panel=_STUDY),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in that file.", rich_help_panel=_STUDY)]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Drop it and start over.", rich_help_panel=_STUDY)]
+Test = Annotated[int | None, typer.Option(help="Each user's last items, for test; not looked at (5).")]
+Validation = Annotated[int | None, typer.Option(help="The items before them, to judge settings on (2).")]
+
+
+def tune_models(
+    source: options.Data,
+    model: Models = None,
+    trials: Trials = None,
+    seconds: Seconds = None,
+    space: SpaceName = None,
+    processes: Processes = None,
+    out: Out = None,
+    study: Study = None,
+    resume: Resume = False,
+    fresh: Fresh = False,
+    test: Test = None,
+    validation: Validation = None,
+    recency: options.Recency = None,
+    layout: options.Layout = None,
+    preset: options.Preset = None,
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
+    rating_column: options.RatingColumn = None,
+    time_column: options.TimeColumn = None,
+    separator: options.Separator = None,
+    min_rating: options.MinRating = None,
+    min_user_interactions: options.MinUserInteractions = None,
+    min_item_interactions: options.MinItemInteractions = None,
+    keep_repeats: options.KeepRepeats = None,
+    titles: options.Titles = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    choices: options.Choose = None,
+    seed: options.Seed = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Find the settings of models that answer the validation items best, and write them for loca fit and loca compare.
+
+    The data is split as loca compare splits it; the test items are not looked at. What --set says stays as it is, what
+    --choose lists is tried at these values alone, everything else in the space of the model.
+
+    With --study the trials are kept: after a kill the same command with --resume goes on.
+
+    Examples:
+
+      loca tune planted --model ease --trials 30 --out best.toml
+
+      loca tune ratings.csv --model mult-vae,loca-vae --seconds 1200 --study trials.db --out best.toml
+
+      loca tune ratings.csv --model loca-ease --set base.l2=300 --choose anchors=20,40 --processes 4 --out best.toml
+
+      loca fit ratings.csv --config best.toml --out films.loca
+    """
+    output = Output(as_json, quiet)
+    reading = options.reading_options(
+        layout, preset, user_column, item_column, rating_column, time_column, separator, min_rating,
+        min_user_interactions, min_item_interactions, keep_repeats, titles,
+    )  # fmt: skip
+    names = None if model is None else [word.strip() for word in model.split(",") if word.strip()]
+    own = {"models": names, "trials": trials, "seconds": seconds, "space": space, "processes": processes, "seed": seed}
+    given: Given = {
+        "tune": own,
+        "data": reading,
+        "split": {"test": test, "validation": validation},
+        "recency": {"half_life": recency},
+    }
+    words = Words(config, given, assignments or [], choices or [])
+    request = check_request("tune", TuneOptions, source, config, given, words.assignments, words.choices)
+    _refuse_early(request, out, study, resume=resume, fresh=fresh)
+    tuned = _tune(request, words, study, output)
+    if out is not None:
+        write_settings(out, request, words, tuned)
+    tell(tuned, request, out, output)
+
+
+def _refuse_early(
+    request: Request[TuneOptions], out: Path | None, study: Path | None, *, resume: bool, fresh: bool
+) -> None:
+    """Refuses before any data is read what could not be done at the end."""
+    from loca.experiments.studies import drop_study, import_optuna, names_in, quiet_optuna
+    from loca.experiments.tuned_settings import refuse_unwritable
+
+    import_optuna()
+    if request.split.validation == 0:
+        raise ConfigError("tuning is judged on validation; expected --validation of at least 1, found 0")
+    if out is not None:
+        refuse_unwritable(out)
+    if resume and fresh:
+        raise ConfigError("--resume goes on with a study, --fresh drops it; expected one of them, found both")
+    if study is None:
+        if resume or fresh:
+            raise ConfigError(f"{'--resume' if resume else '--fresh'} is for a study in a file; add --study FILE.db")
+        return
+    begun = [name for name in names_in(study) if name in request.models]
+    if begun and not (resume or fresh):
+        raise ConfigError(
+            f"{study} holds a study of {', '.join(begun)} already; add --resume to go on with it, or --fresh to "
+            "start over"
+        )
+    with quiet_optuna():
+        for name in begun if fresh else []:
+            drop_study(study, name)
+
+
+def _tune(request: Request[TuneOptions], words: Words, study: Path | None, output: Output) -> list[Tuning]:
+    from loca.data.splitting import leave_last_out
+    from loca.experiments.spaces import space_of
+    from loca.experiments.templates import narrow_space, template_of
+    from loca.experiments.tuning import tune
+
+    own, budget = request.own, request.own.budget()
+    tables = words.tables(list(request.models))
+    spaces = {name: space_of(name, own.space) for name in request.models}  # type: ignore[arg-type]  # checked before
+    for name in request.models:  # a mistake in the last model's settings is told before the first is tuned
+        narrow_space(spaces[name], template_of(name, tables[name], own.seed, {}), tables[name], name)
+    validation = 2 if request.split.validation is None else request.split.validation
+    split = leave_last_out(request.read(), test=request.split.test, validation=validation)
+    assert split.validation is not None
+    output.notes(split.report)
+    output.note(f"budget: {budget}{' (where nothing is said)' if own.trials is own.seconds is None else ''}")
+    tuned: dict[str, Tuning] = {}
+    for name in request.models:
+        bases = {done: one.best for done, one in tuned.items()}
+        template = template_of(name, tables[name], own.seed, bases)
+        tuned[name] = tune(
+            name,
+            template,
+            split.train,
+            split.validation,
+            budget=budget,
+            space=narrow_space(spaces[name], template, tables[name], name),
+            study=study,
+            recency=request.recency_rule,
+            seed=own.seed,
+            processes=own.processes,
+        )
+        if len(request.models) > 1:
+            output.note(headline(tuned[name]))
+    return list(tuned.values())

@@ -1,0 +1,250 @@
+"""Cells computed one after the other in this process, or side by side in worker processes, with the same numbers."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from loca.data.held_out import Split
+from loca.errors import ConfigError, LocaError
+from loca.experiments.cell_store import CellStore
+from loca.experiments.cells import Cell, ComparedModel, compute_cell
+from loca.experiments.trial_workers import share_of_cores
+from loca.models.recommender import Recommender
+from loca.progress import bar, say, show_progress
+
+Done = dict[str, ComparedModel]
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """The cells to compute, by name in their order: what must be done before each, and how it is made then."""
+
+    names: tuple[str, ...]
+    parents: Mapping[str, tuple[str, ...]]
+    make: Callable[[str, Mapping[str, ComparedModel]], Cell]
+
+    def ready(self, done: Mapping[str, ComparedModel], begun: Collection[str] = ()) -> list[str]:
+        """Those that are neither done nor begun, and whose parents are done."""
+        left = [name for name in self.names if name not in done and name not in begun]
+        return [name for name in left if all(parent in done for parent in self.parents.get(name, ()))]
+
+    def find_done(self, store: CellStore | None, keep: Collection[str] = ()) -> Done:
+        """All that an earlier run has finished, but those whose fitted model is to be kept."""
+        done: Done = {}
+        seen: set[str] = set(keep)
+        while store is not None and (names := self.ready(done, seen)):
+            for name in names:
+                seen.add(name)
+                found = store.find(self.make(name, done))
+                if found is not None:
+                    say(f"{name}: finished before, taken from {store.cells}")
+                    done[name] = found
+        return done
+
+
+def compute_here(
+    plan: CellPlan, done: Done, split: Split, store: CellStore | None, keep: Collection[str] = ()
+) -> dict[str, Recommender]:
+    """Puts to `done` all other cells, computed one after the other in this process; the fitted models to keep.
+
+    The first error ends it.
+    """
+    models: dict[str, Recommender] = {}
+    while names := plan.ready(done):
+        cell = plan.make(names[0], done)
+        say(_begun(cell, len(plan.names) - len(done)))
+        done[cell.name], model = compute_cell(cell, split) if store is None else store.compute(cell, split)
+        if cell.name in keep:
+            models[cell.name] = model
+        del model  # makes room for the next
+    return models
+
+
+def compute_side_by_side(
+    plan: CellPlan, done: Done, split: Split, store: CellStore | None, processes: int
+) -> dict[str, str]:
+    """Puts to `done` all other cells, up to `processes` at a time, each in its own process; why those failed that did.
+
+    The cores are divided among the processes. A cell that fails does not stop the others; what must come after it is
+    not begun.
+    """
+    failed: dict[str, str] = {}
+    running: dict[str, _Worker] = {}
+    threads = min(torch.get_num_threads(), share_of_cores(processes))
+    try:
+        with bar("models", len(plan.names)) as progress:
+            progress.advance(len(done))
+            while True:
+                ready = plan.ready(done, {*running, *failed})
+                for name in ready[: processes - len(running)]:
+                    cell = plan.make(name, done)
+                    say(_begun(cell, len(plan.names) - len(done) - len(failed) - len(running)))
+                    running[name] = _Worker.start(cell, split, store, threads)
+                if not running:
+                    break
+                progress.advance(0, note=", ".join(running))
+                for name in _heard(running, done, failed):
+                    running.pop(name).end()
+                    progress.advance(1)
+                    say(_ended(name, done, failed, len(plan.names), running))
+    finally:
+        for worker in running.values():
+            worker.end()
+    for name in (one for one in plan.names if one not in done and one not in failed):
+        failed[name] = f"not begun, because {', '.join(plan.parents[name])} must come before it"
+    return failed
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """A process that computes one cell, and the line on which it tells of it."""
+
+    process: BaseProcess
+    line: Connection
+
+    @classmethod
+    def start(cls, cell: Cell, split: Split, store: CellStore | None, threads: int) -> _Worker:
+        context = multiprocessing.get_context("spawn")
+        line, far_end = context.Pipe(duplex=False)
+        is_heard = logging.getLogger("loca").isEnabledFor(logging.INFO)
+        process = context.Process(
+            target=_compute_and_tell, args=(far_end, cell, split, store, threads, is_heard), daemon=True
+        )
+        try:
+            process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ConfigError(
+                f"{cell.name}: cannot be handed to another process ({error}); compute it with one process"
+            ) from None
+        finally:
+            far_end.close()  # so that the line ends with the worker
+        return cls(process, line)
+
+    def told(self) -> tuple[str, Any]:
+        """The next thing it says; of one that died, how."""
+        try:
+            told: tuple[str, Any] = self.line.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            return "failed", _how_it_died(self.process.exitcode or 0)
+        return told
+
+    def end(self) -> None:
+        """Ends the process if it still runs."""
+        self.line.close()
+        self.process.terminate()
+        self.process.join()
+
+
+def _heard(running: Mapping[str, _Worker], done: Done, failed: dict[str, str]) -> list[str]:
+    """Waits until workers say something and takes it down; the names of those that have ended."""
+    ended = []
+    lines = wait([worker.line for worker in running.values()])
+    for name, worker in running.items():
+        if worker.line not in lines:
+            continue
+        kind, told = worker.told()
+        if kind == "said":
+            say(told if told.startswith(f"{name}: ") else f"{name}: {told}")
+            continue
+        ended.append(name)
+        if kind == "done":
+            done[name] = told
+        else:
+            failed[name] = told
+    return ended
+
+
+def _compute_and_tell(
+    line: Connection, cell: Cell, split: Split, store: CellStore | None, threads: int, is_heard: bool
+) -> None:
+    """What a worker does; whoever started it is told the outcome, or in one line why there is none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it hears Ctrl-C too, and ends it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    limit_threads(threads)
+    show_progress(False)
+    if is_heard:
+        logger = logging.getLogger("loca")
+        logger.addHandler(_ToParent(line))
+        logger.setLevel(logging.INFO)
+    try:
+        measured, _ = compute_cell(cell, split) if store is None else store.compute(cell, split)
+    except LocaError as error:
+        line.send(("failed", " ".join(str(error).split())))
+    except Exception as error:
+        for told in traceback.format_exc().splitlines():
+            say(told)
+        line.send(("failed", f"{type(error).__name__}: {' '.join(str(error).split())}"))
+    else:
+        line.send(("done", measured))
+
+
+class _ToParent(logging.Handler):
+    """Hands what a worker says to the process that started it."""
+
+    def __init__(self, line: Connection) -> None:
+        super().__init__()
+        self._line = line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):
+            self._line.send(("said", record.getMessage()))
+
+
+def _end_with_parent() -> None:
+    """Ends this process as soon as the one that started it is gone: nobody waits for its work any more."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def limit_threads(count: int) -> None:
+    """Holds this process to so many threads for numerical work, in libraries that are loaded and in those to come."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    os.environ.update(dict.fromkeys(_THREADS, str(count)))
+    torch.set_num_threads(count)
+    threadpool_limits(limits=count)
+
+
+def _begun(cell: Cell, left: int) -> str:
+    count = len(cell.candidates)
+    what = f"{count} candidate{'s' if count > 1 else ''}" if cell.space is None else f"tuned, {cell.terms.budget}"
+    return f"{cell.name}: {what}{f'; {left} models left' if left > 1 else ''}"
+
+
+def _ended(name: str, done: Done, failed: Mapping[str, str], count: int, running: Collection[str]) -> str:
+    how = f"finished in {_seconds(done[name]):,.1f} s" if name in done else f"failed: {failed[name]}"
+    left = count - len(done) - len(failed)
+    still = f"; {left} of {count} models left, running: {', '.join(running)}" if running else ""
+    return f"{name}: {how}{still}"
+
+
+def _seconds(measured: ComparedModel) -> float:
+    return measured.seconds + (0.0 if measured.tuning is None else measured.tuning.seconds)
+
+
+def _how_it_died(code: int) -> str:
+    if code >= 0:
+        return (
+            f"its process ended with code {code}; a program of your own must begin under "
+            'if __name__ == "__main__":, or compute with one process'
+        )
+    number = -code
+    return f"its process was ended by signal {number}{', perhaps because the memory ran out' if number == 9 else ''}"

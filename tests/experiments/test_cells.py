@@ -1,0 +1,256 @@
+"""A cell is computed as the protocol says, kept to the last bit, found again, and never taken for another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loca
+from loca.data.held_out import Split
+from loca.data.recency import Recency
+from loca.errors import ConfigError, DataError, ModelFileError
+from loca.experiments.cell_store import CellStore
+from loca.experiments.cells import Cell, ComparedModel, compute_cell, digest_of_split
+from loca.experiments.comparison import compare
+from loca.experiments.protocols import ProtocolName, Terms, run_clean
+from loca.experiments.spaces import Among, Space
+from loca.experiments.tuning import TuningBudget
+from loca.files.model_state import ModelState
+from loca.files.unfinished_work import UnfinishedWork
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.popularity import Popularity
+from loca.models.recommender import get_params
+
+RIDGES = Space({"l2": Among((1.0, 30.0, 1000.0))})
+TUNED = Terms(at=(5, 20), budget=TuningBudget(trials=3))
+
+
+def cell_of(split: Split, name: str = "ease", *candidates: Any, terms: Terms | None = None, **more: Any) -> Cell:
+    return Cell(name, candidates or (EASE(),), terms or Terms(at=(5, 20)), digest_of_split(split), **more)
+
+
+def as_told(measured: ComparedModel) -> dict[str, Any]:
+    """All that a cell says, with arrays as lists."""
+    evaluation, tuning = measured.evaluation, measured.tuning
+    return {
+        "evaluation": {**vars(evaluation), "users": evaluation.users.tolist(), "lists": None, "_intervals": None}
+        | {"values": {name: values.tolist() for name, values in evaluation.values.items()}},
+        "rest": {name: value for name, value in vars(measured).items() if name not in ("evaluation", "tuning")},
+        "tuning": None if tuning is None else {**vars(tuning), "best": get_params(tuning.best)},
+    }
+
+
+def test_a_cell_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
+    measured, model = compute_cell(cell_of(planted_split, "ease", EASE(l2=1.0), EASE(l2=100.0)), planted_split)
+    expected = run_clean([EASE(l2=1.0), EASE(l2=100.0)], planted_split, at=(5, 20))
+    assert (measured.chosen, measured.tuning) == (expected.chosen, None)
+    assert np.array_equal(measured.evaluation.values["ndcg@20"], expected.evaluation.values["ndcg@20"])
+    assert model.known_ is planted_split.train_and_validation
+    assert measured.settings == {"l2": [1.0, 100.0][expected.chosen]}
+
+
+@pytest.mark.parametrize("protocol", ["clean", "paper"])
+def test_a_cell_with_a_space_is_tuned_where_choices_are_made(planted_split: Split, protocol: ProtocolName) -> None:
+    terms = replace(TUNED, protocol=protocol)
+    measured, _ = compute_cell(cell_of(planted_split, terms=terms, space=RIDGES), planted_split)
+    candidates = [EASE(l2=l2) for l2 in (1.0, 30.0, 1000.0)]
+    asked = replace(terms, budget=None)
+    chosen, _ = compute_cell(cell_of(planted_split, "ease", *candidates, terms=asked), planted_split)
+    assert measured.tuning is not None
+    assert measured.tuning.ndcg >= max(one.ndcg for one in chosen.tried)
+    assert measured.tried[0].ndcg == pytest.approx(measured.tuning.ndcg)
+    assert (measured.tuning.finished, measured.settings) == (3, measured.tuning.settings)
+    assert len(measured.tried) == 1
+
+
+def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: Path) -> None:
+    store = CellStore(tmp_path)
+    terms = Terms(at=(5, 20), recency="auto", budget=TuningBudget(trials=1))
+    cells = [
+        cell_of(planted_split, terms=terms, space=RIDGES),
+        cell_of(planted_split, "with 2/3", EASE(l2=5.0), EASE(), terms=replace(terms, budget=None)),
+        cell_of(planted_split, "loca-ease", Loca(base=EASE(), anchors=2)),
+    ]
+    for cell in cells:
+        with store.opened([cell.name], resume=True):
+            computed, _ = store.compute(cell, planted_split)
+        found = store.find(cell)
+        assert found is not None
+        assert as_told(found) == as_told(computed)
+        assert found.evaluation.intervals() == computed.evaluation.intervals()
+        assert found.evaluation.users.dtype == computed.evaluation.users.dtype
+        assert found.evaluation.lists.shape == (len(found.evaluation.users), 0)
+    assert sorted(one.name for one in (tmp_path / "cells").iterdir()) == [
+        "work-ease.safetensors",
+        "work-loca-ease.safetensors",
+        "work-with%202%2F3.safetensors",
+    ]
+    assert [one.name for one in (tmp_path / "studies").iterdir()] == ["ease.db"]
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"candidates": (EASE(l2=3.0),)}, "l2: 100.0 then, 3.0 now"),
+        ({"candidates": (EASE(), EASE(l2=3.0))}, "candidates: 1 then, 2 now"),
+        ({"candidates": (Popularity(),)}, "model: EASE then, Popularity now"),
+        ({"terms": Terms(at=(5, 20), protocol="paper")}, "protocol: clean then, paper now"),
+        ({"terms": Terms(at=(5, 20), refit=False)}, "refit: True then, False now"),
+        ({"terms": Terms(at=(5, 20), seed=4)}, "compare.seed: 0 then, 4 now"),
+        ({"terms": Terms(at=(5, 20), recency="own")}, "recency: given then, own now"),
+        ({"terms": Terms(at=(5, 10))}, "at: 5, 20 then, 5, 10 now"),
+        ({"terms": TUNED, "space": RIDGES}, "budget.trials: not set then, 3 now"),
+        ({"data": "another"}, "the data have changed"),
+    ],
+)
+def test_a_cell_of_another_subject_is_refused(
+    planted_split: Split, tmp_path: Path, change: dict[str, Any], difference: str
+) -> None:
+    store, cell = CellStore(tmp_path), cell_of(planted_split, "ease", EASE(l2=100.0))
+    store.compute(cell, planted_split)
+    with pytest.raises(ConfigError) as refused:
+        store.find(replace(cell, **change))
+    assert str(refused.value) == (
+        f"{tmp_path} holds results of ease that are not those asked for: {difference}; start over with --fresh, or "
+        "choose another folder"
+    )
+    assert store.find(cell) is not None
+
+
+def test_another_version_of_loca_is_refused(
+    planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, cell = CellStore(tmp_path), cell_of(planted_split)
+    store.compute(cell, planted_split)
+    monkeypatch.setattr(loca, "__version__", "99.0", raising=False)
+    with pytest.raises(ConfigError, match=r"this is loca 99\.0"):
+        store.find(cell)
+
+
+def test_a_damaged_cell_is_computed_again(planted_split: Split, tmp_path: Path) -> None:
+    store, cell = CellStore(tmp_path), cell_of(planted_split)
+    store.compute(cell, planted_split)
+    kept = tmp_path / "cells" / "work-ease.safetensors"
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-9] + b"\0" + whole[-8:])
+    assert store.find(cell) is None
+    UnfinishedWork(tmp_path / "cells").keep("ease", ModelState(facts={"subject": cell.subject()}))
+    assert store.find(cell) is None
+    kept.write_bytes(whole)
+    assert store.find(cell) is not None
+
+
+def test_the_digest_of_a_split_changes_with_any_part_of_it(planted_split: Split) -> None:
+    validation = planted_split.validation
+    assert validation is not None
+    others = [
+        replace(planted_split, validation=None),
+        replace(planted_split, train=planted_split.train_and_validation),
+        replace(planted_split, train_and_validation=planted_split.train),
+        replace(planted_split, test=validation),
+        replace(planted_split, validation=planted_split.test),
+        planted_split.with_recency(Recency(3)),
+    ]
+    digests = {digest_of_split(one) for one in (planted_split, *others)}
+    assert len(digests) == 7
+    assert digest_of_split(replace(planted_split)) in digests
+
+
+class Counted(EASE):
+    """EASE that counts its fits, and may break at one of them."""
+
+    fits = 0
+    breaks_at = 99
+
+    def fit(self, *data: Any, **more: Any) -> Any:
+        if Counted.fits == Counted.breaks_at:
+            raise ZeroDivisionError
+        Counted.fits += 1
+        return super().fit(*data, **more)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> type[Counted]:
+    monkeypatch.setattr(Counted, "fits", 0)
+    monkeypatch.setattr(Counted, "breaks_at", 99)
+    return Counted
+
+
+def broken_at(counted: type[Counted], fit: int, models: dict[str, Any], split: Split, folder: Path) -> None:
+    counted.fits, counted.breaks_at = 0, fit
+    with pytest.raises(ZeroDivisionError):
+        compare(models, split, at=(5,), keep_in=folder)
+    counted.fits, counted.breaks_at = 0, 99
+
+
+def test_no_finished_model_is_computed_twice_and_an_unfinished_one_goes_on(
+    planted_split: Split, tmp_path: Path, counted: type[Counted]
+) -> None:
+    models = {name: [counted(l2=l2), counted(l2=2 * l2)] for name, l2 in (("a", 1.0), ("b", 9.0))}
+    unbroken = compare(models, planted_split, at=(5,))
+    assert counted.fits == 6
+    broken_at(counted, 4, models, planted_split, tmp_path)  # after one candidate of the second
+    again = compare(models, planted_split, at=(5,), keep_in=tmp_path)
+    assert counted.fits == 2
+    for ours, theirs in zip(again.measured, unbroken.measured, strict=True):
+        assert ours.parameters == theirs.parameters
+        assert np.array_equal(ours.evaluation.values["ndcg@5"], theirs.evaluation.values["ndcg@5"])
+    assert again.differences == unbroken.differences
+    counted.fits = 0
+    more = compare({**models, "c": counted()}, planted_split, at=(5,), keep_in=tmp_path, keep=["b"])
+    assert counted.fits == 5, "the new one, and the one whose fitted model is wanted"
+    assert list(more.models) == ["b"]
+
+
+def test_an_unfinished_comparison_is_marked_until_it_is_finished(
+    planted_split: Split, tmp_path: Path, counted: type[Counted]
+) -> None:
+    models, store = {"a": counted(), "b": counted(l2=3.0)}, CellStore(tmp_path)
+    store.check_start(resume=False)
+    broken_at(counted, 2, models, planted_split, tmp_path)
+    with pytest.raises(ConfigError, match="holds an unfinished comparison; add --resume to go on with it, or --fresh"):
+        store.check_start(resume=False)
+    store.check_start(resume=True)
+    store.check_start(resume=False, fresh=True)
+    compare(models, planted_split, at=(5,), keep_in=tmp_path)
+    store.check_start(resume=False)
+    with pytest.raises(ConfigError, match="not those asked for"):
+        compare({"a": counted(l2=5.0)}, planted_split, at=(5,), keep_in=tmp_path)
+    store.check_start(resume=False)
+
+
+def test_without_resume_all_is_computed_anew(planted_split: Split, tmp_path: Path, counted: type[Counted]) -> None:
+    compare({"a": counted(), "b": counted(l2=3.0)}, planted_split, at=(5,), keep_in=tmp_path)
+    (tmp_path / "cells" / "thesis.tex").write_text("years of work")
+    counted.fits = 0
+    compare({"a": counted(l2=7.0)}, planted_split, at=(5,), keep_in=tmp_path, resume=False)
+    assert counted.fits == 2
+    assert sorted(one.name for one in (tmp_path / "cells").iterdir()) == ["thesis.tex", "work-a.safetensors"]
+
+
+def test_two_runs_do_not_share_a_folder(planted_split: Split, tmp_path: Path) -> None:
+    with (
+        CellStore(tmp_path).opened([], resume=True),
+        pytest.raises(ModelFileError, match="another run keeps its unfinished work there"),
+    ):
+        compare({"ease": EASE()}, planted_split, at=(5,), keep_in=tmp_path)
+
+
+def test_a_mistake_leaves_no_unfinished_comparison(planted_split: Split, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there are only 400 users"):
+        compare({"loca": Loca(base=EASE(), anchors=1000)}, planted_split, at=(5,), keep_in=tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_space_needs_a_budget_and_one_candidate(planted_split: Split) -> None:
+    with pytest.raises(ConfigError, match="ease: tuning in a space needs a budget and one candidate"):
+        cell_of(planted_split, space=RIDGES)
+    with pytest.raises(ConfigError, match="x: nothing to choose from"):
+        Cell("x", (), Terms(), "")
+    with pytest.raises(ConfigError, match="unknown space 'wid'; did you mean 'wide'"):
+        Terms(space="wid")  # type: ignore[arg-type]

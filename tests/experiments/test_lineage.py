@@ -1,0 +1,110 @@
+"""A local model and its control begin with what the study of their base chose, but for what was set on purpose."""
+
+from __future__ import annotations
+
+import pytest
+
+from loca.data.held_out import Split
+from loca.errors import ConfigError
+from loca.experiments.lineage import begin_with_parents, find_parents, follows
+from loca.experiments.planned_cells import find_spaces, plan_cells
+from loca.experiments.protocols import Terms
+from loca.experiments.tuning import TuningBudget
+from loca.local.automatic import Auto
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.mult_vae import MultVAE
+from loca.models.popularity import Popularity
+from loca.models.recommender import Recommender, get_params
+
+NEXT = {"target": "next", "set_share": 0.3}
+TEMPLATES: dict[str, Recommender] = {
+    "ensemble-ease": Ensemble(base=EASE(), models=4),
+    "loca-ease": Loca(base=EASE(), anchors=4),
+    "ease": EASE(),
+    "next-vae": MultVAE(**NEXT),
+    "mult-vae": MultVAE(),
+    "other-vae": Loca(base=MultVAE(), anchors=9),
+    "loca-vae": Loca(base=MultVAE(), anchors=9),
+    "loca-next-vae": Loca(base=MultVAE(**NEXT), anchors=9),
+    "ensemble-vae": Ensemble(base=MultVAE(), models=7),
+    "popularity": Popularity(),
+}
+
+
+def test_the_base_comes_before_its_local_model_and_both_before_their_control() -> None:
+    assert find_parents(TEMPLATES) == {
+        "ensemble-ease": ("ease", "loca-ease"),
+        "loca-ease": ("ease",),
+        "ease": (),
+        "next-vae": (),
+        "mult-vae": (),
+        "other-vae": ("mult-vae",),
+        "loca-vae": ("mult-vae",),
+        "loca-next-vae": ("next-vae",),
+        "ensemble-vae": ("mult-vae", "loca-vae"),
+        "popularity": (),
+    }
+
+
+def test_a_base_that_is_not_compared_is_no_parent() -> None:
+    assert find_parents({"loca-ease": TEMPLATES["loca-ease"], "mult-vae": MultVAE()})["loca-ease"] == ()
+
+
+def test_what_the_study_of_the_base_chose_is_where_the_others_begin() -> None:
+    tuned = {**TEMPLATES, "ease": EASE(l2=7.0), "loca-ease": Loca(base=EASE(l2=7.0), anchors=12)}
+    local, control = (begin_with_parents(name, TEMPLATES, tuned) for name in ("loca-ease", "ensemble-ease"))
+    assert isinstance(local, Loca)
+    assert isinstance(control, Ensemble)
+    assert (get_params(local.base)["l2"], local.anchors) == (7.0, 4)
+    assert (get_params(control.base)["l2"], control.models) == (7.0, 12)
+    assert begin_with_parents("ease", TEMPLATES, tuned) is TEMPLATES["ease"]
+
+
+def test_what_was_set_on_purpose_stays() -> None:
+    templates = {
+        "ease": EASE(l2=50.0),
+        "loca-ease": Loca(base=EASE(l2=300.0), anchors=4),
+        "ensemble-ease": Ensemble(base=EASE(l2=50.0), models=6),
+    }
+    tuned = {"ease": EASE(l2=7.0, denoising=0.5), "loca-ease": Loca(base=EASE(), anchors=12)}
+    local, control = (begin_with_parents(name, templates, tuned) for name in ("loca-ease", "ensemble-ease"))
+    assert isinstance(local, Loca)
+    assert isinstance(control, Ensemble)
+    params = get_params(local.base)
+    assert (params["l2"], params["denoising"]) == (300.0, 0.5)
+    assert (get_params(control.base)["l2"], control.models) == (7.0, 6)
+    assert not follows("ensemble-ease", templates)
+
+
+def test_a_control_that_follows_has_no_size_to_tune_and_what_is_fixed_is_not_tuned() -> None:
+    names = ("ensemble-ease", "loca-ease", "ease", "popularity")
+    offered = {name: [TEMPLATES[name]] for name in names}
+    spaces = find_spaces(offered, "wide", {"loca-ease": ("anchors", "kernel"), "ease": ("l2",)})
+    domains = {name: set(space.domains) for name, space in spaces.items() if space is not None}
+    assert domains["ensemble-ease"] == domains["popularity"] == set()
+    assert not domains["loca-ease"] & {"anchors", "kernel"}
+    assert "train_bandwidth" in domains["loca-ease"]
+    assert domains["ease"] == {"denoising"}
+    alone = find_spaces({"ensemble-ease": [Ensemble(base=EASE())]}, "wide", {})["ensemble-ease"]
+    assert alone is not None
+    assert "models" in alone.domains
+
+
+def test_lists_and_a_budget_do_not_go_together() -> None:
+    with pytest.raises(ConfigError, match="ease: a budget tunes one model, and lists offer 2 to choose from"):
+        find_spaces({"ease": [EASE(), EASE(l2=1.0)]}, "wide", {})
+
+
+def test_auto_searches_by_itself_under_the_budget_of_the_others(planted_split: Split) -> None:
+    terms = Terms(budget=TuningBudget(trials=3, seconds=20.0))
+    plan = plan_cells({"auto": [Auto(seconds=99.0)]}, planted_split, terms, {})
+    cell = plan.make("auto", {})
+    (model,) = cell.candidates
+    assert isinstance(model, Auto)
+    assert (model.seconds, model.trials, cell.space) == (20.0, 3, None)
+    few = plan_cells({"auto": [Auto(seconds=99.0)]}, planted_split, Terms(budget=TuningBudget(trials=3)), {})
+    (model,) = few.make("auto", {}).candidates
+    assert isinstance(model, Auto)
+    assert (model.seconds, model.trials) == (99.0, 3)

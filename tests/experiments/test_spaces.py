@@ -1,0 +1,119 @@
+"""Spaces hold every default, draw nothing from outside, and the paper's are those that it prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loca.catalogue import MODELS
+from loca.communities.geometry import Quantile
+from loca.errors import ConfigError
+from loca.experiments.paper_spaces import PAPER
+from loca.experiments.spaces import Among, Quantiles, Reals, Space, Wholes, space_of
+from loca.experiments.wide_spaces import WIDE
+from loca.local.loca import Loca
+from loca.models.ease import EASE
+from loca.models.mult_vae import MultVAE
+from loca.models.recommender import get_params
+
+
+class Drawn:
+    """Draws the share `at` of every range."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.params: dict[str, Any] = {}
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        self.params[name] = low * (high / low) ** self.at if log else low + self.at * (high - low)
+        return self.params[name]
+
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int:
+        self.params[name] = low + int(self.at * (high - low))
+        return self.params[name]
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        self.params[name] = choices[min(int(self.at * len(choices)), len(choices) - 1)]
+        return self.params[name]
+
+
+@pytest.mark.parametrize("name", [name for name in WIDE if name in MODELS])
+@given(at=st.floats(0, 1))
+def test_every_point_of_a_space_makes_a_model_that_lies_in_it(name: str, at: float) -> None:
+    for kind in ("wide", "paper"):
+        if kind == "wide" or name in PAPER:
+            space, draws = space_of(name, kind), Drawn(at)
+            space.draw(draws)
+            model = space.apply(MODELS[name](), draws.params)
+            assert space.coordinates(model) is not None
+
+
+@pytest.mark.parametrize("name", [name for name in WIDE if name in MODELS])
+def test_the_wide_space_holds_the_default(name: str) -> None:
+    point = WIDE[name].coordinates(MODELS[name]())
+    assert point is not None
+    assert get_params(WIDE[name].apply(MODELS[name](), point)).keys() == get_params(MODELS[name]()).keys()
+
+
+def test_the_papers_grids_are_those_it_prints() -> None:
+    assert PAPER["ease"].domains == {"l2": Among((1.0, 10.0, 100.0, 1000.0))}
+    sizes = {"ease": 4, "mult-vae": 18, "mult-dae": 27, "cdae": 27, "wmf": 27, "llorma": 135, "sglsvd": 7}
+    assert {name: PAPER[name].size for name in sizes} == sizes
+    assert PAPER["loca-vae"].domains == {"train_bandwidth": Reals(0.8, 2.0), "answer_bandwidth": Reals(0.2, 0.8)}
+    model = PAPER["mult-vae"].apply(MultVAE(), {"learning_rate": 0.1, "dropout": 0.2, "hidden": None})
+    assert (model.latent, model.batch_size, model.patience, model.weight_decay) == (200, 512, 50, 0.0)
+
+
+def test_a_grid_lists_each_point_once_and_a_range_has_none() -> None:
+    grid = Space({"l2": Among((1.0, 2.0)), "denoising": Among((0.0, 0.5, 0.9))})
+    assert grid.size == 6 == len({tuple(point.items()) for point in grid.points()})
+    assert Space({"l2": Reals(1, 2)}).size is None
+    assert list(Space().points()) == [{}]
+
+
+def test_one_drawn_value_sets_both_bandwidths() -> None:
+    space = WIDE["llorma-vae"]
+    point = {"anchors": 12, "train_bandwidth.level": 0.51239, "train_bandwidth.times": 1.2}
+    model = space.apply(Loca(base=EASE()), point)
+    assert model.train_bandwidth == model.answer_bandwidth == Quantile(0.5124, 1.2)
+    assert space.coordinates(model) is not None
+    assert space.coordinates(Loca(base=EASE())) is None
+
+
+def test_what_is_set_is_not_drawn_and_what_is_listed_is_drawn_from_the_list() -> None:
+    space = WIDE["loca-ease"].without(["train_bandwidth", "kernel"]).among("base.l2", (3.0, 5.0))
+    draws = Drawn(1.0)
+    space.draw(draws)
+    assert "base.l2" in draws.params
+    assert not any(name.startswith(("train_bandwidth", "kernel")) for name in draws.params)
+    model = space.apply(Loca(base=EASE(), kernel="uniform"), draws.params)
+    assert isinstance(model.base, EASE)
+    assert (model.base.l2, model.kernel) == (5.0, "uniform")
+
+
+def test_a_value_outside_has_no_coordinates() -> None:
+    assert Reals(0, 1).coordinates(2.0, "x") is None
+    assert Wholes(1, 5).coordinates(True, "x") is None
+    assert Among((1.0, None)).coordinates(None, "x") == {"x": None}
+    assert Quantiles(Reals(0.1, 0.9)).coordinates(Quantile(0.5, times=2), "x") is None
+    assert Quantiles(Reals(0.1, 0.9)).coordinates(0.5, "x") is None
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(ConfigError, match=r"no wide space to tune 'mult-vea' in; did you mean 'mult-vae'"):
+        space_of("mult-vea", "wide")
+    with pytest.raises(ConfigError, match=r"no paper space to tune 'next-vae' in; --space wide has one"):
+        space_of("next-vae", "paper")
+    with pytest.raises(ConfigError, match=r"unknown space 'wid'; did you mean 'wide'"):
+        space_of("ease", "wid")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"unknown parameter 'l1' for EASE"):
+        Space({"l1": Reals(0, 1)}).check(EASE())
+    with pytest.raises(ConfigError, match=r"low end below a high one"):
+        Reals(2, 1)
+    with pytest.raises(ConfigError, match=r"logarithm needs numbers above 0"):
+        Reals(0, 1, log=True)
+    with pytest.raises(ConfigError, match=r"which is not drawn"):
+        Space({"a": Reals(0, 1)}, same={"b": "c"})
