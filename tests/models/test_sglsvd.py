@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -17,6 +18,8 @@ from loca.models.recommender import ModelState
 from loca.models.sglsvd import SGLSVD
 from loca.models.spectral_bases import Memberships, SpectralBases, best_shares, leading_directions
 from loca.models.user_groups import group_users
+
+CPU = torch.device("cpu")
 
 
 def random_matrix(seed: int, users: int = 60, items: int = 25) -> np.ndarray:
@@ -69,7 +72,9 @@ def test_iteration_finds_the_directions_that_numpy_finds(seed: int, shape: tuple
     matrix = clear + 0.01 * rng.normal(size=shape)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bases_file, "_SOLVED_WHOLE", 0)
-        found = leading_directions(csr_array(matrix), rng.normal(size=(shape[1], 4)), rng.normal(size=(shape[1], 3)))
+        found = leading_directions(
+            csr_array(matrix), rng.normal(size=(shape[1], 4)), rng.normal(size=(shape[1], 3)), CPU
+        )
     np.testing.assert_allclose(found @ found.T, projection(matrix, 4), atol=1e-4)
 
 
@@ -79,7 +84,7 @@ def test_directions_beyond_the_rank_of_a_matrix_are_zeros(solved_whole: int, mon
     rng = np.random.default_rng(0)
     matrix = np.zeros((9, 12))
     matrix[:5, :3], matrix[5:, 3:7] = 1.0, 1.0  # two different rows: rank 2
-    found = leading_directions(csr_array(matrix), rng.normal(size=(12, 6)), rng.normal(size=(12, 3)))
+    found = leading_directions(csr_array(matrix), rng.normal(size=(12, 6)), rng.normal(size=(12, 3)), CPU)
     assert found.shape == (12, 6)
     np.testing.assert_allclose(matrix @ found @ found.T, matrix, atol=1e-9)
     np.testing.assert_array_equal(found[:, 2:], 0)
@@ -133,7 +138,7 @@ def test_each_set_of_directions_is_that_of_its_own_scaled_rows() -> None:
     weights, shares = rng.uniform(0.5, 3, 60), rng.random(60)
     members = Memberships(np.repeat([0, 2], 30), shares)
     drawn = SpectralBases.drawn(25, 3, 4, 2, rng)
-    bases = drawn.learn(csr_array(matrix), weights, members, rng.normal(size=(25, 3)))
+    bases = drawn.learn(csr_array(matrix), weights, members, rng.normal(size=(25, 3)), CPU)
     scaled = matrix * np.sqrt(weights)[:, None]
     everyone = projection(scaled * shares[:, None], 4)
     np.testing.assert_allclose(bases.shared @ bases.shared.T, everyone, atol=1e-5)

@@ -99,11 +99,14 @@ WIDE: Mapping[str, Space] = {
     "next-vae": Space({**_NETWORK, **_VARIATIONAL, **_NEXT}),
     "rec-vae": Space(
         {
-            "latent": Wholes(50, 400, log=True),
-            "hidden": Wholes(200, 800, log=True),
-            "dropout": Reals(0.0, 0.8),
-            "gamma": Reals(1e-3, 2e-2, log=True),
+            "latent": Wholes(100, 600, log=True),
+            "hidden": Wholes(100, 800, log=True),
+            "dropout": Reals(0.3, 0.9),
+            "gamma": Reals(1e-3, 0.1, log=True),
             "learning_rate": Reals(1e-4, 2e-3, log=True),
+            "encoder_epochs": Wholes(1, 3),
+            # Where histories are few the decoder needs more passes than its authors give it.
+            "decoder_epochs": Wholes(1, 10, log=True),
         }
     ),
     "llorma-vae": Space(

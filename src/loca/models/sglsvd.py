@@ -15,6 +15,7 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError, ModelFileError
 from loca.files import save_model
 from loca.memory import plan_memory
+from loca.models.devices import check_device, choose_device
 from loca.models.recommender import (
     ModelState,
     Scores,
@@ -52,7 +53,14 @@ class SGLSVD:
     """
 
     def __init__(
-        self, *, clusters: int = 5, global_rank: int = 50, local_rank: int = 10, rounds: int = 20, seed: int = 0
+        self,
+        *,
+        clusters: int = 5,
+        global_rank: int = 50,
+        local_rank: int = 10,
+        rounds: int = 20,
+        seed: int = 0,
+        device: str = "auto",
     ) -> None:
         for name, value, least in (
             ("clusters", clusters, 1),
@@ -64,11 +72,13 @@ class SGLSVD:
                 raise ConfigError(f"{name}: expected a whole number ≥ {least}, found {value!r}")
         if global_rank + local_rank == 0:
             raise ConfigError("global_rank and local_rank: expected at least one above 0, found 0 and 0")
+        check_device(device)
         self.clusters = clusters
         self.global_rank = global_rank
         self.local_rank = local_rank
         self.rounds = rounds
         self.seed = seed
+        self.device = device
         self.bases_: SpectralBases | None = None
         self.known_: Interactions | None = None
 
@@ -97,18 +107,18 @@ class SGLSVD:
 
     def _alternate(self, rows: csr_array, weights: npt.NDArray[np.float64]) -> SpectralBases:
         """The directions after the last round."""
-        rng = stream(self.seed, "sglsvd", "directions")
+        rng, device = stream(self.seed, "sglsvd", "directions"), choose_device(self.device)
         spare = rng.standard_normal((rows.shape[1], SPARE), dtype=np.float32)
         members = Memberships(self._first_clusters(rows, weights, spare), np.full(len(weights), 0.5))
         drawn = SpectralBases.drawn(rows.shape[1], self.clusters, self.global_rank, self.local_rank, rng)
-        bases = drawn.learn(rows, weights, members, spare)
+        bases = drawn.learn(rows, weights, members, spare, device)
         with bar("SGLSVD: rounds", self.rounds) as progress:
             for number in range(self.rounds):
                 moved = bases.join(rows, members.clusters)
                 share = float(np.average(moved.clusters != members.clusters, weights=weights))
                 change = float(np.average(np.abs(moved.shares - members.shares), weights=weights))
                 members = moved
-                bases = bases.learn(rows, weights, members, spare)
+                bases = bases.learn(rows, weights, members, spare, device)
                 progress.advance(note=f"{share:.1%} of the users moved")
                 if max(share, change) < _SETTLED:
                     say(f"SGLSVD: settled after {number + 1} rounds")
@@ -122,7 +132,7 @@ class SGLSVD:
             return np.zeros(len(weights), np.int64)
         rng = stream(self.seed, "sglsvd", "clusters")
         start = rng.standard_normal((rows.shape[1], _FIRST_RANK), dtype=np.float32)
-        directions = leading_directions(scale_rows(rows, np.sqrt(weights)), start, spare)
+        directions = leading_directions(scale_rows(rows, np.sqrt(weights)), start, spare, choose_device(self.device))
         # Whichever way the directions point, this line lies the same way among the users.
         line = directions.T @ spare[:, 0]
         return group_users(rows @ directions, weights, self.clusters, line, rng)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
+from torch import Tensor
 
 Floats = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -20,11 +23,12 @@ _NOTHING = 1e-10  # a squared singular value below this share of the largest is 
 _USERS_PER_BLOCK = 1024
 
 
-def leading_directions(rows: csr_array, start: Floats, spare: Floats) -> Floats:
+def leading_directions(rows: csr_array, start: Floats, spare: Floats, device: torch.device) -> Floats:
     """The leading right singular vectors of sparse rows, (items, as many as `start` has); zeros beyond their rank.
 
     Small matrices are solved whole. Others by subspace iteration on rowsᵀ · rows from `start` beside `spare`, which
-    depends on the users only through that product: equal users may be many rows or one heavier row.
+    depends on the users only through that product: equal users may be many rows or one heavier row. The device does
+    these products.
     """
     rank = start.shape[1]
     found = np.zeros(start.shape)
@@ -34,7 +38,7 @@ def leading_directions(rows: csr_array, start: Floats, spare: Floats) -> Floats:
     if min(exact.shape) <= _SOLVED_WHOLE:
         directions = _solve_whole(exact, rank)
     else:
-        directions = _iterate(exact, np.concatenate([start, spare], axis=1, dtype=np.float64), rank)
+        directions = _iterate(exact, np.concatenate([start, spare], axis=1, dtype=np.float64), rank, device)
     found[:, : directions.shape[1]] = directions
     return found
 
@@ -46,19 +50,29 @@ def _solve_whole(rows: csr_array, rank: int) -> Floats:
     return np.asarray(rows.T @ (vectors / np.sqrt(squares))) if fewer_users else vectors
 
 
-def _iterate(rows: csr_array, start: Floats, rank: int) -> Floats:
+def _iterate(rows: csr_array, start: Floats, rank: int, device: torch.device) -> Floats:
     """The directions by orthogonal iteration, and the best turn of what it ends with."""
-    columns = rows.T.tocsr()
-    block, captured = np.linalg.qr(start)[0], 0.0
+    times_rows, times_columns = _product_with(rows, device), _product_with(rows.T.tocsr(), device)
+    block, captured = torch.linalg.qr(torch.from_numpy(start).to(device))[0], 0.0
     for _ in range(_MOST_PASSES):
-        image = rows @ block  # (users, directions)
-        now = float((image**2).sum())
+        image = times_rows(block)  # (users, directions)
+        now = float(image.square().sum())
         if now <= captured * (1 + _ENOUGH):
             break
-        block, captured = np.linalg.qr(columns @ image)[0], now
-    image = rows @ block
-    _, turn = _largest_eigenvectors(image.T @ image, rank)
-    return np.asarray(block @ turn)
+        block, captured = torch.linalg.qr(times_columns(image))[0], now
+    image = times_rows(block)
+    _, turn = _largest_eigenvectors((image.T @ image).cpu().numpy(), rank)
+    return np.asarray(block.cpu().numpy() @ turn)
+
+
+def _product_with(matrix: csr_array, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """A sparse matrix times a dense one: by scipy in main memory, which is the faster there, else on the device."""
+    if device.type == "cpu":
+        return lambda dense: torch.from_numpy(matrix @ dense.numpy())
+    starts, columns = (torch.from_numpy(one.astype(np.int64)) for one in (matrix.indptr, matrix.indices))
+    values = torch.from_numpy(matrix.data)
+    there = torch.sparse_csr_tensor(starts, columns, values, matrix.shape, check_invariants=False).to(device)
+    return lambda dense: there @ dense
 
 
 def _largest_eigenvectors(square: Floats, rank: int) -> tuple[Floats, Floats]:
@@ -101,19 +115,21 @@ class SpectralBases:
         shared = rng.standard_normal((items, global_rank), dtype=np.float32)
         return cls.of(shared, rng.standard_normal((items, clusters, local_rank), dtype=np.float32))
 
-    def learn(self, rows: csr_array, weights: Floats, members: Memberships, spare: Floats) -> SpectralBases:
+    def learn(
+        self, rows: csr_array, weights: Floats, members: Memberships, spare: Floats, device: torch.device
+    ) -> SpectralBases:
         """The directions of the rows scaled by g, and of each cluster's rows scaled by 1 − g; sought from these.
 
         A user's weight is the square of a further scale. A cluster without users has no directions.
         """
         scales = np.sqrt(weights)
-        shared = leading_directions(scale_rows(rows, scales * members.shares), self.shared, spare)
+        shared = leading_directions(scale_rows(rows, scales * members.shares), self.shared, spare, device)
         own_scales = scales * (1 - members.shares)
         local = np.empty_like(self.local)
         for cluster in range(self.local.shape[1]):
             own = np.flatnonzero(members.clusters == cluster)
             own_rows = scale_rows(csr_array(rows[own]), own_scales[own])
-            local[:, cluster] = leading_directions(own_rows, self.local[:, cluster], spare)
+            local[:, cluster] = leading_directions(own_rows, self.local[:, cluster], spare, device)
         return SpectralBases.of(shared, local)
 
     def join(self, rows: csr_array, current: Rows | None = None) -> Memberships:
