@@ -12,6 +12,7 @@ from scipy.sparse import csr_array, random_array
 import loca.models.factors as factors_file
 from loca.errors import DataError
 from loca.models.factors import Columns, Regression, RowBlocks, alternate, check_values, draw_factors, solve_rows
+from loca.progress import Bar
 
 CPU = torch.device("cpu")
 Dense = np.ndarray
@@ -95,9 +96,9 @@ def test_blocks_hold_every_stored_row_once_within_the_budget(monkeypatch: pytest
 def test_small_blocks_give_the_same_factors(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, first = random_values(3, 60, 40, 0.2), torch.from_numpy(draw_factors(0, "items", 40, 5))
     sides = Regression(torch.ones(60), torch.ones(60)), Regression(torch.ones(40), torch.ones(40))
-    large = alternate(matrix, first, *sides, 10.0, 3)
+    large = alternate(matrix, first, *sides, 10.0, 3, Bar())
     monkeypatch.setattr(factors_file, "_BLOCK_BYTES", 1)
-    small = alternate(matrix, first, *sides, 10.0, 3)
+    small = alternate(matrix, first, *sides, 10.0, 3, Bar())
     torch.testing.assert_close(small.factors.abs(), large.factors.abs(), atol=1e-4, rtol=1e-3)
 
 
@@ -110,7 +111,13 @@ def test_every_step_lowers_the_loss_and_the_last_ones_leave_it() -> None:
     losses = []
     for iterations in (1, 2, 4, 8, 60, 61):
         items = alternate(
-            matrix, first, Regression(user_weights, user_ridges), Regression(item_weights, item_ridges), 8.0, iterations
+            matrix,
+            first,
+            Regression(user_weights, user_ridges),
+            Regression(item_weights, item_ridges),
+            8.0,
+            iterations,
+            Bar(),
         )
         users = solve_rows(RowBlocks.of(matrix, 4, CPU), items, 8.0, user_ridges)
         losses.append(loss_of(matrix.toarray(), users.numpy(), items.factors.numpy(), of, 8.0))
@@ -126,8 +133,10 @@ def test_a_weight_of_two_is_a_user_twice() -> None:
     ridges = np.random.default_rng(2).uniform(0.5, 2, 30).astype(np.float32)
     weighted = Regression(torch.tensor(counts, dtype=torch.float32), torch.from_numpy(ridges))
     repeated = Regression(torch.ones(int(counts.sum())), torch.from_numpy(np.repeat(ridges, counts)))
-    once = alternate(matrix, first, weighted, items, 10.0, 6).factors
-    twice = alternate(csr_array(matrix[np.repeat(np.arange(30), counts)]), first, repeated, items, 10.0, 6).factors
+    once = alternate(matrix, first, weighted, items, 10.0, 6, Bar()).factors
+    twice = alternate(
+        csr_array(matrix[np.repeat(np.arange(30), counts)]), first, repeated, items, 10.0, 6, Bar()
+    ).factors
     torch.testing.assert_close(once @ once.T, twice @ twice.T, atol=1e-4, rtol=1e-3)
 
 

@@ -41,7 +41,7 @@ def dense_step(values: Dense, fixed: Dense, weights: Dense, confidence: float, r
 
 
 def dense_scores(model: WMF, matrix: csr_array, weights: Dense, histories: csr_array) -> Dense:
-    """What the model must answer: Hu et al. with Rendle et al.'s regularisation, alternating densely from the same start."""
+    """What the model must answer: Rendle et al.'s regularisation, alternating densely from the same start."""
     values, power = matrix.toarray().astype(float), model.frequency_scaling
     of_users = (1 + model.confidence * values).sum(1)
     of_items = weights @ (1 + model.confidence * values)

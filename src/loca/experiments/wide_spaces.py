@@ -22,10 +22,11 @@ _NEXT: Mapping[str, Domain] = {
     "set_share": Reals(0.0, 0.8),
 }
 _FACTORS: Mapping[str, Domain] = {
-    "confidence": Reals(1.0, 100.0, log=True),
-    "user_l2": Reals(1e-2, 1e3, log=True),
-    "item_l2": Reals(1e-2, 1e3, log=True),
+    "confidence": Reals(1.0, 500.0, log=True),
+    "user_l2": Reals(1.0, 1e3, log=True),
 }
+# Only the product of both regularisations shows in answers.
+_ONE_RIDGE = {"item_l2": "user_l2"}
 _KERNEL = Among(("epanechnikov", "paper", "uniform", "triangular"))
 _COMMUNITIES: Mapping[str, Domain] = {
     "anchors": Wholes(10, 160, log=True),
@@ -63,19 +64,22 @@ WIDE: Mapping[str, Space] = {
     ),
     "wmf": Space(
         {
-            "factors": Wholes(32, 512, log=True),
+            "factors": Wholes(32, 1024, log=True),
             **_FACTORS,
             "frequency_scaling": Reals(0.0, 1.0),
-            "iterations": Wholes(5, 30),
-        }
+            "iterations": Wholes(5, 20),
+        },
+        same=_ONE_RIDGE,
     ),
     "llorma": Space(
         {
             "anchors": Wholes(10, 100, log=True),
-            "bandwidth": Reals(0.4, 5.0),
+            "bandwidth": Reals(0.6, 5.0),
             "factors": Wholes(8, 128, log=True),
             **_FACTORS,
-        }
+            "iterations": Wholes(3, 10),
+        },
+        same=_ONE_RIDGE,
     ),
     "sglsvd": Space(
         {

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from loca.errors import DataError
 from loca.models.devices import float32_products, free_bytes
-from loca.progress import bar
+from loca.progress import Bar
 from loca.random_streams import stream
 
 Floats = npt.NDArray[np.float32]
@@ -98,9 +98,15 @@ def draw_factors(seed: int, name: str | int, count: int, factors: int) -> Floats
 
 
 def alternate(
-    matrix: csr_array, first: Tensor, users: Regression, items: Regression, confidence: float, iterations: int
+    matrix: csr_array,
+    first: Tensor,
+    users: Regression,
+    items: Regression,
+    confidence: float,
+    iterations: int,
+    progress: Bar,
 ) -> Columns:
-    """Items' factors that minimise Σ_ui s_u s_i loss_ui + Σ_u s_u ridge_u ‖x_u‖² + Σ_i s_i ridge_i ‖y_i‖², step by step.
+    """Items' factors towards the least Σ_ui s_u s_i loss_ui + Σ_u s_u ridge_u ‖x_u‖² + Σ_i s_i ridge_i ‖y_i‖².
 
     loss_ui = v (1 + confidence) (1 − x_u · y_i)² + (1 − v) (x_u · y_i)², where v is the value of a pair, 0 if it is not
     stored. s are the weights; a ridge counts as often as the loss, so that a user's factor does not depend on the
@@ -110,11 +116,10 @@ def alternate(
     by_user = RowBlocks.of(matrix, factors, device)
     by_item = RowBlocks.of(matrix.T.tocsr(), factors, device)
     of_items = Columns.turned(first, items.weights)
-    with bar("factors: alternating least squares", iterations) as progress:
-        for _ in range(iterations):
-            of_users = Columns.turned(solve_rows(by_user, of_items, confidence, users.ridges), users.weights)
-            of_items = Columns.turned(solve_rows(by_item, of_users, confidence, items.ridges), items.weights)
-            progress.advance()
+    for _ in range(iterations):
+        of_users = Columns.turned(solve_rows(by_user, of_items, confidence, users.ridges), users.weights)
+        of_items = Columns.turned(solve_rows(by_item, of_users, confidence, items.ridges), items.weights)
+        progress.advance()
     return of_items
 
 

@@ -50,7 +50,7 @@ class LLORMA:
         self,
         *,
         anchors: int = 100,
-        bandwidth: float = 2.0,
+        bandwidth: float = 4.0,
         factors: int = 64,
         confidence: float = 100.0,
         user_l2: float = 100.0,

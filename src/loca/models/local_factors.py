@@ -57,7 +57,7 @@ def learn_local_factors(
     device = item_kernel.device
     learned = torch.zeros(item_kernel.shape[1], matrix.shape[1], factors, device=device)
     on_users, on_items = user_kernel.cpu().numpy() > 0, item_kernel.cpu().numpy() > 0
-    with bar("LLORMA: local models", len(learned)) as progress:
+    with bar("LLORMA: iterations of local models", len(learned) * learning.iterations) as progress:
         for model, found in enumerate(learned):
             user_rows, item_rows = np.flatnonzero(on_users[:, model]), np.flatnonzero(on_items[:, model])
             near_users, near_items = user_kernel[user_rows, model], item_kernel[item_rows, model]
@@ -66,11 +66,9 @@ def learn_local_factors(
             items = Regression(near_items, learning.item_l2 / near_items)
             first = draw_factors(learning.seed, model, matrix.shape[1], factors)[item_rows]
             part = csr_array(matrix[user_rows][:, item_rows])
-            columns = alternate(
-                part, torch.from_numpy(first).to(device), users, items, learning.confidence, learning.iterations
-            )
+            start = torch.from_numpy(first).to(device)
+            columns = alternate(part, start, users, items, learning.confidence, learning.iterations, progress)
             found[item_rows] = columns.factors
-            progress.advance()
     return learned
 
 

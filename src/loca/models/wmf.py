@@ -43,7 +43,7 @@ from loca.models.recommender import (
     clone,
     fitted,
 )
-from loca.progress import say
+from loca.progress import bar, say
 
 
 class WMF:
@@ -95,9 +95,9 @@ class WMF:
     ) -> Self:
         """Alternates `iterations` times; validation is accepted and not needed. Weight 2 counts as two equal users.
 
-        The library `implicit` does it where it can: on a CPU, with equal users, values 1 and constant regularisation. It takes a
-        few conjugate gradient steps where ours solves each step exactly, so that factors which are still on their way
-        differ a little.
+        The library `implicit` does it where it can: on a CPU, with equal users, values 1 and constant regularisation.
+        It takes a few conjugate gradient steps where ours solves each step exactly, so that factors which are still on
+        their way differ a little.
         """
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
@@ -122,7 +122,8 @@ class WMF:
         items_scales = (items_confidences / items_confidences.mean()) ** self.frequency_scaling
         items = Regression(first.new_ones(len(first)), first.new_tensor(self.item_l2 * items_scales))
         users = Regression(first.new_tensor(weights), self._user_ridges(confidences, first.device))
-        return alternate(rows, first, users, items, self.confidence, self.iterations)
+        with bar("WMF: iterations", self.iterations) as progress:
+            return alternate(rows, first, users, items, self.confidence, self.iterations, progress)
 
     def _user_ridges(self, confidences: npt.NDArray[Any], device: torch.device) -> Tensor:
         """The regularisation of users whose confidences sum to those given."""
