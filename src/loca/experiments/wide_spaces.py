@@ -15,7 +15,12 @@ _NETWORK: Mapping[str, Domain] = {
     "weight_decay": Among((0.0, 1e-6, 1e-5, 1e-4)),
     "batch_size": Among((128, 256, 512, 1024)),
 }
-_VARIATIONAL: Mapping[str, Domain] = {"noise": Among((1.0, 0.1, 0.01)), "kl_weight": Reals(0.0, 1.0)}
+_VARIATIONAL: Mapping[str, Domain] = {
+    "noise": Among((1.0, 0.1, 0.01)),
+    "kl_weight": Reals(0.0, 1.0),
+    # The default fits millions of users: where there are few, 20,000 steps never end.
+    "anneal_steps": Among((0, 200, 2_000, 20_000)),
+}
 _NEXT: Mapping[str, Domain] = {
     "next_count": Wholes(1, 50, log=True),
     "prefix_decay": Reals(0.5, 0.98),
