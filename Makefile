@@ -6,7 +6,7 @@ RIVALS := .venv-rivals
 ORDERED := .venv-ordered
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: quickstart test check format rivals ordered-rival clean
+.PHONY: quickstart test check format rivals rivals-quality ordered-rival clean
 
 quickstart: $(VENV)/.ready-to-run
 	$(BIN)/loca demo --out loca-demo
@@ -26,6 +26,10 @@ format: $(VENV)/.ready-to-check
 # Times training and bulk recommendation beside cornac and lenskit; needs LOCA_DATA, or RIVALS_ARGS=--quick.
 rivals: $(RIVALS)/.ready-to-run
 	$(RIVALS)/bin/python benchmarks/rivals.py $(RIVALS_ARGS)
+
+# Holds our models' validation NDCG@100 beside that of cornac, lenskit and implicit, e.g. QUALITY_ARGS="ml-100k"; needs LOCA_DATA.
+rivals-quality: $(RIVALS)/.ready-to-run
+	$(RIVALS)/bin/python benchmarks/rivals_quality.py $(QUALITY_ARGS)
 
 # Trains RecTools' SASRec on our splits, e.g. ORDERED_ARGS="ml-1m --seeds 0 1 2 --out sasrec.json"; needs LOCA_DATA.
 ordered-rival: $(ORDERED)/.ready-to-run
@@ -54,7 +58,7 @@ $(VENV)/.ready-to-check: $(VENV)/bin/python pyproject.toml constraints.txt
 $(RIVALS)/.ready-to-run: pyproject.toml benchmarks/rivals-constraints.txt
 	$(PYTHON) -m venv $(RIVALS)
 	PIP_CONSTRAINT=benchmarks/rivals-constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
-		$(RIVALS)/bin/python -m pip install --quiet --editable . cornac lenskit
+		$(RIVALS)/bin/python -m pip install --quiet --editable '.[wmf]' cornac lenskit
 	touch $@
 
 # RecTools comes without its requirements: they ask for numpy < 2 before python 3.13, yet it runs with the project's.
