@@ -26,6 +26,17 @@ def show_progress(shown: bool | None) -> None:
     _Choice.shown = shown
 
 
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """While this lasts no bar is drawn; afterwards a caller's word holds again."""
+    word = _Choice.shown
+    show_progress(False)
+    try:
+        yield
+    finally:
+        show_progress(word)
+
+
 def say(line: str) -> None:
     """Tells one line to whoever listens to the logger named `loca`."""
     _log.info(line)

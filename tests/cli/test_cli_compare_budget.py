@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 from command_calls import TINY, Call, environment
 
+from loca.data.held_out import Split
+from loca.experiments.cell_store import CellStore
+from loca.experiments.side_by_side import CellPlan, Done
 from loca.models.ease import EASE
 
 LOCAL = ("--models", "popularity,ease,ensemble,loca-ease", "--set", "loca-ease.anchors=3", "--at", "5,10")
@@ -153,7 +156,6 @@ def test_results_of_other_settings_are_refused(call: Call, tmp_path: Path) -> No
         (["--seconds", "-1"], "seconds: expected a number above 0, found -1"),
         (["--trials", "3", "--space", "wid"], "unknown space 'wid'; did you mean 'wide'?"),
         (["--space", "paper"], "space 'paper': is for tuning; expected a budget too, --trials or --seconds"),
-        (["--trials", "3", "--choose", "ease.l2=1,2"], "ease: a budget tunes one model, and lists offer 2 to choose"),
         (["--processes", "0"], "compare.processes: expected a whole number ≥ 1, found 0"),
         (["--resume"], "--resume: needs --out, the folder that results are kept in"),
         (["--fresh"], "--fresh: needs --out, the folder that results are kept in"),
@@ -168,9 +170,34 @@ def test_a_wrong_budget_is_refused_before_any_data_is_read(
     assert message in call("compare", "planted", "--models", "ease,popularity", *options).mistake
 
 
+def test_lists_under_a_budget_are_all_that_is_tried(call: Call) -> None:
+    lists = ("--choose", "ease.l2=5,50", "--set", "ease.denoising=0.25")
+    found = json.loads(call("compare", "planted", *TINY, "--models", "ease", *lists, "--trials", "9", "--json").out)
+    (ease,) = found["models"]
+    assert ease["tuning"]["finished"] == 2
+    assert ease["parameters"]["l2"] in (5.0, 50.0)
+
+
+def test_a_mistake_under_a_budget_leaves_nothing_and_the_corrected_command_runs(call: Call, tmp_path: Path) -> None:
+    ask = ("compare", "planted", *TINY, "--models", "ease,loca-ease", "--at", "5", "--trials", "1", "--quiet")
+    out = ("--out", tmp_path / "r")
+    alone = ("compare", "planted", *TINY, "--models", "loca-ease", "--at", "5", "--trials", "1", "-q", *out)
+    assert "there are only 150 users" in call(*alone, "--set", "anchors=1000").mistake
+    assert not (tmp_path / "r").exists()
+    assert "there are only 150 users" in call(*ask, *out, "--set", "loca-ease.anchors=1000").mistake
+    assert call(*ask, *out, "--set", "loca-ease.anchors=3", "--resume").code == 0
+    assert sorted(os.listdir(tmp_path / "r" / "cells")) == ["work-ease.safetensors", "work-loca-ease.safetensors"]
+
+
 def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_others(
-    call: Call, tmp_path: Path
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def compute(plan: CellPlan, done: Done, split: Split, store: CellStore, processes: int) -> dict[str, str]:
+        assert processes == 2
+        done["ease"], _ = store.compute(plan.make("ease", done), split)
+        return {"loca-ease": "anchors: 1,000 were asked for, there are only 150 users; take fewer"}
+
+    monkeypatch.setattr("loca.experiments.comparison.compute_side_by_side", compute)
     ask = ("compare", "planted", *TINY, "--models", "ease,loca-ease", "--set", "loca-ease.anchors=1000", "--at", "5")
     done = call(*ask, "--processes", "2", "--quiet", "--out", tmp_path)
     assert done.code == 2

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from command_calls import TINY, Call
 
+from loca.experiments.studies import names_in
+
 EASE = ("tune", "planted", *TINY, "--model", "ease")
 
 
@@ -47,17 +49,19 @@ def test_the_settings_are_written_and_taken_by_fit_and_compare(call: Call, tmp_p
 def test_a_loca_model_takes_its_base_as_it_was_tuned_before_it(call: Call, tmp_path: Path) -> None:
     best = tmp_path / "best.toml"
     few = ("--choose", "ease.l2=5,50", "--choose", "loca-ease.anchors=2,3", "--set", "loca-ease.kernel=uniform")
-    done = call("tune", "planted", *TINY, "--model", "ease,loca-ease", *few, "--trials", 2, "--out", best)
+    done = call("tune", "planted", *TINY, "--model", "ensemble,ease,loca-ease", *few, "--trials", 2, "--out", best)
     assert done.code == 0, done.err
     assert "budget: 2 trials per model" in done.err
     tables = tomllib.loads(best.read_text())
     assert tables["ease"]["l2"] in (5.0, 50.0)
     base = {"l2": 100.0, "denoising": 0.0} | tables["loca-ease"]["base"]
     assert base == tables["ease"]
-    assert tables["loca-ease"]["anchors"] in (2, 3)
+    control = {"denoising": 0.0} | tables["ensemble-ease"]["base"]
+    assert control == tables["ease"], "in whatever order they were asked for"
+    assert tables["ensemble-ease"]["models"] == tables["loca-ease"]["anchors"] in (2, 3)
     assert tables["loca-ease"]["kernel"] == "uniform"
-    assert tables["compare"]["models"] == ["ease", "loca-ease"]
-    assert tables["fit"]["model"] in ("ease", "loca-ease")
+    assert tables["compare"]["models"] == ["ensemble-ease", "ease", "loca-ease"]
+    assert tables["fit"]["model"] in tables["compare"]["models"]
     saved = call("fit", "planted", *TINY, "--config", best, "--model", "loca-ease", "--out", tmp_path / "m", "--quiet")
     assert saved.code == 0, saved.err
 
@@ -96,7 +100,7 @@ def test_a_budget_is_said_where_none_was(call: Call) -> None:
     [
         (("--trials", 0), "trials: expected a whole number ≥ 1, found 0"),
         (("--seconds", -1), "seconds: expected a number above 0, found -1.0"),
-        (("--space", "narrow"), "tune.space: expected wide or paper, found 'narrow'"),
+        (("--space", "narrow"), "unknown space 'narrow'; expected 'wide' or 'paper'"),
         (("--processes", 0), "tune.processes: expected a whole number ≥ 1, found 0"),
         (("--validation", 0), "tuning is judged on validation; expected --validation of at least 1, found 0"),
         (("--resume",), "--resume is for a study in a file; add --study FILE.db"),
@@ -122,8 +126,23 @@ def test_files_of_something_else_are_refused_untouched(call: Call, tmp_path: Pat
         connection.execute("CREATE TABLE birds (name TEXT)")
     connection.close()
     assert "not an SQLite file of studies" in call(*EASE, "--study", tmp_path / "other.db").mistake
+    with sqlite3.connect(tmp_path / "empty.db") as connection:
+        connection.execute("PRAGMA user_version=3")
+    connection.close()
+    assert call(*EASE, "--study", tmp_path / "empty.db", "--trials", 1, "--quiet").code == 0
     assert "found a folder" in call(*EASE, "--study", tmp_path).mistake
     assert "found a folder" in call(*EASE, "--out", tmp_path).mistake
+
+
+def test_a_mistake_leaves_no_study_and_drops_none(call: Call, tmp_path: Path) -> None:
+    study = tmp_path / "s.db"
+    many = call("tune", "planted", *TINY, "--model", "loca-ease", "--set", "anchors=1000", "--study", study, "-q")
+    assert "no trial finished, 10 failed; the last one: anchors: 1,000 were asked for" in many.mistake
+    assert list(tmp_path.iterdir()) == []
+    assert call(*EASE, "--trials", 1, "--study", study, "--quiet").code == 0
+    gone = call("tune", tmp_path / "nowhere.csv", "--model", "ease", "--study", study, "--fresh")
+    assert "nowhere.csv" in gone.mistake
+    assert names_in(study) == ["ease"]
 
 
 def test_without_optuna_one_line_says_how_to_get_it(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

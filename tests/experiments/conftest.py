@@ -10,14 +10,21 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-import loca.experiments.calibration as calibration
-import loca.experiments.planned_models as planned_models
-import loca.experiments.planned_parts as planned_parts
-import loca.experiments.planning as planning
+import loca.models.factors as factors
 from loca.data.held_out import HeldOut, Split
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.splitting import leave_last_out
 from loca.data.synthetic import planted_communities
+from loca.experiments import (
+    calibration,
+    factor_paces,
+    planned_competitors,
+    planned_ease,
+    planned_models,
+    planned_networks,
+    planning,
+    sparse_samples,
+)
 from loca.files.model_state import ModelState
 
 
@@ -91,9 +98,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Makes the plans believe in a GPU with so many free bytes; nothing is computed there."""
 
     def pretend(free: int) -> None:
-        for module in (planning, planned_models, planned_parts):
+        for module in (planning, planned_models, planned_ease, planned_networks, planned_competitors):
             monkeypatch.setattr(module, "choose_device", lambda name: torch.device("cuda"))
-        monkeypatch.setattr(planning, "free_bytes", lambda device: free)
+        for module in (planning, factors):
+            monkeypatch.setattr(module, "free_bytes", lambda device: free)
         monkeypatch.setattr(planning, "available_bytes", lambda: 10**12)
 
     return pretend
@@ -108,3 +116,5 @@ def second(monkeypatch: pytest.MonkeyPatch) -> None:
         return 1.0
 
     monkeypatch.setattr(calibration, "_seconds", take)
+    for module in (factor_paces, sparse_samples):
+        monkeypatch.setattr(module, "least_seconds", take)

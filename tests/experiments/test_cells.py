@@ -122,6 +122,21 @@ def test_a_cell_of_another_subject_is_refused(
     assert store.find(cell) is not None
 
 
+class Placed(Popularity):
+    """A model with a long array among its parameters."""
+
+    def __init__(self, *, places: Any = None) -> None:
+        super().__init__()
+        self.places = places
+
+
+def test_a_cell_is_another_where_one_number_in_the_middle_of_an_array_is(planted_split: Split) -> None:
+    first, second = np.zeros(5000), np.zeros(5000)
+    second[2500] = 1.0
+    subjects = [cell_of(planted_split, "placed", Placed(places=one)).subject() for one in (first, first.copy(), second)]
+    assert subjects[0] == subjects[1] != subjects[2]
+
+
 def test_another_version_of_loca_is_refused(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

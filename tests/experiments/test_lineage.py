@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from loca.communities.geometry import Quantile
 from loca.data.held_out import Split
 from loca.errors import ConfigError
 from loca.experiments.lineage import begin_with_parents, find_parents, follows
-from loca.experiments.planned_cells import find_spaces, plan_cells
+from loca.experiments.planned_cells import plan_cells
 from loca.experiments.protocols import Terms
+from loca.experiments.settings import Choice
+from loca.experiments.spaces import Among, Narrowing
+from loca.experiments.templates import plan_from_settings, plan_tuning
 from loca.experiments.tuning import TuningBudget
 from loca.local.automatic import Auto
 from loca.local.ensemble import Ensemble
@@ -81,20 +85,70 @@ def test_what_was_set_on_purpose_stays() -> None:
 def test_a_control_that_follows_has_no_size_to_tune_and_what_is_fixed_is_not_tuned() -> None:
     names = ("ensemble-ease", "loca-ease", "ease", "popularity")
     offered = {name: [TEMPLATES[name]] for name in names}
-    spaces = find_spaces(offered, "wide", {"loca-ease": ("anchors", "kernel"), "ease": ("l2",)})
+    said = {"loca-ease": Narrowing(("anchors", "kernel")), "ease": Narrowing(("l2",))}
+    spaces = plan_tuning(offered, "wide", said).spaces
     domains = {name: set(space.domains) for name, space in spaces.items() if space is not None}
     assert domains["ensemble-ease"] == domains["popularity"] == set()
     assert not domains["loca-ease"] & {"anchors", "kernel"}
     assert "train_bandwidth" in domains["loca-ease"]
     assert domains["ease"] == {"denoising"}
-    alone = find_spaces({"ensemble-ease": [Ensemble(base=EASE())]}, "wide", {})["ensemble-ease"]
+    alone = plan_tuning({"ensemble-ease": [Ensemble(base=EASE())]}, "wide", {}).spaces["ensemble-ease"]
     assert alone is not None
     assert "models" in alone.domains
 
 
-def test_lists_and_a_budget_do_not_go_together() -> None:
+def test_a_budget_tunes_one_model_of_each_name() -> None:
     with pytest.raises(ConfigError, match="ease: a budget tunes one model, and lists offer 2 to choose from"):
-        find_spaces({"ease": [EASE(), EASE(l2=1.0)]}, "wide", {})
+        plan_tuning({"ease": [EASE(), EASE(l2=1.0)]}, "wide", {})
+
+
+def test_what_is_said_by_name_stays_even_where_it_is_the_default() -> None:
+    templates = {name: TEMPLATES[name] for name in ("ensemble-ease", "loca-ease", "ease")}
+    tuned = {**templates, "ease": EASE(l2=7.0, denoising=0.5), "loca-ease": Loca(base=EASE(), anchors=12)}
+    local = begin_with_parents("loca-ease", templates, tuned, Narrowing(("base.l2",)))
+    assert isinstance(local, Loca)
+    params = get_params(local.base)
+    assert (params["l2"], params["denoising"]) == (EASE().l2, 0.5)
+    whole = begin_with_parents("loca-ease", templates, tuned, Narrowing(("base",)))
+    assert isinstance(whole, Loca)
+    assert get_params(whole.base) == get_params(EASE())
+    control = begin_with_parents("ensemble-ease", templates, tuned, Narrowing(listed={"models": (4, 5)}))
+    assert isinstance(control, Ensemble)
+    assert control.models == 4
+
+
+def test_a_default_is_nothing_that_was_set_on_purpose() -> None:
+    templates = {"ease": EASE(l2=50.0), "loca-ease": Loca(base=EASE(), anchors=4)}
+    local = begin_with_parents("loca-ease", templates, {"ease": EASE(l2=7.0)})
+    assert isinstance(local, Loca)
+    assert get_params(local.base)["l2"] == 7.0
+
+
+def test_lists_are_all_that_is_tried_and_their_first_value_is_where_tuning_begins() -> None:
+    offered = {
+        "ensemble-ease": [Ensemble(base=EASE(), models=2), Ensemble(base=EASE(), models=3)],
+        "loca-ease": [Loca(base=EASE(), anchors=2), Loca(base=EASE(), anchors=3)],
+        "ease": [EASE()],
+    }
+    listed = {"anchors": Choice((2, 3)), "train_bandwidth": Choice(("q0.2", 0.5)), "kernel": "uniform"}
+    tables = {"ensemble-ease": {}, "loca-ease": listed, "ease": {"l2": 30}}
+    plan = plan_from_settings(offered, "wide", tables)
+    assert plan.in_order() == ["ease", "loca-ease", "ensemble-ease"]
+    space = plan.spaces["loca-ease"]
+    assert space is not None
+    assert space.domains["anchors"] == Among((2, 3))
+    bandwidth = space.domains["train_bandwidth"]
+    assert isinstance(bandwidth, Among)
+    assert [bandwidth.value({"b": one}, "b") for one in bandwidth.drawn] == [Quantile(0.2), 0.5]
+    assert bandwidth.coordinates(Quantile(0.2), "b") == {"b": "1.0*q0.2"}
+    assert "kernel" not in space.domains
+    control = plan.template("ensemble-ease", {"ease": EASE(), "loca-ease": Loca(base=EASE(), anchors=3)})
+    assert isinstance(control, Ensemble)
+    assert control.models == 3
+    with pytest.raises(ConfigError, match="base: models cannot be tuned among"):
+        plan_from_settings(
+            {"loca-ease": offered["loca-ease"]}, "wide", {"loca-ease": {"base": Choice(("ease", "slim"))}}
+        )
 
 
 def test_auto_searches_by_itself_under_the_budget_of_the_others(planted_split: Split) -> None:

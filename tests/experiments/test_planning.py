@@ -15,7 +15,7 @@ from plan_checks import Watched, part_of, plan_of
 from scipy.sparse import csr_array
 
 import loca.experiments.calibration as calibration
-import loca.experiments.planned_parts as planned_parts
+import loca.experiments.planned_networks as planned_networks
 import loca.experiments.planning as planning
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
@@ -114,7 +114,7 @@ def test_what_next_ease_takes_stays_below_its_plan() -> None:
 
 def test_a_network_that_learns_stays_below_its_plan(planted: PlantedData) -> None:
     model = MultVAE(latent=50, batch_size=400)
-    network = planned_parts.shape_of(model, 60)
+    network = planned_networks.shape_of(model, 60)
     with Watched() as watched:
         learning = model.begin(planted.interactions.matrix(), None)
         for _ in range(3):
@@ -186,7 +186,7 @@ def test_a_stack_on_a_gpu_is_planned_by_the_engine(planted: PlantedData, gpu: Ca
     plan = plan_of(Loca(base=MultVAE(latent=20), anchors=8), planted.interactions)
     assert plan.lines[0].startswith("stacked engine: 8 networks in 1 stack of 8 on cuda")
     local = part_of(plan, "local models")
-    network = planned_parts.shape_of(MultVAE(latent=20), 60)
+    network = planned_networks.shape_of(MultVAE(latent=20), 60)
     assert 8 * bytes_while_learning(network) < local.on_device.at_work < 10**9
     # A checkpoint's copy lies in main memory; of the network only the mean's half of the encoder stays.
     assert local.in_memory.at_work >= 8 * bytes_while_learning(network)
@@ -199,7 +199,7 @@ def test_a_stack_on_a_gpu_is_planned_by_the_engine(planted: PlantedData, gpu: Ca
 def test_a_small_gpu_has_several_stacks_and_what_waits_lies_in_main_memory(
     planted: PlantedData, gpu: Callable[[int], None]
 ) -> None:
-    network = planned_parts.shape_of(MultVAE(latent=20), 60)
+    network = planned_networks.shape_of(MultVAE(latent=20), 60)
     one = bytes_while_learning(network)
     gpu(30 * one)
     model = Loca(base=MultVAE(latent=20), anchors=40, anchor_selection="random")
@@ -360,7 +360,7 @@ def test_what_no_fit_could_do_is_refused_in_one_line(planted: PlantedData) -> No
         plan_of(Loca(base=inner, global_model=EASE(), anchors=2), data)
     with pytest.raises(ConfigError, match=r"model: expected ease, .* found Diary"):
         plan_of(type("Diary", (), {"device": "cpu"})(), data)
-    with pytest.raises(ConfigError, match="embedding: expected svd, mult-vae or mult-dae, found EASE"):
+    with pytest.raises(ConfigError, match=r"embedding: expected svd, mult-vae, .* or wmf, found EASE"):
         plan_of(Loca(base=EASE(), embedding=EASE()), data)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="anchors: 401 were asked for, there are only 400 users"):
         plan_of(Loca(base=EASE(), anchors=401), data)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+import loca.experiments.comparison as comparison
 from loca.data.held_out import Split
 from loca.errors import ConfigError, LocaError
 from loca.experiments.comparison import compare
@@ -50,6 +51,7 @@ def test_two_processes_give_the_numbers_of_one(
     given: dict[str, Any] = {"at": (5, 20), "budget": TuningBudget(trials=3), "seed": 2}
     with threadpool_limits(limits=1):
         alone = compare(models, planted_split, **given)
+        compare({"ease": EASE()}, planted_split, keep_in=tmp_path, **given)
     with caplog.at_level(logging.INFO, "loca"):
         several = compare(models, planted_split, processes=2, keep_in=tmp_path, **given)
     for ours, theirs in zip(several.measured, alone.measured, strict=True):
@@ -61,7 +63,8 @@ def test_two_processes_give_the_numbers_of_one(
     ease, local, control = (several.of(name).parameters for name in ("ease", "loca-ease", "ensemble-ease"))
     assert ease["l2"] == local["base.l2"] == control["base.l2"] != EASE().l2
     assert control["models"] == local["anchors"]
-    assert "ease: trial 2: " in caplog.text
+    assert "ease: finished before" in caplog.text
+    assert "loca-ease: trial 2: " in caplog.text
     assert "loca-ease: finished in " in caplog.text
     assert sorted(one.name for one in (tmp_path / "studies").iterdir()) == [
         "ease.db",
@@ -70,27 +73,35 @@ def test_two_processes_give_the_numbers_of_one(
     ]
 
 
-def test_a_process_that_fails_is_named_and_the_others_are_kept(planted_split: Split, tmp_path: Path) -> None:
-    models = {"dying": Doomed(), "refused": Doomed(way="refuses"), "ease": EASE()}
-    found = compare(models, planted_split, at=(5,), processes=2, keep_in=tmp_path, control="dying")
+def test_a_process_that_fails_is_named_and_the_others_are_kept(
+    planted_split: Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = {"dying": Doomed(), "refused": Doomed(way="refuses"), "wrong": Doomed(way="errs"), "ease": EASE()}
+    kept = compare({"ease": EASE()}, planted_split, at=(5,), keep_in=tmp_path)
+    with caplog.at_level(logging.INFO, "loca"):
+        found = compare(models, planted_split, at=(5,), processes=3, keep_in=tmp_path, control="dying")
     assert [one.name for one in found.measured] == ["ease"]
+    assert found.of("ease").seconds == kept.of("ease").seconds, "it was not computed again"
     assert found.failed == {
         "dying": "its process was ended by signal 9, perhaps because the memory ran out",
         "refused": "this cannot be done",
+        "wrong": "ZeroDivisionError: a mistake in the program",
     }
+    assert "wrong: Traceback" in caplog.text
     assert found.control == "ease"
     assert "dying failed: its process was ended by signal 9" in as_text(found)
     assert found.to_json()["failed"] == found.failed
     assert (tmp_path / "cells" / "unfinished").exists()
-    again = compare({"ease": EASE()}, planted_split, at=(5,), keep_in=tmp_path)
-    assert again.of("ease").seconds == found.of("ease").seconds, "it was not computed again"
 
 
-def test_where_all_fail_the_reasons_are_told(planted_split: Split, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "loca"), pytest.raises(LocaError) as refused:
-        compare({"wrong": Doomed(way="errs")}, planted_split, at=(5,), processes=2)
-    assert str(refused.value) == "wrong: ZeroDivisionError: a mistake in the program"
-    assert "wrong: Traceback" in caplog.text
+def test_where_all_fail_the_reasons_are_told_and_nothing_is_left(
+    planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "compute_side_by_side", lambda *given: {"wrong": "this", "bad": "that"})
+    models = {"wrong": Doomed(), "bad": Doomed()}
+    with pytest.raises(LocaError, match="wrong: this; bad: that"):
+        compare(models, planted_split, at=(5,), processes=2, keep_in=tmp_path / "r")
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_model_whose_base_has_failed_is_not_begun(planted_split: Split) -> None:

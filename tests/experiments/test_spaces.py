@@ -12,7 +12,7 @@ from loca.catalogue import MODELS
 from loca.communities.geometry import Quantile
 from loca.errors import ConfigError
 from loca.experiments.paper_spaces import PAPER
-from loca.experiments.spaces import Among, Quantiles, Reals, Space, Wholes, space_of
+from loca.experiments.spaces import Among, Narrowing, Quantiles, Reals, Space, Wholes, space_of
 from loca.experiments.wide_spaces import WIDE
 from loca.local.loca import Loca
 from loca.models.ease import EASE
@@ -92,6 +92,13 @@ def test_what_is_set_is_not_drawn_and_what_is_listed_is_drawn_from_the_list() ->
     model = space.apply(Loca(base=EASE(), kernel="uniform"), draws.params)
     assert isinstance(model.base, EASE)
     assert (model.base.l2, model.kernel) == (5.0, "uniform")
+
+
+def test_what_has_the_value_of_another_follows_its_list() -> None:
+    space = Space({"train_bandwidth": Reals(0.1, 1.0)}, same={"answer_bandwidth": "train_bandwidth"})
+    listed = Narrowing(listed={"train_bandwidth": (0.3, 0.6)}).narrow(space)
+    model = listed.apply(Loca(base=EASE()), {"train_bandwidth": 0.6})
+    assert (model.train_bandwidth, model.answer_bandwidth) == (0.6, 0.6)
 
 
 def test_a_value_outside_has_no_coordinates() -> None:

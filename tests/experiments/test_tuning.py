@@ -9,9 +9,11 @@ from typing import Any
 
 import optuna
 import pytest
+import rich.progress
 from tuning_models import Slope
 
 import loca.experiments.search as search
+import loca.experiments.tuning as tuning
 from loca.data.held_out import HeldOut, Split
 from loca.errors import ConfigError, ModelFileError
 from loca.experiments.spaces import Among, Reals, Space
@@ -21,6 +23,7 @@ from loca.experiments.tuning import Tuning, TuningBudget, space_of, tune
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
+from loca.progress import bar, show_progress
 from loca.ranking.evaluation import mean_ndcg
 
 SHARES = Space({"share": Reals(0.0, 1.0)})
@@ -44,13 +47,26 @@ def tuned(planted_split: Split) -> Callable[..., Tuning]:
     return run
 
 
+@pytest.fixture
+def studies(monkeypatch: pytest.MonkeyPatch) -> list[optuna.Study]:
+    """The studies of all that is tuned, also of those in no file."""
+    seen: list[optuna.Study] = []
+
+    def best_of(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
+        seen.append(study)
+        return search.best_of(study)
+
+    monkeypatch.setattr(tuning, "best_of", best_of)
+    return seen
+
+
 def trials_in(path: Path, name: str = "slope") -> list[optuna.trial.FrozenTrial]:
     return optuna.load_study(study_name=name, storage=f"sqlite:///{path}").trials
 
 
-def told(path: Path) -> list[Any]:
+def told(trials: list[optuna.trial.FrozenTrial]) -> list[Any]:
     """What the trials tried and reached."""
-    return [(one.params, one.value, one.state) for one in trials_in(path)]
+    return [(one.params, one.value, one.state) for one in trials]
 
 
 def test_tuning_finds_what_validation_likes_and_says_so(planted_split: Split) -> None:
@@ -69,35 +85,39 @@ def test_tuning_finds_what_validation_likes_and_says_so(planted_split: Split) ->
     assert set(found.settings) == {"l2", "denoising"}
 
 
-def test_the_first_trial_is_the_template_itself(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
+def test_the_first_trial_is_the_template_itself(tuned: Callable[..., Tuning], studies: list[optuna.Study]) -> None:
     exact = 0.123456789
-    found = tuned(Slope(share=exact), trials=1, study=tmp_path / "s.db")
+    found = tuned(Slope(share=exact), trials=1)
     assert isinstance(found.best, Slope)
     assert found.best.share == exact
-    assert [one.params for one in trials_in(tmp_path / "s.db")] == [{"share": exact}]
+    assert [one.params for one in studies[0].trials] == [{"share": exact}]
 
 
-def test_a_template_outside_the_space_is_tried_too(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
-    found = tuned(Slope(share=1.0), trials=10, space=Space({"share": Reals(0.0, 0.4)}), study=tmp_path / "s.db")
+def test_a_template_outside_the_space_is_tried_too(tuned: Callable[..., Tuning], studies: list[optuna.Study]) -> None:
+    found = tuned(Slope(share=1.0), trials=10, space=Space({"share": Reals(0.0, 0.4)}))
     assert isinstance(found.best, Slope)
     assert found.best.share == 1.0
     assert found.ndcg == found.ndcg_before
-    assert [bool(one.params) for one in trials_in(tmp_path / "s.db")] == [False] + [True] * 9
+    assert [bool(one.params) for one in studies[0].trials] == [False] + [True] * 9
 
 
 def test_the_same_seed_gives_the_same_study_and_another_seed_another(
-    tuned: Callable[..., Tuning], tmp_path: Path
+    tuned: Callable[..., Tuning], studies: list[optuna.Study]
 ) -> None:
-    for name, seed, trials in (("a", 1, 10), ("b", 1, 10), ("c", 2, 2)):
-        tuned(trials=trials, study=tmp_path / name, seed=seed)
-    assert told(tmp_path / "a") == told(tmp_path / "b")
-    assert told(tmp_path / "a")[1] != told(tmp_path / "c")[1]
+    for seed, trials in ((1, 10), (1, 10), (2, 2)):
+        tuned(trials=trials, seed=seed)
+    first, again, other = (told(study.trials) for study in studies)
+    assert first == again
+    assert first[1] != other[1]
 
 
 def test_a_study_that_was_stopped_ends_as_an_unbroken_one(
-    tuned: Callable[..., Tuning], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tuned: Callable[..., Tuning],
+    studies: list[optuna.Study],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    unbroken = tuned(trials=10, study=tmp_path / "unbroken")
+    unbroken = tuned(trials=10)
     for stop_after in (0, 9):
         count = itertools.count()
 
@@ -111,8 +131,8 @@ def test_a_study_that_was_stopped_ends_as_an_unbroken_one(
             with pytest.raises(KeyboardInterrupt):
                 tuned(trials=10, study=tmp_path / f"{stop_after}")
         resumed = tuned(trials=10, study=tmp_path / f"{stop_after}")
-        kept = [one for one in told(tmp_path / f"{stop_after}") if one[2].name != "FAIL"]
-        assert kept == told(tmp_path / "unbroken")
+        kept = [one for one in trials_in(tmp_path / f"{stop_after}") if one.state.name != "FAIL"]
+        assert told(kept) == told(studies[0].trials)
         assert (resumed.ndcg, resumed.finished, resumed.failed) == (unbroken.ndcg, 10, 0)
 
 
@@ -148,11 +168,13 @@ def test_a_trial_may_take_what_is_left(tuned: Callable[..., Tuning], monkeypatch
     assert allowed == [25.0, 15.0, 5.0]
 
 
-def test_a_failed_trial_says_why_and_the_study_goes_on(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
-    found = tuned(Slope(share=0.2, trouble="refusal above"), trials=5, study=tmp_path / "s.db")
+def test_a_failed_trial_says_why_and_the_study_goes_on(
+    tuned: Callable[..., Tuning], studies: list[optuna.Study]
+) -> None:
+    found = tuned(Slope(share=0.2, trouble="refusal above"), trials=5)
     assert found.finished == 5
     assert found.failed > 0
-    reasons = {one.user_attrs["reason"] for one in trials_in(tmp_path / "s.db") if one.state.name == "FAIL"}
+    reasons = {one.user_attrs["reason"] for one in studies[0].trials if one.state.name == "FAIL"}
     assert all("will not do" in reason for reason in reasons)
 
 
@@ -178,11 +200,11 @@ def test_scores_that_are_no_numbers_fail(tuned: Callable[..., Tuning], monkeypat
     assert found.failed > 0
 
 
-def test_a_grid_is_gone_through_once(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
+def test_a_grid_is_gone_through_once(tuned: Callable[..., Tuning], studies: list[optuna.Study]) -> None:
     grid = Space({"share": Among((0.0, 0.25, 0.5, 0.75, 1.0))})
-    found = tuned(trials=100, space=grid, study=tmp_path / "s.db")
+    found = tuned(trials=100, space=grid)
     assert found.finished == 5
-    assert sorted(one.params["share"] for one in trials_in(tmp_path / "s.db")) == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert sorted(one.params["share"] for one in studies[0].trials) == [0.0, 0.25, 0.5, 0.75, 1.0]
     outside = tuned(Slope(share=0.6), trials=100, space=grid)
     assert outside.finished == 6
     assert tuned(trials=3, space=grid).finished == 3
@@ -249,17 +271,25 @@ def test_a_model_is_judged_under_the_recency_of_its_own_settings(drifting_split:
 def test_no_bar_is_drawn_inside_the_bar_of_the_trials(
     tuned: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from loca.progress import _Choice
+    drawn: list[str] = []
 
-    shown: list[bool | None] = []
-    real = Slope.fit
+    class Drawing(rich.progress.Progress):
+        def add_task(self, description: str, *given: Any, **more: Any) -> rich.progress.TaskID:
+            drawn.append(description)
+            return super().add_task(description, *given, **more)
 
     def fit(self: Slope, *given: Any, **more: Any) -> Slope:
-        shown.append(_Choice.shown)
-        return real(self, *given, **more)
+        with bar("a fit", 5):
+            return real(self, *given, **more)
 
+    real = Slope.fit
+    monkeypatch.setattr(rich.progress, "Progress", Drawing)
     monkeypatch.setattr(Slope, "fit", fit)
-    monkeypatch.setattr(_Choice, "shown", None)
-    tuned(trials=2)
-    assert shown == [False, False]
-    assert _Choice.shown is None
+    show_progress(True)
+    try:
+        tuned(trials=2)
+        with bar("afterwards", 5):
+            pass
+    finally:
+        show_progress(None)
+    assert drawn == ["tuning slope", "afterwards"]

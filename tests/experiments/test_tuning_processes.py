@@ -15,6 +15,7 @@ from loca.errors import ConfigError
 from loca.experiments.spaces import Reals, Space
 from loca.experiments.trials import Outcome
 from loca.experiments.tuning import Tuning, TuningBudget, tune
+from loca.experiments.worker_processes import Worker
 
 
 def tune_slope(split: Split, study: Path | None, trials: int = 6, **params: Any) -> Tuning:
@@ -31,37 +32,32 @@ def tune_slope(split: Split, study: Path | None, trials: int = 6, **params: Any)
     )
 
 
-def test_processes_share_the_trials_and_one_that_dies_fails_its_trial_and_is_replaced(
-    planted_split: Split, tmp_path: Path
-) -> None:
-    diary = tmp_path / "diary"
-    found = tune_slope(planted_split, tmp_path / "s.db", share=0.2, trouble="one death", diary=str(diary))
-    assert (found.finished, found.failed) == (6, 1)
-    assert len(diary.read_text().splitlines()) == 7
-    assert multiprocessing.active_children() == []
-    assert {one.name for one in tmp_path.iterdir()} == {"s.db", "diary"}
-
-
-def test_ctrl_c_ends_all_processes_and_the_study_stays(
+def test_one_that_dies_is_replaced_and_ctrl_c_ends_all_and_the_study_stays(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = trial_workers.Workers.wait
+    real, ends = trial_workers.Workers.wait, list[Outcome]()
 
     def wait(self: trial_workers.Workers) -> list[tuple[int, Outcome]]:
         ended = real(self)
-        if any(number >= 2 for number, _ in ended):
+        ends.extend(outcome for _, outcome in ended)
+        if sum(one.state == "finished" for one in ends) >= 4:
             raise KeyboardInterrupt
         return ended
 
+    study, diary = tmp_path / "s.db", tmp_path / "diary"
+    given = {"share": 0.2, "trouble": "one death", "diary": str(diary)}
     with monkeypatch.context() as patched:
         patched.setattr(trial_workers.Workers, "wait", wait)
         with pytest.raises(KeyboardInterrupt):
-            tune_slope(planted_split, tmp_path / "s.db")
+            tune_slope(planted_split, study, **given)
     assert multiprocessing.active_children() == []
+    assert [one.reason for one in ends if one.state == "failed"] == ["its process ended with code 3"]
+    assert len(diary.read_text().splitlines()) >= 5
+    assert {one.name for one in tmp_path.iterdir()} == {"s.db", "diary"}
     monkeypatch.setattr(trial_workers.Workers, "begin", lambda *given: pytest.fail("there is nothing left to do"))
-    found = tune_slope(planted_split, tmp_path / "s.db", trials=1)
-    assert 1 <= found.finished < 6
-    assert found.failed == 0
+    found = tune_slope(planted_split, study, trials=1, **given)
+    assert 3 <= found.finished < 6
+    assert found.failed == 1
 
 
 class Ended:
@@ -69,13 +65,19 @@ class Ended:
 
     exitcode = 7
 
-    def join(self) -> None: ...
+    def join(self, seconds: float | None = None) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def is_alive(self) -> bool:
+        return False
 
 
 def test_a_process_that_cannot_start_is_told_of() -> None:
     ours, theirs = multiprocessing.Pipe()
     theirs.close()
     nothing: Any = None
-    several = trial_workers.Workers(nothing, nothing, 1, [trial_workers._Worker(Ended(), ours)])  # type: ignore[arg-type]
+    worker = Worker(Ended(), ours)  # type: ignore[arg-type]
+    several = trial_workers.Workers(nothing, nothing, 1, [trial_workers._Busy(worker)])
     with pytest.raises(ConfigError, match=r"a worker process could not start \(exit code 7\)"):
         several.wait()

@@ -101,7 +101,7 @@ def test_more_steps_lower_the_loss_of_nearly_every_history(loss: LossName) -> No
 def test_without_steps_the_mean_node_answers_for_everybody() -> None:
     network, rows = made("logistic", fold_steps=0), random_rows()
     inputs = F.normalize(torch.from_numpy(rows.toarray())) @ network.input_table + network.input_bias
-    torch.testing.assert_close(network.embed(rows), torch.sigmoid(inputs + network.mean_node) - 0.5)
+    torch.testing.assert_close(network.means(rows), torch.sigmoid(inputs + network.mean_node) - 0.5)
 
 
 @settings(max_examples=20, deadline=None)

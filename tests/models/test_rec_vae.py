@@ -22,6 +22,7 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.autoencoder import SparseRows
+from loca.models.network_answers import opening_device
 from loca.models.rec_vae import RecVAE
 from loca.models.rec_vae_learning import AlternatingLearning, RecVaePlan, log_posterior, log_prior, sample
 from loca.models.rec_vae_network import RecVaeNetwork, draw_first_rec_vae_weights
@@ -345,3 +346,10 @@ def test_weights_of_another_shape_are_refused_on_loading() -> None:
     del arrays["output_bias"]
     with pytest.raises(ModelFileError, match="output_bias is missing"):
         RecVAE.restore({"latent": 4, "hidden": 6}, ModelState(arrays=arrays, facts={"best_epoch": 1}))
+
+
+def test_a_model_from_a_file_answers_on_its_own_device_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [opening_device(name).type for name in ("cpu", "cuda", "auto")] == ["cpu", "cuda", "cuda"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert [opening_device(name).type for name in ("cpu", "cuda", "auto")] == ["cpu", "cpu", "cpu"]

@@ -14,6 +14,7 @@ from loca.errors import ConfigError, LocaError
 
 if TYPE_CHECKING:
     from loca.experiments.comparison import Comparison
+    from loca.experiments.templates import TuningPlan
 
 Models = Annotated[
     str | None,
@@ -111,7 +112,8 @@ def compare_models(
     With --recency auto each model chooses on validation how its histories fade with age, or that they do not.
 
     With --trials or --seconds every model is tuned first, all under the same budget, where choices are made; what is
-    set by --set or --config is not tuned. A loca model and its ensemble begin with what the study of their base chose.
+    set by --set or --config is not tuned, and of a list no other value is tried. A loca model and its ensemble begin
+    with what the study of their base chose.
 
     --out keeps each model's results as soon as they are there; after a kill the same command with --resume goes on.
 
@@ -126,10 +128,10 @@ def compare_models(
         layout, preset, user_column, item_column, rating_column, time_column, separator, min_rating,
         min_user_interactions, min_item_interactions, keep_repeats, titles,
     )  # fmt: skip
-    own = {"models": _words(models), "protocol": protocol, "refit": refit, "at": _words(at), "control": control}
+    own = {"models": options.words(models), "protocol": protocol, "refit": refit, "control": control}
     running = {"trials": trials, "seconds": seconds, "space": space, "processes": processes, "seed": seed}
     given: Given = {
-        "compare": {**own, **running},
+        "compare": {**own, "at": options.words(at), **running},
         "data": reading,
         "split": {"test": test, "validation": validation},
         "recency": {"half_life": recency},
@@ -159,24 +161,25 @@ def _check_folder(out: Path | None, resume: bool, fresh: bool) -> None:
         raise ConfigError(f"--{'resume' if resume else 'fresh'}: needs --out, the folder that results are kept in")
 
 
-def _check_budget(request: Request[CompareOptions]) -> None:
-    """Refuses, before data are read, a budget for models that cannot be tuned, or where optuna is missing."""
-    from loca.experiments.planned_cells import find_spaces
-    from loca.experiments.protocols import SpaceName
+def _plan_tuning(request: Request[CompareOptions]) -> TuningPlan | None:
+    """What is tuned, if anything; refuses, before data are read, what cannot be, or that optuna is missing."""
+    from loca.experiments.spaces import SpaceName
     from loca.experiments.studies import import_optuna
+    from loca.experiments.templates import plan_from_settings
 
-    if request.own.budget() is not None:
-        import_optuna()
-        find_spaces(request.models, cast(SpaceName, request.own.space), request.fixed)
+    if request.own.budget() is None:
+        return None
+    import_optuna()
+    return plan_from_settings(request.models, cast(SpaceName, request.own.space), request.tables)
 
 
 def _compare(request: Request[CompareOptions], output: Output, out: Path | None, resume: bool) -> Comparison:
     from loca.data.splitting import leave_last_out
     from loca.experiments.comparison import compare
-    from loca.experiments.protocols import SELECTED_ON_TEST, ProtocolName, SpaceName
+    from loca.experiments.protocols import SELECTED_ON_TEST, ProtocolName
+    from loca.experiments.spaces import SpaceName
 
-    own = request.own
-    _check_budget(request)
+    own, plan = request.own, _plan_tuning(request)
     if own.control is not None and own.control not in request.models:
         raise ConfigError(f"control: {own.control!r} is not among the models ({', '.join(request.models)})")
     if own.protocol == "paper":
@@ -192,7 +195,7 @@ def _compare(request: Request[CompareOptions], output: Output, out: Path | None,
     split = leave_last_out(request.read(), test=request.split.test, validation=validation)
     output.notes(split.report)
     return compare(
-        request.models,
+        request.models if plan is None else plan.templates,
         split,
         protocol=cast(ProtocolName, own.protocol),
         refit=own.refit,
@@ -202,7 +205,7 @@ def _compare(request: Request[CompareOptions], output: Output, out: Path | None,
         seed=own.seed,
         budget=own.budget(),
         space=cast(SpaceName, own.space),
-        fixed=request.fixed,
+        narrowed=None if plan is None else plan.said,
         processes=own.processes,
         keep_in=out,
         resume=resume,
@@ -223,7 +226,3 @@ def show(comparison: Comparison, output: Output) -> None:
         output.draw(differences)
     for line in (*why_no_differences(comparison), *choices_made(comparison), *failures(comparison)):
         print(line)
-
-
-def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]

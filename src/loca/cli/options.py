@@ -68,6 +68,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document an
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")]
 
 
+def words(text: str | None) -> list[str] | None:
+    """The words of an option that takes several, comma separated."""
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
+
+
 def reading_options(
     layout: str | None,
     preset: str | None,

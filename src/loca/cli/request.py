@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -61,7 +61,8 @@ class CompareOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        from loca.experiments.protocols import check_protocol, check_space
+        from loca.experiments.protocols import check_protocol
+        from loca.experiments.spaces import check_space
         from loca.ranking.metrics import check_lengths
 
         check_protocol(self.protocol)
@@ -114,7 +115,7 @@ class DescribeOptions:
 class Request(Generic[Own]):
     """A command's own options, how its data is to be read, split and weighed, and the models it may choose from.
 
-    `fixed` are the parameters of each model that were set, by their dotted names: tuning leaves them alone.
+    `tables` are the settings of each model as they were said: tuning keeps to them.
     """
 
     source: str
@@ -124,7 +125,7 @@ class Request(Generic[Own]):
     split: SplitOptions
     recency: AskedRecency
     models: Mapping[str, list[Recommender]]
-    fixed: Mapping[str, tuple[str, ...]]
+    tables: Mapping[str, Table]
 
     def read(self) -> Interactions:
         """The interactions, read now, weighed by the asked recency when they are used to answer.
@@ -182,17 +183,8 @@ def check_request(
         split=split,
         recency=recency,
         models=_built(models, settings, catalogue, own.seed),
-        fixed={name: tuple(_dotted(settings[name])) for name in models},
+        tables={name: settings[name] for name in models},
     )
-
-
-def _dotted(table: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """The names of all that a table sets; a model inside that is named is set as a whole."""
-    for name, value in table.items():
-        if isinstance(value, Mapping) and "model" not in value:
-            yield from _dotted(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}"
 
 
 def _check_planted(source: str, table: Table, seed: int) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -15,6 +16,7 @@ from loca.cli.tuning_request import TRIALS, TuneOptions, Words
 from loca.errors import ConfigError
 
 if TYPE_CHECKING:
+    from loca.experiments.templates import TuningPlan
     from loca.experiments.tuning import Tuning
 
 _STUDY = "The study"
@@ -22,8 +24,8 @@ Models = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="Which model, or several, comma separated: each gets the same budget, and a loca model takes its base as "
-        "tuned before it (loca-ease).",
+        help="Which model, or several, comma separated: each gets the same budget, and a loca model and its ensemble "
+        "begin with their base as it was tuned (loca-ease).",
     ),
 ]
 Trials = Annotated[int | None, typer.Option(help=f"How many settings to try for each model ({TRIALS}).")]
@@ -98,7 +100,7 @@ def tune_models(
         layout, preset, user_column, item_column, rating_column, time_column, separator, min_rating,
         min_user_interactions, min_item_interactions, keep_repeats, titles,
     )  # fmt: skip
-    names = None if model is None else [word.strip() for word in model.split(",") if word.strip()]
+    names = options.words(model)
     own = {"models": names, "trials": trials, "seconds": seconds, "space": space, "processes": processes, "seed": seed}
     given: Given = {
         "tune": own,
@@ -108,21 +110,36 @@ def tune_models(
     }
     words = Words(config, given, assignments or [], choices or [])
     request = check_request("tune", TuneOptions, source, config, given, words.assignments, words.choices)
-    _refuse_early(request, out, study, resume=resume, fresh=fresh)
-    tuned = _tune(request, words, study, output)
+    plan = _plan(request)
+    begun = _refuse_early(request, out, study, resume=resume, fresh=fresh)
+    drop = [] if study is None or not fresh else [(study, name) for name in begun]
+    tuned = _tune(request, plan, study, output, drop)
     if out is not None:
         write_settings(out, request, words, tuned)
     tell(tuned, request, out, output)
 
 
-def _refuse_early(
-    request: Request[TuneOptions], out: Path | None, study: Path | None, *, resume: bool, fresh: bool
-) -> None:
-    """Refuses before any data is read what could not be done at the end."""
-    from loca.experiments.studies import drop_study, import_optuna, names_in, quiet_optuna
-    from loca.experiments.tuned_settings import refuse_unwritable
+def _plan(request: Request[TuneOptions]) -> TuningPlan:
+    """What is tuned; a mistake in the last model's settings is told before the first is tuned."""
+    from loca.experiments.spaces import SpaceName
+    from loca.experiments.studies import import_optuna
+    from loca.experiments.templates import plan_from_settings
 
     import_optuna()
+    plan = plan_from_settings(request.models, cast(SpaceName, request.own.space), request.tables)
+    for name, space in plan.spaces.items():
+        if space is None:
+            raise ConfigError(f"no {request.own.space} space to tune {name!r} in: it searches by itself, in loca fit")
+    return plan
+
+
+def _refuse_early(
+    request: Request[TuneOptions], out: Path | None, study: Path | None, *, resume: bool, fresh: bool
+) -> list[str]:
+    """Refuses before any data is read what could not be done at the end; the models whose studies are there."""
+    from loca.experiments.studies import names_in
+    from loca.experiments.tuned_settings import refuse_unwritable
+
     if request.split.validation == 0:
         raise ConfigError("tuning is judged on validation; expected --validation of at least 1, found 0")
     if out is not None:
@@ -132,45 +149,47 @@ def _refuse_early(
     if study is None:
         if resume or fresh:
             raise ConfigError(f"{'--resume' if resume else '--fresh'} is for a study in a file; add --study FILE.db")
-        return
+        return []
     begun = [name for name in names_in(study) if name in request.models]
     if begun and not (resume or fresh):
         raise ConfigError(
             f"{study} holds a study of {', '.join(begun)} already; add --resume to go on with it, or --fresh to "
             "start over"
         )
-    with quiet_optuna():
-        for name in begun if fresh else []:
-            drop_study(study, name)
+    return begun
 
 
-def _tune(request: Request[TuneOptions], words: Words, study: Path | None, output: Output) -> list[Tuning]:
+def _tune(
+    request: Request[TuneOptions],
+    plan: TuningPlan,
+    study: Path | None,
+    output: Output,
+    drop: Sequence[tuple[Path, str]],
+) -> list[Tuning]:
+    """Tunes the models, each after those that it begins with; the studies to `drop` go once the data are read."""
     from loca.data.splitting import leave_last_out
-    from loca.experiments.spaces import space_of
-    from loca.experiments.templates import narrow_space, template_of
+    from loca.experiments.studies import drop_study
     from loca.experiments.tuning import tune
 
     own, budget = request.own, request.own.budget()
-    tables = words.tables(list(request.models))
-    spaces = {name: space_of(name, own.space) for name in request.models}  # type: ignore[arg-type]  # checked before
-    for name in request.models:  # a mistake in the last model's settings is told before the first is tuned
-        narrow_space(spaces[name], template_of(name, tables[name], own.seed, {}), tables[name], name)
     validation = 2 if request.split.validation is None else request.split.validation
     split = leave_last_out(request.read(), test=request.split.test, validation=validation)
     assert split.validation is not None
     output.notes(split.report)
     output.note(f"budget: {budget}{' (where nothing is said)' if own.trials is own.seconds is None else ''}")
+    for path, name in drop:
+        drop_study(path, name)
     tuned: dict[str, Tuning] = {}
-    for name in request.models:
-        bases = {done: one.best for done, one in tuned.items()}
-        template = template_of(name, tables[name], own.seed, bases)
+    for name in plan.in_order():
+        space = plan.spaces[name]
+        assert space is not None
         tuned[name] = tune(
             name,
-            template,
+            plan.template(name, {done: one.best for done, one in tuned.items()}),
             split.train,
             split.validation,
             budget=budget,
-            space=narrow_space(spaces[name], template, tables[name], name),
+            space=space,
             study=study,
             recency=request.recency_rule,
             seed=own.seed,
@@ -178,4 +197,4 @@ def _tune(request: Request[TuneOptions], words: Words, study: Path | None, outpu
         )
         if len(request.models) > 1:
             output.note(headline(tuned[name]))
-    return list(tuned.values())
+    return [tuned[name] for name in request.models]

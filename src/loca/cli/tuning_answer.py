@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ def write_settings(out: Path, request: Request[TuneOptions], words: Words, tuned
         f"taken by  loca fit {shlex.quote(request.source)} --config {shlex.quote(str(out))} --out MODEL  "
         "and by  loca compare",
     ]
-    said = {name: words.section(name) for name in ("data", "split", "recency")}
+    said = {name: words.section(name) for name in ("data", "planted", "split", "recency")}
     sections: dict[str, Any] = {
         "fit": {"model": best.name, "seed": own.seed},
         "compare": {"models": [one.name for one in tuned], "seed": own.seed},
@@ -54,17 +54,19 @@ def _command(request: Request[TuneOptions], words: Words) -> str:
 def headline(one: Tuning) -> str:
     """What tuning one model came to, in one line."""
     before = "" if one.ndcg_before is None else f" ({one.ndcg_before:.4f} as it was)"
-    ended = f"{one.finished} trials finished, {one.pruned} pruned, {one.failed} failed, in {one.seconds:.1f} s"
+    trials = f"{one.finished} trial{'s' if one.finished != 1 else ''}"
+    ended = f"{trials} finished, {one.pruned} pruned, {one.failed} failed, in {one.seconds:.1f} s"
     return f"{one.name}: NDCG@100 {one.ndcg:.4f} on validation{before}; {ended}"
 
 
 def tell(tuned: Sequence[Tuning], request: Request[TuneOptions], out: Path | None, output: Output) -> None:
     """Prints what tuning came to."""
     from loca.experiments.candidates import describe_model
+    from loca.experiments.report import flat_settings
 
     lines: list[str] = []
     for one in tuned:
-        settings = ", ".join(f"{key} {value}" for key, value in _flat(one.settings))
+        settings = ", ".join(f"{key} {value}" for key, value in flat_settings(one.settings).items())
         lines += [headline(one), f"  settings: {settings or 'there is nothing to set'}"]
         if one.importances:
             told = ", ".join(f"{key} {share:.0%}" for key, share in one.importances.items())
@@ -89,11 +91,3 @@ def tell(tuned: Sequence[Tuning], request: Request[TuneOptions], out: Path | Non
     own = request.own
     document = {"budget": str(own.budget()), "space": own.space, "seed": own.seed, "models": models}
     output.answer("\n".join(lines), {**document, "out": None if out is None else str(out)})
-
-
-def _flat(table: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """The settings by dotted names."""
-    flat: list[tuple[str, Any]] = []
-    for key, value in table.items():
-        flat += _flat(value, f"{above}{key}.") if isinstance(value, Mapping) else [(f"{above}{key}", value)]
-    return flat

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loca.cli.request import COMMANDS, SHARED, Given
+from loca.cli.request import Given
 from loca.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ class TuneOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        from loca.experiments.spaces import check_space
+
         self.budget()
-        if self.space not in ("wide", "paper"):
-            raise ConfigError(f"tune.space: expected wide or paper, found {self.space!r}")
+        check_space(self.space)
         if self.processes < 1:
             raise ConfigError(f"tune.processes: expected a whole number ≥ 1, found {self.processes}")
 
@@ -50,7 +51,7 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class Words:
-    """What a person said of settings: kept to be read once more for each model, and to be told in the file."""
+    """What a person said of settings: kept to be told in the file."""
 
     config: Path | None
     given: Given
@@ -62,14 +63,3 @@ class Words:
         from loca.experiments.settings import read_section
 
         return read_section(name, self.config, self.given, self.assignments)
-
-    def tables(self, names: Sequence[str]) -> dict[str, Table]:
-        """The settings of each model as they were said."""
-        from loca.catalogue import MODELS
-        from loca.experiments.settings import read_settings
-
-        sections, elsewhere = ("tune", *SHARED), (*MODELS, *COMMANDS, *SHARED)
-        return read_settings(
-            self.config, self.given, self.assignments, self.choices,
-            sections=sections, models=names, elsewhere=elsewhere,
-        )  # fmt: skip

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,45 +14,46 @@ from loca.communities.device_neighbourhoods import DeviceNeighbourhoods
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Bandwidth, resolve_bandwidth, unit_rows
 from loca.communities.neighbourhoods import HostNeighbourhoods, words_for
+from loca.experiments.stopwatch import least_seconds as _seconds
+from loca.experiments.stopwatch import some_rows, spread
 from loca.local.blend_cache import CachedBlock
 from loca.local.ease_differences import EaseDifferences, fit_ease_differences
+from loca.local.engines import StackedKind
 from loca.local.local_models import LocalModels
 from loca.local.local_solutions import ItemToItem
 from loca.local.stacked import StackedLearning
 from loca.local.stacked_arithmetic import PrecisionName
 from loca.local.stacked_networks import StackedNetworks
+from loca.models.cdae import CDAE
 from loca.models.ease_systems import EaseSystem, solve_systems
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
 from loca.models.network_answers import score_on
 from loca.models.next_ease import NextEASE
 from loca.models.prefix_grams import LagWeights
+from loca.models.rec_vae import RecVAE
 from loca.models.recommender import clone
 from loca.random_streams import stream
 from loca.ranking.top_n import block_rows, rank_top_n
 
-Network = MultVAE | MultDAE
+Network = StackedKind | CDAE | RecVAE
 # Large enough to keep a device as busy as the real work does, small enough to be done at once.
 _EQUATIONS = {"cpu": 1_000, "cuda": 6_000}
 _USERS_COVERED = {"cpu": 4_096, "cuda": 16_384}
 _USERS_EMBEDDED = 4_000
 _USERS_RANKED = 512
 _USERS_WEIGHED, _TARGETS_WEIGHED = 256, 5
-_MOST_RUNS = 4
-_SECONDS_PER_PIECE = 0.6
 
 
 @dataclass(frozen=True)
 class NetworkPace:
-    """Seconds of one network: for a step, and for the answer to one user."""
+    """Seconds of one network: for its steps with one batch in an epoch, and for the answer to one user."""
 
     step: float
     answer: float
 
 
 @dataclass(frozen=True)
-class EasePace:
-    """Seconds of one EASE or NextEASE: to fit it, and to answer all users."""
+class FitPace:
+    """Seconds of one model: to fit it, and to answer all users."""
 
     fit: float
     answer: float
@@ -64,15 +61,16 @@ class EasePace:
 
 def pace_of_network(base: Network, matrix: csr_array) -> NetworkPace:
     """The pace of one network in a loop: a few steps of a network of the true shape with users of the true data."""
-    model, part = clone(base), _some_rows(matrix, base.batch_size)
+    model, part = clone(base), some_rows(matrix, base.batch_size)
     learning = model.begin(part, None)
-    step = _seconds(learning.run_epoch)  # an epoch of so few users is one step
+    # An epoch of so few users is one step, or as many as RecVAE takes with one batch.
+    step = _seconds(learning.run_epoch)
     return NetworkPace(step, _seconds(lambda: float(score_on(model, part).sum())) / part.shape[0])
 
 
-def pace_of_stack(base: Network, matrix: csr_array, networks: int, precision: PrecisionName) -> NetworkPace:
+def pace_of_stack(base: StackedKind, matrix: csr_array, networks: int, precision: PrecisionName) -> NetworkPace:
     """The pace of one network in a stack of so many that go through a step at once."""
-    part = _some_rows(matrix, base.batch_size)
+    part = some_rows(matrix, base.batch_size)
     learning = [clone(base).begin(part, None) for _ in range(networks)]
     stack = StackedLearning(learning, precision=precision, at_once=networks)
     step = _seconds(stack.run_epoch) / networks
@@ -80,7 +78,7 @@ def pace_of_stack(base: Network, matrix: csr_array, networks: int, precision: Pr
     return NetworkPace(step, _seconds_to_blend(answering, part) / (networks * part.shape[0]))
 
 
-def pace_of_ease(model: ItemToItem, matrix: csr_array, device: torch.device) -> EasePace:
+def pace_of_ease(model: ItemToItem, matrix: csr_array, device: torch.device) -> FitPace:
     """The pace of `fit` on a device, from a share of the users and the same share of the items."""
     if isinstance(model, NextEASE):
         return _pace_of_next_ease(model, matrix, device)
@@ -90,10 +88,10 @@ def pace_of_ease(model: ItemToItem, matrix: csr_array, device: torch.device) -> 
     if device.type == "cuda" or part.shape[0] < part.shape[1]:
         solve = _seconds_to_solve(EaseSystem.of(part, np.ones(part.shape[0]), model.l2), device)
     answer = _seconds(lambda: here.score(part))
-    return EasePace(_grown(solve, fit, growth), answer * _work_of_answers(matrix) / _work_of_answers(part))
+    return FitPace(_grown(solve, fit, growth), answer * _work_of_answers(matrix) / _work_of_answers(part))
 
 
-def _pace_of_next_ease(model: NextEASE, matrix: csr_array, device: torch.device) -> EasePace:
+def _pace_of_next_ease(model: NextEASE, matrix: csr_array, device: torch.device) -> FitPace:
     """The pace of `NextEASE.fit` on a device.
 
     Equations go with the third power of the items, sums over prefixes with the pairs of places that are added up.
@@ -107,10 +105,10 @@ def _pace_of_next_ease(model: NextEASE, matrix: csr_array, device: torch.device)
     solve = min(_seconds(lambda: neighbours.fit(part)), fit)
     more_pairs = _count_pairs(model, matrix) / max(_count_pairs(model, part), 1)
     whole = solve * growth**3 + (fit - solve) * more_pairs
-    return EasePace(whole, answer * _work_of_answers(matrix) / _work_of_answers(part))
+    return FitPace(whole, answer * _work_of_answers(matrix) / _work_of_answers(part))
 
 
-def pace_of_local_ease(base: ItemToItem, matrix: csr_array, local_bytes: int, device: torch.device) -> EasePace:
+def pace_of_local_ease(base: ItemToItem, matrix: csr_array, local_bytes: int, device: torch.device) -> FitPace:
     """The pace of one local EASE or NextEASE that is solved on a device and kept as differences."""
     if isinstance(base, NextEASE):
         return _pace_of_local_next_ease(base, matrix, local_bytes, device)
@@ -118,19 +116,19 @@ def pace_of_local_ease(base: ItemToItem, matrix: csr_array, local_bytes: int, de
     solve = _seconds_to_solve(EaseSystem.of(part, np.linspace(0.5, 1.5, part.shape[0]), base.l2), device)
     local = _time_one_local(base, part, int(local_bytes / growth**2), device)
     fit = _grown(solve, local.fit, growth)
-    return EasePace(fit, local.answer * _work_of_answers(matrix) / _work_of_answers(part))
+    return FitPace(fit, local.answer * _work_of_answers(matrix) / _work_of_answers(part))
 
 
-def _pace_of_local_next_ease(base: NextEASE, matrix: csr_array, local_bytes: int, device: torch.device) -> EasePace:
+def _pace_of_local_next_ease(base: NextEASE, matrix: csr_array, local_bytes: int, device: torch.device) -> FitPace:
     part, growth = _fewer_items(matrix, device)
     here = clone(base, device=str(device))
     local = _time_one_local(here, part, int(local_bytes / growth**2), device)
     keeping = max(local.fit - _seconds(lambda: here.fit(part)), 0.0)
     fit = _pace_of_next_ease(base, matrix, device).fit + keeping * growth**2
-    return EasePace(fit, local.answer * _work_of_answers(matrix) / _work_of_answers(part))
+    return FitPace(fit, local.answer * _work_of_answers(matrix) / _work_of_answers(part))
 
 
-def _time_one_local(base: ItemToItem, part: csr_array, local_bytes: int, device: torch.device) -> EasePace:
+def _time_one_local(base: ItemToItem, part: csr_array, local_bytes: int, device: torch.device) -> FitPace:
     """Seconds of one local model of a small problem: to solve and keep it, and to answer beyond its centre."""
     weights = np.linspace(0.5, 1.5, part.shape[0], dtype=np.float32)
     centre = clone(base).fit(part)
@@ -140,12 +138,12 @@ def _time_one_local(base: ItemToItem, part: csr_array, local_bytes: int, device:
         return fit_ease_differences(base, centre, part, lambda _: weights, 1, device=device, local_bytes=room)
 
     extra = max(_seconds_to_blend(fit(), part) - _seconds(lambda: centre.score(part)), 0.0)
-    return EasePace(_seconds(fit), extra)
+    return FitPace(_seconds(fit), extra)
 
 
 def seconds_to_embed(embedder: TruncatedSVD, matrix: csr_array) -> float:
     """How long a truncated SVD of all users takes: that of some, times how many times more there are."""
-    part = _some_rows(matrix, _USERS_EMBEDDED)
+    part = some_rows(matrix, _USERS_EMBEDDED)
     return _seconds(lambda: clone(embedder).fit(part)) * matrix.shape[0] / part.shape[0]
 
 
@@ -173,7 +171,7 @@ def seconds_to_choose_anchors(users: int, dimensions: int, anchors: int, selecti
 
 def seconds_to_rank(matrix: csr_array, device: torch.device) -> float:
     """How long the best 100 items of one user take to find."""
-    part = _some_rows(matrix, min(_USERS_RANKED, block_rows(matrix.shape[1])))
+    part = some_rows(matrix, min(_USERS_RANKED, block_rows(matrix.shape[1])))
     scores = torch.rand(part.shape, device=device)
     return _seconds(lambda: rank_top_n(scores, part, 100)) / part.shape[0]
 
@@ -186,17 +184,6 @@ def seconds_to_weigh(candidates: int, device: torch.device) -> float:
     counts = np.full(_USERS_WEIGHED, _TARGETS_WEIGHED)
     block = CachedBlock(scores, torch.zeros_like(scores[0]), places, counts)
     return _seconds(lambda: block.sum_ndcg(block.unseen + block.scores[0])) / _USERS_WEIGHED
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    """The least seconds of a few runs: the first one warms up, and others may want the machine in between."""
-    least, spent, runs = math.inf, 0.0, 0
-    while runs < _MOST_RUNS and (runs == 0 or spent < _SECONDS_PER_PIECE):
-        started = time.perf_counter()
-        work()
-        taken = time.perf_counter() - started
-        least, spent, runs = min(least, taken), spent + taken, runs + 1
-    return least
 
 
 def _seconds_to_solve(system: EaseSystem, device: torch.device) -> float:
@@ -222,12 +209,6 @@ def _seconds_to_blend(local: LocalModels, histories: csr_array) -> float:
     return _seconds(lambda: float(local.blend(histories.copy(), weights.copy()).sum()))
 
 
-def _some_rows(matrix: csr_array, count: int) -> csr_array:
-    """Up to `count` users with a history, from all over the matrix."""
-    able = np.flatnonzero(np.diff(matrix.indptr))
-    return csr_array(matrix[_spread(able, count)])
-
-
 def _smaller(matrix: csr_array, device: torch.device) -> tuple[csr_array, float]:
     """A share of the users and the same share of the items, and how many times more equations the whole has."""
     equations = min(int((np.diff(matrix.indptr) > 0).sum()), matrix.shape[1])
@@ -246,9 +227,9 @@ def _share_of(matrix: csr_array, share: float) -> csr_array:
     if share == 1:
         return matrix
     able = int((np.diff(matrix.indptr) > 0).sum())
-    part = csr_array(matrix[:, _spread(np.unique(matrix.indices), int(share * matrix.shape[1]))])
+    part = csr_array(matrix[:, spread(np.unique(matrix.indices), int(share * matrix.shape[1]))])
     # Only users who have one of those items: of many short histories nothing would be left.
-    return _some_rows(part, int(share * able))
+    return some_rows(part, int(share * able))
 
 
 def _count_pairs(model: NextEASE, matrix: csr_array) -> int:
@@ -258,12 +239,6 @@ def _count_pairs(model: NextEASE, matrix: csr_array) -> int:
     most = max(len(weights.decays), len(weights.follows), 1) - 1
     lags = np.minimum(most, np.maximum(lengths - 1, 0))
     return int((lags * lengths - lags * (lags + 1) // 2).sum())
-
-
-def _spread(rows: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Up to `count` of the rows, evenly spaced."""
-    chosen: npt.NDArray[np.int64] = rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
-    return chosen
 
 
 def _random_embeddings(users: int, dimensions: int) -> npt.NDArray[np.float32]:

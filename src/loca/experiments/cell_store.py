@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from loca.data.held_out import Split
-from loca.errors import ConfigError, LocaError
+from loca.errors import ConfigError, DataError, LocaError
 from loca.experiments.cells import Cell, ComparedModel, cell_state, compute_cell, read_cell
+from loca.experiments.studies import remove_studies
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import UnfinishedWork, keep_work_in
 from loca.files.work_folder import (
@@ -28,8 +28,7 @@ from loca.progress import say
 
 _MARK = "unfinished"
 _ENDING = ".unfinished"
-_SHARED = "loca-tuning-"
-_BESIDE_A_STUDY = ("", "-journal", "-wal", "-shm")
+_BEGUN = "begun"
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,6 @@ class CellStore:
         with locked_folder(self.cells) as writable:
             if not writable:
                 raise ConfigError(f"{self.folder}: may not be written; choose another folder to keep the results in")
-            for litter in (self.folder / "studies").glob(f"{_SHARED}*"):
-                shutil.rmtree(litter, ignore_errors=True)  # what the trials of a killed run shared
             if not resume:
                 self._drop(names)
             try:
@@ -110,10 +107,17 @@ class CellStore:
         study = self.study_of(cell)
         with keep_work_in(unfinished, subject=subject, resume=resume) as work:
             if cell.space is not None and not resume:
-                _remove_study(study)
+                remove_studies(study)
                 study.parent.mkdir(parents=True, exist_ok=True)
-                work.keep("begun", ModelState())  # from here on the trials in the study are of this subject
-            computed = compute_cell(cell, split, study=study)
+                work.keep(_BEGUN, ModelState())  # from here on the trials in the study are of this subject
+            try:
+                computed = compute_cell(cell, split, study=study)
+            except (ConfigError, DataError):
+                if cell.space is not None and not study.exists():  # no trial has learned anything: a mistake
+                    work.forget(_BEGUN)
+                    with suppress(OSError):
+                        study.parent.rmdir()
+                raise
             UnfinishedWork(self.cells).keep(cell.name, cell_state(cell, computed[0]))
         return computed
 
@@ -132,15 +136,9 @@ class CellStore:
             stems.add(one.name.removesuffix(_ENDING))
             remove_work(one)
         for stem in stems:
-            _remove_study(self.folder / "studies" / f"{stem}.db")
+            remove_studies(self.folder / "studies" / f"{stem}.db")
 
 
 def _stem(name: str) -> str:
     """A name as part of a file name."""
     return file_name_of(name).removeprefix("work-").removesuffix(".safetensors")
-
-
-def _remove_study(path: Path) -> None:
-    for ending in _BESIDE_A_STUDY:
-        with suppress(OSError):
-            path.with_name(path.name + ending).unlink(missing_ok=True)

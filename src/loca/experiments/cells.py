@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from contextvars import Context
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from loca.experiments.settings import Table
 from loca.experiments.tuned_settings import settings_of
 from loca.files.known_interactions import read_recency
 from loca.files.model_state import ModelState
+from loca.files.shared_fits import digest_of_model
 from loca.files.unfinished_work import digest_of, work_at_hand
 from loca.files.written_values import read_value, write_value
 from loca.models.recommender import Recommender
@@ -95,6 +95,7 @@ class Cell:
             "space": None if self.space is None else str(self.space),
             "candidates": len(self.candidates),
             **parameters,
+            "to the last bit": [digest_of_model(one) for one in self.candidates],
             "data": self.data,
         }
 
@@ -148,22 +149,17 @@ def _tune(cell: Cell, budget: TuningBudget, space: Space, split: Split, study: P
     if kept is not None:
         return _read_tuning(kept.facts[_TUNING], kept.arrays, template)
     train, questions = chosen_on(split, terms.protocol)
-
-    def study_trials() -> Tuning:
-        return tune(
-            cell.name,
-            template,
-            train,
-            questions,
-            budget=budget,
-            space=space,
-            study=study,
-            recency=terms.recency,
-            seed=terms.seed,
-        )
-
-    # In an empty context: the trials are many models, and must not keep their epochs as if they were one.
-    tuning = Context().run(study_trials)
+    tuning = tune(
+        cell.name,
+        template,
+        train,
+        questions,
+        budget=budget,
+        space=space,
+        study=study,
+        recency=terms.recency,
+        seed=terms.seed,
+    )
     arrays: dict[str, Any] = {}
     facts = {_TUNING: _write_tuning(tuning, arrays)}
     work.keep(_TUNING, ModelState(arrays, facts))

@@ -15,8 +15,9 @@ from loca.experiments.cells import ComparedModel as ComparedModel
 from loca.experiments.choices import RecencyRule
 from loca.experiments.grid import Grid
 from loca.experiments.planned_cells import plan_cells
-from loca.experiments.protocols import ProtocolName, SpaceName, Terms
+from loca.experiments.protocols import ProtocolName, Terms
 from loca.experiments.side_by_side import compute_here, compute_side_by_side
+from loca.experiments.spaces import Narrowing, SpaceName
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender
@@ -129,7 +130,7 @@ def compare(
     seed: int = 0,
     budget: TuningBudget | None = None,
     space: SpaceName = "wide",
-    fixed: Mapping[str, Collection[str]] | None = None,
+    narrowed: Mapping[str, Narrowing] | None = None,
     processes: int = 1,
     keep_in: str | Path | None = None,
     resume: bool = True,
@@ -144,7 +145,7 @@ def compare(
     chooses for itself on validation.
 
     With a `budget` every model is tuned under it first, in the `space` of its name, where choices are made; what
-    `fixed` names of a model's parameters stays. A local model and an ensemble begin with what their base's study chose.
+    `narrowed` says of its parameters holds. A local model and an ensemble begin with what their base's study chose.
     With `processes` above 1 as many models are computed side by side, and one that fails does not stop the others: it
     is named in `failed`. The folder `keep_in` keeps each model's outcome as soon as it is there, and the trials of its
     tuning; what is found there is not computed again (`resume`), or dropped, and what was computed for other data or
@@ -159,7 +160,7 @@ def compare(
         raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes!r}")
     if keep and processes > 1:
         raise ConfigError("keep: fitted models stay in the process that fits them; expected processes=1")
-    plan = plan_cells(candidates, split, terms, fixed or {})
+    plan = plan_cells(candidates, split, terms, narrowed or {})
     store = None if keep_in is None else CellStore(Path(keep_in))
     kept: dict[str, Recommender] = {}
     failed: dict[str, str] = {}
@@ -171,10 +172,10 @@ def compare(
             failed = compute_side_by_side(plan, done, split, store, processes)
         else:
             kept = compute_here(plan, done, split, store, keep)
+        if not done:
+            raise LocaError("; ".join(f"{name}: {why}" for name, why in failed.items()))
         if store is not None and not failed:
             store.finish()
-    if not done:
-        raise LocaError("; ".join(f"{name}: {why}" for name, why in failed.items()))
     measured = [done[name] for name in candidates if name in done]
     return _compared({name: candidates[name] for name in done}, measured, terms, control, kept, failed)
 

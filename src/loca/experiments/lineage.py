@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from loca.experiments.candidates import describe_model
+from loca.experiments.spaces import Narrowing
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone, get_params
 
 Templates = Mapping[str, Recommender]
+_NOTHING = Narrowing()
 
 
 def find_parents(templates: Templates) -> dict[str, tuple[str, ...]]:
@@ -21,26 +24,27 @@ def find_parents(templates: Templates) -> dict[str, tuple[str, ...]]:
     return {name: tuple(filter(None, _parents(name, templates))) for name in templates}
 
 
-def begin_with_parents(name: str, templates: Templates, tuned: Templates) -> Recommender:
+def begin_with_parents(name: str, templates: Templates, tuned: Templates, said: Narrowing = _NOTHING) -> Recommender:
     """The template of a model with what the studies of its parents chose, `tuned`.
 
-    A setting in which the model inside already differs from its parent was set on purpose, and stays.
+    What was `said` of the model stays, and so does a setting of the model inside that is neither its parent's nor the
+    default: it was set on purpose.
     """
     model = templates[name]
     base, beside = _parents(name, templates)
     if base is not None and isinstance(model, Loca | Ensemble):
-        model = clone(model, base=_inherit(model.base, templates[base], tuned[base]))
-    if beside is not None and isinstance(model, Ensemble) and follows(name, templates):
+        model = clone(model, base=_inherit(model.base, templates[base], tuned[base], said))
+    if beside is not None and isinstance(model, Ensemble) and follows(name, templates, said):
         model = clone(model, models=get_params(tuned[beside])["anchors"])
     return model
 
 
-def follows(name: str, templates: Templates) -> bool:
+def follows(name: str, templates: Templates, said: Narrowing = _NOTHING) -> bool:
     """Whether an ensemble has as many models as the local model beside it, so that it must have as many again."""
     model, (_, beside) = templates[name], _parents(name, templates)
-    return (
-        beside is not None and isinstance(model, Ensemble) and model.models == get_params(templates[beside])["anchors"]
-    )
+    if beside is None or not isinstance(model, Ensemble) or said.says("models"):
+        return False
+    return bool(model.models == get_params(templates[beside])["anchors"])
 
 
 def _parents(name: str, templates: Templates) -> tuple[str | None, str | None]:
@@ -68,9 +72,15 @@ def _most_like(model: Recommender, others: Templates) -> str | None:
     return min(others, key=differences, default=None)
 
 
-def _inherit(model: Recommender, before: Recommender, after: Recommender) -> Recommender:
+def _inherit(model: Recommender, before: Recommender, after: Recommender, said: Narrowing) -> Recommender:
+    own, defaults = get_params(model), inspect.signature(type(model)).parameters
+
+    def is_free(name: str) -> bool:
+        is_default = own[name] is defaults[name].default or own[name] == defaults[name].default
+        return is_default or _part(model, name) == _part(before, name)
+
     changes: dict[str, Any] = {
-        name: value for name, value in get_params(after).items() if _part(model, name) == _part(before, name)
+        name: value for name, value in get_params(after).items() if is_free(name) and not said.says(f"base.{name}")
     }
     return clone(model, **changes)
 

@@ -17,7 +17,8 @@ from loca.communities.neighbourhoods import bytes_of_bits
 from loca.errors import ConfigError
 from loca.experiments.calibration import seconds_to_choose_anchors, seconds_to_cover, seconds_to_embed, seconds_to_weigh
 from loca.experiments.fit_plan import Part, Taken, sum_known
-from loca.experiments.planned_parts import Planned, Setting, plan_local, plan_model
+from loca.experiments.planned_parts import plan_local, plan_model
+from loca.experiments.planned_setting import Planned, Setting
 from loca.local.automatic import COMMUNITIES, LESSONS, MOST_MEMBERS, Auto
 from loca.local.blend import CACHE_BYTES, POWERS, Blend
 from loca.local.blend_cache import DEPTH
@@ -25,12 +26,15 @@ from loca.local.engines import Engine, keeps_differences
 from loca.local.ensemble import Ensemble
 from loca.local.loca import ALPHAS, DISTINCTIVE_ITEMS, Loca
 from loca.local.local_solutions import ItemToItem, is_centre_for
+from loca.models.cdae import CDAE
 from loca.models.devices import choose_device
 from loca.models.ease import EASE
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
+from loca.models.rec_vae import RecVAE
 from loca.models.recommender import Recommender, get_params
+from loca.models.wmf import WMF
 from loca.ranking.top_n import block_rows
 
 # Of the pairs of a user and a community that answers: weight and number, and once more the other way round.
@@ -55,8 +59,9 @@ def plan_parts(setting: Setting, model: Recommender) -> list[Planned]:
     if isinstance(model, Ensemble):
         engine = Engine(model.engine, model.precision, model.answer_precision, model.local_bytes)
         centre = _plan_centre(setting, model.base, engine, None)
-        rest = _after_all(setting, centre)
-        return [*centre, plan_local(rest, model.base, model.models, engine, model.models, "ensemble members")]
+        rest, name, count = _after_all(setting, centre), "ensemble members", model.models
+        bootstrapped = "seed" not in get_params(model.base)
+        return [*centre, plan_local(rest, model.base, count, engine, count, name, weighted=bootstrapped)]
     return [plan_model(setting, model, "model")]
 
 
@@ -225,10 +230,13 @@ def _dimensions(setting: Setting, embedding: Any) -> int:
     """How many numbers embed a user."""
     if isinstance(embedding, TruncatedSVD):
         return min(embedding.dimensions, *setting.matrix.shape)
-    if isinstance(embedding, MultVAE | MultDAE):
+    if isinstance(embedding, MultVAE | MultDAE | CDAE | RecVAE):
         return embedding.latent
+    if isinstance(embedding, WMF):
+        return embedding.factors
     raise ConfigError(
-        f"embedding: expected svd, mult-vae or mult-dae, found {type(embedding).__name__}; no plan is known for that"
+        "embedding: expected svd, mult-vae, mult-dae, cdae, rec-vae or wmf, found "
+        f"{type(embedding).__name__}; no plan is known for that"
     )
 
 

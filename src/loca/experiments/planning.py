@@ -15,7 +15,7 @@ from loca.experiments.calibration import seconds_to_rank
 from loca.experiments.choices import RecencyRule
 from loca.experiments.fit_plan import FitPlan, Machine, Part, Taken, sum_known
 from loca.experiments.planned_models import plan_parts
-from loca.experiments.planned_parts import Planned, Setting
+from loca.experiments.planned_setting import Planned, Setting
 from loca.experiments.recency_choice import recency_candidates, start_recency
 from loca.files.known_interactions import bytes_of_known
 from loca.local.automatic import Auto
@@ -23,14 +23,22 @@ from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.memory import available_bytes
+from loca.models.cdae import CDAE
 from loca.models.devices import choose_device, free_bytes, ranking_bytes
 from loca.models.ease import EASE
+from loca.models.glslim import GLSLIM
+from loca.models.llorma import LLORMA
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
+from loca.models.rec_vae import RecVAE
 from loca.models.recommender import Recommender, get_params
+from loca.models.slim import SLIM
+from loca.models.wmf import WMF
 from loca.ranking.top_n import block_rows
 
+# What computes where it is told to; the other models are at work in main memory.
+_Computing = EASE | NextEASE | SLIM | GLSLIM | WMF | LLORMA | CDAE | RecVAE | MultVAE | MultDAE
 # Sparse rows of the training part, of histories and targets to judge by, and a copy on its way.
 _COPIES_OF_THE_DATA = 4
 # Users × items: local and global scores, both times their shares, the sum, and a copy that is ranked.
@@ -60,13 +68,13 @@ def plan_fit(
         one = _plan_candidate(candidate, interactions, validated, recency, timed)
         return replace(one, model=name, candidates=len(candidates), refit=refit, free_on_disk=free_on_disk)
 
-    plans = [plan_one(one, timed=False) for one in candidates]
-    sizes = [(plan.peak_on_device + plan.peak_in_memory, plan.in_folder) for plan in plans]
-    largest = sizes.index(max(sizes))
-    if not timed:
-        return plans[largest]
     with _unheard():
-        return plan_one(candidates[largest], timed=True)
+        if timed and len(candidates) == 1:
+            return plan_one(candidates[0], timed=True)
+        plans = [plan_one(one, timed=False) for one in candidates]
+        sizes = [(plan.peak_on_device + plan.peak_in_memory, plan.in_folder) for plan in plans]
+        largest = sizes.index(max(sizes))
+        return plan_one(candidates[largest], timed=True) if timed else plans[largest]
 
 
 def _plan_candidate(
@@ -108,7 +116,7 @@ def _recencies_to_try(candidate: Recommender, interactions: Interactions) -> int
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """What the timed pieces of work say of themselves is not about the fit that is planned."""
+    """What small pieces of work say of themselves is not about the fit that is planned."""
     logger = logging.getLogger("loca")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -139,7 +147,7 @@ def _devices_of(model: object) -> list[str]:
         counting = [get_params(model.base).get("device", "auto")] if model.anchor_selection == "coverage" else []
         inside = (model.base, model.global_model, model.embedding)
         return [*counting, *(name for one in inside for name in _devices_of(one))]
-    return [model.device] if isinstance(model, EASE | NextEASE | MultVAE | MultDAE | Auto) else []
+    return [model.device] if isinstance(model, _Computing | Auto) else []
 
 
 def _plan_data(setting: Setting, known: Interactions) -> Part:

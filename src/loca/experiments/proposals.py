@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loca.experiments.spaces import Point
 from loca.experiments.studies import TEMPLATE, import_optuna, is_stopped
 from loca.experiments.trials import TrialTask
 from loca.random_streams import derive_seed, stream
@@ -40,10 +41,8 @@ class Proposals:
         return self._proposed(len(tried))
 
     def _try_template(self) -> Trial:
-        self.study.enqueue_trial(self.template_point or {}, user_attrs={TEMPLATE: True})
-        trial = self.study.ask()
-        if self.template_point is not None:
-            self.space.draw(trial)
+        trial = self.study.ask() if self.template_point is None else self._at(self.template_point)
+        trial.set_user_attr(TEMPLATE, True)
         return trial
 
     def _next_on_grid(self, tried: list[FrozenTrial]) -> Trial | None:
@@ -51,9 +50,12 @@ class Proposals:
         taken = [one.params for one in tried if self.template_point is not None or not one.user_attrs.get(TEMPLATE)]
         order = stream(self.seed, "grid", self.study.study_name).permutation(len(points))
         point = next((points[place] for place in order if points[place] not in taken), None)
-        if point is None:
-            return None
-        self.study.enqueue_trial(point)
+        return None if point is None else self._at(point)
+
+    def _at(self, point: Point) -> Trial:
+        optuna = import_optuna()
+        # Not enqueued: what a kill leaves in the queue would come up again out of its turn.
+        self.study.sampler = optuna.samplers.PartialFixedSampler(dict(point), optuna.samplers.RandomSampler(seed=0))
         trial = self.study.ask()
         self.space.draw(trial)
         return trial

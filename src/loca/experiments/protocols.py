@@ -19,6 +19,7 @@ from loca.experiments.choices import (
     choose_parameters,
     place_of_best,
 )
+from loca.experiments.spaces import SpaceName, check_space
 from loca.files.unfinished_work import work_at_hand
 from loca.models.recommender import Recommender
 from loca.ranking.evaluation import Evaluation, as_known, evaluate
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from loca.experiments.tuning import TuningBudget
 
 ProtocolName = Literal["clean", "paper"]
-SpaceName = Literal["wide", "paper"]
 SELECTED_ON_TEST = "SELECTED ON TEST: NOT A RESULT"
 
 
@@ -72,13 +72,6 @@ def check_protocol(name: str) -> None:
     if name not in get_args(ProtocolName):
         nearest = did_you_mean(name, get_args(ProtocolName)) or "; expected 'clean' or 'paper'"
         raise ConfigError(f"unknown protocol {name!r}{nearest}")
-
-
-def check_space(name: str) -> None:
-    """Refuses a space of settings that does not exist, naming the nearest."""
-    if name not in get_args(SpaceName):
-        nearest = did_you_mean(name, get_args(SpaceName)) or "; expected 'wide' or 'paper'"
-        raise ConfigError(f"unknown space {name!r}{nearest}")
 
 
 def chosen_on(split: Split, protocol: ProtocolName) -> tuple[Interactions, HeldOut]:

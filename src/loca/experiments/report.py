@@ -184,8 +184,9 @@ def heading(comparison: Comparison) -> str:
 
 def refuse_file(folder: Path | None) -> None:
     """Refuses, before any work is done, a folder to write into that is a file."""
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder}: expected a folder to write into, found a file; choose another name")
+    for one in () if folder is None else (folder, *folder.parents):
+        if one.exists() and not one.is_dir():
+            raise ConfigError(f"{one}: expected a folder to write into, found a file; choose another name")
 
 
 def write_tables(comparison: Comparison, folder: Path) -> None:

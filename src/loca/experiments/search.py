@@ -16,8 +16,7 @@ from loca.experiments.studies import ENDED, REASON, SECONDS, STOPPED, Account, a
 from loca.experiments.trial_workers import Place, workers
 from loca.experiments.trials import Outcome, TrialTask, run_trial
 from loca.files.shared_fits import sharing_fits_in
-from loca.progress import Bar, bar, say
-from loca.progress import _Choice as _Progress
+from loca.progress import Bar, bar, say, without_bars
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -138,14 +137,9 @@ class Search:
         """One bar for all trials; those of the fits inside are not drawn."""
         trials, seconds = self.budget.trials, self.budget.seconds
         account = account_of(self.study.get_trials(deepcopy=False))
-        shown = _Progress.shown
-        with bar(f"tuning {self.study.study_name}", trials or seconds or 0) as progress:
+        with bar(f"tuning {self.study.study_name}", trials or seconds or 0) as progress, without_bars():
             progress.advance(account.counted if trials else account.seconds)
-            _Progress.shown = False
-            try:
-                yield progress
-            finally:
-                _Progress.shown = shown
+            yield progress
 
     def _show(self, number: int, outcome: Outcome, progress: Bar) -> None:
         best = best_of(self.study)

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
-import pickle
-import signal
-import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
-import torch
-
 from loca.data.held_out import Split
-from loca.errors import ConfigError, LocaError
+from loca.errors import LocaError
 from loca.experiments.cell_store import CellStore
 from loca.experiments.cells import Cell, ComparedModel, compute_cell
-from loca.experiments.trial_workers import share_of_cores
+from loca.experiments.worker_processes import READY, Worker, WorkerDied, threads_for
 from loca.models.recommender import Recommender
-from loca.progress import bar, say, show_progress
+from loca.progress import bar, say
 
 Done = dict[str, ComparedModel]
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -84,8 +75,8 @@ def compute_side_by_side(
     not begun.
     """
     failed: dict[str, str] = {}
-    running: dict[str, _Worker] = {}
-    threads = min(torch.get_num_threads(), share_of_cores(processes))
+    running: dict[str, Worker] = {}
+    threads = threads_for(processes)
     try:
         with bar("models", len(plan.names)) as progress:
             progress.advance(len(done))
@@ -94,7 +85,7 @@ def compute_side_by_side(
                 for name in ready[: processes - len(running)]:
                     cell = plan.make(name, done)
                     say(_begun(cell, len(plan.names) - len(done) - len(failed) - len(running)))
-                    running[name] = _Worker.start(cell, split, store, threads)
+                    running[name] = _start(cell, split, store, threads)
                 if not running:
                     break
                 progress.advance(0, note=", ".join(running))
@@ -110,74 +101,37 @@ def compute_side_by_side(
     return failed
 
 
-@dataclass(frozen=True)
-class _Worker:
-    """A process that computes one cell, and the line on which it tells of it."""
-
-    process: BaseProcess
-    line: Connection
-
-    @classmethod
-    def start(cls, cell: Cell, split: Split, store: CellStore | None, threads: int) -> _Worker:
-        context = multiprocessing.get_context("spawn")
-        line, far_end = context.Pipe(duplex=False)
-        is_heard = logging.getLogger("loca").isEnabledFor(logging.INFO)
-        process = context.Process(
-            target=_compute_and_tell, args=(far_end, cell, split, store, threads, is_heard), daemon=True
-        )
-        try:
-            process.start()
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ConfigError(
-                f"{cell.name}: cannot be handed to another process ({error}); compute it with one process"
-            ) from None
-        finally:
-            far_end.close()  # so that the line ends with the worker
-        return cls(process, line)
-
-    def told(self) -> tuple[str, Any]:
-        """The next thing it says; of one that died, how."""
-        try:
-            told: tuple[str, Any] = self.line.recv()
-        except (EOFError, OSError):
-            self.process.join()
-            return "failed", _how_it_died(self.process.exitcode or 0)
-        return told
-
-    def end(self) -> None:
-        """Ends the process if it still runs."""
-        self.line.close()
-        self.process.terminate()
-        self.process.join()
+def _start(cell: Cell, split: Split, store: CellStore | None, threads: int) -> Worker:
+    is_heard = logging.getLogger("loca").isEnabledFor(logging.INFO)
+    return Worker.start(_compute_and_tell, (cell, split, store, is_heard), threads=threads, what=cell.name)
 
 
-def _heard(running: Mapping[str, _Worker], done: Done, failed: dict[str, str]) -> list[str]:
+def _heard(running: Mapping[str, Worker], done: Done, failed: dict[str, str]) -> list[str]:
     """Waits until workers say something and takes it down; the names of those that have ended."""
     ended = []
     lines = wait([worker.line for worker in running.values()])
     for name, worker in running.items():
         if worker.line not in lines:
             continue
-        kind, told = worker.told()
+        told: Any
+        try:
+            kind, told = worker.hear() or (READY, None)
+        except WorkerDied as death:
+            kind, told = "failed", str(death)
         if kind == "said":
             say(told if told.startswith(f"{name}: ") else f"{name}: {told}")
-            continue
-        ended.append(name)
-        if kind == "done":
+        elif kind == "done":
             done[name] = told
-        else:
+        elif kind == "failed":
             failed[name] = told
+        if kind in ("done", "failed"):
+            ended.append(name)
     return ended
 
 
-def _compute_and_tell(
-    line: Connection, cell: Cell, split: Split, store: CellStore | None, threads: int, is_heard: bool
-) -> None:
+def _compute_and_tell(line: Connection, cell: Cell, split: Split, store: CellStore | None, is_heard: bool) -> None:
     """What a worker does; whoever started it is told the outcome, or in one line why there is none."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it hears Ctrl-C too, and ends it
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    limit_threads(threads)
-    show_progress(False)
+    line.send(READY)
     if is_heard:
         logger = logging.getLogger("loca")
         logger.addHandler(_ToParent(line))
@@ -206,23 +160,6 @@ class _ToParent(logging.Handler):
             self._line.send(("said", record.getMessage()))
 
 
-def _end_with_parent() -> None:
-    """Ends this process as soon as the one that started it is gone: nobody waits for its work any more."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-
-def limit_threads(count: int) -> None:
-    """Holds this process to so many threads for numerical work, in libraries that are loaded and in those to come."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    os.environ.update(dict.fromkeys(_THREADS, str(count)))
-    torch.set_num_threads(count)
-    threadpool_limits(limits=count)
-
-
 def _begun(cell: Cell, left: int) -> str:
     count = len(cell.candidates)
     what = f"{count} candidate{'s' if count > 1 else ''}" if cell.space is None else f"tuned, {cell.terms.budget}"
@@ -238,13 +175,3 @@ def _ended(name: str, done: Done, failed: Mapping[str, str], count: int, running
 
 def _seconds(measured: ComparedModel) -> float:
     return measured.seconds + (0.0 if measured.tuning is None else measured.tuning.seconds)
-
-
-def _how_it_died(code: int) -> str:
-    if code >= 0:
-        return (
-            f"its process ended with code {code}; a program of your own must begin under "
-            'if __name__ == "__main__":, or compute with one process'
-        )
-    number = -code
-    return f"its process was ended by signal {number}{', perhaps because the memory ran out' if number == 9 else ''}"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from loca.communities.geometry import Quantile
 from loca.errors import ConfigError, did_you_mean
 from loca.files.model_state import get_params
 from loca.models.recommender import Recommender, clone
 
-SpaceKind = Literal["wide", "paper"]
+SpaceName = Literal["wide", "paper"]
 Plain = bool | int | float | str | None
 Point = Mapping[str, Plain]
 _DIGITS = 4
@@ -87,25 +87,31 @@ class Wholes:
 
 @dataclass(frozen=True)
 class Among:
-    """One of a few values without an order."""
+    """One of a few values without an order; a quantile is drawn by its text."""
 
-    values: tuple[Plain, ...]
+    values: tuple[Plain | Quantile, ...]
 
     def __post_init__(self) -> None:
-        if not self.values or any(not isinstance(one, bool | int | float | str | None) for one in self.values):
+        if not self.values or any(not isinstance(one, Plain | Quantile) for one in self.values):
             raise ConfigError(f"space: expected numbers, words or none to choose among, found {self.values!r}")
+
+    @property
+    def drawn(self) -> tuple[Plain, ...]:
+        """The values as a point holds them."""
+        return tuple(f"{one.times!r}*q{one.level!r}" if isinstance(one, Quantile) else one for one in self.values)
 
     def draw(self, draws: Draws, name: str) -> None:
         """Has a value drawn."""
-        draws.suggest_categorical(name, self.values)
+        draws.suggest_categorical(name, self.drawn)
 
     def value(self, point: Point, name: str) -> Any:
         """The parameter's value at a point."""
-        return point[name]
+        return self.values[self.drawn.index(point[name])]
 
     def coordinates(self, value: Any, name: str) -> Point | None:
         """Where a value lies; None where it is outside."""
-        return next(({name: one} for one in self.values if type(one) is type(value) and one == value), None)
+        pairs = zip(self.values, self.drawn, strict=True)
+        return next(({name: drawn} for one, drawn in pairs if type(one) is type(value) and one == value), None)
 
 
 @dataclass(frozen=True)
@@ -198,7 +204,7 @@ class Space:
 
     def points(self) -> Iterator[dict[str, Plain]]:
         """All points of a space that has a size, those of the last parameter changing first."""
-        values = [domain.values for domain in self.domains.values() if isinstance(domain, Among)]
+        values = [domain.drawn for domain in self.domains.values() if isinstance(domain, Among)]
         for one in product(*values):
             yield dict(zip(self.domains, one, strict=True))
 
@@ -209,10 +215,33 @@ class Space:
         same = {name: one for name, one in self.same.items() if not _is_named(name, names) and one in kept}
         return Space(kept, fixed, same)
 
-    def among(self, name: str, values: tuple[Plain, ...]) -> Space:
-        """The space in which a parameter is tried at some values alone."""
+    def among(self, name: str, values: tuple[Any, ...]) -> Space:
+        """The space in which a parameter is tried at some values alone; what is the same as it follows."""
         narrow = self.without([name])
-        return replace(narrow, domains={**narrow.domains, name: Among(values)})
+        followers = {one: source for one, source in self.same.items() if source == name}
+        return Space({**narrow.domains, name: Among(values)}, narrow.fixed, {**narrow.same, **followers})
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """What was said of a model's parameters, by their dotted names.
+
+    The `fixed` stay as the model has them, the `listed` are tried at these values alone, all others as the space says.
+    """
+
+    fixed: tuple[str, ...] = ()
+    listed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def says(self, name: str) -> bool:
+        """Whether anything was said of a parameter, or of the model that it belongs to."""
+        return _is_named(name, (*self.fixed, *self.listed))
+
+    def narrow(self, space: Space) -> Space:
+        """What is left of a space."""
+        space = space.without(self.fixed)
+        for name, values in self.listed.items():
+            space = space.among(name, values)
+        return space
 
 
 def value_at(model: object, name: str) -> Any:
@@ -232,14 +261,20 @@ def changed_at(model: AnyModel, name: str, value: Any) -> AnyModel:
     return clone(model, **{head: changed_at(inner, rest, value) if rest else value})
 
 
-def space_of(name: str, kind: SpaceKind) -> Space:
+def check_space(name: str) -> None:
+    """Refuses a space of settings that does not exist, naming the nearest."""
+    if name not in get_args(SpaceName):
+        nearest = did_you_mean(name, get_args(SpaceName)) or "; expected 'wide' or 'paper'"
+        raise ConfigError(f"unknown space {name!r}{nearest}")
+
+
+def space_of(name: str, kind: SpaceName) -> Space:
     """The space of a model of the catalogue: `wide`, ours, or `paper`, the values that the paper tried."""
     from loca.experiments.paper_spaces import PAPER
     from loca.experiments.wide_spaces import WIDE
 
+    check_space(kind)
     spaces = {"wide": WIDE, "paper": PAPER}
-    if kind not in spaces:
-        raise ConfigError(f"unknown space {kind!r}{did_you_mean(kind, spaces) or '; expected wide or paper'}")
     found = spaces[kind].get(name)
     if found is None:
         known = spaces[kind]

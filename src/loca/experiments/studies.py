@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,7 @@ SECONDS, REASON, STOPPED, TEMPLATE, ENDED = "seconds", "reason", "stopped", "tem
 _SUBJECT = "subject"
 _HEADER = b"SQLite format 3\x00"
 _SECONDS_FOR_A_LOCK = 120
+_BESIDE = ("", "-journal", "-wal", "-shm")
 
 
 @dataclass(frozen=True)
@@ -155,15 +157,37 @@ def names_in(path: Path) -> list[str]:
     refuse_foreign(path)
     if not path.exists() or path.stat().st_size == 0:
         return []
-    with closing(sqlite3.connect(_read_only(path), uri=True)) as connection:
+    with _blaming(path), closing(sqlite3.connect(_read_only(path), uri=True)) as connection:
+        if "studies" not in _tables_of(connection):
+            return []
         return [name for (name,) in connection.execute("SELECT study_name FROM studies ORDER BY study_id")]
 
 
 def drop_study(path: Path, name: str) -> None:
-    """Removes a study from a file; the others stay."""
+    """Removes a study from a file; the others stay, and without any the file goes."""
     optuna = import_optuna()
-    with _blaming(path), open_storage(path) as storage, _locked(path):
+    with quiet_optuna(), _blaming(path), open_storage(path) as storage, _locked(path):
         optuna.delete_study(study_name=name, storage=storage)
+        left = storage.get_all_studies()
+    if not left:
+        remove_studies(path)
+
+
+def remove_studies(path: Path) -> None:
+    """Removes a file of studies, and what SQLite and the trials of a killed run have left beside it."""
+    for ending in _BESIDE:
+        with suppress(OSError):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+    shutil.rmtree(shared_fits_of(path), ignore_errors=True)
+
+
+def shared_fits_of(path: Path) -> Path:
+    """The folder beside a file of studies for what its trials share: there is room where the study is."""
+    return path.absolute().with_name(f"{path.name}.shared-fits")
+
+
+def _tables_of(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
 
 
 def refuse_foreign(path: Path) -> None:
@@ -177,16 +201,14 @@ def refuse_foreign(path: Path) -> None:
         raise ConfigError(f"{path}: may not be written; choose another name for the study")
     if not path.exists() or path.stat().st_size == 0:
         return
-    with open(path, "rb") as file:
-        is_sqlite = file.read(len(_HEADER)) == _HEADER
-    try:
+    with suppress(sqlite3.Error, OSError):
+        with open(path, "rb") as file:
+            is_sqlite = file.read(len(_HEADER)) == _HEADER
         if is_sqlite:
             with closing(sqlite3.connect(_read_only(path), uri=True)) as connection:
-                tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+                tables = _tables_of(connection)
             if not tables or {"studies", "trials"} <= tables:
                 return
-    except sqlite3.Error:
-        pass
     raise ConfigError(f"{path}: not an SQLite file of studies; choose another name for the study")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -77,17 +76,14 @@ class _Watcher:
     trials' whole models. Should the steps begin anew, the model learns in phases of its own, and is not compared.
     """
 
-    def __init__(self, trial: Trial, ends: float, is_orphaned: Callable[[], bool]) -> None:
+    def __init__(self, trial: Trial, ends: float) -> None:
         self.trial = trial
         self.ends = ends
-        self.is_orphaned = is_orphaned
         self.step = 0
         self.best = -math.inf
         self.phases = 1
 
     def __call__(self, step: int, score: float) -> None:
-        if self.is_orphaned():
-            raise SystemExit(1)
         if not is_fitting_a_part():
             self._report(step, score)
         if time.monotonic() >= self.ends:
@@ -105,16 +101,13 @@ class _Watcher:
                 raise _Pruned
 
 
-def run_trial(
-    task: TrialTask, trial: Trial, seconds: float | None, is_orphaned: Callable[[], bool] = lambda: False
-) -> Outcome:
+def run_trial(task: TrialTask, trial: Trial, seconds: float | None) -> Outcome:
     """Fits and judges the model of a trial, in at most `seconds` where it learns by epochs.
 
     One that is ended by the time keeps the best it has reached; a model that is solved in one piece is waited for.
-    `is_orphaned` says whether nobody waits for the outcome any more.
     """
     started = time.monotonic()
-    watcher = _Watcher(trial, math.inf if seconds is None else started + seconds, is_orphaned)
+    watcher = _Watcher(trial, math.inf if seconds is None else started + seconds)
 
     def ended(state: State, ndcg: float | None, reason: str = "") -> Outcome:
         return Outcome(state, ndcg, time.monotonic() - started, reason)

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions
-from loca.errors import ConfigError
+from loca.errors import ConfigError, DataError, LocaError
 from loca.experiments.candidates import describe_model
 from loca.experiments.choices import RecencyRule
 from loca.experiments.proposals import Proposals
@@ -23,10 +23,22 @@ from loca.experiments.search import TuningBudget as TuningBudget
 from loca.experiments.settings import Table
 from loca.experiments.spaces import Space as Space
 from loca.experiments.spaces import space_of as space_of
-from loca.experiments.studies import REASON, TEMPLATE, Account, account_of, import_optuna, open_study, quiet_optuna
-from loca.experiments.trial_workers import Place, share_of_cores
+from loca.experiments.studies import (
+    REASON,
+    TEMPLATE,
+    Account,
+    account_of,
+    drop_study,
+    import_optuna,
+    open_study,
+    quiet_optuna,
+    shared_fits_of,
+)
+from loca.experiments.trial_workers import Place
 from loca.experiments.trials import TrialTask
 from loca.experiments.tuned_settings import settings_of
+from loca.experiments.worker_processes import threads_for
+from loca.files.shared_fits import digest_of_model
 from loca.files.unfinished_work import digest_of
 from loca.models.recommender import Recommender
 
@@ -84,44 +96,59 @@ def tune(
         raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes!r}")
     space.check(template)
     task = TrialTask(template, space, train, questions, recency)
-    with ExitStack() as stack:
-        stack.enter_context(quiet_optuna())
-        path = study
-        if study is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loca-tuning-")))
-            path = folder / "study.db" if processes > 1 else None
-        kept = stack.enter_context(open_study(path, name, _subject(name, task)))
-        if study is not None:
-            folder = stack.enter_context(_folder_beside(study))
-        kept.pruner = make_pruner()
-        search = Search(kept, task, budget, Proposals(kept, task, seed), processes)
-        if path is None or processes == 1:
-            # In a context of its own: what an unfinished command has kept of a fit is not of this or that trial.
-            Context().run(search.run_here, folder / "fits")
-        else:
-            place = Place(path, name, kept.pruner, folder / "fits", share_of_cores(processes))
-            search.run_in_processes(place)
-        return _result(name, kept, task)
+    is_mistaken = False
+    with quiet_optuna(), _folder_for(study) as folder:
+        path = folder / "study.db" if study is None and processes > 1 else study
+        try:
+            with open_study(path, name, _subject(name, task)) as kept:
+                try:
+                    _search(kept, task, budget, path, folder / "fits", seed, processes)
+                    return _result(name, kept, task)
+                except (ConfigError, DataError):
+                    is_mistaken = not account_of(kept.get_trials(deepcopy=False)).counted
+                    raise
+        finally:
+            if is_mistaken and study is not None:
+                with suppress(LocaError):  # it is the mistake that is told
+                    drop_study(study, name)  # nothing was learned: the corrected command begins anew
+
+
+def _search(
+    study: Study, task: TrialTask, budget: TuningBudget, path: Path | None, fits: Path, seed: int, processes: int
+) -> None:
+    study.pruner = make_pruner()
+    search = Search(study, task, budget, Proposals(study, task, seed), processes)
+    if path is None or processes == 1:
+        # In an empty context: the trials are many models, and must not keep their epochs as if they were one.
+        Context().run(search.run_here, fits)
+    else:
+        search.run_in_processes(Place(path, study.study_name, study.pruner, fits, threads_for(processes)))
 
 
 @contextmanager
-def _folder_beside(study: Path) -> Iterator[Path]:
-    """A folder for what the trials share, beside the study, where there is room; what a killed run left is used."""
-    folder = study.absolute().with_name(f"{study.name}.shared-fits")
+def _folder_for(study: Path | None) -> Iterator[Path]:
+    """A folder for what the trials share, beside the study in a file; what a killed run left there is used."""
+    if study is None:
+        with tempfile.TemporaryDirectory(prefix="loca-tuning-") as folder:
+            yield Path(folder)
+        return
     try:
-        folder.mkdir(exist_ok=True)
-        yield folder
+        yield shared_fits_of(study)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(shared_fits_of(study), ignore_errors=True)
 
 
 def _subject(name: str, task: TrialTask) -> dict[str, Any]:
     """What a study is about: trials of another subject cannot be compared with its own."""
+    import loca
+
     questions = task.questions
     return {
+        "loca": loca.__version__,
         "objective": _OBJECTIVE,
         "model": name,
         **{f"{name}.{key}": value for key, value in describe_model(task.template).items()},
+        f"{name}, to the last bit": digest_of_model(task.template),
         "space": str(task.space),
         "recency": task.recency,
         "data": "/".join(map(digest_of, (task.train, questions.histories, questions.targets))),

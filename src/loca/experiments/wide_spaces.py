@@ -60,11 +60,11 @@ WIDE: Mapping[str, Space] = {
     "slim": Space({"l1": Reals(0.1, 30.0, log=True), "l2": Reals(1.0, 1000.0, log=True)}),
     "glslim": Space(
         {
-            "clusters": Wholes(2, 50, log=True),
-            "global_l1": Reals(0.1, 30.0, log=True),
-            "global_l2": Reals(1.0, 1000.0, log=True),
-            "local_l1": Reals(0.1, 30.0, log=True),
-            "local_l2": Reals(1.0, 1000.0, log=True),
+            "clusters": Wholes(2, 20, log=True),
+            "global_l1": Reals(0.05, 10.0, log=True),
+            "global_l2": Reals(1.0, 500.0, log=True),
+            "local_l1": Reals(0.1, 20.0, log=True),
+            "local_l2": Reals(10.0, 3000.0, log=True),
         }
     ),
     "wmf": Space(
@@ -99,7 +99,7 @@ WIDE: Mapping[str, Space] = {
             "dropout": Reals(0.0, 0.8),
             "loss": Among(("logistic", "square")),
             "learning_rate": Reals(1e-4, 1e-1, log=True),
-            "weight_decay": Among((0.0, 1e-6, 1e-5, 1e-4)),
+            "weight_decay": Among((0.0, 1e-6, 1e-5, 3e-5, 1e-4)),
             "node_l2": Reals(1e-3, 10.0, log=True),
         }
     ),

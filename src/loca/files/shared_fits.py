@@ -106,10 +106,10 @@ def fit_once(
 def _find_or_fit(
     shelf: _Shelf, model: AnyLearner, train: Interactions | csr_array, validation: HeldOut | None
 ) -> AnyLearner:
-    try:
-        key = _key_of(model, train, validation)
-    except ModelFileError:  # a parameter that cannot be written
+    parameters = digest_of_model(model)
+    if parameters is None:
         return model.fit(train, validation=validation)
+    key = _key_of(parameters, train, validation)
     # Whoever comes second waits for the first: to fit the same at the same time would earn nothing.
     with _waiting_for(shelf.folder / f"{key}{_LOCK}"):
         found = _load(shelf, key, type(model))
@@ -171,12 +171,25 @@ def _waiting_for(lock: Path) -> Iterator[None]:
         yield
 
 
-def _key_of(model: object, train: Interactions | csr_array, validation: HeldOut | None) -> str:
-    """A name that changes with any parameter, class, interaction or question."""
+def digest_of_model(model: object) -> str | None:
+    """A short text that changes with the class of a model and with any parameter, those of arrays to the last bit.
+
+    None where a parameter cannot be written.
+    """
     arrays: dict[str, npt.NDArray[Any]] = {}
-    digest = hashlib.blake2b(dump_json(write_value(model, arrays, "shared fit")), digest_size=16)
+    try:
+        written = dump_json(write_value(model, arrays, "digest"))
+    except ModelFileError:
+        return None
+    digest = hashlib.blake2b(written, digest_size=16)
     for name, array in arrays.items():
         _add(digest, name, array)
+    return digest.hexdigest()
+
+
+def _key_of(parameters: str, train: Interactions | csr_array, validation: HeldOut | None) -> str:
+    """A name that changes with any parameter, class, interaction or question."""
+    digest = hashlib.blake2b(parameters.encode(), digest_size=16)
     if isinstance(train, Interactions):
         digest.update(digest_of(train).encode())
     else:

@@ -47,7 +47,7 @@ def learn_each_until_best(
             if epoch % evaluate_every == 0 or epoch == epochs:
                 for number in active:
                     _offer(seen, number, questions[number], epoch, best[number], networks[number])
-                stopped = {one for one in active if best[one].epoch and epoch - best[one].epoch >= patience}
+                stopped = {one for one in active if best[one].is_final(epoch, patience)}
                 active -= stopped
                 progress.advance(len(stopped))
                 runners = _without(runners, [networks[number] for number in stopped])

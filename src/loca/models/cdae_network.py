@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,7 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loca.errors import ConfigError, ModelFileError, did_you_mean
+from loca.errors import ConfigError, did_you_mean
 from loca.models.autoencoder import SparseRows
 from loca.models.draws import fill_normal
 from loca.models.recommender import check_histories
@@ -84,9 +83,9 @@ class NodeNetwork(nn.Module):
 
     def answer(self, histories: csr_array) -> Tensor:
         """A score for every item, (users, items), on the network's device."""
-        return self.decode(self.embed(histories))
+        return self.decode(self.means(histories))
 
-    def embed(self, histories: csr_array) -> Tensor:
+    def means(self, histories: csr_array) -> Tensor:
         """The hidden layer of any histories, each with the node found for it, (users, latent)."""
         rows = SparseRows.of(check_histories(histories, self.item_count), self.device)
         codes = self.encode(rows, rows.unit_values())
@@ -174,23 +173,3 @@ def draw_first_node_weights(network: NodeNetwork, shares: npt.NDArray[np.float32
     rates = torch.from_numpy(shares).to(network.device).clamp(_RAREST, 1 - _RAREST)
     network.output_bias.copy_(torch.logit(rates) if network.rule.loss == "logistic" else rates)
     return network
-
-
-def node_network_from_arrays(
-    arrays: Mapping[str, npt.NDArray[Any]], latent: int, rule: NodeRule, device: torch.device
-) -> NodeNetwork:
-    """The network again; weights whose names, shapes or kinds do not fit, or that are not finite, are refused."""
-    if "output_bias" not in arrays:
-        raise ModelFileError("CDAE: the array output_bias is missing")
-    network = NodeNetwork(arrays["output_bias"].size, latent, rule, torch.device("meta"))
-    expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-    found = {name: array.shape for name, array in arrays.items()}
-    if expected != found:
-        wrong = sorted(set(expected.items()) ^ set(found.items()))
-        raise ModelFileError(f"CDAE: arrays do not fit the parameters: {wrong[0][0]}")
-    for name, array in arrays.items():
-        if array.dtype != np.float32 or not np.isfinite(array).all():
-            raise ModelFileError(f"CDAE: expected finite 32-bit numbers in the array {name}")
-    weights = {name: torch.tensor(np.asarray(array)) for name, array in arrays.items()}
-    network.load_state_dict(weights, assign=True)
-    return network.to(device)

@@ -23,6 +23,7 @@ from loca.models.network_answers import (
     learn,
     network_arrays,
     network_from_arrays,
+    opening_device,
     score_histories,
 )
 from loca.models.recommender import ModelState, Scores, UserWeights, clone, fitted
@@ -137,7 +138,7 @@ class MultDAE:
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         model = cls(**params)
         # A model trained on a GPU must open where there is none.
-        device = choose_device("auto")
+        device = opening_device(model.device)
         model.network_ = network_from_arrays(state.arrays, model.latent, model.hidden, False, device)
         model.best_epoch_ = state.facts["best_epoch"]
         return model

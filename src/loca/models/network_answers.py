@@ -1,25 +1,28 @@
-"""What a trained autoencoder answers (scores, embeddings), and its weights as arrays and back."""
+"""What a trained network answers (scores, embeddings), and its weights as arrays and back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
+from torch import nn
 
 from loca.data.held_out import HeldOut
 from loca.errors import ConfigError, ModelFileError
 from loca.models.autoencoder import Autoencoder
-from loca.models.devices import ranking_bytes
-from loca.models.networks import LearnsAlone, Network
+from loca.models.devices import choose_device, ranking_bytes
+from loca.models.networks import Embeds, LearnsAlone, Network
 from loca.models.recommender import Scores, UserWeights, check_user_weights
 from loca.models.stopping import learn_for, learn_until_best
 from loca.models.training import Learning
 from loca.progress import say
 from loca.ranking.evaluation import mean_ndcg
+
+AnyNetwork = TypeVar("AnyNetwork", bound=nn.Module)
 
 
 @runtime_checkable
@@ -100,15 +103,48 @@ def score_histories(network: Network, histories: csr_array) -> Scores:
         return np.asarray(network.answer(histories).cpu().numpy(), dtype=np.float32)
 
 
-def embed_histories(network: Autoencoder, histories: csr_array) -> npt.NDArray[np.float32]:
+def embed_histories(network: Embeds, histories: csr_array) -> npt.NDArray[np.float32]:
     """The middle layer (a variational one's mean), (users, latent)."""
     with torch.inference_mode():
         return np.asarray(network.means(histories).cpu().numpy(), dtype=np.float32)
 
 
-def network_arrays(network: Autoencoder) -> dict[str, npt.NDArray[np.float32]]:
+def opening_device(name: str) -> torch.device:
+    """The device that a model from a file answers on: its own, or where that is missing any that there is."""
+    try:
+        return choose_device(name)
+    except ConfigError:
+        return choose_device("auto")  # a model trained on a GPU must open where there is none
+
+
+def network_arrays(network: nn.Module) -> dict[str, npt.NDArray[np.float32]]:
     """The weights by name."""
     return {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
+
+
+def count_items_of(arrays: Mapping[str, npt.NDArray[Any]]) -> int:
+    """The items that a network with these weights answers for."""
+    if "output_bias" not in arrays:
+        raise ModelFileError("network: the array output_bias is missing")
+    return arrays["output_bias"].size
+
+
+def with_arrays(network: AnyNetwork, arrays: Mapping[str, npt.NDArray[Any]], device: torch.device) -> AnyNetwork:
+    """The network, made on the device `meta`, with these weights; those that do not fit are refused.
+
+    Files come from strangers: names and shapes must be those of the network, the numbers 32-bit and finite.
+    """
+    expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+    found = {name: array.shape for name, array in arrays.items()}
+    if expected != found:
+        wrong = sorted(set(expected.items()) ^ set(found.items()))
+        raise ModelFileError(f"network: arrays do not fit the parameters: {wrong[0][0]}")
+    for name, array in arrays.items():
+        if array.dtype != np.float32 or not np.isfinite(array).all():
+            raise ModelFileError(f"network: expected finite 32-bit numbers in the array {name}")
+    weights = {name: torch.tensor(np.asarray(array)) for name, array in arrays.items()}
+    network.load_state_dict(weights, assign=True)
+    return network.to(device)
 
 
 def network_from_arrays(
@@ -118,16 +154,14 @@ def network_from_arrays(
     variational: bool,
     device: torch.device,
 ) -> Autoencoder:
-    """The network again; weights whose names or shapes do not fit are refused."""
-    if "output_bias" not in arrays:
-        raise ModelFileError("network: the array output_bias is missing")
-    item_count = arrays["output_bias"].size
-    network = Autoencoder(item_count, latent, hidden, variational, torch.device("meta"))
-    expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-    found = {name: array.shape for name, array in arrays.items()}
-    if expected != found:
-        wrong = sorted(set(expected.items()) ^ set(found.items()))
-        raise ModelFileError(f"network: arrays do not fit the parameters: {wrong[0][0]}")
-    weights = {name: torch.tensor(np.asarray(array, dtype=np.float32)) for name, array in arrays.items()}
-    network.load_state_dict(weights, assign=True)
-    return network.to(device)
+    """An autoencoder again; weights that do not fit are refused."""
+    network = Autoencoder(count_items_of(arrays), latent, hidden, variational, torch.device("meta"))
+    return with_arrays(network, arrays, device)
+
+
+def epoch_of(facts: Mapping[str, Any]) -> int | None:
+    """The epochs that validation chose, as a file tells them."""
+    epoch = facts.get("best_epoch")
+    if epoch is not None and not (isinstance(epoch, int) and not isinstance(epoch, bool) and epoch >= 1):
+        raise ModelFileError(f"network: best_epoch: expected a whole number ≥ 1, found {epoch!r}")
+    return epoch

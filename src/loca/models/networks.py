@@ -34,6 +34,14 @@ class Network(Protocol):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
 
 
+class Embeds(Protocol):
+    """A network with a middle layer that says who a user is."""
+
+    def means(self, histories: csr_array) -> Tensor:
+        """The middle layer of any histories, (users, latent), on the network's device."""
+        ...
+
+
 class RunsEpochs(Protocol):
     """One or many networks that learn an epoch at a time."""
 

@@ -17,14 +17,19 @@ from loca.errors import ConfigError
 from loca.files import save_model
 from loca.memory import plan_memory
 from loca.models.devices import check_device, choose_device
-from loca.models.network_answers import check_schedule, learn, score_histories
-from loca.models.rec_vae_learning import AlternatingLearning, RecVaePlan
-from loca.models.rec_vae_network import (
-    RecVaeNetwork,
-    draw_first_rec_vae_weights,
-    rec_vae_arrays,
-    rec_vae_from_arrays,
+from loca.models.network_answers import (
+    check_schedule,
+    count_items_of,
+    embed_histories,
+    epoch_of,
+    learn,
+    network_arrays,
+    opening_device,
+    score_histories,
+    with_arrays,
 )
+from loca.models.rec_vae_learning import AlternatingLearning, RecVaePlan
+from loca.models.rec_vae_network import RecVaeNetwork, draw_first_rec_vae_weights
 from loca.models.recommender import ModelState, Scores, UserWeights, check_user_weights, clone, fitted
 
 
@@ -50,7 +55,7 @@ class RecVAE:
         encoder_epochs: int = 3,
         decoder_epochs: int = 1,
         epochs: int = 100,
-        patience: int = 10,
+        patience: int = 20,
         evaluate_every: int = 1,
         seed: int = 0,
         device: str = "auto",
@@ -115,14 +120,11 @@ class RecVAE:
 
     def score(self, histories: csr_array) -> Scores:
         """A logit for every item."""
-        network = fitted(self.network_, self)
-        return score_histories(network, histories)
+        return score_histories(fitted(self.network_, self), histories)
 
     def embed(self, histories: csr_array) -> npt.NDArray[np.float32]:
         """The mean of each user's code, (users, latent)."""
-        network = fitted(self.network_, self)
-        with torch.inference_mode():
-            return np.asarray(network.means(histories).cpu().numpy(), dtype=np.float32)
+        return embed_histories(fitted(self.network_, self), histories)
 
     def count_items(self) -> int:
         """How many items it scores."""
@@ -133,16 +135,14 @@ class RecVAE:
         return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
 
     def state(self) -> ModelState:
-        network = fitted(self.network_, self)
-        return ModelState(arrays=rec_vae_arrays(network), facts={"best_epoch": self.best_epoch_})
+        return ModelState(network_arrays(fitted(self.network_, self)), {"best_epoch": self.best_epoch_})
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         model = cls(**params)
-        # A model trained on a GPU must open where there is none.
-        device = choose_device("auto")
-        model.network_ = rec_vae_from_arrays(state.arrays, model.latent, model.hidden, device)
-        model.best_epoch_ = state.facts["best_epoch"]
+        network = RecVaeNetwork(count_items_of(state.arrays), model.latent, model.hidden, torch.device("meta"))
+        model.network_ = with_arrays(network, state.arrays, opening_device(model.device))
+        model.best_epoch_ = epoch_of(state.facts)
         return model
 
     def save(self, folder: str | Path) -> None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loca.errors import ModelFileError
 from loca.models.autoencoder import SparseRows
 from loca.models.draws import fill_normal
 from loca.models.recommender import check_histories
@@ -111,25 +106,3 @@ def draw_first_rec_vae_weights(network: RecVaeNetwork, seed: int) -> RecVaeNetwo
             inputs = network.latent if name == "output_table" else weights.shape[-2]
             fill_normal(weights, derive_seed(seed, "first weights", name), 1.0 / math.sqrt(3.0 * inputs))
     return network
-
-
-def rec_vae_arrays(network: RecVaeNetwork) -> dict[str, npt.NDArray[np.float32]]:
-    """The weights by name."""
-    return {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
-
-
-def rec_vae_from_arrays(
-    arrays: Mapping[str, npt.NDArray[Any]], latent: int, hidden: int, device: torch.device
-) -> RecVaeNetwork:
-    """The network again; weights whose names or shapes do not fit are refused."""
-    if "output_bias" not in arrays:
-        raise ModelFileError("network: the array output_bias is missing")
-    network = RecVaeNetwork(arrays["output_bias"].size, latent, hidden, torch.device("meta"))
-    expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-    found = {name: array.shape for name, array in arrays.items()}
-    if expected != found:
-        wrong = sorted(set(expected.items()) ^ set(found.items()))
-        raise ModelFileError(f"network: arrays do not fit the parameters: {wrong[0][0]}")
-    weights = {name: torch.tensor(np.asarray(array, dtype=np.float32)) for name, array in arrays.items()}
-    network.load_state_dict(weights, assign=True)
-    return network.to(device)

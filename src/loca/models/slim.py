@@ -7,21 +7,18 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError
 from loca.files import save_model
-from loca.memory import plan_memory
 from loca.models.devices import check_device, choose_device
-from loca.models.elastic_net import Penalties, solve_elastic_nets
+from loca.models.elastic_net import Penalties
+from loca.models.item_regressions import Regressions, solve_regressions
+from loca.models.item_regressions import sparse_gram as sparse_gram
 from loca.models.recommender import ModelState, Scores, UserWeights, check_user_weights, clone, fitted
-from loca.models.sparse_weights import score_sparsely, weigh_users, weights_as_arrays, weights_from_arrays
-
-# Of one stored number of the Gram matrix: value and item, while its product is made and after.
-_BYTES_PER_PAIR = 32
+from loca.models.sparse_weights import score_sparsely, weights_as_arrays, weights_from_arrays
 
 
 class SLIM:
@@ -29,14 +26,14 @@ class SLIM:
 
     ½ Σ_u d_u (x_u · w − x_uj)² + l1 Σ w + l2/2 Σ w², where d_u is the weight of user u. A column is done when no
     optimality condition of it is violated by more than `tolerance` times the largest of (XᵀDX)_ij, i ≠ j, or after
-    `iterations` sweeps over a working set. The smaller l1, the more weights and the longer the fit.
+    `iterations` sweeps. The smaller l1, the more weights and the longer the fit.
     """
 
     def __init__(
         self,
         *,
-        l1: float = 1.0,
-        l2: float = 10.0,
+        l1: float = 0.5,
+        l2: float = 50.0,
         tolerance: float = 1e-4,
         iterations: int = 1000,
         device: str = "auto",
@@ -64,9 +61,12 @@ class SLIM:
         weights = check_user_weights(user_weights, matrix.shape[0])
         self.weights_ = None  # what an earlier fit learned makes room
         self.known_ = train if isinstance(train, Interactions) else None
-        gram = sparse_gram(matrix, weights)
+        support = np.flatnonzero(weights)
+        rows = csr_array(matrix[support]).astype(np.float64)
+        columns = rows.tocsc()
+        regressions = Regressions(rows, weights[support], lambda start, stop: columns[:, start:stop])
         penalties = Penalties(self.l1, self.l2, self.tolerance, self.iterations)
-        self.weights_ = solve_elastic_nets(gram, gram, penalties, choose_device(self.device))
+        self.weights_ = solve_regressions(regressions, penalties, choose_device(self.device))
         return self
 
     def score(self, histories: csr_array) -> Scores:
@@ -108,14 +108,3 @@ def check_precision(tolerance: float, iterations: int) -> None:
         raise ConfigError(f"tolerance: expected a number from 1e-6 to below 1, found {tolerance!r}")
     if iterations < 1 or iterations != int(iterations):
         raise ConfigError(f"iterations: expected a whole number from 1, found {iterations!r}")
-
-
-def sparse_gram(matrix: csr_array, user_weights: npt.NDArray[Any]) -> csr_array:
-    """XᵀDX in 64 bits, items × items, as sparse as the data; refused where even that does not fit into memory."""
-    lengths = np.diff(matrix.indptr)[user_weights > 0].astype(np.int64)
-    most_pairs = min(int((lengths**2).sum()), matrix.shape[1] ** 2)
-    plan_memory(f"pairs of {matrix.shape[1]:,} items", _BYTES_PER_PAIR * most_pairs, "filter rare items")
-    rows, weighted = weigh_users(matrix, user_weights)
-    gram = csr_array(weighted.T.tocsr() @ rows)
-    gram.sort_indices()
-    return gram

@@ -15,6 +15,9 @@ from loca.models.networks import Network, RunsEpochs
 from loca.models.watching import tell_score
 from loca.progress import Bar, bar
 
+# Of fewer scores the last is too often the largest by chance.
+_ENOUGH_TO_CLIMB = 5
+
 
 class BestWeights:
     """A copy of the best weights seen so far, and when they were seen."""
@@ -22,10 +25,12 @@ class BestWeights:
     def __init__(self) -> None:
         self.epoch = 0
         self.score = -np.inf
+        self.told: list[tuple[int, float]] = []
         self._copies: list[dict[str, torch.Tensor]] = []
 
     def offer(self, epoch: int, score: float, networks: Sequence[Network]) -> None:
         """Keeps a copy of the networks' weights when `score` is the best so far."""
+        self.told.append((epoch, score))
         if score > self.score:
             self.epoch, self.score = epoch, score
             if not self._copies:
@@ -33,6 +38,17 @@ class BestWeights:
             for network, copies in zip(networks, self._copies, strict=True):
                 for name, weight in network.state_dict().items():
                     copies[name].copy_(weight)
+
+    def is_final(self, epoch: int, patience: int) -> bool:
+        """Whether nothing better came for `patience` epochs, and the scores of the last half of them do not climb.
+
+        Many networks at once score well before they have learned anything, because their first answers differ, then
+        fall to what one network knows, and climb from there: that climb is waited for.
+        """
+        if not self.epoch or epoch - self.epoch < patience:
+            return False
+        lately = [score for told, score in self.told if told > epoch - patience / 2]
+        return len(lately) < _ENOUGH_TO_CLIMB or lately[-1] <= max(lately[:-1])
 
     def give_back(self, networks: Sequence[Network]) -> None:
         """Gives the networks the best weights again."""
@@ -46,10 +62,11 @@ class BestWeights:
             for place, copies in enumerate(self._copies)
             for name, weight in copies.items()
         }
-        return ModelState(arrays, {"epoch": self.epoch, "score": self.score if self.epoch else None})
+        return ModelState(arrays, {"epoch": self.epoch, "score": self.score if self.epoch else None, "told": self.told})
 
     def put_back(self, state: ModelState, networks: Sequence[Network]) -> None:
         """Goes on from a state of the same networks."""
+        self.told = [(told, score) for told, score in state.facts["told"]]
         if state.facts["epoch"]:
             self.epoch, self.score = state.facts["epoch"], state.facts["score"]
             self._copies = [
@@ -72,7 +89,8 @@ def learn_until_best(
 ) -> BestWeights:
     """Trains all networks side by side, an epoch of each in turn, until `validate` has not risen for `patience` epochs.
 
-    The networks end with the weights of the best epoch.
+    A score that climbs again is waited for (`BestWeights.is_final`). The networks end with the weights of the best
+    epoch.
     """
     best = BestWeights()
     networks = [network for one in learning for network in one.networks]
@@ -80,7 +98,7 @@ def learn_until_best(
     with bar(what, epochs) as progress:
         progress.advance(done)
         for epoch in range(done + 1, epochs + 1):
-            if best.epoch and epoch - 1 - best.epoch >= patience:
+            if best.is_final(epoch - 1, patience):
                 break
             loss = float(np.mean([one.run_epoch() for one in learning]))
             _show(progress, loss, networks, best)

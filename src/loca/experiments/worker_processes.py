@@ -1,0 +1,114 @@
+"""A worker process: it has its share of the cores, ends with whoever started it, and is told of when it dies."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+
+from loca.errors import ConfigError, LocaError
+from loca.progress import show_progress
+
+READY = "ready"
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_SECONDS_TO_END = 5.0
+
+
+class WorkerDied(LocaError):
+    """The process ended without having said so."""
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process, the line to it, and whether it has said that it is ready."""
+
+    process: BaseProcess
+    line: Connection
+    is_ready: bool = False
+
+    @classmethod
+    def start(cls, work: Callable[..., None], given: tuple[Any, ...], *, threads: int, what: str) -> Worker:
+        """A process that calls `work` with its end of the line and what it is given."""
+        context = multiprocessing.get_context("spawn")
+        line, far_end = context.Pipe()
+        process = context.Process(target=_live, args=(work, far_end, threads, given), daemon=True)
+        try:
+            process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            line.close()
+            raise ConfigError(f"{what}: cannot be handed to another process ({error}); work with one process") from None
+        finally:
+            far_end.close()  # so that the line ends with the worker
+        return cls(process, line)
+
+    def hear(self) -> Any:
+        """The next thing it says, None where that is only that it is ready; one that has died is an error."""
+        try:
+            told = self.line.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            raise WorkerDied(self._how_it_died(self.process.exitcode or 0)) from None
+        if told == READY:
+            self.is_ready = True
+            return None
+        return told
+
+    def end(self) -> None:
+        """Ends the process, whatever it does."""
+        self.line.close()
+        self.process.terminate()
+        self.process.join(_SECONDS_TO_END)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+    def _how_it_died(self, code: int) -> str:
+        if code < 0:
+            memory = ", perhaps because the memory ran out" if code == -signal.SIGKILL else ""
+            return f"its process was ended by signal {-code}{memory}"
+        if self.is_ready:
+            return f"its process ended with code {code}"
+        return (
+            f"a worker process could not start (exit code {code}); work with one process, or, in a program of your "
+            'own, begin under  if __name__ == "__main__":'
+        )
+
+
+def threads_for(processes: int) -> int:
+    """The threads that each of so many processes may use: its share of the cores, and no more than this one has."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(torch.get_num_threads(), cores // processes))
+
+
+def limit_threads(count: int) -> None:
+    """Holds this process to so many threads for numerical work, in libraries that are loaded and in those to come."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    os.environ.update(dict.fromkeys(_THREADS, str(count)))
+    torch.set_num_threads(count)
+    threadpool_limits(limits=count)
+
+
+def _live(work: Callable[..., None], line: Connection, threads: int, given: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it hears Ctrl-C too, and ends it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    limit_threads(threads)
+    show_progress(False)
+    work(line, *given)
+
+
+def _end_with_parent() -> None:
+    """Ends this process as soon as the one that started it is gone: nobody waits for its work any more."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

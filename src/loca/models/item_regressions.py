@@ -1,0 +1,160 @@
+"""One non-negative elastic net per item over the same users: what is explained by what, and the shorter way to it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csc_array, csr_array, vstack
+from sklearn.linear_model import enet_path
+
+from loca.errors import DataError
+from loca.memory import plan_memory
+from loca.models.elastic_net import Penalties, solve_elastic_nets
+from loca.models.sparse_weights import weigh_users
+from loca.progress import bar, say
+
+Numbers = npt.NDArray[np.float64]
+# Items whose responses and linear terms are made at once.
+_BLOCK_ITEMS = 512
+# Of one stored number of the Gram matrix: value and item, while its product is made and after.
+_BYTES_PER_PAIR = 32
+# Scikit-learn measures by the duality gap; where that stopped too early by ours, its tolerance falls by this factor.
+_STRICTER = 1e-3
+_MOST_TRIES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Regressions:
+    """Response j, a column over the users, is explained by the features A, users × items, of all items but j.
+
+    Each user counts with a weight, D. `responses(start, stop)` makes the columns of those items, users × some, so that
+    they need not all exist at once.
+    """
+
+    features: csr_array
+    user_weights: npt.NDArray[Any]
+    responses: Callable[[int, int], csr_array | csc_array]
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Ranges of items, one after the other."""
+        items = self.features.shape[1]
+        return ((start, min(start + _BLOCK_ITEMS, items)) for start in range(0, items, _BLOCK_ITEMS))
+
+    def have_common_users(self) -> bool:
+        """Whether an average pair of items has at least one common user."""
+        lengths = np.diff(self.features.indptr).astype(np.int64)
+        return int((lengths**2).sum()) >= self.features.shape[1] ** 2
+
+
+def solve_regressions(regressions: Regressions, penalties: Penalties, device: torch.device) -> csr_array:
+    """Weights, items × items, whose column j minimises ½‖√D(Aw − y_j)‖² + l1 Σw + l2/2 Σw² with w ≥ 0 and w_j = 0.
+
+    As no feature is below 0, only items i with b_i = (AᵀDy_j)_i > l1 can have a weight: the candidates. A column is
+    done when no optimality condition of it is violated by more than `tolerance` · max_i b_i: |gradient_i| where
+    w_i > 0, and how far the gradient lies below 0 elsewhere. Where most pairs of items have common users the Gram
+    matrix is the shorter way, many users in few numbers; where few have, the columns themselves are. A GPU takes
+    the first.
+    """
+    if (regressions.features.data < 0).any():
+        raise DataError("elastic nets without negative weights need interactions whose values are not below 0")
+    if device.type == "cuda" or regressions.have_common_users():
+        gram = sparse_gram(regressions.features, regressions.user_weights)
+        weighted = csr_array(regressions.features.multiply(regressions.user_weights.astype(np.float64)[:, None]))
+        linear = [csr_array(regressions.responses(*block).T.tocsr() @ weighted) for block in regressions.blocks()]
+        return solve_elastic_nets(gram, csr_array(vstack(linear, format="csr")), penalties, device)
+    return _descend_on_columns(regressions, penalties)
+
+
+def sparse_gram(matrix: csr_array, user_weights: npt.NDArray[Any]) -> csr_array:
+    """XᵀDX in 64 bits, items × items, as sparse as the data; refused where even that does not fit into memory."""
+    lengths = np.diff(matrix.indptr)[user_weights > 0].astype(np.int64)
+    most_pairs = min(int((lengths**2).sum()), matrix.shape[1] ** 2)
+    plan_memory(f"pairs of {matrix.shape[1]:,} items", _BYTES_PER_PAIR * most_pairs, "filter rare items")
+    rows, weighted = weigh_users(matrix, user_weights)
+    gram = csr_array(weighted.T.tocsr() @ rows)
+    gram.sort_indices()
+    return gram
+
+
+def _descend_on_columns(regressions: Regressions, penalties: Penalties) -> csr_array:
+    """Each item's candidates alone by scikit-learn's coordinate descent over sparse columns."""
+    roots = np.sqrt(regressions.user_weights.astype(np.float64))[:, None]
+    rows = csr_array(regressions.features.multiply(roots))
+    columns = csc_array(rows.tocsc())
+    items, unsolved = columns.shape[1], 0
+    found: list[csr_array] = []  # (items of a block, items) each
+    with bar("elastic nets: items", items) as progress, warnings.catch_warnings():
+        # Whether a column is done is measured here.
+        warnings.simplefilter("ignore")
+        for start, stop in regressions.blocks():
+            responses = csr_array(regressions.responses(start, stop).multiply(roots)).tocsc()
+            linear = csr_array(responses.T.tocsr() @ rows)
+            linear.sort_indices()
+            for place, target in enumerate(range(start, stop)):
+                own = slice(linear.indptr[place], linear.indptr[place + 1])
+                kept = (linear.data[own] > penalties.l1) & (linear.indices[own] != target)
+                linear.data[own][~kept] = 0
+                weights, is_solved = _solve_one(
+                    columns, linear.indices[own][kept], responses[:, [place]].toarray().ravel(), penalties
+                )
+                linear.data[own][kept] = weights
+                unsolved += not is_solved
+            linear.eliminate_zeros()
+            found.append(linear.astype(np.float32))
+            progress.advance(stop - start)
+    if unsolved:
+        say(f"elastic nets: {unsolved:,} of {items:,} columns are not within tolerance; allow more sweeps")
+    solution = csr_array(csr_array(vstack(found, format="csr")).T.tocsr())
+    solution.sort_indices()
+    return solution
+
+
+def _solve_one(
+    columns: csc_array, candidates: npt.NDArray[Any], response: Numbers, penalties: Penalties
+) -> tuple[Numbers, bool]:
+    """The weights of the candidates, and whether they are within the tolerance."""
+    weights = np.zeros(len(candidates))
+    if not len(candidates):
+        return weights, True
+    features: csc_array = columns[:, candidates]
+    places: npt.NDArray[Any] = features.indices
+    if features.nnz < features.shape[0] // 4:
+        # Users without any candidate add the same to every solution.
+        users, places = np.unique(places, return_inverse=True)
+        response = response[users]
+    # Scikit-learn reads places of 32 bits.
+    parts = (features.data, places.astype(np.int32, copy=False), features.indptr.astype(np.int32, copy=False))
+    features = csc_array(parts, shape=(len(response), len(candidates)))
+    goal = penalties.tolerance * float((features.T @ response).max())
+    for attempt in range(_MOST_TRIES):
+        weights = _follow_path(features, response, weights, penalties, penalties.tolerance * _STRICTER**attempt)
+        slopes = features.T @ (response - features @ weights) - penalties.l1 - penalties.l2 * weights
+        if float(np.where(weights > 0, np.abs(slopes), slopes).max()) <= goal:
+            return weights, True
+    return weights, False
+
+
+def _follow_path(
+    features: csc_array, response: Numbers, begun: Numbers, penalties: Penalties, tolerance: float
+) -> Numbers:
+    """Scikit-learn's weights for one response, from weights `begun`; it divides the squared error by the users."""
+    both = penalties.l1 + penalties.l2
+    _, weights, _ = enet_path(
+        features,
+        response,
+        alphas=[both / features.shape[0]],
+        l1_ratio=penalties.l1 / both if both > 0 else 1.0,
+        precompute=False,
+        positive=True,
+        coef_init=begun,
+        tol=tolerance,
+        max_iter=penalties.iterations,
+        check_input=False,
+    )
+    return np.asarray(weights[:, 0], dtype=np.float64)
