@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--validation", type=int, help="items a user held out for validation; needed for an .npz file")
     parser.add_argument("--factors", type=int, nargs="+", default=[64, 128, 256])
     parser.add_argument("--iterations", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     asked = parser.parse_args()
     data, held_out = read_data(asked.data, asked.validation)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.sparse import csc_array, csr_array, vstack
+from sklearn import config_context
 from sklearn.linear_model import enet_path
 
 from loca.errors import DataError
@@ -89,20 +90,23 @@ def _descend_on_columns(regressions: Regressions, penalties: Penalties) -> csr_a
     columns = csc_array(rows.tocsc())
     items, unsolved = columns.shape[1], 0
     found: list[csr_array] = []  # (items of a block, items) each
-    with bar("elastic nets: items", items) as progress, warnings.catch_warnings():
+    with (
+        bar("elastic nets: items", items) as progress,
+        warnings.catch_warnings(),
+        config_context(skip_parameter_validation=True),  # they are ours, and the same for every item
+    ):
         # Whether a column is done is measured here.
         warnings.simplefilter("ignore")
         for start, stop in regressions.blocks():
-            responses = csr_array(regressions.responses(start, stop).multiply(roots)).tocsc()
+            responses = csc_array(csr_array(regressions.responses(start, stop).multiply(roots)).tocsc())
             linear = csr_array(responses.T.tocsr() @ rows)
             linear.sort_indices()
             for place, target in enumerate(range(start, stop)):
                 own = slice(linear.indptr[place], linear.indptr[place + 1])
                 kept = (linear.data[own] > penalties.l1) & (linear.indices[own] != target)
                 linear.data[own][~kept] = 0
-                weights, is_solved = _solve_one(
-                    columns, linear.indices[own][kept], responses[:, [place]].toarray().ravel(), penalties
-                )
+                candidates = _Candidates.of(columns, linear.indices[own][kept])
+                weights, is_solved = _solve_one(candidates, _column_of(responses, place), penalties)
                 linear.data[own][kept] = weights
                 unsolved += not is_solved
             linear.eliminate_zeros()
@@ -115,26 +119,58 @@ def _descend_on_columns(regressions: Regressions, penalties: Penalties) -> csr_a
     return solution
 
 
-def _solve_one(
-    columns: csc_array, candidates: npt.NDArray[Any], response: Numbers, penalties: Penalties
-) -> tuple[Numbers, bool]:
+@dataclass(frozen=True, eq=False)
+class _Candidates:
+    """Some columns of a sparse matrix as bare arrays: thousands of small matrices cost more to make than to solve."""
+
+    values: Numbers  # (stored,)
+    users: npt.NDArray[np.int32]  # (stored,)
+    starts: npt.NDArray[np.int32]  # (columns + 1,)
+
+    @classmethod
+    def of(cls, columns: csc_array, chosen: npt.NDArray[Any]) -> _Candidates:
+        """The chosen columns; each stores something."""
+        first = columns.indptr[chosen]
+        starts = np.concatenate([[0], (columns.indptr[chosen + 1] - first).cumsum()])
+        places = np.arange(starts[-1]) + np.repeat(first - starts[:-1], np.diff(starts))
+        return cls(columns.data[places], columns.indices[places].astype(np.int32), starts.astype(np.int32))
+
+    def of_their_users(self, response: Numbers) -> tuple[_Candidates, Numbers]:
+        """The same over those users alone who have a candidate: the others add the same to every solution."""
+        users, places = np.unique(self.users, return_inverse=True)
+        return replace(self, users=places.astype(np.int32)), response[users]
+
+    def times(self, weights: Numbers, user_count: int) -> Numbers:
+        """The columns times weights, one number a user."""
+        return np.bincount(self.users, self.values * np.repeat(weights, np.diff(self.starts)), user_count).astype(np.float64)
+
+    def products_with(self, response: Numbers) -> Numbers:
+        """Each column times the response."""
+        return np.asarray(np.add.reduceat(self.values * response[self.users], self.starts[:-1]))
+
+
+def _column_of(matrix: csc_array, place: int) -> Numbers:
+    own = slice(matrix.indptr[place], matrix.indptr[place + 1])
+    column = np.zeros(matrix.shape[0])
+    column[matrix.indices[own]] = matrix.data[own]
+    return column
+
+
+def _solve_one(candidates: _Candidates, response: Numbers, penalties: Penalties) -> tuple[Numbers, bool]:
     """The weights of the candidates, and whether they are within the tolerance."""
-    weights = np.zeros(len(candidates))
-    if not len(candidates):
+    weights = np.zeros(len(candidates.starts) - 1)
+    if not len(weights):
         return weights, True
-    features: csc_array = columns[:, candidates]
-    places: npt.NDArray[Any] = features.indices
-    if features.nnz < features.shape[0] // 4:
-        # Users without any candidate add the same to every solution.
-        users, places = np.unique(places, return_inverse=True)
-        response = response[users]
+    if len(candidates.values) < len(response) // 4:
+        candidates, response = candidates.of_their_users(response)
     # Scikit-learn reads places of 32 bits.
-    parts = (features.data, places.astype(np.int32, copy=False), features.indptr.astype(np.int32, copy=False))
-    features = csc_array(parts, shape=(len(response), len(candidates)))
-    goal = penalties.tolerance * float((features.T @ response).max())
+    parts = (candidates.values, candidates.users, candidates.starts)
+    features = csc_array(parts, shape=(len(response), len(weights)))
+    goal = penalties.tolerance * float(candidates.products_with(response).max())
     for attempt in range(_MOST_TRIES):
         weights = _follow_path(features, response, weights, penalties, penalties.tolerance * _STRICTER**attempt)
-        slopes = features.T @ (response - features @ weights) - penalties.l1 - penalties.l2 * weights
+        left = response - candidates.times(weights, len(response))
+        slopes = candidates.products_with(left) - penalties.l1 - penalties.l2 * weights
         if float(np.where(weights > 0, np.abs(slopes), slopes).max()) <= goal:
             return weights, True
     return weights, False
