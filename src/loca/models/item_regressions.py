@@ -142,7 +142,8 @@ class _Candidates:
 
     def times(self, weights: Numbers, user_count: int) -> Numbers:
         """The columns times weights, one number a user."""
-        return np.bincount(self.users, self.values * np.repeat(weights, np.diff(self.starts)), user_count).astype(np.float64)
+        parts = self.values * np.repeat(weights, np.diff(self.starts))
+        return np.bincount(self.users, parts, user_count).astype(np.float64)
 
     def products_with(self, response: Numbers) -> Numbers:
         """Each column times the response."""
