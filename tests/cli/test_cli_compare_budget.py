@@ -47,7 +47,10 @@ def tables(folder: Path) -> dict[str, Any]:
 def test_every_model_is_tuned_under_the_same_budget_which_is_told(call: Call, tmp_path: Path) -> None:
     done = call("compare", "planted", *TINY, *LOCAL, "--trials", 2, "--out", tmp_path / "r")
     assert done.code == 0
-    assert done.out.splitlines()[1] == "budget: 2 trials per model, tuned in the space wide"
+    assert done.out.splitlines()[1] == (
+        "budget: 2 trials per model, tuned in the space wide; "
+        "local models and ensembles begin with their base's choice, ensembles with their size too"
+    )
     written = json.loads((tmp_path / "r" / "comparison.json").read_text())
     assert written["budget"] == {**written["budget"], "trials": 2, "seconds": None, "space": "wide"}
     popularity, ease, control, local = written["models"]

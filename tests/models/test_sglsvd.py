@@ -258,3 +258,15 @@ def test_arrays_that_do_not_fit_the_parameters_are_refused_on_loading(name: str)
     del arrays[name]
     with pytest.raises(ModelFileError, match="expected shared, local and overlaps, found"):
         SGLSVD.restore(params, ModelState(arrays=arrays))
+
+
+def test_more_clusters_than_users_some_of_whom_have_no_direction() -> None:
+    matrix = csr_array(np.eye(40, dtype=np.float32))
+    model = SGLSVD(clusters=100, global_rank=4, local_rank=1).fit(matrix)
+    assert np.isfinite(model.score(matrix)).all()
+
+
+def test_weights_on_users_without_a_history_alone_are_refused() -> None:
+    matrix = csr_array(np.diag([1.0, 1.0, 0.0]).astype(np.float32))
+    with pytest.raises(DataError, match="expected a user with a history"):
+        SGLSVD().fit(matrix, user_weights=np.array([0.0, 0.0, 1.0]))

@@ -90,7 +90,7 @@ def compute_side_by_side(
                     break
                 progress.advance(0, note=", ".join(running))
                 for name in _heard(running, done, failed):
-                    running.pop(name).end()
+                    running.pop(name).end(is_done=True)
                     progress.advance(1)
                     say(_ended(name, done, failed, len(plan.names), running))
     finally:

@@ -102,7 +102,7 @@ def open_storage(path: Path) -> Iterator[RDBStorage]:
     refuse_foreign(path)
     waiting = {"connect_args": {"timeout": _SECONDS_FOR_A_LOCK}}
     try:
-        storage = optuna.storages.RDBStorage(f"sqlite:///{path.absolute()}", engine_kwargs=waiting)
+        storage = optuna.storages.RDBStorage(f"sqlite:///{quote(str(path.absolute()))}", engine_kwargs=waiting)
     except RuntimeError as error:
         raise ConfigError(f"{path}: a study of another optuna ({' '.join(str(error).split())[:200]})") from None
     _write_ahead(storage)

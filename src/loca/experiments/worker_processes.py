@@ -62,9 +62,11 @@ class Worker:
             return None
         return told
 
-    def end(self) -> None:
-        """Ends the process, whatever it does."""
+    def end(self, *, is_done: bool = False) -> None:
+        """Ends the process, whatever it does; one that has told its last word may put its things away first."""
         self.line.close()
+        if is_done:
+            self.process.join(_SECONDS_TO_END)
         self.process.terminate()
         self.process.join(_SECONDS_TO_END)
         if self.process.is_alive():

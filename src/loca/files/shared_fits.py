@@ -188,8 +188,10 @@ def digest_of_model(model: object) -> str | None:
 
 
 def _key_of(parameters: str, train: Interactions | csr_array, validation: HeldOut | None) -> str:
-    """A name that changes with any parameter, class, interaction or question."""
-    digest = hashlib.blake2b(parameters.encode(), digest_size=16)
+    """A name that changes with any parameter, class, interaction or question, and with the version."""
+    import loca
+
+    digest = hashlib.blake2b(f"{loca.__version__} {parameters}".encode(), digest_size=16)
     if isinstance(train, Interactions):
         digest.update(digest_of(train).encode())
     else:

@@ -10,12 +10,13 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.errors import ConfigError, DataError
+from loca.errors import ConfigError
 from loca.files.model_state import ModelState
 from loca.memory import plan_memory
 from loca.models.autoencoder import SparseRows
 from loca.models.cdae_network import NodeNetwork, activate
 from loca.models.draws import streams_at, uniform_at
+from loca.models.recommender import supported_users
 from loca.random_streams import derive_seed, stream
 
 # Adam's habits for the two moments, and what keeps its division finite.
@@ -187,14 +188,6 @@ class NodeLearning:
         streams = streams_at(torch.tensor(self._dropout_stream, device=self.device), self.step)
         kept = uniform_at(streams, torch.arange(len(values), device=self.device)) >= self.plan.dropout
         return values * kept / (1 - self.plan.dropout)
-
-
-def supported_users(matrix: csr_array, user_weights: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """The users to learn from: those with a weight above 0 and something stored."""
-    support = np.flatnonzero((user_weights > 0) & (np.diff(matrix.indptr) > 0))
-    if not len(support):
-        raise DataError("user_weights: expected a user with a history among those with a weight above 0, found none")
-    return support
 
 
 def item_shares(matrix: csr_array, user_weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -15,11 +15,13 @@ from loca.ranking.top_n import BLOCK_BYTES
 
 
 def check_device(name: str) -> None:
-    """Refuses a device that torch has never heard of."""
+    """Refuses a device that no model knows how to use."""
     try:
-        torch.device("cpu" if name == "auto" else name)
+        known = torch.device("cpu" if name == "auto" else name).type in ("cpu", "cuda")
     except RuntimeError:
-        raise ConfigError(f"device: expected 'auto', 'cpu' or 'cuda', found {name!r}") from None
+        known = False
+    if not known:
+        raise ConfigError(f"device: expected 'auto', 'cpu' or 'cuda', found {name!r}")
 
 
 def choose_device(name: str) -> torch.device:

@@ -29,6 +29,7 @@ from loca.models.recommender import (
     ModelState,
     Scores,
     UserWeights,
+    are_finite_floats,
     check_histories,
     check_user_weights,
     clone,
@@ -172,13 +173,13 @@ class LLORMA:
             raise ModelFileError(f"LLORMA: expected a global WMF of {model.factors} factors, found another model")
         items, arrays = of_all.count_items(), state.arrays
         learned, users, rows = arrays["local_factors"], arrays["anchor_users"], arrays["anchor_items"]
-        count = len(rows)
+        count = rows.size
         expected = {"local_factors": (count, items, model.factors), "anchor_users": (count, model.factors)}
         for name, shape in expected.items():
             found = arrays[name]
-            if found.shape != shape or found.dtype != np.float32:
+            if found.shape != shape or not are_finite_floats(found):
                 raise ModelFileError(
-                    f"LLORMA: expected {name} of shape {shape} in 32 bits, found {found.shape}, {found.dtype}"
+                    f"LLORMA: expected {name} of shape {shape}, finite, in 32 bits, found {found.shape}, {found.dtype}"
                 )
         if rows.ndim != 1 or rows.dtype != np.int64 or not count or rows.min() < 0 or rows.max() >= items:
             raise ModelFileError(f"LLORMA: expected item rows below {items} as anchors")

@@ -18,6 +18,7 @@ from loca.files.model_state import ModelState
 from loca.models.autoencoder import SparseRows, multinomial_loss
 from loca.models.draws import normal_at, streams_at, uniform_at
 from loca.models.rec_vae_network import RecVaeNetwork
+from loca.models.recommender import supported_users
 from loca.random_streams import derive_seed, stream
 
 Users = npt.NDArray[np.int64]
@@ -82,7 +83,7 @@ class AlternatingLearning:
         self.step = 0
         self.epoch = 0
         self.matrix = matrix
-        self.support = np.flatnonzero((user_weights > 0) & (np.diff(matrix.indptr) > 0))
+        self.support = supported_users(matrix, user_weights)
         # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
         # estimate of the weighted loss, and a user with weight 2 pulls like two users.
         self.weights = user_weights[self.support] / user_weights[self.support].mean()

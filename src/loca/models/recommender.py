@@ -100,6 +100,19 @@ def check_user_weights(weights: UserWeights | None, user_count: int) -> npt.NDAr
     return checked
 
 
+def supported_users(matrix: csr_array, user_weights: UserWeights) -> npt.NDArray[np.int64]:
+    """The users to learn from: those with a weight above 0 and something stored."""
+    support = np.flatnonzero((user_weights > 0) & (np.diff(matrix.indptr) > 0))
+    if not len(support):
+        raise DataError("user_weights: expected a user with a history among those with a weight above 0, found none")
+    return support
+
+
+def are_finite_floats(array: npt.NDArray[Any]) -> bool:
+    """Whether an array from a file holds finite numbers of 32 bits."""
+    return array.dtype == np.float32 and bool(np.isfinite(array).all())
+
+
 def check_histories(histories: csr_array, item_count: int) -> csr_array:
     """Histories as float32 CSR rows over the model's own items."""
     rows = csr_array(histories)

@@ -20,10 +20,12 @@ from loca.models.recommender import (
     ModelState,
     Scores,
     UserWeights,
+    are_finite_floats,
     check_histories,
     check_user_weights,
     clone,
     fitted,
+    supported_users,
 )
 from loca.models.spectral_bases import SPARE, Memberships, SpectralBases, leading_directions, scale_rows
 from loca.models.user_groups import group_users
@@ -97,7 +99,7 @@ class SGLSVD:
         given = check_user_weights(user_weights, matrix.shape[0])
         self.bases_ = None  # what an earlier fit learned makes room
         self.known_ = train if isinstance(train, Interactions) else None
-        counted = np.flatnonzero((given > 0) & (np.diff(matrix.indptr) > 0))
+        counted = supported_users(matrix, given)
         rows, weights = csr_array(matrix[counted]), given[counted].astype(np.float64)
         rows.sort_indices()
         needed = bytes_to_learn(matrix.shape[1], self.clusters, self.global_rank, self.local_rank)
@@ -174,6 +176,8 @@ class SGLSVD:
         found = [array.shape for array in (shared, local, overlaps)]
         if items == 0 or found != expected:
             raise ModelFileError(f"SGLSVD: expected arrays of shapes {expected}, found {found}")
+        if not all(are_finite_floats(array) for array in (shared, local, overlaps)):
+            raise ModelFileError("SGLSVD: expected finite numbers of 32 bits")
         model.bases_ = SpectralBases(shared, local, overlaps)
         return model
 

@@ -14,6 +14,7 @@ from loca.files.model_state import ModelState
 from loca.models.autoencoder import Autoencoder, SparseRows, divergence, multinomial_loss
 from loca.models.draws import normal_at, streams_at, uniform_at
 from loca.models.lessons import Lesson, unit_rows_of
+from loca.models.recommender import supported_users
 from loca.random_streams import derive_seed, stream
 
 
@@ -71,7 +72,7 @@ class Learning:
         self.step = 0
         self.epoch = 0
         self.matrix = matrix
-        self.support = np.flatnonzero((user_weights > 0) & (np.diff(matrix.indptr) > 0))
+        self.support = supported_users(matrix, user_weights)
         # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
         # estimate of the weighted loss, and a user with weight 2 pulls like two users.
         self.weights = user_weights[self.support] / user_weights[self.support].mean()

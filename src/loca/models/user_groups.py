@@ -42,6 +42,9 @@ def _draw_centres(points: Floats, weights: Floats, count: int, line: Floats, rng
         heaped = np.cumsum((weights * distances)[order])
         place = np.searchsorted(heaped, rng.random() * heaped[-1], side="right")
         chosen.append(int(order[min(place, len(order) - 1)]))
-        distances = np.minimum(distances, 2.0 - 2.0 * (points @ points[chosen[-1]]))
+        near = 2.0 - 2.0 * (points @ points[chosen[-1]])
+        if not points[chosen[-1]].any():
+            near[~points.any(axis=1)] = 0.0  # users without a direction are one point
+        distances = np.minimum(distances, near)
         distances[distances < _SAME_POINT] = 0.0
     return points[chosen]

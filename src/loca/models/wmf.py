@@ -38,6 +38,7 @@ from loca.models.recommender import (
     ModelState,
     Scores,
     UserWeights,
+    are_finite_floats,
     check_histories,
     check_user_weights,
     clone,
@@ -176,6 +177,8 @@ class WMF:
             raise ModelFileError(
                 f"WMF: expected items × {model.factors} factors in 32 bits, found {learned.shape}, {learned.dtype}"
             )
+        if not are_finite_floats(learned):
+            raise ModelFileError("WMF: expected finite factors")
         if type(mean) is not float or not 0 < mean < math.inf:
             raise ModelFileError(f"WMF: expected a mean confidence above 0, found {mean!r:.30}")
         model.item_factors_, model.mean_confidence_ = learned, mean
