@@ -66,7 +66,7 @@ class BestWeights:
 
     def put_back(self, state: ModelState, networks: Sequence[Network]) -> None:
         """Goes on from a state of the same networks."""
-        self.told = [(told, score) for told, score in state.facts["told"]]
+        self.told = [(told, score) for told, score in state.facts.get("told", ())]
         if state.facts["epoch"]:
             self.epoch, self.score = state.facts["epoch"], state.facts["score"]
             self._copies = [
