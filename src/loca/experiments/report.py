@@ -100,7 +100,7 @@ def budget_line(comparison: Comparison) -> str:
 def told_budget(comparison: Comparison) -> str:
     """The budget in words: what tuning had, or how many settings each model was chosen from."""
     if comparison.budget is not None:
-        inherits = any("ensemble" in one.name or "loca" in one.name for one in comparison.measured)
+        inherits = any(one.parameters["model"] in ("Loca", "Ensemble") for one in comparison.measured)
         after = "; local models and ensembles begin with their base's choice, ensembles with their size too"
         return f"{comparison.budget}, tuned in the space {comparison.space}{after if inherits else ''}"
     counts = {one.name: len(one.tried) for one in comparison.measured}

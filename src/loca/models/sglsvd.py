@@ -27,14 +27,20 @@ from loca.models.recommender import (
     fitted,
     supported_users,
 )
-from loca.models.spectral_bases import SPARE, Memberships, SpectralBases, leading_directions, scale_rows
+from loca.models.spectral_bases import (
+    SPARE,
+    USERS_PER_BLOCK,
+    Memberships,
+    SpectralBases,
+    leading_directions,
+    scale_rows,
+)
 from loca.models.user_groups import group_users
 from loca.progress import bar, say
 from loca.random_streams import stream
 
 _SETTLED = 0.01  # rounds end when fewer users than this share move, and the mean g changes by less
 _FIRST_RANK = 32  # directions in which users are told apart before there are clusters
-_USERS_PER_BLOCK = 1024
 
 
 class SGLSVD:
@@ -147,8 +153,8 @@ class SGLSVD:
         bases = fitted(self.bases_, self)
         rows = check_histories(histories, len(bases.shared))
         scores = np.empty(rows.shape, np.float32)
-        for start in range(0, rows.shape[0], _USERS_PER_BLOCK):
-            scores[start : start + _USERS_PER_BLOCK] = _blend(bases, csr_array(rows[start : start + _USERS_PER_BLOCK]))
+        for start in range(0, rows.shape[0], USERS_PER_BLOCK):
+            scores[start : start + USERS_PER_BLOCK] = _blend(bases, csr_array(rows[start : start + USERS_PER_BLOCK]))
         return scores
 
     def count_items(self) -> int:
@@ -190,7 +196,7 @@ def bytes_to_learn(items: int, clusters: int, global_rank: int, local_rank: int)
     """What learning takes: directions old and new in 32 bits, one set in 64 bits while it is sought, and a block."""
     directions = items * (global_rank + clusters * local_rank)
     sought = items * (max(global_rank, local_rank, _FIRST_RANK) + SPARE)
-    block = _USERS_PER_BLOCK * clusters * local_rank
+    block = USERS_PER_BLOCK * clusters * local_rank
     return 2 * 4 * directions + 4 * 8 * sought + 5 * 8 * block
 
 

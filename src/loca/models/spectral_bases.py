@@ -20,7 +20,7 @@ _SOLVED_WHOLE = 500  # users or items up to which the whole spectrum is solved
 _MOST_PASSES = 40
 _ENOUGH = 1e-4  # passes end when one more captures less than this share more of the squared matrix
 _NOTHING = 1e-10  # a squared singular value below this share of the largest is rounding
-_USERS_PER_BLOCK = 1024
+USERS_PER_BLOCK = 1024
 
 
 def leading_directions(rows: csr_array, start: Floats, spare: Floats, device: torch.device) -> Floats:
@@ -137,9 +137,9 @@ class SpectralBases:
 
         A user who is in a cluster by `current` leaves it only for an error that is smaller by more than rounding.
         """
-        starts = range(0, rows.shape[0], _USERS_PER_BLOCK)
+        starts = range(0, rows.shape[0], USERS_PER_BLOCK)
         clusters, shares = np.zeros(rows.shape[0], np.int64), np.zeros(rows.shape[0])
-        for block in (slice(start, start + _USERS_PER_BLOCK) for start in starts):
+        for block in (slice(start, start + USERS_PER_BLOCK) for start in starts):
             part = csr_array(rows[block])
             shares_there, errors = self._errors(part)
             best = errors.argmin(axis=1)
