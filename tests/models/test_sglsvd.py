@@ -210,7 +210,7 @@ def test_the_answers_are_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     matrix = csr_array(random_matrix(10))
     whole = SGLSVD(clusters=3, global_rank=4, local_rank=3).fit(matrix).score(matrix)
     monkeypatch.setattr(bases_file, "USERS_PER_BLOCK", 7)
-    monkeypatch.setattr("loca.models.sglsvd._USERS_PER_BLOCK", 11)
+    monkeypatch.setattr("loca.models.sglsvd.USERS_PER_BLOCK", 11)
     np.testing.assert_allclose(
         SGLSVD(clusters=3, global_rank=4, local_rank=3).fit(matrix).score(matrix), whole, atol=1e-5
     )
