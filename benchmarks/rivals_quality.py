@@ -1,11 +1,11 @@
 """Our models beside cornac's, implicit's and lenskit's on the same split: validation NDCG@100, paired differences.
 
 Run: LOCA_DATA=… .venv-rivals/bin/python benchmarks/rivals_quality.py [ml-100k] [amusic] [ml-1m] [--models EASE SLIM …]
-     [--out results.json]
+     [--seeds 3] [--out results.json]
 Distinct pairs, at least 10 per user, the last 5 of each user are test (never looked at), those before them validation.
 Both sides of a pair get the same settings, the best on validation counts for each; a network's best epoch likewise,
 under the same patience. So the figures are those of a choice, fit to compare implementations, not to quote as results.
-Networks are drawn with one seed: the interval is over users and does not hold what another seed would give.
+Networks and factors are drawn with each of --seeds seeds; a user's value is the mean over them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
@@ -58,15 +59,20 @@ LIBRARIES = ("cornac", "implicit", "lenskit", "loca")
 
 @dataclass(frozen=True)
 class Pairing:
-    """A model, our versions of it (the first by its defaults), who else has it, and the settings that all try."""
+    """A model, our versions of it (the first by its defaults), who else has it, and the settings that all try.
+
+    `is_drawn` says whether a seed changes what is learned.
+    """
 
     model: str
     ours: Mapping[str, Implementation]
     rivals: Mapping[str, Implementation]
     grid: tuple[Settings, ...]
+    is_drawn: bool = False
 
-    def play(self, task: Task) -> Iterator[tuple[str, list[Trial]]]:
+    def play(self, tasks: Sequence[Task]) -> Iterator[tuple[str, list[Trial]]]:
         """Everybody with every setting, ours first; rivals whose library is not installed are left out."""
+        tasks = tasks if self.is_drawn else tasks[:1]
         for name, implementation in {**self.ours, **self.rivals}.items():
             if importlib.util.find_spec(name.split()[0]) is None:
                 print(f"{self.model}: {name} is not installed and left out", file=sys.stderr)
@@ -74,7 +80,7 @@ class Pairing:
             trials = []
             for settings in self.grid:
                 started = time.perf_counter()
-                trials.append(implementation(task, settings))
+                trials.append(mean_of([implementation(task, settings) for task in tasks]))
                 told = f"{self.model}, {name}, {as_words(settings)}: {trials[-1].ndcg:.4f}"
                 print(f"{told} ({time.perf_counter() - started:.0f} s)", file=sys.stderr, flush=True)
             yield name, trials
@@ -115,6 +121,7 @@ def solved_pairings(ease_l2: Iterable[float]) -> tuple[Pairing, ...]:
             {"loca": models.our_factors(WMF)},
             {"implicit": models.implicit_wmf, "lenskit": models.lenskit_wmf},
             wmf_settings(),
+            is_drawn=True,
         ),
     )
 
@@ -134,12 +141,14 @@ def network_pairings() -> tuple[Pairing, ...]:
             },
             {"cornac": models.cornac_vae},
             settings_of(latent=(200,), hidden=(None, 600), kl_weight=(0.2, 1.0), **in_tuples(schedule)),
+            is_drawn=True,
         ),
         Pairing(
             "RecVAE",
             {"loca": models.our_network(RecVAE)},
             {"cornac": models.cornac_recvae},
             settings_of(gamma=(0.005, 0.01), **in_tuples(recvae | {"epochs": 100, "patience": 30})),
+            is_drawn=True,
         ),
     )
 
@@ -167,23 +176,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", choices=[[], *SETS], help="data sets (default: ml-100k)")
     parser.add_argument("--models", nargs="+", choices=list(pairings(())), help="which models (default: all)")
-    parser.add_argument("--seed", type=int, default=0, help="of networks and factors (0)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many draws of networks and factors (1)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, help="a JSON file for all settings and figures")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")  # rivals warn of their own doings
     torch.set_num_threads(asked.threads)
     start_lenskit(asked.threads)
-    written: dict[str, Any] = {"versions": versions(), "seed": asked.seed, "sets": {}}
+    written: dict[str, Any] = {"versions": versions(), "seeds": asked.seeds, "sets": {}}
     worse: list[str] = []
     with threadpool_limits(asked.threads):
         for name in asked.sets or ["ml-100k"]:
-            task = read_task(name, asked.seed)
+            tasks = read_tasks(name, asked.seeds)
             rows = written["sets"][name] = []
-            print_head(name, task)
+            print_head(name, tasks[0])
             for model, pairing in pairings(SETS[name][3]).items():
                 if asked.models is None or model in asked.models:
-                    rows += play(pairing, task)
+                    rows += play(pairing, tasks)
             worse += [f"{row['model']} than {row['rival']} on {name}" for row in rows if row["high"] < 0]
     if asked.out is not None:
         asked.out.write_text(json.dumps(written, indent=1) + "\n")
@@ -191,8 +200,8 @@ def main() -> int:
     return 1 if worse else 0
 
 
-def read_task(name: str, seed: int) -> Task:
-    """The data set found through LOCA_DATA, split as everywhere."""
+def read_tasks(name: str, seeds: int) -> list[Task]:
+    """The data set found through LOCA_DATA, split as everywhere, once for each seed."""
     folder = os.environ.get("LOCA_DATA")
     if folder is None:
         sys.exit(f"set LOCA_DATA to a folder with {SETS[name][0]} in it")
@@ -201,12 +210,18 @@ def read_task(name: str, seed: int) -> Task:
     split = loca.leave_last_out(data, test=5, validation=validation)
     if split.validation is None:
         sys.exit(f"{name}: no validation part")
-    return Task(split.train, split.validation, seed)
+    return [Task(split.train, split.validation, seed) for seed in range(max(1, seeds))]
 
 
-def play(pairing: Pairing, task: Task) -> list[dict[str, Any]]:
+def mean_of(trials: Sequence[Trial]) -> Trial:
+    """One trial in place of those of several seeds: each user's mean, and the figure of every seed."""
+    values = np.mean([one.values for one in trials], axis=0)
+    return replace(trials[0], values=values, of_seeds=tuple(one.ndcg for one in trials))
+
+
+def play(pairing: Pairing, tasks: Sequence[Task]) -> list[dict[str, Any]]:
     """Prints a row for each rival and gives the rows with all that was tried."""
-    tried = dict(pairing.play(task))
+    tried = dict(pairing.play(tasks))
     best = {name: max(trials, key=lambda trial: trial.ndcg) for name, trials in tried.items()}
     rows = []
     for our_name, rival in product(pairing.ours, (name for name in tried if name not in pairing.ours)):
@@ -252,7 +267,8 @@ def as_words(settings: Settings, epoch: int | None = None) -> str:
 
 
 def as_record(trial: Trial) -> dict[str, Any]:
-    return {"settings": dict(trial.settings), "ndcg": trial.ndcg, "epoch": trial.epoch}
+    figures = {"ndcg": trial.ndcg, "ndcg of seeds": list(trial.of_seeds)}
+    return {"settings": dict(trial.settings), **figures, "epoch of the first seed": trial.epoch}
 
 
 def versions() -> dict[str, str]:

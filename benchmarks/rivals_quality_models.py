@@ -63,11 +63,15 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What one implementation reached with one setting: a value for each user, and the epoch where it was best."""
+    """What one implementation reached with one setting: a value for each user, and the epoch where it was best.
+
+    `of_seeds` are the figures that the values are the mean of.
+    """
 
     settings: Settings
     values: Values
     epoch: int | None = None
+    of_seeds: tuple[float, ...] = ()
 
     @property
     def ndcg(self) -> float:

@@ -67,7 +67,7 @@ MADE: dict[str, Callable[[], Recommender]] = {
     "ensemble-next-ease in differences": lambda: Ensemble(base=NextEASE(l2=20.0), models=3, engine="stacked"),
     "item-knn": lambda: ItemKNN(neighbours=20, shrinkage=5.0),
     "slim": lambda: SLIM(l1=1.0, l2=10.0),
-    "wmf": lambda: WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0, iterations=60),
+    "wmf": lambda: WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0, iterations=200),
     "wmf with scaled ridges": lambda: WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0, frequency_scaling=0.5),
     "llorma": lambda: LLORMA(anchors=4, factors=6, confidence=5.0, user_l2=5.0, item_l2=5.0),
     "glslim": lambda: GLSLIM(clusters=2, rounds=3),
