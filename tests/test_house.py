@@ -29,6 +29,7 @@ ROOMS = [
     "local",
     "catalogue",
     "experiments",
+    "reproduction",
     "cli",
 ]
 # What the core may load besides the standard library and itself: it must run where only these are installed.

@@ -13,14 +13,16 @@ import loca
 from loca.data.held_out import Split
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError, ModelFileError
+from loca.experiments.cell_computing import compute_cell
 from loca.experiments.cell_store import CellStore
-from loca.experiments.cells import Cell, ComparedModel, compute_cell, digest_of_split
+from loca.experiments.cells import Cell, ComparedModel, digest_of_split
 from loca.experiments.comparison import compare
 from loca.experiments.protocols import ProtocolName, Terms, run_clean
 from loca.experiments.spaces import Among, Space
 from loca.experiments.tuning import TuningBudget
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import UnfinishedWork
+from loca.local.first_models import FirstModels
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.popularity import Popularity
@@ -40,7 +42,13 @@ def as_told(measured: ComparedModel) -> dict[str, Any]:
     return {
         "evaluation": {**vars(evaluation), "users": evaluation.users.tolist(), "lists": None, "_intervals": None}
         | {"values": {name: values.tolist() for name, values in evaluation.values.items()}},
-        "rest": {name: value for name, value in vars(measured).items() if name not in ("evaluation", "tuning")},
+        "by count": {
+            count: {name: values.tolist() for name, values in one.values.items()}
+            for count, one in measured.by_count.items()
+        },
+        "rest": {
+            name: value for name, value in vars(measured).items() if name not in ("evaluation", "tuning", "by_count")
+        },
         "tuning": None if tuning is None else {**vars(tuning), "best": get_params(tuning.best)},
     }
 
@@ -52,6 +60,21 @@ def test_a_cell_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
     assert np.array_equal(measured.evaluation.values["ndcg@20"], expected.evaluation.values["ndcg@20"])
     assert model.known_ is planted_split.train_and_validation
     assert measured.settings == {"l2": [1.0, 100.0][expected.chosen]}
+
+
+def test_a_cell_with_counts_is_measured_with_its_first_models_too(planted_split: Split) -> None:
+    model = Loca(base=EASE(), anchors=4, answer_bandwidth=0.5, alpha=0.0)
+    measured, fitted = compute_cell(cell_of(planted_split, "loca-ease", model, counts=(1, 2, 4)), planted_split)
+    assert isinstance(fitted, Loca)
+    for count in (1, 2):
+        smaller = loca.evaluate(FirstModels(fitted, count), planted_split.test, at=(5, 20))
+        assert np.array_equal(measured.by_count[count].values["ndcg@20"], smaller.values["ndcg@20"])
+    assert measured.by_count[4] is measured.evaluation
+    covered = measured.found["coverage_by_count"]
+    assert 0 < covered["1"] < covered["2"] <= covered["4"] == pytest.approx(measured.found["coverage"])
+    assert 0 < measured.found["answer_share"] < measured.found["train_share"] <= 1
+    with pytest.raises(ConfigError, match="counts: are for local models and ensembles, found EASE"):
+        compute_cell(cell_of(planted_split, counts=(1,)), planted_split)
 
 
 @pytest.mark.parametrize("protocol", ["clean", "paper"])
@@ -74,7 +97,7 @@ def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: 
     cells = [
         cell_of(planted_split, terms=terms, space=RIDGES),
         cell_of(planted_split, "with 2/3", EASE(l2=5.0), EASE(), terms=replace(terms, budget=None)),
-        cell_of(planted_split, "loca-ease", Loca(base=EASE(), anchors=2)),
+        cell_of(planted_split, "loca-ease", Loca(base=EASE(), anchors=3), counts=(1, 3)),
     ]
     for cell in cells:
         with store.opened([cell.name], resume=True):

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from loca.data.held_out import Split
 from loca.errors import ConfigError, DataError, LocaError
-from loca.experiments.cells import Cell, ComparedModel, cell_state, compute_cell, read_cell
+from loca.experiments.cell_computing import compute_cell
+from loca.experiments.cell_states import cell_state, read_cell
+from loca.experiments.cells import Cell, ComparedModel
 from loca.experiments.studies import remove_studies
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import UnfinishedWork, keep_work_in

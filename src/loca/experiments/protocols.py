@@ -56,7 +56,7 @@ class Terms:
 class Outcome:
     """A fitted model, its test evaluation, what was tried for it, and the seconds from first fit to evaluation.
 
-    `chosen` is the place of the chosen candidate in `tried`, `recency` what the test histories were weighed by.
+    `chosen` is the place of the chosen candidate in `tried`, `asked` the test questions with their histories weighed.
     """
 
     model: Recommender
@@ -64,7 +64,12 @@ class Outcome:
     tried: tuple[Tried, ...]
     chosen: int
     seconds: float
-    recency: Recency | None = None
+    asked: HeldOut
+
+    @property
+    def recency(self) -> Recency | None:
+        """What the test histories were weighed by."""
+        return self.asked.histories.recency
 
 
 def check_protocol(name: str) -> None:
@@ -140,4 +145,4 @@ def _run(
     chosen = place_of_best(tried)
     asked = as_known(model, replace(split.test, histories=tried[chosen].weigh(split.test.histories)))
     evaluation = evaluate(model, asked, at=at, seed=seed)
-    return Outcome(model, evaluation, tried, chosen, time.perf_counter() - started, asked.histories.recency)
+    return Outcome(model, evaluation, tried, chosen, time.perf_counter() - started, asked)

@@ -12,8 +12,9 @@ from typing import Any
 
 from loca.data.held_out import Split
 from loca.errors import LocaError
+from loca.experiments.cell_computing import compute_cell
 from loca.experiments.cell_store import CellStore
-from loca.experiments.cells import Cell, ComparedModel, compute_cell
+from loca.experiments.cells import Cell, ComparedModel
 from loca.experiments.worker_processes import READY, Worker, WorkerDied, threads_for
 from loca.models.recommender import Recommender
 from loca.progress import bar, say
