@@ -19,6 +19,7 @@ def test_the_numbers_of_a_small_data_set():
     assert (found.users, found.items, found.ratings) == (3, 40, 8)
     assert found.sparsity == pytest.approx(100 * (1 - 8 / 120))
     assert found.concentration == pytest.approx(100 * 5 / 8)  # two of 40 items: item 0 four times, another once
+    assert found.narrow_concentration == pytest.approx(100 * 4 / 8)  # 2 % of 40 items are less than one: item 0
     assert (found.shortest_history, found.median_history, found.longest_history) == (1, 3, 4)
     assert (found.repeated_pairs, found.unused_items) == (1, 35)
     assert (found.first_time, found.last_time) == (1, 9)
@@ -37,6 +38,7 @@ def test_the_numbers_read_well():
 def test_data_without_interactions_have_zeros():
     found = describe(interactions_of([[]], [[]], n_items=1))
     assert (found.ratings, found.concentration, found.sparsity, found.first_time) == (0, 0, 100, None)
+    assert found.narrow_concentration == 0
     nobody = describe(interactions_of([], n_items=1))
     assert (nobody.users, nobody.sparsity, nobody.longest_history) == (0, 0, 0)
 

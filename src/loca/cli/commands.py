@@ -14,6 +14,7 @@ from loca.cli.demonstration import demo
 from loca.cli.doctor import look
 from loca.cli.fitting import fit
 from loca.cli.planning import plan
+from loca.cli.reproducing import reproduce_paper
 from loca.cli.tuning import tune_models
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ app.command("demo")(demo)
 app.add_typer(data.app, name="data")
 app.command("compare")(compare_models)
 app.command("tune")(tune_models)
+app.command("reproduce")(reproduce_paper)
 app.command("plan")(plan)
 app.command("fit")(fit)
 app.command("recommend")(recommend_items)

@@ -1,21 +1,32 @@
-"""`loca data …`: looking at interactions before anything is learned from them."""
+"""`loca data …`: getting interactions and looking at them before anything is learned from them."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from loca.cli import options
 from loca.cli.output import Output
 from loca.cli.request import DescribeOptions, Given, check_request
+from loca.errors import ConfigError
 
-app = typer.Typer(help="Look at interactions.", no_args_is_help=False)
+if TYPE_CHECKING:
+    from loca.data.public_sets import PublicSet
+
+app = typer.Typer(help="Fetch public data and look at interactions.", no_args_is_help=False)
+
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="A public data set, such as ml-20m; see --list.")]
+Listed = Annotated[bool, typer.Option("--list", help="List the names, sizes and licences, and stop.")]
+To = Annotated[Path | None, typer.Option("--to", help="The folder for it (LOCA_DATA, else the user's cache folder).")]
+Again = Annotated[bool, typer.Option("--again", help="Download anew what is there already.")]
 
 
 @app.callback()
 def _group() -> None:
-    """Look at interactions before anything is learned from them."""
+    """Fetch public data, and look at interactions before anything is learned from them."""
 
 
 @app.command("describe")
@@ -60,3 +71,73 @@ def describe_data(
     request = check_request("describe", DescribeOptions, source, config, given, assignments or [])
     statistics = describe(request.read())
     out.answer(str(statistics), {"data": source, **asdict(statistics)})
+
+
+@app.command("fetch")
+def fetch_data(
+    name: Name = None,
+    listed: Listed = False,
+    to: To = None,
+    again: Again = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Download a public data set, check it, and say which command reads it.
+
+    The licence is shown first. A cut download goes on where it stopped; a file that is there and sound is kept.
+
+    Examples:
+
+      loca data fetch --list
+
+      loca data fetch ml-20m
+
+      loca data fetch amusic --to data
+    """
+    from loca.data.fetching import data_folder
+    from loca.data.public_sets import find_set
+
+    out = Output(as_json, quiet)
+    folder = data_folder(to)
+    if listed == (name is not None):
+        raise ConfigError("expected either the name of a data set, such as ml-20m, or --list")
+    if name is None:
+        list_sets(folder, out)
+    else:
+        fetch_set(find_set(name), folder, out, again=again)
+
+
+def list_sets(folder: Path, out: Output) -> None:
+    """Answers with every public data set: name, size, licence in two words, and whether it is in the folder."""
+    from loca.data.downloading import megabytes
+    from loca.data.public_sets import PUBLIC_SETS
+
+    lines, documents = [], []
+    for one in PUBLIC_SETS.values():
+        is_here = (folder / one.name / one.file_name).is_file()
+        size = "?" if one.size is None else megabytes(one.size)
+        lines.append(f"{one.name:8} {size:>9}  {one.licence.short:18} {one.about}{' [here]' if is_here else ''}")
+        documents.append({**asdict(one), "is_here": is_here})
+    out.answer("\n".join(lines), {"folder": str(folder), "sets": documents})
+    out.note(f"loca data fetch NAME puts one into {folder}")
+
+
+def fetch_set(public_set: PublicSet, folder: Path, out: Output, *, again: bool = False) -> None:
+    """Answers with where the data set lies now, what is known about its bytes, and the command that reads it."""
+    from loca.data.downloading import megabytes
+    from loca.data.fetching import fetch
+
+    found = fetch(public_set, folder, again=again)
+    command = public_set.reading_command(found.path)
+    text = f"{found.path}\n{megabytes(found.size)}; {found.assurance}\nNext: {command}"
+    document = {
+        "name": public_set.name,
+        "path": str(found.path),
+        "size": found.size,
+        "is_new": found.is_new,
+        "checksum": asdict(found.checksum),
+        "assurance": found.assurance,
+        "licence": asdict(public_set.licence),
+        "next": command,
+    }
+    out.answer(text, document)

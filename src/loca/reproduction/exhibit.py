@@ -20,6 +20,11 @@ class Finding:
     kind: Kind
     text: str
 
+    @classmethod
+    def on(cls, claim_holds: bool, text: str) -> Finding:
+        """A finding on something that the paper claims."""
+        return cls("matches" if claim_holds else "differs", text)
+
 
 @dataclass(frozen=True)
 class Panel:

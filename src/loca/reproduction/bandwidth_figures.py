@@ -1,0 +1,145 @@
+"""Figures 7 and 8: accuracy by the bandwidth that local models train with, and by the one that they answer with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from loca.communities.geometry import Quantile
+from loca.experiments.cells import Cell
+from loca.experiments.grid import Grid
+from loca.reproduction.bench import Bench, Records, Results
+from loca.reproduction.exhibit import Chart, Exhibit, Finding, Panel
+from loca.reproduction.seed_means import over_seeds
+from loca.reproduction.sweeps import curve, level, lines_of, varied_cells
+
+# The paper's units do not carry over between embeddings; quantiles of the distances between users do.
+_NARROW = Quantile(0.1)
+_WIDE = Quantile(0.9, times=1.3)
+TRAIN_WIDTHS: Mapping[str, Quantile] = {
+    "h_T 0.1": _NARROW,
+    "h_T 0.3": Quantile(0.3),
+    "h_T 0.6": Quantile(0.6),
+    "h_T 0.9": Quantile(0.9),
+    "h_T 1.3 × 0.9": _WIDE,
+}
+ANSWER_WIDTHS: Mapping[str, Quantile] = {
+    "h_W 0.01": Quantile(0.01),
+    "h_W 0.05": Quantile(0.05),
+    "h_W 0.2": Quantile(0.2),
+    "h_W 0.5": Quantile(0.5),
+    "h_W 0.9": Quantile(0.9),
+}
+
+
+def needed_by_training(bench: Bench) -> dict[str, Cell]:
+    """The cells of Figure 7: all answer for the same narrow neighbourhood."""
+    cells: dict[str, Cell] = {}
+    for called, width in TRAIN_WIDTHS.items():
+        cells |= varied_cells(
+            bench, f"loca-vae {called}", _counts(bench), train_bandwidth=width, answer_bandwidth=_NARROW
+        )
+    return cells | bench.row("mult-vae")
+
+
+def needed_by_answering(bench: Bench) -> dict[str, Cell]:
+    """The cells of Figure 8: all train on the same wide neighbourhood."""
+    cells: dict[str, Cell] = {}
+    for called, width in ANSWER_WIDTHS.items():
+        cells |= varied_cells(
+            bench, f"loca-vae {called}", _counts(bench), train_bandwidth=_WIDE, answer_bandwidth=width
+        )
+    return cells | bench.row("mult-vae")
+
+
+def make_by_training(studied: Sequence[Results]) -> Exhibit:
+    """Figure 7."""
+    return Exhibit(
+        key="figure7",
+        title="Figure 7: the bandwidth of training, h_T",
+        caption="NDCG@100 of LOCA_VAE by the share of users that a local model trains on, for several numbers of local "
+        "models; each answers for its nearest tenth of the pairs of users. h_T is a quantile of the distances "
+        "between users. Not refitted, no global share for covered users; dashed, MultVAE alone.",
+        panels=_panels(studied, TRAIN_WIDTHS, "train_share"),
+        charts=tuple(_chart(one, TRAIN_WIDTHS, "train_share", "share of users trained on") for one in studied),
+        records=_records(studied, TRAIN_WIDTHS),
+        findings=tuple(_findings(studied, TRAIN_WIDTHS, "h_T")),
+    )
+
+
+def make_by_answering(studied: Sequence[Results]) -> Exhibit:
+    """Figure 8."""
+    return Exhibit(
+        key="figure8",
+        title="Figure 8: the bandwidth of answering, h_W",
+        caption="NDCG@100 of LOCA_VAE by the share of users that a local model answers for, for several numbers of "
+        "local models; each trains on the same wide neighbourhood. Not refitted, no global share for covered "
+        "users; dashed, MultVAE alone.",
+        panels=_panels(studied, ANSWER_WIDTHS, "answer_share"),
+        charts=tuple(_chart(one, ANSWER_WIDTHS, "answer_share", "share of users answered for") for one in studied),
+        records=_records(studied, ANSWER_WIDTHS),
+        findings=tuple(_findings(studied, ANSWER_WIDTHS, "h_W")),
+    )
+
+
+def _counts(bench: Bench) -> tuple[int, ...]:
+    return bench.scale.thirds()
+
+
+def _share(results: Results, called: str, fact: str) -> float:
+    return float(np.mean([one.found[fact] for one in results.of(f"loca-vae {called}")]))
+
+
+def _chart(results: Results, widths: Mapping[str, Quantile], fact: str, x_label: str) -> Chart:
+    found = [called for called in widths if results.of(f"loca-vae {called}")]
+    x = [_share(results, called, fact) for called in found]
+    curves = []
+    for count in _counts(results.bench):
+        means = [over_seeds(results.of(f"loca-vae {called}"), count) for called in found]
+        curves.append(curve(f"{count} local models", x, means))
+    curves += level("MultVAE, refitted", over_seeds(results.of("mult-vae")))
+    title = f"{results.bench.data.label}, {results.bench.protocol}"
+    return Chart(title, x_label, "NDCG@100", tuple(curves))
+
+
+def _panels(studied: Sequence[Results], widths: Mapping[str, Quantile], fact: str) -> tuple[Panel, ...]:
+    panels = []
+    for results in studied:
+        counts = _counts(results.bench)
+        rows = []
+        for called in widths:
+            measured = results.of(f"loca-vae {called}")
+            if not measured:
+                continue
+            means = [over_seeds(measured, count) for count in counts]
+            covered = float(np.mean([one.found["coverage"] for one in measured]))
+            figures = ("" if one is None else f"{one.mean():.4f}" for one in means)
+            rows.append((called, f"{_share(results, called, fact):.1%}", f"{covered:.1%}", *figures))
+        header = ("bandwidth", "share of users", "covered by all", *(f"NDCG@100, {count} models" for count in counts))
+        panels.append(Panel(f"{results.bench.data.label}, {results.bench.protocol}", Grid(header, tuple(rows))))
+    return tuple(panels)
+
+
+def _records(
+    studied: Sequence[Results], widths: Mapping[str, Quantile]
+) -> tuple[dict[str, str | int | float | None], ...]:
+    lines = Records()
+    for results in studied:
+        for called, width in widths.items():
+            lines += lines_of(results, f"loca-vae {called}", {"bandwidth": str(width)}, _counts(results.bench))
+    return tuple(lines)
+
+
+def _findings(studied: Sequence[Results], widths: Mapping[str, Quantile], symbol: str) -> Iterator[Finding]:
+    for results in studied:
+        measured = {called: over_seeds(results.of(f"loca-vae {called}")) for called in widths}
+        found = {called: one for called, one in measured.items() if one is not None}
+        if len(found) < 2:
+            continue
+        best = max(found, key=lambda called: found[called].mean())
+        narrowest = next(iter(found))
+        paired = found[best].minus(found[narrowest])
+        where = f"{results.bench.data.label}, {results.bench.protocol}"
+        text = f"{where}: the best {symbol} is {best}, {paired.relative:+.1%} over the narrowest"
+        yield Finding.on(best != narrowest and paired.low > 0, f"{text} [{paired.low:+.4f}, {paired.high:+.4f}].")

@@ -1,0 +1,139 @@
+"""A bench: one data set under one protocol, the models that are measured on it, and what they came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from loca.catalogue import MODELS
+from loca.data.held_out import Split
+from loca.experiments.candidates import build_models, describe_model
+from loca.experiments.cells import Cell, ComparedModel, digest_of_split
+from loca.experiments.protocols import ProtocolName, Terms
+from loca.experiments.settings import Table
+from loca.local.automatic import Auto
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.models.recommender import Recommender, clone
+from loca.reproduction.data_sets import StudiedData
+from loca.reproduction.exhibit import Value
+from loca.reproduction.scale import Scale
+
+Records = list[dict[str, Value]]
+
+SINGLES = (
+    *("popularity", "item-knn", "wmf", "slim", "cdae", "mult-dae", "mult-vae", "ease", "rec-vae"),
+    *("llorma", "sglsvd", "glslim"),
+)
+LOCALS = ("loca-vae", "loca-ease", "loca-dae")
+CONTROLS = ("ensemble-vae", "ensemble-ease", "ensemble-dae", "llorma-vae")
+# What the paper does not have: models that use the order of histories, and blends.
+BEYOND = ("next-ease", "auto")
+ALL_NAMES = (*SINGLES, *LOCALS, *CONTROLS, *BEYOND)
+# Their figures by number of local models are wanted too.
+_COUNTED = ("loca-vae", "llorma-vae", "ensemble-vae", "loca-dae", "ensemble-dae")
+_OF_DAE = ("loca-dae", "ensemble-dae")
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """One data set under one protocol; `tables` are the settings of the models, by name."""
+
+    data: StudiedData
+    protocol: ProtocolName
+    split: Split
+    scale: Scale
+    tables: Mapping[str, Table] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What the bench is called in the names of files."""
+        return f"{self.data.name}-{self.protocol}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models that are measured: those that the paper does not have only under `clean`."""
+        return ALL_NAMES if self.protocol == "clean" else (*SINGLES, *LOCALS, *CONTROLS)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_of_split(self.split)
+
+    def model(self, name: str, seed: int = 0) -> Recommender:
+        """The named model by its settings, unfitted; local models and ensembles have as many as the scale says."""
+        built = build_models(ALL_NAMES, self.tables, MODELS, seed)[name][0]
+        size = self.scale.sweep_models if name in _OF_DAE else self.scale.local_models
+        if isinstance(built, Loca):
+            return clone(built, anchors=size)
+        if isinstance(built, Ensemble):
+            return clone(built, models=size)
+        if isinstance(built, Auto) and "seconds" not in self.tables.get(name, {}):
+            return clone(built, seconds=self.scale.auto_seconds)
+        return built
+
+    def seeds_of(self, name: str) -> tuple[int, ...]:
+        """The seeds that the model is fitted with: one where nothing in it is drawn."""
+        is_drawn = any(key.split(".")[-1] == "seed" for key in describe_model(self.model(name)))
+        return tuple(range(self.scale.seeds)) if is_drawn else (0,)
+
+    def cell(
+        self, called: str, model: Recommender, seed: int, *, counts: Sequence[int] = (), refit: bool = True
+    ) -> Cell:
+        """The model as a cell of this bench."""
+        terms = Terms(protocol=self.protocol, refit=refit, recency="own", seed=seed)
+        return Cell(f"{called} seed {seed}", (model,), terms, self.digest, counts=tuple(counts))
+
+    def row(self, name: str) -> dict[str, Cell]:
+        """The cells of a row of Table 2: the model with each of its seeds."""
+        cells = {}
+        for seed in self.seeds_of(name):
+            model = self.model(name, seed)
+            counts: tuple[int, ...] = ()
+            if name in _COUNTED and isinstance(model, Loca | Ensemble):
+                counts = self.scale.counts(model.anchors if isinstance(model, Loca) else model.models)
+            cell = self.cell(name, model, seed, counts=counts)
+            cells[cell.name] = cell
+        return cells
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What came of a bench: the computed cells by name, and the records of everything that is no cell."""
+
+    bench: Bench
+    cells: Mapping[str, ComparedModel]
+    records: Mapping[str, Records] = field(default_factory=dict)
+
+    def of(self, called: str) -> list[ComparedModel]:
+        """The computed cells of that name, seed after seed; nothing where it was not computed."""
+        found = (self.cells.get(f"{called} seed {seed}") for seed in range(self.bench.scale.seeds))
+        return [one for one in found if one is not None]
+
+    def with_records(self, records: Mapping[str, Records]) -> Results:
+        """The same with records."""
+        return replace(self, records=records)
+
+
+def labelled(name: str) -> str:
+    """The name of a model as the paper writes it."""
+    written = {
+        "wmf": "WMF", "slim": "SLIM", "cdae": "CDAE", "mult-dae": "MultDAE", "mult-vae": "MultVAE", "ease": "EASE",
+        "rec-vae": "RecVAE", "llorma": "LLORMA", "sglsvd": "sGLSVD", "glslim": "GLSLIM", "item-knn": "ItemKNN",
+        "popularity": "Popularity", "loca-vae": "LOCA_VAE", "loca-ease": "LOCA_EASE", "loca-dae": "LOCA_DAE",
+        "ensemble-vae": "Ensemble_VAE", "ensemble-ease": "Ensemble_EASE", "ensemble-dae": "Ensemble_DAE",
+        "llorma-vae": "LLORMA_VAE", "next-ease": "NextEASE", "auto": "Auto",
+    }  # fmt: skip
+    return written.get(name, name)
+
+
+def base_of(name: str) -> str:
+    """The single model that a local model or ensemble is built on."""
+    kind = name.split("-", 1)[1]
+    return kind if kind == "ease" else f"mult-{kind}"
+
+
+def as_value(value: Any) -> Value:
+    """A value as a line of CSV holds it."""
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,71 @@
+"""Table 4 on a bench: the model that is asked, and one exhibit out of those of all data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loca.experiments.candidates import describe_model
+from loca.experiments.cells import Cell
+from loca.experiments.protocols import chosen_on
+from loca.local.loca import Loca
+from loca.models.recommender import Recommender, clone
+from loca.reproduction.bench import Bench, Records, Results
+from loca.reproduction.case_study import find_case
+from loca.reproduction.case_table import case_exhibit
+from loca.reproduction.exhibit import Exhibit, Finding
+from loca.reproduction.kept_exhibits import as_records, from_records
+from loca.reproduction.measurings import Measuring
+
+NAME = "case study"
+
+
+def needed(bench: Bench) -> dict[str, Cell]:
+    """No cells: the lists of a fitted model are looked at, not its figures."""
+    return {}
+
+
+def measurings(bench: Bench) -> list[Measuring]:
+    """One where the items have genres and choices are made on validation."""
+    if not bench.data.genres or bench.protocol != "clean":
+        return []
+    subject = {"data": bench.digest, **describe_model(_asked_model(bench))}
+    return [Measuring(NAME, subject, _Case(bench))]
+
+
+def _asked_model(bench: Bench) -> Recommender:
+    """LOCA_VAE whose covered users the local models alone answer for, as in the paper."""
+    model = bench.model("loca-vae")
+    return clone(model, anchors=bench.scale.sweep_models, alpha="paper") if isinstance(model, Loca) else model
+
+
+class _Case:
+    """Fits the model and looks for the user of two tastes."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    def __call__(self) -> Records:
+        train, questions = chosen_on(self.bench.split, "clean")
+        model: Any = _asked_model(self.bench)
+        found = find_case(model.fit(train, validation=questions), self.bench.split, self.bench.data.genres)
+        return as_records(case_exhibit(found, data=self.bench.data.label))
+
+
+def make(studied: Sequence[Results]) -> Exhibit:
+    """The case studies of all data sets whose items have genres."""
+    found = [from_records(one.records[NAME]) for one in studied if NAME in one.records]
+    if not found:
+        text = "No case study: it needs items with genres, as MovieLens has them, and the protocol clean."
+        title = "Table 4: what local models recommend to a user of two tastes"
+        return Exhibit("table4", title, "", findings=(Finding("found", text),))
+    if len(found) == 1:
+        return found[0]
+    return Exhibit(
+        key="table4",
+        title="Table 4: what local models recommend to users of two tastes",
+        caption=found[0].caption,
+        panels=tuple(panel for one in found for panel in one.panels),
+        records=tuple(line for one in found for line in one.records),
+        findings=tuple(finding for one in found for finding in one.findings),
+    )

@@ -1,0 +1,128 @@
+"""Figures 5 and 6: accuracy by the number of local models, beside the controls, and over two base models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from loca.experiments.cells import Cell
+from loca.experiments.grid import Grid
+from loca.reproduction.bench import Bench, Results, labelled
+from loca.reproduction.exhibit import Chart, Exhibit, Finding, Panel, Value
+from loca.reproduction.seed_means import over_seeds
+from loca.reproduction.sweeps import curve, level, lines_of
+
+_FIGURE_5 = ("loca-vae", "llorma-vae", "ensemble-vae")
+_FIGURE_6 = ("loca-vae", "loca-dae")
+
+
+def needed_by_number(bench: Bench) -> dict[str, Cell]:
+    """The cells of Figure 5, which are rows of Table 2."""
+    return _rows(bench, ("mult-vae", *_FIGURE_5))
+
+
+def needed_by_base(bench: Bench) -> dict[str, Cell]:
+    """The cells of Figure 6, which are rows of Table 2."""
+    return _rows(bench, ("mult-vae", "mult-dae", *_FIGURE_6))
+
+
+def make_by_number(studied: Sequence[Results]) -> Exhibit:
+    """Figure 5."""
+    return Exhibit(
+        key="figure5",
+        title="Figure 5: the number of local models",
+        caption="NDCG@100 of LOCA_VAE, LLORMA_VAE (one kernel to train and to answer) and the ensemble (all weights 1) "
+        "by the number of models, beside the one MultVAE. Points of one line are the first models of one run, "
+        "whose epochs and global share were chosen for all of them.",
+        panels=_panels(studied, _FIGURE_5),
+        charts=tuple(_chart(one, _FIGURE_5, ("mult-vae",)) for one in studied),
+        records=_records(studied, _FIGURE_5, ("mult-vae",)),
+        findings=tuple(_findings(studied)),
+    )
+
+
+def make_by_base(studied: Sequence[Results]) -> Exhibit:
+    """Figure 6."""
+    return Exhibit(
+        key="figure6",
+        title="Figure 6: other base models",
+        caption="NDCG@100 of LOCA over DAE and over VAE by the number of local models; dashed, the bases alone.",
+        panels=_panels(studied, _FIGURE_6),
+        charts=tuple(_chart(one, _FIGURE_6, ("mult-vae", "mult-dae")) for one in studied),
+        records=_records(studied, _FIGURE_6, ("mult-vae", "mult-dae")),
+        findings=tuple(_gains_over_base(studied)),
+    )
+
+
+def counts_of(results: Results, name: str) -> tuple[int, ...]:
+    """The numbers of models that a row was measured with."""
+    measured = results.of(name)
+    return tuple(measured[0].by_count) if measured else ()
+
+
+def _rows(bench: Bench, names: Sequence[str]) -> dict[str, Cell]:
+    return {called: cell for name in names for called, cell in bench.row(name).items()}
+
+
+def _chart(results: Results, names: Sequence[str], alone: Sequence[str]) -> Chart:
+    curves = []
+    for name in names:
+        counts = counts_of(results, name)
+        if counts:
+            curves.append(curve(labelled(name), counts, [over_seeds(results.of(name), one) for one in counts]))
+    for name in alone:
+        curves += level(labelled(name), over_seeds(results.of(name)))
+    title = f"{results.bench.data.label}, {results.bench.protocol}"
+    return Chart(title, "number of local models", "NDCG@100", tuple(curves), is_log_x=True)
+
+
+def _panels(studied: Sequence[Results], names: Sequence[str]) -> tuple[Panel, ...]:
+    panels = []
+    for results in studied:
+        counts = sorted({count for name in names for count in counts_of(results, name)})
+        rows = []
+        for name in names:
+            own = counts_of(results, name)
+            means = [over_seeds(results.of(name), one) if one in own else None for one in counts]
+            rows.append((labelled(name), *("" if one is None else f"{one.mean():.4f}" for one in means)))
+        header = ("NDCG@100 with local models", *map(str, counts))
+        panels.append(Panel(f"{results.bench.data.label}, {results.bench.protocol}", Grid(header, tuple(rows))))
+    return tuple(panels)
+
+
+def _records(studied: Sequence[Results], names: Sequence[str], alone: Sequence[str]) -> tuple[dict[str, Value], ...]:
+    lines = []
+    for results in studied:
+        for name in names:
+            lines += lines_of(results, name, {"model": name}, counts_of(results, name))
+        for name in alone:
+            lines += lines_of(results, name, {"model": name})
+    return tuple(lines)
+
+
+def _findings(studied: Sequence[Results]) -> Iterator[Finding]:
+    for results in studied:
+        counts = counts_of(results, "loca-vae")
+        where = f"{results.bench.data.label}, {results.bench.protocol}"
+        whole, ensemble = over_seeds(results.of("loca-vae")), over_seeds(results.of("ensemble-vae"))
+        if not counts or whole is None:
+            continue
+        few = over_seeds(results.of("loca-vae"), counts[len(counts) // 2])
+        if few is not None:
+            more = whole.minus(few)
+            text = f"{where}: {counts[-1]} instead of {counts[len(counts) // 2]} local models change NDCG@100 by"
+            yield Finding.on(more.low > 0, f"{text} {more.relative:+.1%} [{more.low:+.4f}, {more.high:+.4f}].")
+        if ensemble is not None:
+            paired = whole.minus(ensemble)
+            text = f"{where}: LOCA_VAE over the ensemble of as many MultVAEs: {paired.relative:+.1%}"
+            yield Finding.on(paired.low > 0, f"{text} [{paired.low:+.4f}, {paired.high:+.4f}].")
+
+
+def _gains_over_base(studied: Sequence[Results]) -> Iterator[Finding]:
+    for results in studied:
+        for name, base in (("loca-vae", "mult-vae"), ("loca-dae", "mult-dae")):
+            own, other = over_seeds(results.of(name)), over_seeds(results.of(base))
+            if own is not None and other is not None:
+                paired = own.minus(other)
+                where = f"{results.bench.data.label}, {results.bench.protocol}"
+                text = f"{where}: {labelled(name)} over {labelled(base)}: {paired.relative:+.1%}"
+                yield Finding.on(paired.low > 0, f"{text} [{paired.low:+.4f}, {paired.high:+.4f}].")

@@ -1,0 +1,90 @@
+"""The settings of the models of a bench: from a file, found by tuning, or small ones for the built-in data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from loca.catalogue import MODELS
+from loca.errors import ConfigError
+from loca.experiments.candidates import build_models
+from loca.experiments.comparison import compare
+from loca.experiments.report import settings_file, write_texts
+from loca.experiments.sections import PLANTED
+from loca.experiments.settings import Table, read_settings
+from loca.experiments.templates import plan_from_settings
+from loca.experiments.tuning import TuningBudget
+from loca.reproduction.bench import ALL_NAMES, Bench
+
+Tables = dict[str, Table]
+_TUNED_WITH = 40
+_SECTIONS = ("compare", "tune", "data", "split", "planted", "recency", "fit", "describe")
+# Networks that learn 1,000 users and 150 items in seconds.
+_NETWORK: Table = {"latent": 32, "epochs": 40, "patience": 6, "batch_size": 250, "learning_rate": 0.005}
+_SMALL: Tables = {
+    "mult-vae": {**_NETWORK, "anneal_steps": 0},
+    "mult-dae": _NETWORK,
+    "cdae": {"latent": 32, "epochs": 30, "patience": 5},
+    "rec-vae": {"latent": 32, "hidden": 64, "epochs": 20, "patience": 4},
+    "wmf": {"factors": 32, "confidence": 10.0},
+    "llorma": {"anchors": 10, "factors": 16, "confidence": 10.0},
+    "sglsvd": {"global_rank": 15, "local_rank": 5},
+    "glslim": {"clusters": 3},
+}
+
+
+def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
+    """The settings of all models on one bench: of the file, or of NAME-PROTOCOL.toml or NAME.toml in the folder.
+
+    Without any the built-in data has small networks, everything else the defaults.
+    """
+    if settings is None:
+        return _with_bases(_SMALL) if name == PLANTED else {}
+    if not settings.is_dir():
+        return _read(settings)
+    files = [settings / f"{name}-{protocol}.toml", settings / f"{name}.toml"]
+    found = next((one for one in files if one.exists()), None)
+    if found is None:
+        raise ConfigError(f"{settings}: expected {files[0].name} or {files[1].name} in it, the settings of the models")
+    return _read(found)
+
+
+def _read(path: Path) -> Tables:
+    elsewhere = tuple(one for one in (*MODELS, *_SECTIONS) if one not in ALL_NAMES)
+    found = read_settings(path, {}, [], [], sections=(), models=ALL_NAMES, elsewhere=elsewhere)
+    return {name: table for name, table in found.items() if table}
+
+
+def _with_bases(tables: Mapping[str, Table]) -> Tables:
+    """The tables, and those of local models over the networks in them."""
+    bases = {"loca-vae": "mult-vae", "llorma-vae": "mult-vae", "loca-dae": "mult-dae"}
+    return {**tables, **{name: {"base": tables[base]} for name, base in bases.items()}}
+
+
+def tune_bench(bench: Bench, budget: TuningBudget, folder: Path, *, processes: int, resume: bool) -> Tables:
+    """The settings that tuning finds for all models of the bench, every one under the same budget.
+
+    Trials, results and the file of settings are kept in the folder. Local models are tuned with few of them, because
+    the choice of bandwidths carries over to many and the seconds do not.
+    """
+    few = min(_TUNED_WITH, bench.scale.local_models)
+    tables = {**bench.tables}
+    for name in (one for one in bench.names if one.startswith("loca-") or one == "llorma-vae"):
+        tables[name] = {**tables.get(name, {}), "anchors": few}
+    own = folder / bench.name
+    models = build_models(bench.names, tables, MODELS, 0)
+    plan = plan_from_settings(models, "wide", {name: tables.get(name, {}) for name in bench.names})
+    comparison = compare(
+        plan.templates,
+        bench.split,
+        protocol=bench.protocol,
+        refit=False,
+        recency="own",
+        budget=budget,
+        narrowed=plan.said,
+        processes=processes,
+        keep_in=own,
+        resume=resume,
+    )
+    write_texts(own, {"settings.toml": settings_file(comparison)})
+    return _read(own / "settings.toml")

@@ -1,0 +1,191 @@
+"""Figure 2: local models that answer for the closest 1 % of users, trained on ever more of the next closest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.communities.embeddings import embed_users
+from loca.communities.geometry import Floats, angular_distances, unit_rows
+from loca.data.held_out import HeldOut
+from loca.experiments.candidates import describe_model
+from loca.experiments.cells import Cell
+from loca.experiments.grid import Grid
+from loca.experiments.protocols import chosen_on
+from loca.local.engines import Engine, LocalTask, train_together
+from loca.local.local_models import LocalModels
+from loca.local.one_by_one import copies_of
+from loca.models.recommender import Recommender
+from loca.random_streams import stream
+from loca.ranking.evaluation import measure
+from loca.ranking.significance import bootstrap_intervals
+from loca.reproduction.bench import Bench, Records, Results
+from loca.reproduction.exhibit import Chart, Curve, Exhibit, Finding, Panel, Value
+from loca.reproduction.measurings import Measuring
+
+NAME = "training neighbourhoods"
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
+_ANSWERED = 0.01
+_METRIC = "ndcg@100"
+Rows = npt.NDArray[np.int64]
+
+
+def needed(bench: Bench) -> dict[str, Cell]:
+    """No cells: the local models of this figure answer one by one."""
+    return {}
+
+
+def measurings(bench: Bench) -> list[Measuring]:
+    """One for each seed and share."""
+    asked = []
+    for seed in range(bench.scale.seeds):
+        told = describe_model(bench.model("mult-vae", seed))
+        subject = {"data": bench.digest, "protocol": bench.protocol, "models": bench.scale.pilot_models, **told}
+        asked.append(Measuring(f"{NAME} seed {seed}", subject, _Pilot(bench, seed)))
+    return asked
+
+
+class _Pilot:
+    """Trains the local models of one seed on every share, and measures each on its own closest users."""
+
+    def __init__(self, bench: Bench, seed: int) -> None:
+        self.bench = bench
+        self.seed = seed
+
+    def __call__(self) -> Records:
+        bench, seed = self.bench, self.seed
+        train, questions = chosen_on(bench.split, bench.protocol)
+        base: Any = bench.model("mult-vae", seed)
+        whole: Any = bench.model("mult-vae", seed)
+        whole.fit(train, validation=questions)
+        embeddings = unit_rows(embed_users(whole, train.matrix()))
+        count = min(bench.scale.pilot_models, len(embeddings))
+        anchors = stream(seed, "pilot anchors").choice(len(embeddings), count, replace=False)
+        order = np.argsort(angular_distances(embeddings, embeddings[anchors]), axis=0, kind="stable").T
+        core = order[:, : max(2, round(_ANSWERED * len(embeddings)))]  # (anchors, users)
+        asked = [_Question(part, core) for part in (questions, bench.split.test)]
+        records = Records()
+        of_whole = asked[1].values(lambda _, rows: whole.score(rows))
+        records += _lines(seed, "MultVAE", None, of_whole)
+        for share in SHARES:
+            trained = order[:, : max(2, round(share * len(embeddings)))]
+            models = self._train(base, train.matrix(), trained, asked[0])
+            records += _lines(seed, "local", share, asked[1].values(models.score_with))
+        return records
+
+    def _train(self, base: Recommender, matrix: csr_array, trained: Rows, asked: _Question) -> LocalModels:
+        def weights_of(number: int) -> Floats:
+            weights = np.zeros(matrix.shape[0], dtype=np.float32)
+            weights[trained[number]] = 1
+            return weights
+
+        copies = copies_of(base, len(trained), self.seed, "pilot model")
+        task = LocalTask(copies, matrix, weights_of, f"local models of {trained.shape[1]:,} users")
+
+        def judge(models: LocalModels) -> float:
+            return float(np.mean([values.mean() for values in asked.values(models.score_with) if len(values)]))
+
+        return train_together(task, Engine("auto"), judge).models
+
+
+class _Question:
+    """The held-out questions of the closest users of every anchor."""
+
+    def __init__(self, held_out: HeldOut, core: Rows) -> None:
+        self.parts = [_of_users(held_out, np.sort(users)) for users in core]
+
+    def values(self, score: Any) -> list[npt.NDArray[np.float64]]:
+        """The NDCG@100 of each anchor's users, by the model of that anchor."""
+        found = []
+        for number, part in enumerate(self.parts):
+            if part is None:
+                found.append(np.empty(0))
+                continue
+            found.append(measure(score(number, part.history_matrix).__getitem__, part, at=(100,)).values[_METRIC])
+        return found
+
+
+def _of_users(held_out: HeldOut, users: Rows) -> HeldOut | None:
+    targets = held_out.targets.of_users(users)
+    return HeldOut(held_out.histories.of_users(users), targets) if len(targets) else None
+
+
+def _lines(seed: int, model: str, share: float | None, values: Sequence[npt.NDArray[np.float64]]) -> Records:
+    return [
+        {"seed": seed, "model": model, "share": share, "anchor": place, "users": len(one), _METRIC: float(one.mean())}
+        for place, one in enumerate(values)
+        if len(one)
+    ]
+
+
+def make(studied: Sequence[Results]) -> Exhibit:
+    """The figure as it came out on every bench."""
+    return Exhibit(
+        key="figure2",
+        title="Figure 2: how wide to train",
+        caption="NDCG@100 of local MultVAEs on the closest 1 % of users of their anchors, by the share of users that "
+        "they were trained on; mean over random anchors and seeds, the interval is over anchors. Dashed, the global "
+        "MultVAE on the same users.",
+        panels=tuple(panel for results in studied for panel in _panel(results)),
+        charts=tuple(chart for results in studied for chart in _chart(results)),
+        records=tuple(line for results in studied for line in _records(results)),
+        findings=tuple(finding for results in studied for finding in _findings(results)),
+    )
+
+
+def _by_anchor(results: Results, model: str, share: float | None) -> npt.NDArray[np.float64]:
+    """The NDCG@100 of every anchor of every seed; nothing where it was not measured."""
+    lines = [line for name, records in results.records.items() if name.startswith(NAME) for line in records]
+    found = [line[_METRIC] for line in lines if line["model"] == model and line["share"] == share]
+    return np.array(found, dtype=np.float64)
+
+
+def _chart(results: Results) -> Iterator[Chart]:
+    whole, parts = _by_anchor(results, "MultVAE", None), [_by_anchor(results, "local", share) for share in SHARES]
+    if not len(whole):
+        return
+    intervals = [bootstrap_intervals(part[:, None], seed=0)[0] for part in parts]
+    local = Curve(
+        "local models",
+        tuple(100 * share for share in SHARES),
+        tuple(float(part.mean()) for part in parts),
+        tuple(float(low) for low, _ in intervals),
+        tuple(float(high) for _, high in intervals),
+    )
+    level = Curve("MultVAE", (), (float(whole.mean()),), is_level=True)
+    title = f"{results.bench.data.label}, {results.bench.protocol}"
+    yield Chart(title, "closest users trained on, %", "NDCG@100 of the closest 1 %", (local, level), is_log_x=True)
+
+
+def _panel(results: Results) -> Iterator[Panel]:
+    whole = _by_anchor(results, "MultVAE", None)
+    if len(whole):
+        rows = [(f"{share:.0%}", f"{_by_anchor(results, 'local', share).mean():.4f}") for share in SHARES]
+        rows.append(("the global model", f"{whole.mean():.4f}"))
+        heading = f"{results.bench.data.label}, {results.bench.protocol}"
+        yield Panel(heading, Grid(("trained on the closest", "NDCG@100 of the closest 1 %"), tuple(rows)))
+
+
+def _records(results: Results) -> Iterator[dict[str, Value]]:
+    for name, records in results.records.items():
+        if name.startswith(NAME):
+            for line in records:
+                yield {"data": results.bench.data.name, "protocol": results.bench.protocol, **line}
+
+
+def _findings(results: Results) -> Iterator[Finding]:
+    whole = _by_anchor(results, "MultVAE", None)
+    if not len(whole):
+        return
+    means = {share: float(_by_anchor(results, "local", share).mean()) for share in SHARES}
+    best = max(means, key=lambda share: means[share])
+    where = f"{results.bench.data.label}, {results.bench.protocol}"
+    text = f"{where}: local models do best trained on the closest {best:.0%}: {means[best]:.4f}, against"
+    yield Finding.on(best > _ANSWERED, f"{text} {means[_ANSWERED]:.4f} trained on those they answer for.")
+    beats = means[best] > whole.mean()
+    told = "above" if beats else "not above"
+    yield Finding.on(beats, f"{where}: at their best they are {told} the global model's {whole.mean():.4f}.")

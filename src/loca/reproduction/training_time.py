@@ -1,0 +1,156 @@
+"""Table 5: how long local models train, by their number, stacked and in a loop."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from loca.catalogue import KINDS
+from loca.experiments.candidates import describe_model
+from loca.experiments.cells import Cell
+from loca.experiments.fitted_facts import describe_machine
+from loca.experiments.grid import Grid
+from loca.experiments.protocols import chosen_on
+from loca.files.shared_fits import fit_once, sharing_fits_in
+from loca.local.engines import EngineName
+from loca.models.recommender import clone
+from loca.reproduction.bench import Bench, Records, Results
+from loca.reproduction.exhibit import Chart, Curve, Exhibit, Finding, Panel, Value
+from loca.reproduction.measurings import Measuring
+from loca.reproduction.printed import printed_seconds
+
+NAME = "training seconds"
+_ENGINES: dict[EngineName, str] = {"stacked": "stacked", "one_by_one": "in a loop"}
+
+
+def needed(bench: Bench) -> dict[str, Cell]:
+    """No cells: whatever is timed must run alone."""
+    return {}
+
+
+def measurings(bench: Bench) -> list[Measuring]:
+    """One for each engine and number of models; the loop stops earlier."""
+    asked = []
+    told = describe_model(bench.model("loca-vae"))
+    subject = {"data": bench.digest, "protocol": bench.protocol, **told, "anchors": None}
+    for engine in _ENGINES:
+        for count in bench.scale.timed():
+            if engine == "stacked" or count <= bench.scale.loop_models:
+                asked.append(Measuring(f"{NAME} {engine} {count}", subject, _Timing(bench, engine, count)))
+    return asked
+
+
+class _Timing:
+    """Times one fit, global model and local models apart."""
+
+    def __init__(self, bench: Bench, engine: EngineName, count: int) -> None:
+        self.bench = bench
+        self.engine: EngineName = engine
+        self.count = count
+
+    def __call__(self) -> Records:
+        train, questions = chosen_on(self.bench.split, self.bench.protocol)
+        model: Any = clone(self.bench.model("loca-vae"), anchors=self.count, engine=self.engine)
+        with tempfile.TemporaryDirectory() as folder, sharing_fits_in(Path(folder), KINDS):
+            begun = time.perf_counter()
+            fit_once(clone(model.base), train, questions)
+            alone = time.perf_counter() - begun
+            begun = time.perf_counter()
+            model.fit(train, validation=questions)  # finds the global model fitted
+            whole = time.perf_counter() - begun
+        return [
+            {
+                "engine": self.engine,
+                "local models": self.count,
+                "global seconds": alone,
+                "local seconds": whole,
+                "epochs": model.local_epochs_,
+                "machine": describe_machine(),
+            }
+        ]
+
+
+def make(studied: Sequence[Results]) -> Exhibit:
+    """The table as it came out on every bench."""
+    return Exhibit(
+        key="table5",
+        title="Table 5: training time",
+        caption="Seconds of training: one MultVAE, and the local models of LOCA_VAE by their number, all as one "
+        "stacked network or one after the other, each until its validation score no longer rises. One run each, on "
+        "the machine named below; the paper's seconds are of its own machine, eight models at a time.",
+        panels=tuple(panel for results in studied for panel in _panel(results)),
+        charts=tuple(chart for results in studied for chart in _chart(results)),
+        records=tuple(line for results in studied for line in _records(results)),
+        findings=tuple(finding for results in studied for finding in _findings(results)),
+    )
+
+
+def _lines(results: Results, engine: str) -> list[dict[str, Any]]:
+    found = [line for name, records in results.records.items() if name.startswith(NAME) for line in records]
+    return sorted((line for line in found if line["engine"] == engine), key=lambda line: int(line["local models"] or 0))
+
+
+def _panel(results: Results) -> Iterator[Panel]:
+    bench = results.bench
+    stacked, loop = _lines(results, "stacked"), _lines(results, "one_by_one")
+    if not stacked:
+        return
+    in_loop = {line["local models"]: line for line in loop}
+    rows = [("MultVAE", _seconds(_global(stacked)), "", "", _printed(bench, None))]
+    for line in stacked:
+        count = int(line["local models"])
+        other = in_loop.get(count)
+        told = "" if other is None else _seconds(other["local seconds"])
+        rows.append((f"{count}", _seconds(line["local seconds"]), told, str(line["epochs"]), _printed(bench, count)))
+    header = ("local models", "stacked, s", "in a loop, s", "epochs, stacked", "paper, s")
+    yield Panel(f"{bench.data.label}, {bench.protocol}", Grid(header, tuple(rows)), str(stacked[0]["machine"]))
+
+
+def _global(lines: Sequence[dict[str, Any]]) -> float:
+    """The least of the seconds that the global model took: what is above it is the machine's doing."""
+    return float(min(line["global seconds"] for line in lines))
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.1f}"
+
+
+def _printed(bench: Bench, count: int | None) -> str:
+    seconds = printed_seconds(bench.data.printed, count)
+    return "" if seconds is None else f"{seconds:,.0f}"
+
+
+def _chart(results: Results) -> Iterator[Chart]:
+    curves = []
+    for engine, called in _ENGINES.items():
+        lines = _lines(results, engine)
+        if lines:
+            x = tuple(float(line["local models"]) for line in lines)
+            curves.append(Curve(called, x, tuple(float(line["local seconds"]) for line in lines)))
+    if curves:
+        alone = _global(_lines(results, "stacked"))
+        curves.append(Curve("MultVAE", (), (alone,), is_level=True))
+        title = f"{results.bench.data.label}, {results.bench.protocol}"
+        yield Chart(title, "local models", "seconds", tuple(curves), is_log_x=True, is_log_y=True)
+
+
+def _records(results: Results) -> Iterator[dict[str, Value]]:
+    for engine in _ENGINES:
+        for line in _lines(results, engine):
+            yield {"data": results.bench.data.name, "protocol": results.bench.protocol, **line}
+
+
+def _findings(results: Results) -> Iterator[Finding]:
+    stacked, loop = _lines(results, "stacked"), _lines(results, "one_by_one")
+    if not stacked or not loop:
+        return
+    count = loop[-1]["local models"]
+    same = next((line for line in stacked if line["local models"] == count), None)
+    if same is not None and same["local seconds"] > 0:
+        ratio = loop[-1]["local seconds"] / same["local seconds"]
+        where = f"{results.bench.data.label}, {results.bench.protocol}"
+        text = f"{where}: {count} local models train {ratio:.1f} × as fast stacked as in a loop"
+        yield Finding("found", f"{text} ({same['local seconds']:.1f} s against {loop[-1]['local seconds']:.1f} s).")

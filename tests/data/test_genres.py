@@ -1,0 +1,93 @@
+"""Genres from MovieLens' files in their published forms, and from planted communities."""
+
+import gzip
+
+import pytest
+
+from loca.data.genres import genres_of_planted, read_genres
+from loca.errors import DataError
+
+EXPECTED = {1: ("Comedy", "Romance"), 3: (), 2: ("Drama",)}
+DAT = '1::Amélie, or: the 5" film (2001)::Comedy|Romance\n3::Nothing said (1990)::\n2::Il Postino (1994)::Drama\n'
+CSV = (
+    'movieId,title,genres\n1,"Amélie, or: the 5"" film (2001)",Comedy|Romance\n'
+    "3,Nothing said (1990),(no genres listed)\n2,Il Postino (1994),Drama\n"
+)
+
+
+def item_line(number, title, *on):
+    flags = "|".join("1" if place in on else "0" for place in range(19))
+    return f"{number}|{title}|01-Jan-1995||http://x|{flags}\n"
+
+
+ITEM = item_line(1, "Amélie", 5, 14) + item_line(3, "Nothing") + item_line(2, "Il Postino", 8)
+
+
+@pytest.mark.parametrize("text", [DAT, CSV, ITEM], ids=["movies.dat", "movies.csv", "u.item"])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_movielens_genres_are_read_in_utf8_and_latin1_packed_or_not(tmp_path, text, encoding):
+    path = tmp_path / "movies"
+    path.write_bytes(text.encode(encoding))
+    assert read_genres(path) == EXPECTED
+    path = tmp_path / "movies.gz"
+    path.write_bytes(gzip.compress(text.encode(encoding)))
+    assert read_genres(path) == EXPECTED
+
+
+def test_genres_are_found_in_the_published_folder(tmp_path):
+    (tmp_path / "movies.dat").write_bytes(DAT.encode("latin-1"))
+    (tmp_path / "ratings.dat").write_text("1::1::5::1\n")
+    assert read_genres(tmp_path) == EXPECTED
+
+
+def test_every_flag_of_u_item_has_its_published_name(tmp_path):
+    path = tmp_path / "u.item"
+    path.write_text("".join(item_line(place, "x", place, 18) for place in range(19)))
+    found = read_genres(path)
+    assert found[0] == ("unknown", "Western")
+    assert [found[place][0] for place in (1, 4, 10, 15, 16)] == [
+        "Action",
+        "Children's",
+        "Film-Noir",
+        "Sci-Fi",
+        "Thriller",
+    ]
+    assert found[18] == ("Western",)
+
+
+def test_any_table_with_an_item_and_a_genres_column_is_read(tmp_path):
+    path = tmp_path / "catalogue.tsv"
+    path.write_text("genre\tasin\nJazz|Soul\tB1\nRock\tB2\nPop\tB2\n\n")
+    assert read_genres(path) == {"B1": ("Jazz", "Soul"), "B2": ("Rock",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (DAT + "4::Late\n", r"line 4: expected 3 fields split by '::', found 2"),
+        (DAT + "::No id::Drama\n", r"line 4: expected the id of an item, found nothing"),
+        (DAT + "4::Twice::Drama||War\n", r"line 4: expected different genres split by '\|', found 'Drama\|\|War'"),
+        (CSV + "4,Twice,War|War\n", r"line 5: expected different genres split by '\|', found 'War\|War'"),
+        (
+            ITEM + item_line(4, "x").replace("|0\n", "|7\n"),
+            r"line 4: expected 19 flags 0 or 1 for the genres, found '7'",
+        ),
+        ("1,Drama\n2,War\n", r"expected MovieLens' movies.dat.* found 2 columns split by ','"),
+        ("movieId,title\n1,War\n", r"found the columns movieId, title split by ','"),
+    ],
+)
+def test_lines_that_do_not_fit_are_refused_in_one_line(tmp_path, text, message):
+    path = tmp_path / "movies"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        read_genres(path)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("movies")
+
+
+def test_the_communities_that_favour_an_item_are_its_genres(planted):
+    genres = genres_of_planted(planted)
+    assert list(genres) == planted.interactions.items.values.tolist()
+    for row, names in enumerate(genres.values()):
+        expected = [f"community {number + 1}" for number in (0, 1) if planted.favoured[number, row]]
+        assert list(names) == expected
