@@ -5,8 +5,9 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import loca
@@ -121,7 +122,12 @@ def _provenance(asked: Reproduction, studied: Sequence[Results]) -> Provenance:
 
 
 def _versions() -> dict[str, str]:
-    return {name: version(name) for name in _LIBRARIES}
+    """Of the libraries that are installed."""
+    found = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _machines(studied: Sequence[Results]) -> Mapping[str, str]:
