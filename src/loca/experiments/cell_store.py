@@ -37,10 +37,13 @@ _BEGUN = "begun"
 class CellStore:
     """The cells of a comparison: `cells/` holds one file for each finished model, `studies/` the trials of its tuning.
 
-    A cell goes under its name. `cells/unfinished` is there from the begin of a comparison to its end.
+    A cell goes under its name. `cells/unfinished` is there from the begin of a comparison to its end. Without
+    `keeps_begun` a cell that was only begun leaves nothing: what hundreds of networks have learned takes tens of
+    gigabytes.
     """
 
     folder: Path
+    keeps_begun: bool = True
 
     @property
     def cells(self) -> Path:
@@ -101,6 +104,13 @@ class CellStore:
 
     def compute(self, cell: Cell, split: Split) -> tuple[ComparedModel, Recommender]:
         """Computes the cell, going on where an interrupted run stopped, and keeps it."""
+        if not self.keeps_begun:
+            computed = compute_cell(cell, split)
+            UnfinishedWork(self.cells).keep(cell.name, cell_state(cell, computed[0]))
+            return computed
+        return self._go_on(cell, split)
+
+    def _go_on(self, cell: Cell, split: Split) -> tuple[ComparedModel, Recommender]:
         from loca.models.devices import choose_device
 
         unfinished = self.cells / f"{_stem(cell.name)}{_ENDING}"

@@ -18,6 +18,8 @@ from loca.experiments.planned_cells import plan_cells
 from loca.experiments.protocols import ProtocolName, Terms
 from loca.experiments.side_by_side import compute_here, compute_side_by_side
 from loca.experiments.spaces import Narrowing, SpaceName
+from loca.local.automatic import Auto
+from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender
@@ -222,8 +224,8 @@ def _name_of(model: Recommender) -> str:
 
 
 def _best_single(candidates: Mapping[str, Sequence[Recommender]], measured: Sequence[ComparedModel]) -> str | None:
-    """The best model that is neither local nor an ensemble, judged where choices are made, never by the result."""
-    singles = [one for one in measured if not isinstance(candidates[one.name][0], Loca | Ensemble)]
+    """The best model that is not made of several, judged where choices are made, never by the result."""
+    singles = [one for one in measured if not isinstance(candidates[one.name][0], Loca | Ensemble | Blend | Auto)]
     return max(singles, key=lambda one: one.tried[one.chosen].ndcg).name if singles else None
 
 

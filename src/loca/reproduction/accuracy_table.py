@@ -102,7 +102,7 @@ def differences(results: Results) -> list[Rival]:
         others = {
             "its base": base_of(name),
             "the best single model": best,
-            "the ensemble of as many": f"ensemble-{kind}",
+            _ENSEMBLE: f"ensemble-{kind}",
         }
         pairs += [(name, other, what) for what, other in others.items() if other is not None]
     return _compared(results, pairs)
@@ -186,24 +186,32 @@ def _difference_row(one: Rival) -> tuple[str, ...]:
         f"{paired.relative:+.1%}",
         f"{paired.low:+.4f} … {paired.high:+.4f}",
         f"{paired.t:.1f}",
-        f"{one.t_p:.2g}",
-        f"{one.wilcoxon_p:.2g}",
+        _p_text(one.t_p),
+        _p_text(one.wilcoxon_p),
         one.verdict,
     )
+
+
+def _p_text(p: float) -> str:
+    """A p value is never 0: what has underflowed is called small."""
+    return f"{p:.2g}" if p > 0 else "< 1e-300"
 
 
 def _records(results: Results) -> Iterator[Mapping[str, Value]]:
     bench = results.bench
     for name in bench.names:
-        for seed, measured in enumerate(results.of(name)):
+        for measured in results.of(name):
             means, intervals = measured.evaluation.means(), measured.evaluation.intervals()
-            line: dict[str, Value] = {"data": bench.data.name, "protocol": bench.protocol, "model": name, "seed": seed}
+            line: dict[str, Value] = {"data": bench.data.name, "protocol": bench.protocol, "model": name}
+            line["seed"] = measured.evaluation.seed
             for metric in METRICS:
                 low, high = intervals[metric]
                 line |= {metric: means[metric], f"{metric} low": low, f"{metric} high": high}
             chosen = measured.tried[measured.chosen].ndcg
             line |= {"chosen by ndcg@100": chosen, "seconds": measured.seconds}
-            line |= {key: as_value(value) for key, value in measured.parameters.items() if "seed" not in key}
+            # Under names of their own: a model has a parameter `model` too, and Auto one called `seconds`.
+            told = {key: value for key, value in measured.parameters.items() if "seed" not in key}
+            line |= {f"setting {key}": as_value(value) for key, value in told.items()}
             line |= {f"found {key}": as_value(value) for key, value in measured.found.items()}
             yield line
 

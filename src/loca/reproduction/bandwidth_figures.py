@@ -10,7 +10,7 @@ from loca.communities.geometry import Quantile
 from loca.experiments.cells import Cell
 from loca.experiments.grid import Grid
 from loca.reproduction.bench import Bench, Records, Results
-from loca.reproduction.exhibit import Chart, Exhibit, Finding, Panel
+from loca.reproduction.exhibit import Chart, Exhibit, Finding, Panel, Value
 from loca.reproduction.seed_means import over_seeds
 from loca.reproduction.sweeps import curve, level, lines_of, varied_cells
 
@@ -62,7 +62,7 @@ def make_by_training(studied: Sequence[Results]) -> Exhibit:
         "models; each answers for its nearest tenth of the pairs of users. h_T is a quantile of the distances "
         "between users. Not refitted, no global share for covered users; dashed, MultVAE alone.",
         panels=_panels(studied, TRAIN_WIDTHS, "train_share"),
-        charts=tuple(_chart(one, TRAIN_WIDTHS, "train_share", "share of users trained on") for one in studied),
+        charts=tuple(_chart(one, TRAIN_WIDTHS, "train_share", "users trained on, %") for one in studied),
         records=_records(studied, TRAIN_WIDTHS),
         findings=tuple(_findings(studied, TRAIN_WIDTHS, "h_T")),
     )
@@ -77,7 +77,7 @@ def make_by_answering(studied: Sequence[Results]) -> Exhibit:
         "local models; each trains on the same wide neighbourhood. Not refitted, no global share for covered "
         "users; dashed, MultVAE alone.",
         panels=_panels(studied, ANSWER_WIDTHS, "answer_share"),
-        charts=tuple(_chart(one, ANSWER_WIDTHS, "answer_share", "share of users answered for") for one in studied),
+        charts=tuple(_chart(one, ANSWER_WIDTHS, "answer_share", "users answered for, %") for one in studied),
         records=_records(studied, ANSWER_WIDTHS),
         findings=tuple(_findings(studied, ANSWER_WIDTHS, "h_W")),
     )
@@ -93,7 +93,7 @@ def _share(results: Results, called: str, fact: str) -> float:
 
 def _chart(results: Results, widths: Mapping[str, Quantile], fact: str, x_label: str) -> Chart:
     found = [called for called in widths if results.of(f"loca-vae {called}")]
-    x = [_share(results, called, fact) for called in found]
+    x = [float(f"{100 * _share(results, called, fact):.3g}") for called in found]
     curves = []
     for count in _counts(results.bench):
         means = [over_seeds(results.of(f"loca-vae {called}"), count) for called in found]
@@ -121,13 +121,13 @@ def _panels(studied: Sequence[Results], widths: Mapping[str, Quantile], fact: st
     return tuple(panels)
 
 
-def _records(
-    studied: Sequence[Results], widths: Mapping[str, Quantile]
-) -> tuple[dict[str, str | int | float | None], ...]:
+def _records(studied: Sequence[Results], widths: Mapping[str, Quantile]) -> tuple[dict[str, Value], ...]:
     lines = Records()
     for results in studied:
         for called, width in widths.items():
-            lines += lines_of(results, f"loca-vae {called}", {"bandwidth": str(width)}, _counts(results.bench))
+            told: dict[str, Value] = {"model": "loca-vae", "bandwidth": str(width)}
+            lines += lines_of(results, f"loca-vae {called}", told, _counts(results.bench))
+        lines += lines_of(results, "mult-vae", {"model": "mult-vae"})
     return tuple(lines)
 
 

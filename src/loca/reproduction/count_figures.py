@@ -106,10 +106,12 @@ def _findings(studied: Sequence[Results]) -> Iterator[Finding]:
         whole, ensemble = over_seeds(results.of("loca-vae")), over_seeds(results.of("ensemble-vae"))
         if not counts or whole is None:
             continue
-        few = over_seeds(results.of("loca-vae"), counts[len(counts) // 2])
+        # Of two numbers the middle is the larger, which is the whole itself.
+        half = counts[min(len(counts) // 2, len(counts) - 2)] if len(counts) > 1 else None
+        few = None if half is None else over_seeds(results.of("loca-vae"), half)
         if few is not None:
             more = whole.minus(few)
-            text = f"{where}: {counts[-1]} instead of {counts[len(counts) // 2]} local models change NDCG@100 by"
+            text = f"{where}: {counts[-1]} instead of {half} local models change NDCG@100 by"
             yield Finding.on(more.low > 0, f"{text} {more.relative:+.1%} [{more.low:+.4f}, {more.high:+.4f}].")
         if ensemble is not None:
             paired = whole.minus(ensemble)

@@ -12,6 +12,7 @@ from loca.data.held_out import Split
 from loca.data.id_map import Id
 from loca.data.interactions import Interactions
 from loca.data.presets import read_preset
+from loca.data.public_sets import PUBLIC_SETS
 from loca.data.readers import read_interactions
 from loca.data.splitting import leave_last_out
 from loca.data.synthetic import planted_communities
@@ -126,9 +127,11 @@ def _public(asked: KnownSet) -> StudiedData:
         other = KNOWN[_INSTEAD[asked.name]]
         asked, path = (other, _find(other.files)) if _find(other.files) is not None else (asked, None)
     if path is None:
+        # Not all can be fetched: some are only near what is published.
+        fetching = f", or get it with  loca data fetch {asked.name}" if asked.name in PUBLIC_SETS else ""
         raise ConfigError(
             f"data {asked.name!r}: expected {asked.files[0]} below {data_folder()}; set LOCA_DATA to the folder that "
-            f"holds it, or get it with  loca data fetch {asked.name}"
+            f"holds it{fetching}"
         )
     name = next((one for one, other in _INSTEAD.items() if other == asked.name), asked.name)
     printed = None if asked.printed is None else read_preset(asked.printed, path, layout=asked.layout)

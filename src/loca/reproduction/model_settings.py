@@ -6,18 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from loca.catalogue import MODELS
-from loca.errors import ConfigError
+from loca.errors import ConfigError, LocaError
 from loca.experiments.candidates import build_models
 from loca.experiments.comparison import compare
-from loca.experiments.report import settings_file, write_texts
+from loca.experiments.report import flat_settings, settings_file
 from loca.experiments.sections import PLANTED
-from loca.experiments.settings import Table, read_settings
+from loca.experiments.settings import Choice, Table, read_settings
 from loca.experiments.templates import plan_from_settings
 from loca.experiments.tuning import TuningBudget
 from loca.reproduction.bench import ALL_NAMES, Bench
+from loca.reproduction.exhibit_files import write_whole
 
 Tables = dict[str, Table]
 _TUNED_WITH = 40
+_FOUND = "settings.toml"
 _SECTIONS = ("compare", "tune", "data", "split", "planted", "recency", "fit", "describe")
 # Networks that learn 1,000 users and 150 items in seconds.
 _NETWORK: Table = {"latent": 32, "epochs": 40, "patience": 6, "batch_size": 250, "learning_rate": 0.005}
@@ -25,9 +27,9 @@ _SMALL: Tables = {
     "mult-vae": {**_NETWORK, "anneal_steps": 0},
     "mult-dae": _NETWORK,
     "cdae": {"latent": 32, "epochs": 30, "patience": 5},
-    "rec-vae": {"latent": 32, "hidden": 64, "epochs": 20, "patience": 4},
-    "wmf": {"factors": 32, "confidence": 10.0},
-    "llorma": {"anchors": 10, "factors": 16, "confidence": 10.0},
+    "rec-vae": {"latent": 32, "hidden": 64, "epochs": 30, "patience": 8, "learning_rate": 0.005, "batch_size": 250},
+    "wmf": {"factors": 16, "confidence": 3.0, "user_l2": 30.0, "item_l2": 30.0},
+    "llorma": {"anchors": 10, "factors": 16, "confidence": 5.0, "user_l2": 10.0, "item_l2": 10.0},
     "sglsvd": {"global_rank": 15, "local_rank": 5},
     "glslim": {"clusters": 3},
 }
@@ -52,7 +54,12 @@ def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
 def _read(path: Path) -> Tables:
     elsewhere = tuple(one for one in (*MODELS, *_SECTIONS) if one not in ALL_NAMES)
     found = read_settings(path, {}, [], [], sections=(), models=ALL_NAMES, elsewhere=elsewhere)
-    return {name: table for name, table in found.items() if table}
+    tables = {name: found[name] for name in ALL_NAMES if found[name]}
+    for name, value in flat_settings(tables).items():
+        if isinstance(value, Choice):
+            listed = ", ".join(map(str, value.values))
+            raise ConfigError(f"{path}: {name}: expected one value, found a list to choose from ({listed}); keep one")
+    return tables
 
 
 def _with_bases(tables: Mapping[str, Table]) -> Tables:
@@ -86,5 +93,9 @@ def tune_bench(bench: Bench, budget: TuningBudget, folder: Path, *, processes: i
         keep_in=own,
         resume=resume,
     )
-    write_texts(own, {"settings.toml": settings_file(comparison)})
-    return _read(own / "settings.toml")
+    write_whole(own / _FOUND, settings_file(comparison).encode())
+    if comparison.failed:
+        # Left out, it would be measured with its defaults beside others that were tuned.
+        told = "; ".join(f"{name}: {why}" for name, why in comparison.failed.items())
+        raise LocaError(f"{bench.name}: tuning failed: {told}; {own} keeps the others, --resume tries again")
+    return _read(own / _FOUND)

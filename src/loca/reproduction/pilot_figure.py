@@ -40,7 +40,7 @@ def needed(bench: Bench) -> dict[str, Cell]:
 
 
 def measurings(bench: Bench) -> list[Measuring]:
-    """One for each seed and share."""
+    """One for each seed, with all shares."""
     asked = []
     for seed in range(bench.scale.seeds):
         told = describe_model(bench.model("mult-vae", seed))

@@ -85,14 +85,14 @@ def _records(results: Results) -> Iterator[dict[str, Value]]:
     bench = results.bench
     for name, means in _found(results).items():
         group_of, names = _groups_of(results, means)
-        for seed, evaluation in enumerate(means.evaluations):
+        for evaluation in means.evaluations:
             for group, called in enumerate(names):
                 inside = evaluation.values[MAIN][group_of == group]
                 yield {
                     "data": bench.data.name,
                     "protocol": bench.protocol,
                     "model": name,
-                    "seed": seed,
+                    "seed": evaluation.seed,
                     "ratings": called,
                     "users": len(inside),
                     MAIN: float(inside.mean()),

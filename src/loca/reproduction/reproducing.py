@@ -45,7 +45,7 @@ class Reproduction:
 
     def store_of(self, bench: Bench) -> CellStore:
         """Where the cells of a bench are kept."""
-        return CellStore(self.folder / KEPT / bench.name)
+        return CellStore(self.folder / KEPT / bench.name, keeps_begun=False)
 
 
 def check_start(folder: Path, *, resume: bool, fresh: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from loca.errors import ConfigError
 
 _COUNTS = (1, 10, 50, 100, 200, 300)
+_FEW_COUNTS = (1, 2, 5, 10, 20)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Scale:
 
     def counts(self, whole: int) -> tuple[int, ...]:
         """The numbers of local models that a figure shows of a whole: the paper's, and the whole."""
-        return (*(one for one in _COUNTS if one < whole), whole)
+        steps = _COUNTS if whole > _COUNTS[2] else _FEW_COUNTS
+        return (*(one for one in steps if one < whole), whole)
 
     def thirds(self) -> tuple[int, ...]:
         """The three numbers of local models of Table 3: the paper's 100, 200 and 300 at 300 sweep models."""
@@ -41,7 +43,7 @@ class Scale:
     def timed(self) -> tuple[int, ...]:
         """The numbers of local models of Table 5."""
         steps = (1, 2, 5, 10, 15, 20, 50, 100, 300)
-        return tuple(one for one in steps if one <= self.local_models) or (self.local_models,)
+        return tuple(one for one in steps if one <= self.local_models)
 
 
 # Small enough for a few minutes on two cores.

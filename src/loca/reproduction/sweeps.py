@@ -73,12 +73,13 @@ def lines_of(
 ) -> list[dict[str, Value]]:
     """The lines of CSV of cells of one name: one for each seed and number of local models."""
     bench, lines = results.bench, Records()
-    for seed, measured in enumerate(results.of(called)):
+    for measured in results.of(called):
         for count in counts or (None,):
             means = over_seeds([measured], count)
             if means is None:
                 continue
-            line: dict[str, Value] = {"data": bench.data.name, "protocol": bench.protocol, **told, "seed": seed}
+            line: dict[str, Value] = {"data": bench.data.name, "protocol": bench.protocol, **told}
+            line |= {"seed": measured.evaluation.seed}
             line |= {} if count is None else {"local models": count}
             lines.append(line | {metric: means.mean(metric) for metric in METRICS} | _found(measured, count))
     return lines

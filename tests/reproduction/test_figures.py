@@ -1,0 +1,264 @@
+"""The charts, tables and findings of the figures come from cells and records that are known, without any training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from result_examples import IDS, USERS, bench, compared, level, results, swaying
+
+from loca.experiments.cells import ComparedModel
+from loca.reproduction import count_figures, ratings_figure
+from loca.reproduction.bandwidth_figures import ANSWER_WIDTHS, TRAIN_WIDTHS, make_by_answering, make_by_training
+from loca.reproduction.bench import Results
+from loca.reproduction.exhibit import Curve, Exhibit
+from loca.reproduction.exhibit_files import write_exhibit
+from loca.reproduction.ratings_figure import group_users
+from loca.reproduction.scale import Scale
+
+
+def by_label(exhibit: Exhibit, chart: int = 0) -> dict[str, Curve]:
+    return {one.label: one for one in exhibit.charts[chart].curves}
+
+
+def counted(by_count: Mapping[int, float], whole: int, lift: float = 0.0) -> list[ComparedModel]:
+    """Two seeds, of which the second is 0.02 higher, of a model measured with its first models too."""
+    found = []
+    for seed in (0, 1):
+        values = {count: swaying(value + lift + 0.02 * seed) for count, value in by_count.items()}
+        covered = {str(count): count / whole for count in by_count}
+        facts = {"coverage": 1.0, "coverage_by_count": covered}
+        found.append(compared(values[whole], seed=seed, by_count=values, found=facts))
+    return found
+
+
+# Figure 4
+
+
+@pytest.mark.parametrize(
+    ("counts", "groups", "names"),
+    [
+        (range(1, 11), [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], ("1–2", "3–4", "5–6", "7–8", "9–10")),
+        ([5] * 8 + [9, 9], [0] * 8 + [1, 1], ("5", "9")),
+        ([7, 7, 7], [0, 0, 0], ("7",)),
+        ([9, 3], [1, 0], ("3", "9")),
+        ([4], [0], ("4",)),
+    ],
+    ids=["fifths", "ties together", "all the same", "fewer users than groups", "one user"],
+)
+def test_users_are_grouped_by_their_ratings_with_ties_together(
+    counts: Sequence[int], groups: list[int], names: tuple[str, ...]
+) -> None:
+    found, called = group_users(np.array(counts, dtype=np.int64))
+    assert (found.tolist(), called) == (groups, names)
+
+
+def test_any_counts_are_put_into_rising_groups_that_do_not_overlap() -> None:
+    counts = np.random.default_rng(0).geometric(0.05, 500) + 9
+    group_of, names = group_users(counts)
+    assert len(names) == 5
+    highest = [counts[group_of == group].max() for group in range(5)]
+    lowest = [counts[group_of == group].min() for group in range(5)]
+    assert all(high < low for high, low in zip(highest, lowest[1:], strict=False))
+    assert np.bincount(group_of).min() > 70
+
+
+def grouped() -> Results:
+    """The groups have 3, 4, 5, 6 and 7 ratings; LOCA_VAE gains 0.02 in all but the first, where it loses 0.01."""
+    group = np.arange(USERS) // 8
+    base = 0.1 * (group + 1)
+    gained = base + np.where(group > 0, 0.02, -0.01)
+    cells = {
+        "mult-vae": [compared(base), compared(base, seed=1)],
+        "loca-vae": [compared(gained - 0.01), compared(gained + 0.01, seed=1)],
+        "ensemble-vae": [compared(base - 0.05)],
+    }
+    return results(cells)
+
+
+def test_figure_4_has_the_means_of_each_group_of_users() -> None:
+    exhibit = ratings_figure.make([grouped()])
+    (chart,) = exhibit.charts
+    assert (chart.title, chart.groups) == ("Hand, clean", ("3", "4", "5", "6", "7"))
+    curves = by_label(exhibit)
+    assert list(curves) == ["MultVAE", "Ensemble_VAE", "LOCA_VAE"]
+    assert curves["LOCA_VAE"].x == (0.0, 1.0, 2.0, 3.0, 4.0)
+    assert curves["LOCA_VAE"].y == pytest.approx((0.09, 0.22, 0.32, 0.42, 0.52))
+    assert curves["MultVAE"].low == pytest.approx(curves["MultVAE"].y) == pytest.approx(curves["MultVAE"].high)
+    lines = [line for line in exhibit.records if line["model"] == "loca-vae"]
+    assert [(line["seed"], line["ratings"], line["users"]) for line in lines[:6]] == [
+        *((0, str(count), 8) for count in range(3, 8)),
+        (1, "3", 8),
+    ]
+    assert [line["ndcg@100"] for line in lines[:2]] == pytest.approx([0.08, 0.21])
+
+
+def test_figure_4_claims_only_groups_in_which_the_gain_is_sure() -> None:
+    assert [(one.kind, one.text) for one in ratings_figure.make([grouped()]).findings] == [
+        ("differs", "Hand, clean: LOCA_VAE is surely above MultVAE in 4 of 5 groups."),
+        ("matches", "Hand, clean: LOCA_VAE is surely above Ensemble_VAE in every group."),
+    ]
+
+
+def test_figure_4_finds_users_by_their_ids_and_not_by_their_places() -> None:
+    straight = grouped()
+    turned = {}
+    for name, one in straight.cells.items():
+        values = {metric: found[::-1] for metric, found in one.evaluation.values.items()}
+        backwards = replace(one.evaluation, users=np.array(IDS[::-1], dtype=object), values=values)
+        turned[name] = replace(one, evaluation=backwards)
+    charts = ratings_figure.make([Results(straight.bench, turned)]).charts
+    for curve, same in zip(charts[0].curves, ratings_figure.make([straight]).charts[0].curves, strict=True):
+        assert curve.y == pytest.approx(same.y)
+
+
+# Figures 5 and 6
+
+
+def by_number() -> Results:
+    cells = {
+        "mult-vae": [compared(level(0.18))],
+        "mult-dae": [compared(swaying(0.30))],
+        "loca-vae": counted({1: 0.17, 2: 0.19, 3: 0.25}, 3),
+        "llorma-vae": counted({1: 0.16, 2: 0.17, 3: 0.17}, 3),
+        "ensemble-vae": counted({1: 0.18, 2: 0.2, 3: 0.2}, 3),
+        "loca-dae": counted({1: 0.2, 2: 0.29}, 2),
+    }
+    return results(cells)
+
+
+def test_figure_5_has_a_line_for_each_way_to_join_models_and_the_one_model_as_a_level() -> None:
+    exhibit = count_figures.make_by_number([by_number()])
+    curves = by_label(exhibit)
+    assert list(curves) == ["LOCA_VAE", "LLORMA_VAE", "Ensemble_VAE", "MultVAE"]
+    assert curves["LOCA_VAE"].x == (1.0, 2.0, 3.0)
+    assert curves["LOCA_VAE"].y == pytest.approx((0.18, 0.2, 0.26))
+    assert [pytest.approx(seed) for seed in curves["LOCA_VAE"].seeds] == [(0.17, 0.19, 0.25), (0.19, 0.21, 0.27)]
+    for low, mean, high in zip(*(getattr(curves["LOCA_VAE"], name) for name in ("low", "y", "high")), strict=True):
+        assert low < mean < high
+    assert (curves["MultVAE"].is_level, curves["MultVAE"].y) == (True, pytest.approx((0.18,)))
+    (panel,) = exhibit.panels
+    assert panel.grid.header == ("NDCG@100 with local models", "1", "2", "3")
+    assert panel.grid.rows[0] == ("LOCA_VAE", "0.1800", "0.2000", "0.2600")
+
+
+def test_figure_5_has_one_record_for_each_seed_and_number() -> None:
+    records = count_figures.make_by_number([by_number()]).records
+    assert len(records) == 3 * 2 * 3 + 1
+    one = next(x for x in records if (x["model"], x["seed"], x.get("local models")) == ("loca-vae", 1, 2))
+    assert (one["ndcg@100"], one["found coverage"]) == (pytest.approx(0.21), pytest.approx(2 / 3))
+    assert "found coverage_by_count" not in one
+
+
+def test_figure_5_tells_what_more_models_bring_and_what_locality_brings() -> None:
+    more, local = count_figures.make_by_number([by_number()]).findings
+    assert (more.kind, local.kind) == ("matches", "matches")
+    assert "3 instead of 2 local models change NDCG@100 by +30.0% [+0.0600, +0.0600]" in more.text
+    assert "over the ensemble of as many MultVAEs: +23.8% [+0.0500, +0.0500]" in local.text
+
+
+@pytest.mark.parametrize(
+    ("by_count", "told"),
+    [
+        ({1: 0.2, 3: 0.3}, "3 instead of 1 local models"),
+        ({1: 0.1, 5: 0.2, 7: 0.3}, "7 instead of 5 local models"),
+        ({1: 0.1, 10: 0.2, 50: 0.2, 100: 0.25, 200: 0.28, 300: 0.3}, "300 instead of 100 local models"),
+    ],
+)
+def test_more_models_are_never_held_against_as_many(by_count: Mapping[int, float], told: str) -> None:
+    found = results({"loca-vae": counted(by_count, max(by_count))})
+    (finding,) = count_figures.make_by_number([found]).findings
+    assert (finding.kind, told in finding.text) == ("matches", True)
+
+
+def test_a_single_model_is_held_against_nothing() -> None:
+    assert count_figures.make_by_number([results({"loca-vae": counted({1: 0.2}, 1)})]).findings == ()
+
+
+def test_figure_6_sets_both_local_models_beside_their_bases() -> None:
+    exhibit = count_figures.make_by_base([by_number()])
+    assert list(by_label(exhibit)) == ["LOCA_VAE", "LOCA_DAE", "MultVAE", "MultDAE"]
+    assert by_label(exhibit)["LOCA_DAE"].x == (1.0, 2.0)
+    (panel,) = exhibit.panels
+    assert panel.grid.rows[1] == ("LOCA_DAE", "0.2100", "0.3000", "")
+    vae, dae = exhibit.findings
+    assert vae.kind == "matches"
+    assert "LOCA_VAE over MultVAE: +44.4%" in vae.text
+    assert dae.kind == "differs"  # 0.3 as the base itself
+    assert "LOCA_DAE over MultDAE: +0.0%" in dae.text
+
+
+# Figures 7 and 8
+
+
+def swept(widths: Mapping[str, object], best: str) -> Results:
+    """Every bandwidth reaches 0.2 for every user with 1, 2 and 3 models, the best 0.05 more."""
+    cells: dict[str, list[ComparedModel]] = {"mult-vae": [compared(level(0.22))]}
+    for place, called in enumerate(widths):
+        value = 0.25 if called == best else 0.2
+        facts = {"train_share": 0.1 * (place + 1), "answer_share": 0.01 * (place + 1), "coverage": 0.5}
+        by_count = {count: level(value - 0.01 * (3 - count)) for count in (1, 2, 3)}
+        cells[f"loca-vae {called}"] = [
+            compared(level(value), seed=seed, by_count=by_count, found=facts) for seed in (0, 1)
+        ]
+    return results(cells)
+
+
+Make = Callable[[Sequence[Results]], Exhibit]
+
+
+@pytest.mark.parametrize(
+    ("make", "widths", "step", "best"),
+    [(make_by_training, TRAIN_WIDTHS, 10.0, "h_T 0.6"), (make_by_answering, ANSWER_WIDTHS, 1.0, "h_W 0.2")],
+)
+def test_figures_7_and_8_have_a_line_for_each_number_over_the_measured_share(
+    make: Make, widths: Mapping[str, object], step: float, best: str
+) -> None:
+    exhibit = make([swept(widths, best)])
+    curves = by_label(exhibit)
+    assert list(curves) == ["1 local models", "2 local models", "3 local models", "MultVAE, refitted"]
+    assert curves["3 local models"].x == pytest.approx([step * place for place in range(1, 6)])
+    assert curves["3 local models"].y == pytest.approx((0.2, 0.2, 0.25, 0.2, 0.2))
+    assert curves["1 local models"].y == pytest.approx((0.18, 0.18, 0.23, 0.18, 0.18))
+    (panel,) = exhibit.panels
+    assert [row[0] for row in panel.grid.rows] == list(widths)
+    assert panel.grid.rows[2] == (best, f"{3 * step:.1f}%", "50.0%", "0.2300", "0.2400", "0.2500")
+    (finding,) = exhibit.findings
+    assert finding.kind == "matches"
+    assert f"is {best}, +25.0% over the narrowest [+0.0500, +0.0500]" in finding.text
+
+
+def test_every_point_and_level_of_figure_7_is_in_its_records() -> None:
+    records = make_by_training([swept(TRAIN_WIDTHS, "h_T 0.6")]).records
+    local = [line for line in records if line["model"] == "loca-vae"]
+    assert len({(line["bandwidth"], line["seed"], line["local models"]) for line in local}) == len(local) == 5 * 2 * 3
+    (alone,) = (line for line in records if line["model"] == "mult-vae")
+    assert alone["ndcg@100"] == pytest.approx(0.22)
+
+
+def test_where_the_narrowest_is_best_figure_7_differs_from_the_paper() -> None:
+    (finding,) = make_by_training([swept(TRAIN_WIDTHS, "h_T 0.1")]).findings
+    assert finding.kind == "differs"
+    assert "the best h_T is h_T 0.1, +0.0% over the narrowest" in finding.text
+
+
+# Whatever was not measured
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        ratings_figure.make,
+        count_figures.make_by_number,
+        count_figures.make_by_base,
+        make_by_training,
+        make_by_answering,
+    ],
+)
+def test_figures_of_nothing_have_no_findings_and_can_still_be_written(make: Make, tmp_path: Path) -> None:
+    exhibit = make([results({}, on=bench(scale=Scale(local_models=3, sweep_models=3, seeds=1)))])
+    assert (exhibit.records, exhibit.findings) == ((), ())
+    assert f"{exhibit.key}.md" in write_exhibit(exhibit, tmp_path)

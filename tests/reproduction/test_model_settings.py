@@ -1,0 +1,140 @@
+"""The settings of a bench come from a file, from a folder by name and protocol, from tuning, or are small ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_bench import tiny_bench
+
+from loca.data.synthetic import PlantedData
+from loca.errors import ConfigError, LocaError
+from loca.experiments.comparison import Comparison
+from loca.experiments.tuning import TuningBudget
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.models.mult_vae import MultVAE
+from loca.reproduction import model_settings
+from loca.reproduction.bench import ALL_NAMES, Bench
+from loca.reproduction.data_sets import open_data
+from loca.reproduction.model_settings import tables_for, tune_bench
+from loca.reproduction.scale import SMALL
+
+EASE = "[ease]\nl2 = {}\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_without_settings_only_the_built_in_data_has_any() -> None:
+    assert tables_for("amusic", "clean", None) == {}
+    small = tables_for("planted", "paper", None)
+    assert small["loca-vae"]["base"] == small["llorma-vae"]["base"] == small["mult-vae"]
+    assert small["loca-dae"]["base"] == small["mult-dae"]
+    assert set(small) <= set(ALL_NAMES)
+
+
+def test_all_models_of_the_built_in_data_are_built_with_the_small_networks() -> None:
+    data = open_data("planted")
+    bench = Bench(data, "clean", data.split("clean"), SMALL, tables_for("planted", "clean", None))
+    for name in ALL_NAMES:
+        bench.model(name)
+    alone, many, control = (bench.model(name) for name in ("mult-vae", "loca-vae", "ensemble-vae"))
+    assert isinstance(alone, MultVAE)
+    assert isinstance(many, Loca)
+    assert isinstance(control, Ensemble)
+    small = bench.tables["mult-vae"]
+    bases = [one for one in (alone, many.base, control.base) if isinstance(one, MultVAE)]
+    assert [(one.latent, one.epochs) for one in bases] == [(small["latent"], small["epochs"])] * 3
+    assert small["latent"] < MultVAE().latent
+    assert (many.anchors, control.models) == (SMALL.local_models, SMALL.local_models)
+
+
+def test_a_file_holds_for_every_data_set_and_protocol(tmp_path: Path) -> None:
+    path = write(tmp_path / "all.toml", EASE.format(30.0) + "[loca-vae]\nbase.latent = 64\n")
+    expected = {"ease": {"l2": 30.0}, "loca-vae": {"base": {"latent": 64}}}
+    assert tables_for("amusic", "clean", path) == tables_for("planted", "paper", path) == expected
+
+
+def test_in_a_folder_name_and_protocol_come_before_the_name(tmp_path: Path) -> None:
+    write(tmp_path / "amusic-paper.toml", EASE.format(100.0))
+    write(tmp_path / "amusic.toml", EASE.format(30.0))
+    assert tables_for("amusic", "paper", tmp_path) == {"ease": {"l2": 100.0}}
+    assert tables_for("amusic", "clean", tmp_path) == {"ease": {"l2": 30.0}}
+
+
+def test_a_folder_without_settings_of_the_data_is_refused_with_the_names_looked_for(tmp_path: Path) -> None:
+    write(tmp_path / "amusic-paper.toml", EASE.format(100.0))
+    with pytest.raises(ConfigError, match=r"expected amusic-clean\.toml or amusic\.toml in it"):
+        tables_for("amusic", "clean", tmp_path)
+    with pytest.raises(ConfigError, match=r"expected planted-clean\.toml or planted\.toml in it"):
+        tables_for("planted", "clean", tmp_path)
+
+
+def test_the_sections_of_other_commands_and_models_are_passed_over(tmp_path: Path) -> None:
+    text = '[compare]\nmodels = ["ease"]\nprotocol = "clean"\n[tune]\ntrials = 3\n' + EASE.format(3.0)
+    assert tables_for("amusic", "clean", write(tmp_path / "s.toml", text)) == {"ease": {"l2": 3.0}}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "there is no such file"),
+        ("[ease\n", "not TOML"),
+        ("[eaze]\nl2 = 3.0\n", "did you mean 'ease'"),
+        ("[ease]\nl2 = [30.0, 100.0]\n", r"ease\.l2: expected one value, found a list .*\(30\.0, 100\.0\); keep one"),
+        ("[loca-vae]\nbase.latent = [8]\n", r"loca-vae\.base\.latent: expected one value"),
+    ],
+    ids=["missing", "no TOML", "unknown model", "a list", "a list inside"],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: str | None, told: str) -> None:
+    path = tmp_path / "settings.toml" if text is None else write(tmp_path / "settings.toml", text)
+    with pytest.raises(ConfigError, match=told) as caught:
+        tables_for("amusic", "clean", path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+NAMES = ("popularity", "ease", "loca-ease", "ensemble-ease")
+
+
+@pytest.fixture
+def bench(planted: PlantedData, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """The tiny bench with four quick models."""
+    monkeypatch.setattr(Bench, "names", NAMES)
+    return tiny_bench(planted)
+
+
+def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Bench, tmp_path: Path) -> None:
+    found = tune_bench(bench, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
+    assert set(found) <= set(NAMES)
+    assert found["loca-ease"]["anchors"] == bench.scale.local_models
+    assert tables_for("any", "clean", tmp_path / "tiny-clean" / "settings.toml") == found
+    tuned = replace(bench, tables=found)
+    for name in NAMES:
+        tuned.model(name)
+    assert not [one for one in (tmp_path / "tiny-clean").iterdir() if one.name.endswith(".new")]
+
+
+def test_what_tuning_found_is_found_again(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tune_bench(bench, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
+    monkeypatch.setattr("loca.experiments.cell_store.compute_cell", lambda *_, **__: pytest.fail("tuned again"))
+    assert tune_bench(bench, TuningBudget(trials=1), tmp_path, processes=1, resume=True) == found
+
+
+def test_a_model_that_could_not_be_tuned_is_told_and_never_measured_with_its_defaults(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = model_settings.compare
+
+    def fail(*asked: Any, **more: Any) -> Comparison:
+        return replace(really(*asked, **more), failed={"rec-vae": "out of memory"})
+
+    monkeypatch.setattr(Bench, "names", ("popularity", "ease"))
+    monkeypatch.setattr(model_settings, "compare", fail)
+    with pytest.raises(LocaError, match="tiny-clean: tuning failed: rec-vae: out of memory; .*--resume tries again"):
+        tune_bench(bench, TuningBudget(trials=1), tmp_path, processes=1, resume=False)

@@ -1,0 +1,150 @@
+"""A reproduction writes every asked piece and one page, computes nothing twice, and goes on after a kill."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_bench import TINY, tiny_bench
+
+from loca.data.held_out import Split
+from loca.data.synthetic import PlantedData
+from loca.errors import ConfigError, LocaError
+from loca.experiments import cell_store
+from loca.experiments.cells import Cell
+from loca.reproduction import measurings
+from loca.reproduction.pieces import PIECES, find_pieces
+from loca.reproduction.reproducing import PAGE, Reproduction, check_start, reproduce
+
+COMMAND = "loca reproduce all --data tiny"
+
+
+@pytest.fixture(scope="module")
+def whole(planted: PlantedData, tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+    """Everything, once, with one seed under clean."""
+    folder = tmp_path_factory.mktemp("whole")
+    bench = tiny_bench(planted, scale=replace(TINY, seeds=1))
+    asked = Reproduction(tuple(PIECES), (bench,), folder, COMMAND)
+    reproduce(asked, resume=False)
+    return asked
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the cells that are computed from here on."""
+    names: list[str] = []
+    really = cell_store.compute_cell
+
+    def compute(cell: Cell, split: Split, *, study: Path | None = None) -> Any:
+        names.append(cell.name)
+        return really(cell, split, study=study)
+
+    monkeypatch.setattr(cell_store, "compute_cell", compute)
+    return names
+
+
+def test_every_piece_is_written_with_its_records_and_its_picture(whole: Reproduction) -> None:
+    for key in PIECES:
+        assert (whole.folder / f"{key}.md").read_text().startswith("# "), key
+        if key != "table4":  # of 12 items no two tastes can be read
+            with (whole.folder / f"{key}.csv").open() as file:
+                assert list(csv.DictReader(file)), key
+    for key in ("figure2", "figure4", "figure5", "figure6", "figure7", "figure8", "table5"):
+        assert (whole.folder / f"{key}.png").read_bytes().startswith(b"\x89PNG"), key
+        assert "<svg" in (whole.folder / f"{key}.svg").read_text(), key
+
+
+def test_the_page_holds_all_pieces_and_begins_with_what_loca_gains(whole: Reproduction) -> None:
+    page = (whole.folder / PAGE).read_text()
+    places = [page.index(f'id="{key}"') for key in PIECES]
+    assert all(page.index("LOCA_VAE") < place for place in places)
+    assert page.count("<svg") == 7
+    assert COMMAND in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    for over in ("MultVAE", "Ensemble_VAE", "LOCA_EASE", "Ensemble_EASE"):
+        assert over in page[: min(places)]
+
+
+def test_nothing_is_computed_twice_and_the_page_stays_the_same(
+    whole: Reproduction, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {one.name: one.read_bytes() for one in whole.folder.iterdir() if one.is_file()}
+    monkeypatch.setattr(measurings.UnfinishedWork, "keep", lambda *_: pytest.fail("measured again"))
+    reproduce(whole, resume=True)
+    assert computed == []
+    assert {one.name: one.read_bytes() for one in whole.folder.iterdir() if one.is_file()} == before
+
+
+def test_a_piece_made_alone_takes_what_another_has_computed(whole: Reproduction, computed: list[str]) -> None:
+    (exhibit,) = reproduce(replace(whole, pieces=("figure5",)), resume=True)
+    assert (computed, exhibit.key) == ([], "figure5")
+
+
+def test_after_a_kill_only_the_rest_is_computed(planted: PlantedData, tmp_path: Path, computed: list[str]) -> None:
+    bench = tiny_bench(planted)
+    only = ("ease", "mult-vae", "ensemble-vae", "loca-vae")
+    asked = Reproduction(("table2", "figure5"), (bench,), tmp_path / "killed", COMMAND, only=only)
+    names = [*(f"{name} seed {seed}" for name in only[1:] for seed in (0, 1)), "ease seed 0"]
+    really = cell_store.CellStore.compute
+
+    def die_after_three(store: Any, cell: Cell, split: Split) -> Any:
+        if len(computed) == 3:
+            raise KeyboardInterrupt
+        return really(store, cell, split)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cell_store.CellStore, "compute", die_after_three)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(asked, resume=False)
+    assert len(computed) == 3
+    with pytest.raises(ConfigError, match="holds results of an earlier run; add --resume"):
+        check_start(asked.folder, resume=False, fresh=False)
+    resumed = reproduce(asked, resume=True)
+    assert sorted(computed) == sorted(names)
+    straight = reproduce(replace(asked, folder=tmp_path / "straight"), resume=False)
+    assert [_without_seconds(one.records) for one in resumed] == [_without_seconds(one.records) for one in straight]
+
+
+def _without_seconds(records: Any) -> list[dict[str, Any]]:
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in records]
+
+
+def test_fresh_drops_what_was_kept(planted: PlantedData, tmp_path: Path, computed: list[str]) -> None:
+    asked = Reproduction(("table2",), (tiny_bench(planted),), tmp_path, COMMAND, only=("ease",))
+    reproduce(asked, resume=False)
+    reproduce(asked, resume=False)
+    assert computed == ["ease seed 0", "ease seed 0"]
+
+
+def test_a_cell_that_fails_leaves_the_others_and_is_told(planted: PlantedData, tmp_path: Path) -> None:
+    bench = tiny_bench(planted, scale=replace(TINY, local_models=5000, seeds=1))
+    asked = Reproduction(("table2",), (bench,), tmp_path, COMMAND, processes=2, only=("ease", "loca-ease"))
+    with pytest.raises(LocaError, match=r"tiny-clean: loca-ease seed 0: .*anchors.*--resume tries again"):
+        reproduce(asked, resume=False)
+    assert "EASE" in (tmp_path / "table2.md").read_text()
+
+
+def test_both_protocols_stand_side_by_side(planted: PlantedData, tmp_path: Path) -> None:
+    benches = tuple(tiny_bench(planted, protocol) for protocol in ("clean", "paper"))
+    asked = Reproduction(("table2",), benches, tmp_path, COMMAND, only=("ease", "loca-ease", "ensemble-ease"))
+    (exhibit,) = reproduce(asked, resume=False)
+    beside = exhibit.panels[0]
+    assert beside.grid.header == ("NDCG@100", "paper prints", "here, clean", "95 %", "here, paper", "95 %")
+    assert [row[0] for row in beside.grid.rows] == ["EASE", "Ensemble_EASE", "LOCA_EASE"]
+    assert "NOT A RESULT" in beside.note
+    seeds = {(line["protocol"], line["model"], line["seed"]) for line in exhibit.records}
+    assert seeds == {
+        (protocol, name, seed)
+        for protocol in ("clean", "paper")
+        for name, count in (("ease", 1), ("loca-ease", 2), ("ensemble-ease", 2))
+        for seed in range(count)
+    }
+
+
+def test_an_unknown_piece_is_refused_with_the_nearest() -> None:
+    assert find_pieces("all") == tuple(PIECES)
+    with pytest.raises(ConfigError, match=r"unknown piece 'tabel2'.*table2"):
+        find_pieces("tabel2")
