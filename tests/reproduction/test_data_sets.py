@@ -115,9 +115,9 @@ def test_whatever_is_fetched_is_found_and_read_in_the_order_of_time(folder: Path
 def test_films_have_titles_and_genres(folder: Path, name: str) -> None:
     as_published(folder / name / PUBLIC_SETS[name].file_name)
     data = open_data(name)
-    row = int(data.interactions.items.rows([101])[0])
-    assert data.interactions.items.labels is not None
-    assert data.interactions.items.labels[row] == "Film 101 (1995)"
+    for protocol in ("clean", "paper"):
+        items = data.split(protocol).train.items
+        assert items.label(int(items.rows([101])[0])) == "Film 101 (1995)", protocol
     assert data.genres[101] == (("Comedy",) if name == "ml-100k" else ("Comedy", "Drama"))
 
 

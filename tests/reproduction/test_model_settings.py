@@ -136,5 +136,5 @@ def test_a_model_that_could_not_be_tuned_is_told_and_never_measured_with_its_def
 
     monkeypatch.setattr(Bench, "names", ("popularity", "ease"))
     monkeypatch.setattr(model_settings, "compare", fail)
-    with pytest.raises(LocaError, match="tiny-clean: tuning failed: rec-vae: out of memory; .*--resume tries again"):
+    with pytest.raises(LocaError, match=r"tiny-clean: tuning failed: rec-vae: out of memory; .*--resume tries again"):
         tune_bench(bench, TuningBudget(trials=1), tmp_path, processes=1, resume=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import CHROMIUM, browse, measured
 from tiny_bench import TINY, tiny_bench
 
 from loca.data.held_out import Split
@@ -66,6 +67,20 @@ def test_the_page_holds_all_pieces_and_begins_with_what_loca_gains(whole: Reprod
     assert "http://" not in page.replace("http://www.w3.org", "")
     for over in ("MultVAE", "Ensemble_VAE", "LOCA_EASE", "Ensemble_EASE"):
         assert over in page[: min(places)]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs the command chromium, which is not on the PATH")
+def test_the_page_opens_in_a_browser_without_errors_and_every_figure_is_seen(
+    whole: Reproduction, tmp_path: Path
+) -> None:
+    page = (whole.folder / PAGE).read_text()
+    sizes = measured(tmp_path, page, 1280, 800)
+    assert len(sizes["pictures"]) == 7
+    assert all(width > 200 and height > 150 for width, height, _ in sizes["pictures"])
+    assert sizes["page"] <= 1280
+    assert sizes["gains"][2] <= 800
+    (tmp_path / "as it is").mkdir()
+    browse(tmp_path / "as it is", page, "--dump-dom")
 
 
 def test_nothing_is_computed_twice_and_the_page_stays_the_same(

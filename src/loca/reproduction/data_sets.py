@@ -138,8 +138,9 @@ def _public(asked: KnownSet) -> StudiedData:
     interactions = read_interactions(path, layout=_layout(asked, path), min_user_interactions=_LEAST_HISTORY)
     titles, genres = _find(asked.titles), dict[Id, tuple[str, ...]]()
     if titles is not None:
-        genres = dict(read_genres(titles))
-        interactions = interactions.with_titles(read_titles(titles))
+        genres, title_of = dict(read_genres(titles)), read_titles(titles)
+        interactions = interactions.with_titles(title_of)
+        printed = None if printed is None else printed.with_titles(title_of)
     return StudiedData(name, asked.label, interactions, asked.validation, asked.printed, printed, genres)
 
 
