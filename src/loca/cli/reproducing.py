@@ -101,7 +101,7 @@ def reproduce_paper(
     Every finished cell is kept; after a kill the same command with --resume goes on, and pieces share what they can.
     """
     from loca.reproduction.pieces import find_pieces
-    from loca.reproduction.reproducing import PAGE, Reproduction, check_start, reproduce
+    from loca.reproduction.reproducing import PAGE, Reproduction, check_start, models_of, reproduce
 
     output = Output(as_json, quiet)
     pieces = find_pieces(what)
@@ -124,8 +124,11 @@ def reproduce_paper(
         for name in data or ["planted"]
         for bench in _benches(name, protocols, _scale(name, sizes), settings, output)
     ]
+    twice = [bench.name for place, bench in enumerate(benches) if bench.name in {one.name for one in benches[:place]}]
+    if twice:
+        raise ConfigError(f"data: two data sets are called {twice[0]}; give one of the files another name")
     if budget is not None:
-        benches = [_tuned(bench, budget, out, processes, resume) for bench in benches]
+        benches = [_tuned(bench, models_of(pieces, bench, only), budget, out, processes, resume) for bench in benches]
     command = _in_words(what, data, protocol, sizes, models, settings, trials, seconds, out)
     asked = Reproduction(pieces, tuple(benches), out, command, processes, only)
     exhibits = reproduce(asked, resume=resume)
@@ -199,10 +202,15 @@ def _benches(
     return benches
 
 
-def _tuned(bench: Bench, budget: TuningBudget, out: Path, processes: int, resume: bool) -> Bench:
+def _tuned(
+    bench: Bench, names: tuple[str, ...], budget: TuningBudget, out: Path, processes: int, resume: bool
+) -> Bench:
     from loca.reproduction.model_settings import tune_bench
+    from loca.reproduction.reproducing import TUNED
 
-    tables = tune_bench(bench, budget, out / "tuning", processes=processes, resume=resume)
+    if not names:
+        return bench
+    tables = tune_bench(bench, names, budget, out / TUNED, processes=processes, resume=resume)
     return replace(bench, tables=tables)
 
 

@@ -103,7 +103,7 @@ def _findings(studied: Sequence[Results]) -> Iterator[Finding]:
     for results in studied:
         counts = counts_of(results, "loca-vae")
         where = f"{results.bench.data.label}, {results.bench.protocol}"
-        whole, ensemble = over_seeds(results.of("loca-vae")), over_seeds(results.of("ensemble-vae"))
+        whole = over_seeds(results.of("loca-vae"))
         if not counts or whole is None:
             continue
         # Of two numbers the middle is the larger, which is the whole itself.
@@ -113,10 +113,12 @@ def _findings(studied: Sequence[Results]) -> Iterator[Finding]:
             more = whole.minus(few)
             text = f"{where}: {counts[-1]} instead of {half} local models change NDCG@100 by"
             yield Finding.on(more.low > 0, f"{text} {more.relative:+.1%} [{more.low:+.4f}, {more.high:+.4f}].")
-        if ensemble is not None:
-            paired = whole.minus(ensemble)
-            text = f"{where}: LOCA_VAE over the ensemble of as many MultVAEs: {paired.relative:+.1%}"
-            yield Finding.on(paired.low > 0, f"{text} [{paired.low:+.4f}, {paired.high:+.4f}].")
+        for name, told in (("ensemble-vae", "the ensemble of as many MultVAEs"), ("llorma-vae", "LLORMA_VAE")):
+            other = over_seeds(results.of(name))
+            if other is not None:
+                paired = whole.minus(other)
+                text = f"{where}: LOCA_VAE over {told}: {paired.relative:+.1%}"
+                yield Finding.on(paired.low > 0, f"{text} [{paired.low:+.4f}, {paired.high:+.4f}].")
 
 
 def _gains_over_base(studied: Sequence[Results]) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import loca
 from loca.errors import ConfigError
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import UnfinishedWork
@@ -30,7 +31,7 @@ def find_or_measure(asked: Sequence[Measuring], folder: Path) -> dict[str, Recor
     """The records of each, from the folder where they are kept, else measured now and kept there."""
     work, found = UnfinishedWork(folder), dict[str, Records]()
     for place, one in enumerate(asked):
-        subject = {"format of the records": _FORMAT, **one.subject}
+        subject = {"format of the records": _FORMAT, "loca": loca.__version__, **one.subject}
         state = work.recall(one.name)
         if state is not None:
             difference = first_difference(state.facts["subject"], subject)

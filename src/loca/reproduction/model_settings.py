@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from loca.catalogue import MODELS
@@ -68,19 +68,21 @@ def _with_bases(tables: Mapping[str, Table]) -> Tables:
     return {**tables, **{name: {"base": tables[base]} for name, base in bases.items()}}
 
 
-def tune_bench(bench: Bench, budget: TuningBudget, folder: Path, *, processes: int, resume: bool) -> Tables:
-    """The settings that tuning finds for all models of the bench, every one under the same budget.
+def tune_bench(
+    bench: Bench, names: Sequence[str], budget: TuningBudget, folder: Path, *, processes: int, resume: bool
+) -> Tables:
+    """The settings of the bench, with those that tuning finds for the named models, each under the same budget.
 
     Trials, results and the file of settings are kept in the folder. Local models are tuned with few of them, because
     the choice of bandwidths carries over to many and the seconds do not.
     """
     few = min(_TUNED_WITH, bench.scale.local_models)
     tables = {**bench.tables}
-    for name in (one for one in bench.names if one.startswith("loca-") or one == "llorma-vae"):
+    for name in (one for one in names if one.startswith("loca-") or one == "llorma-vae"):
         tables[name] = {**tables.get(name, {}), "anchors": few}
     own = folder / bench.name
-    models = build_models(bench.names, tables, MODELS, 0)
-    plan = plan_from_settings(models, "wide", {name: tables.get(name, {}) for name in bench.names})
+    models = build_models(names, tables, MODELS, 0)
+    plan = plan_from_settings(models, "wide", {name: tables.get(name, {}) for name in names})
     comparison = compare(
         plan.templates,
         bench.split,
@@ -98,4 +100,4 @@ def tune_bench(bench: Bench, budget: TuningBudget, folder: Path, *, processes: i
         # Left out, it would be measured with its defaults beside others that were tuned.
         told = "; ".join(f"{name}: {why}" for name, why in comparison.failed.items())
         raise LocaError(f"{bench.name}: tuning failed: {told}; {own} keeps the others, --resume tries again")
-    return _read(own / _FOUND)
+    return {**bench.tables, **_read(own / _FOUND)}

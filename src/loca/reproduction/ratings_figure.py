@@ -27,8 +27,8 @@ def make(studied: Sequence[Results]) -> Exhibit:
     return Exhibit(
         key="figure4",
         title="Figure 4: users by their number of ratings",
-        caption="NDCG@100 of MultVAE, the ensemble of as many and LOCA_VAE, for five groups of users, each a fifth of "
-        "them, by the number of ratings that their history holds when they are asked.",
+        caption="NDCG@100 of MultVAE, the ensemble of as many and LOCA_VAE, for five groups of users, each about a "
+        "fifth of them, by the number of ratings that their history holds when they are asked.",
         charts=tuple(chart for results in studied for chart in _chart(results)),
         records=tuple(line for results in studied for line in _records(results)),
         findings=tuple(finding for results in studied for finding in _findings(results)),

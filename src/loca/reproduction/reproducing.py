@@ -17,7 +17,7 @@ from loca.experiments.fitted_facts import describe_machine
 from loca.experiments.side_by_side import CellPlan, compute_here, compute_side_by_side
 from loca.progress import say
 from loca.reproduction.accuracy_table import headlines
-from loca.reproduction.bench import Bench, Results
+from loca.reproduction.bench import CONTROLS, LOCALS, Bench, Results, base_of
 from loca.reproduction.exhibit import Exhibit, Provenance, Value
 from loca.reproduction.exhibit_files import write_exhibit, write_whole
 from loca.reproduction.measurings import find_or_measure
@@ -26,6 +26,7 @@ from loca.reproduction.pieces import PIECES
 
 PAGE = "report.html"
 KEPT = "kept"
+TUNED = "tuning"
 _LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "polars", "matplotlib")
 
 
@@ -52,7 +53,7 @@ def check_start(folder: Path, *, resume: bool, fresh: bool) -> None:
     """Refuses a folder with results of an earlier run that the caller neither goes on with nor drops."""
     if resume and fresh:
         raise ConfigError("--resume goes on with what is kept, --fresh drops it; expected one of them, found both")
-    if (folder / KEPT).exists() and not (resume or fresh):
+    if any((folder / one).exists() for one in (KEPT, TUNED)) and not (resume or fresh):
         raise ConfigError(
             f"{folder} holds results of an earlier run; add --resume to take them and go on, or --fresh to start over"
         )
@@ -78,6 +79,16 @@ def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
         told = "; ".join(f"{name}: {why}" for name, why in failed.items())
         raise LocaError(f"{told}; {asked.folder} keeps the others, --resume tries again")
     return exhibits
+
+
+def models_of(pieces: Sequence[str], bench: Bench, only: Sequence[str] = ()) -> tuple[str, ...]:
+    """The models that the pieces ask for on a bench, each local one with its base, in the bench's order."""
+    called = {name.split(" ")[0] for piece in pieces for name in PIECES[piece].cells(bench)}
+    if not only and any(PIECES[piece].measurings(bench) for piece in pieces):
+        called |= {"loca-vae"}
+    asked = {name for name in called if not only or name in only}
+    bases = {base_of(name) for name in asked if name in (*LOCALS, *CONTROLS)}
+    return tuple(name for name in bench.names if name in asked | bases)
 
 
 def _study(asked: Reproduction, bench: Bench, resume: bool) -> tuple[Results, dict[str, str]]:

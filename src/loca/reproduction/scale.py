@@ -30,6 +30,8 @@ class Scale:
         for name in ("local_models", "sweep_models", "pilot_models", "loop_models", "seeds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected a whole number ≥ 1, found {getattr(self, name)}")
+        if not self.auto_seconds > 0:
+            raise ConfigError(f"auto_seconds: expected a number above 0, found {self.auto_seconds}")
 
     def counts(self, whole: int) -> tuple[int, ...]:
         """The numbers of local models that a figure shows of a whole: the paper's, and the whole."""
