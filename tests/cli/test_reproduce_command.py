@@ -67,6 +67,25 @@ def test_a_mistake_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
+def test_two_data_sets_of_the_same_file_name_are_refused_because_each_would_overwrite_the_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"u{user},i{(user + place) % 15},{place}" for user in range(20) for place in range(12)]
+    paths = [tmp_path / name for name in ("old/ratings.csv", "new/ratings.csv", "new/others.csv")]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("user,item,time\n" + "\n".join(rows) + "\n")
+    old, new, others = map(str, paths)
+    out = tmp_path / "out"
+    asked = ["reproduce", "table1", "--protocol", "both", "--out", str(out), "--quiet"]
+    assert main([*asked, "--data", old, "--data", new]) == 2
+    line = capsys.readouterr().err.strip()
+    assert line == "loca: data: two are called ratings.csv-clean; give one of the files another name"
+    assert not out.exists()
+    assert main([*asked, "--data", old, "--data", others]) == 0
+    assert {"ratings.csv", "others.csv"} <= set((out / "table1.md").read_text().replace("|", " ").split())
+
+
 def test_an_out_that_is_a_file_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").write_text("mine")
     assert main(["reproduce", "table1", "--out", str(tmp_path / "out")]) == 2

@@ -103,17 +103,16 @@ NAMES = ("popularity", "ease", "loca-ease", "ensemble-ease")
 
 
 @pytest.fixture
-def bench(planted: PlantedData, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """The tiny bench with four quick models."""
-    monkeypatch.setattr(Bench, "names", NAMES)
+def bench(planted: PlantedData) -> Bench:
     return tiny_bench(planted)
 
 
 def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Bench, tmp_path: Path) -> None:
-    found = tune_bench(bench, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
-    assert set(found) <= set(NAMES)
+    found = tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
+    kept = tables_for("any", "clean", tmp_path / "tiny-clean" / "settings.toml")
+    assert {"ease", "loca-ease"} <= set(kept) <= set(NAMES)
+    assert found == {**bench.tables, **kept}
     assert found["loca-ease"]["anchors"] == bench.scale.local_models
-    assert tables_for("any", "clean", tmp_path / "tiny-clean" / "settings.toml") == found
     tuned = replace(bench, tables=found)
     for name in NAMES:
         tuned.model(name)
@@ -121,9 +120,26 @@ def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Bench, 
 
 
 def test_what_tuning_found_is_found_again(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = tune_bench(bench, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
+    found = tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
     monkeypatch.setattr("loca.experiments.cell_store.compute_cell", lambda *_, **__: pytest.fail("tuned again"))
-    assert tune_bench(bench, TuningBudget(trials=1), tmp_path, processes=1, resume=True) == found
+    assert tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=True) == found
+
+
+def test_only_the_named_models_are_tuned_and_the_others_keep_their_settings(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned: list[str] = []
+    really = model_settings.compare
+
+    def note(templates: Any, *asked: Any, **more: Any) -> Comparison:
+        tuned.extend(templates)
+        return really(templates, *asked, **more)
+
+    monkeypatch.setattr(model_settings, "compare", note)
+    found = tune_bench(bench, ("ease",), TuningBudget(trials=1), tmp_path, processes=1, resume=False)
+    assert tuned == ["ease"]
+    assert set(found["ease"]) >= {"l2"}
+    assert {name: table for name, table in found.items() if name != "ease"} == dict(bench.tables)
 
 
 def test_a_model_that_could_not_be_tuned_is_told_and_never_measured_with_its_defaults(
@@ -134,7 +150,6 @@ def test_a_model_that_could_not_be_tuned_is_told_and_never_measured_with_its_def
     def fail(*asked: Any, **more: Any) -> Comparison:
         return replace(really(*asked, **more), failed={"rec-vae": "out of memory"})
 
-    monkeypatch.setattr(Bench, "names", ("popularity", "ease"))
     monkeypatch.setattr(model_settings, "compare", fail)
     with pytest.raises(LocaError, match=r"tiny-clean: tuning failed: rec-vae: out of memory; .*--resume tries again"):
-        tune_bench(bench, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
+        tune_bench(bench, ("popularity", "ease"), TuningBudget(trials=1), tmp_path, processes=1, resume=False)

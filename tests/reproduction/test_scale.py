@@ -49,6 +49,13 @@ def test_a_size_below_one_is_refused_in_one_line(name: str, wrong: int) -> None:
         Scale(**sizes)
 
 
+@pytest.mark.parametrize("wrong", [0, -1.5, float("nan")])
+def test_no_seconds_for_auto_are_refused_in_one_line(wrong: float) -> None:
+    with pytest.raises(ConfigError, match=rf"^auto_seconds: expected a number above 0, found {wrong}$"):
+        Scale(auto_seconds=wrong)
+    assert Scale(auto_seconds=0.5).auto_seconds == 0.5
+
+
 def test_the_built_in_data_has_a_small_scale_with_as_many_seeds() -> None:
     whole = Scale()
     assert SMALL.seeds == whole.seeds == 3

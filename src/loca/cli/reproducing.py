@@ -126,7 +126,7 @@ def reproduce_paper(
     ]
     twice = [bench.name for place, bench in enumerate(benches) if bench.name in {one.name for one in benches[:place]}]
     if twice:
-        raise ConfigError(f"data: two data sets are called {twice[0]}; give one of the files another name")
+        raise ConfigError(f"data: two are called {twice[0]}; leave one out, or give one of the files another name")
     if budget is not None:
         benches = [_tuned(bench, models_of(pieces, bench, only), budget, out, processes, resume) for bench in benches]
     command = _in_words(what, data, protocol, sizes, models, settings, trials, seconds, out)

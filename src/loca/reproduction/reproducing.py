@@ -97,7 +97,7 @@ def _study(asked: Reproduction, bench: Bench, resume: bool) -> tuple[Results, di
     wanted = [PIECES[name] for name in asked.pieces]
     cells = {called: cell for piece in wanted for called, cell in piece.cells(bench).items()}
     if asked.only:
-        cells = {called: cell for called, cell in cells.items() if called.split(" seed ")[0] in asked.only}
+        cells = {called: cell for called, cell in cells.items() if called.split(" ")[0] in asked.only}
     plan = CellPlan(tuple(cells), {}, lambda name, done: cells[name])
     failed: dict[str, str] = {}
     say(f"{bench.name}: {len(cells)} cells")

@@ -78,10 +78,10 @@ def make(studied: Sequence[Results]) -> Exhibit:
     return Exhibit(
         key="table5",
         title="Table 5: training time",
-        caption="Seconds of training: one MultVAE, and all of LOCA_VAE but its global model (anchors, local models, the "
-        "global share) by the number of local models, as one stacked network or one after the other, until the "
-        "validation score no longer rises. One run each, on the machine named below; the paper's seconds are of its own "
-        "machine, eight models at a time.",
+        caption="Seconds of training: one MultVAE, and all of LOCA_VAE but its global model (anchors, local models, "
+        "the global share) by the number of local models, as one stacked network or one after the other, until the "
+        "validation score no longer rises. One run each, on the machine named below; the paper's seconds are of its "
+        "own machine, eight models at a time.",
         panels=tuple(panel for results in studied for panel in _panel(results)),
         charts=tuple(chart for results in studied for chart in _chart(results)),
         records=tuple(line for results in studied for line in _records(results)),
