@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -53,12 +54,12 @@ def _subject(bench: Bench, seed: int) -> dict[str, Any]:
     return {"data": bench.digest, "protocol": bench.protocol, "anchors": bench.scale.local_models, **told}
 
 
+@dataclass(frozen=True, eq=False)
 class _Contrast:
     """Measures the share of users that each selection covers at one bandwidth."""
 
-    def __init__(self, bench: Bench, seed: int) -> None:
-        self.bench = bench
-        self.seed = seed
+    bench: Bench
+    seed: int
 
     def __call__(self) -> Records:
         bench, seed = self.bench, self.seed

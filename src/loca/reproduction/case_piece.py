@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from loca.experiments.candidates import describe_model
@@ -39,11 +40,11 @@ def _asked_model(bench: Bench) -> Recommender:
     return clone(model, anchors=bench.scale.sweep_models, alpha="paper") if isinstance(model, Loca) else model
 
 
+@dataclass(frozen=True, eq=False)
 class _Case:
     """Fits the model and looks for the user of two tastes."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    bench: Bench
 
     def __call__(self) -> Records:
         train, questions = chosen_on(self.bench.split, "clean")

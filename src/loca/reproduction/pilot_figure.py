@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,12 +51,12 @@ def measurings(bench: Bench) -> list[Measuring]:
     return asked
 
 
+@dataclass(frozen=True, eq=False)
 class _Pilot:
     """Trains the local models of one seed on every share, and measures each on its own closest users."""
 
-    def __init__(self, bench: Bench, seed: int) -> None:
-        self.bench = bench
-        self.seed = seed
+    bench: Bench
+    seed: int
 
     def __call__(self) -> Records:
         bench, seed = self.bench, self.seed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,13 @@ def measurings(bench: Bench) -> list[Measuring]:
     return asked
 
 
+@dataclass(frozen=True, eq=False)
 class _Timing:
     """Times one fit, global model and local models apart."""
 
-    def __init__(self, bench: Bench, engine: EngineName, count: int) -> None:
-        self.bench = bench
-        self.engine: EngineName = engine
-        self.count = count
+    bench: Bench
+    engine: EngineName
+    count: int
 
     def __call__(self) -> Records:
         train, questions = chosen_on(self.bench.split, self.bench.protocol)
