@@ -48,7 +48,8 @@ def make(studied: Sequence[Results]) -> Exhibit:
     panels: list[Panel] = []
     for label in dict.fromkeys(one.bench.data.label for one in studied):
         of_data = [one for one in studied if one.bench.data.label == label]
-        panels.append(_side_by_side(label, of_data))
+        if len(of_data) > 1 or of_data[0].bench.data.printed is not None:
+            panels.append(_side_by_side(label, of_data))
         for results in of_data:
             panels += _bench_panels(results)
     return Exhibit(
