@@ -69,9 +69,9 @@ def test_in_a_folder_name_and_protocol_come_before_the_name(tmp_path: Path) -> N
 
 def test_a_folder_without_settings_of_the_data_is_refused_with_the_names_looked_for(tmp_path: Path) -> None:
     write(tmp_path / "amusic-paper.toml", EASE.format(100.0))
-    with pytest.raises(ConfigError, match=r"expected amusic-clean\.toml or amusic\.toml in it"):
+    with pytest.raises(ConfigError, match=r"expected amusic\.toml or amusic-clean\.toml in it"):
         tables_for("amusic", "clean", tmp_path)
-    with pytest.raises(ConfigError, match=r"expected planted-clean\.toml or planted\.toml in it"):
+    with pytest.raises(ConfigError, match=r"expected planted\.toml or planted-clean\.toml in it"):
         tables_for("planted", "clean", tmp_path)
 
 

@@ -122,7 +122,23 @@ def test_each_row_shows_both_protocols_side_by_side_under_three_comparisons(page
     text = Outline(page).text
     assert text.count("chosen on test: not a result") == 3
     assert "0.1020 clean" in text
-    assert "0.1059 printed" in text
+    assert text.count("0.1059 printed") == 6
+
+
+def test_a_printed_figure_stands_beside_the_protocol_that_it_is_printed_for_alone() -> None:
+    clean, paper = headline(), headline(protocol="paper")
+    assert "0.1059 printed" in page_of([clean, paper], [], PROVENANCE, TITLE)
+    assert "printed" not in Outline(page_of([replace(clean, printed=0.1059)], [], PROVENANCE, TITLE)).text
+
+
+def test_without_a_best_single_model_its_cells_are_empty_and_the_sentence_leaves_it_out() -> None:
+    both = gain("its base (MultVAE)"), gain("the ensemble of as many (Ensemble_VAE)")
+    lines = [headline("ML1M", protocol, "LOCA VAE", *both) for protocol in ("clean", "paper")]
+    cells = cells_of(page_of(lines, [], PROVENANCE, TITLE))
+    assert [cell == "–" for cell in cells] == [False, False, True, True, False, False]
+    assert overall_sentence(lines) == (
+        "Where nothing is chosen on test, LOCA beats its base in 1 of 1 case and the equal-size ensemble in 1 of 1."
+    )
 
 
 def test_the_page_is_well_formed_and_its_headings_are_in_order(page: str) -> None:

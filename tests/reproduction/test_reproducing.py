@@ -16,7 +16,7 @@ from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, LocaError
 from loca.experiments import cell_store
 from loca.experiments.cells import Cell
-from loca.reproduction import measurings
+from loca.reproduction import measurings, training_time
 from loca.reproduction.pieces import PIECES, find_pieces
 from loca.reproduction.reproducing import PAGE, Reproduction, check_start, reproduce
 
@@ -127,6 +127,88 @@ def _without_seconds(records: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name != "seconds"} for line in records]
 
 
+def test_an_earlier_piece_stays_on_the_page_of_a_later_one(
+    planted: PlantedData, tmp_path: Path, computed: list[str]
+) -> None:
+    bench = tiny_bench(planted, scale=replace(TINY, seeds=1))
+    asked = Reproduction(("figure6",), (bench,), tmp_path, COMMAND)
+    reproduce(asked, resume=False)
+    count = len(computed)
+    reproduce(replace(asked, pieces=("table1",)), resume=True)
+    page = (tmp_path / PAGE).read_text()
+    assert 'id="table1"' in page
+    assert 'id="figure6"' in page
+    assert len(computed) == count
+    (tmp_path / "kept" / "tiny-clean" / "cells" / "work-loca-dae%20seed%200.safetensors").unlink()
+    reproduce(replace(asked, pieces=("table1",)), resume=True)
+    assert 'id="figure6"' not in (tmp_path / PAGE).read_text()
+    assert len(computed) == count
+
+
+def test_fresh_drops_all_benches_before_the_first_is_begun(
+    planted: PlantedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benches = tuple(tiny_bench(planted, protocol) for protocol in ("clean", "paper"))
+    asked = Reproduction(("table2",), benches, tmp_path, COMMAND, only=("ease",))
+    reproduce(asked, resume=False)
+
+    def die(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cell_store.CellStore, "compute", die)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(asked, resume=False)
+    assert not list(tmp_path.glob("kept/*/cells/work-*"))
+
+
+def test_with_one_process_too_what_fails_leaves_the_rest(
+    planted: PlantedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = tiny_bench(planted, scale=replace(TINY, seeds=1))
+    really = cell_store.compute_cell
+
+    def fail(cell: Cell, split: Split, **more: Any) -> Any:
+        if cell.name == "ease seed 0":
+            raise RuntimeError("out of\nmemory")
+        return really(cell, split, **more)
+
+    monkeypatch.setattr(cell_store, "compute_cell", fail)
+    asked = Reproduction(("table2",), (bench,), tmp_path, COMMAND, only=("popularity", "ease", "slim"))
+    with pytest.raises(LocaError, match=r"^tiny-clean: ease seed 0: RuntimeError: out of memory; .*--resume tries"):
+        reproduce(asked, resume=False)
+    text = (tmp_path / "table2.md").read_text()
+    assert "Popularity" in text
+    assert "SLIM" in text
+    monkeypatch.setattr(cell_store, "compute_cell", really)
+    reproduce(asked, resume=True)
+    assert "| EASE |" in (tmp_path / "table2.md").read_text()
+
+
+def test_a_measuring_that_fails_leaves_the_rest(
+    planted: PlantedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = tiny_bench(planted, scale=replace(TINY, seeds=1))
+
+    def fail(_: Any) -> Any:
+        raise RuntimeError("no clock")
+
+    monkeypatch.setattr(training_time._Timing, "__call__", fail)
+    asked = Reproduction(("table1", "table5"), (bench,), tmp_path, COMMAND)
+    with pytest.raises(LocaError, match="tiny-clean: training seconds stacked 1: RuntimeError: no clock"):
+        reproduce(asked, resume=False)
+    assert (tmp_path / "table1.md").exists()
+
+
+def test_wrong_settings_are_refused_before_anything_is_dropped(planted: PlantedData, tmp_path: Path) -> None:
+    bench = tiny_bench(planted)
+    asked = Reproduction(("table2",), (bench,), tmp_path, COMMAND, only=("ease",))
+    reproduce(asked, resume=False)
+    wrong = replace(bench, tables={"mult-vae": {"latnt": 3}})
+    with pytest.raises(ConfigError, match="latnt"):
+        reproduce(replace(asked, benches=(wrong,), pieces=("table5",), only=()), resume=False)
+    assert list(tmp_path.glob("kept/*/cells/work-*"))
+
+
 def test_fresh_drops_what_was_kept(planted: PlantedData, tmp_path: Path, computed: list[str]) -> None:
     asked = Reproduction(("table2",), (tiny_bench(planted),), tmp_path, COMMAND, only=("ease",))
     reproduce(asked, resume=False)
@@ -147,8 +229,8 @@ def test_both_protocols_stand_side_by_side(planted: PlantedData, tmp_path: Path)
     asked = Reproduction(("table2",), benches, tmp_path, COMMAND, only=("ease", "loca-ease", "ensemble-ease"))
     (exhibit,) = reproduce(asked, resume=False)
     beside = exhibit.panels[0]
-    assert beside.grid.header == ("NDCG@100", "paper prints", "here, clean", "95 %", "here, paper", "95 %")
-    assert [row[0] for row in beside.grid.rows] == ["EASE", "Ensemble_EASE", "LOCA_EASE"]
+    assert beside.grid.header == (*("NDCG@100", "here, clean (400 users)", "95 %", "here, paper (400 users)", "95 %"),)
+    assert [row[0] for row in beside.grid.rows] == ["EASE", "Ensemble_EASE (3)", "LOCA_EASE (3)"]
     assert "NOT A RESULT" in beside.note
     seeds = {(line["protocol"], line["model"], line["seed"]) for line in exhibit.records}
     assert seeds == {

@@ -100,12 +100,14 @@ def reproduce_paper(
 
     Every finished cell is kept; after a kill the same command with --resume goes on, and pieces share what they can.
     """
+    from loca.reproduction.exhibit_files import file_names
     from loca.reproduction.pieces import find_pieces
     from loca.reproduction.reproducing import PAGE, Reproduction, check_start, models_of, reproduce
 
     output = Output(as_json, quiet)
     pieces = find_pieces(what)
-    only = _check_models(tuple(options.words(models) or ()))
+    only = _check_models(models)
+    pieces = pieces if not only else _with_rows(pieces)
     protocols = _check_protocols(protocol)
     budget = _budget(trials, seconds, settings)
     if processes < 1:
@@ -127,13 +129,16 @@ def reproduce_paper(
     twice = [bench.name for place, bench in enumerate(benches) if bench.name in {one.name for one in benches[:place]}]
     if twice:
         raise ConfigError(f"data: two are called {twice[0]}; leave one out, or give one of the files another name")
+    for bench in benches:
+        bench.check_size(models_of(pieces, bench, only))
     if budget is not None:
         benches = [_tuned(bench, models_of(pieces, bench, only), budget, out, processes, resume) for bench in benches]
     command = _in_words(what, data, protocol, sizes, models, settings, trials, seconds, out)
     asked = Reproduction(pieces, tuple(benches), out, command, processes, only)
     exhibits = reproduce(asked, resume=resume)
     told = {one.key: one.title for one in exhibits}
-    written = f"written to {out}: {', '.join(told)} as .csv, .md, .png and .svg, and {PAGE}"
+    files = [name for one in exhibits for name in file_names(one)]
+    written = f"written to {out}: {', '.join([*files, PAGE])}"
     output.answer(written, {"out": str(out), "pieces": told, "report": str(out / PAGE)})
 
 
@@ -152,15 +157,28 @@ def _check_protocols(protocol: str) -> tuple[ProtocolName, ...]:
     return (cast("ProtocolName", protocol),)
 
 
-def _check_models(names: tuple[str, ...]) -> tuple[str, ...]:
+def _check_models(models: str | None) -> tuple[str, ...]:
     from loca.errors import did_you_mean
     from loca.reproduction.bench import ALL_NAMES
 
+    names = tuple(options.words(models) or ())
+    if models is not None and not names:
+        raise ConfigError("models: expected at least one model, found none")
     for name in names:
         if name not in ALL_NAMES:
             near = did_you_mean(name, ALL_NAMES) or f"; there are {', '.join(ALL_NAMES)}"
             raise ConfigError(f"unknown model {name!r}{near}")
     return names
+
+
+def _with_rows(pieces: tuple[str, ...]) -> tuple[str, ...]:
+    """The pieces that are made of models' rows, which --models can choose among."""
+    from loca.reproduction.pieces import WITHOUT_ROWS
+
+    left = tuple(name for name in pieces if name not in WITHOUT_ROWS)
+    if not left:
+        raise ConfigError(f"models: {pieces[0]} is not made of models' rows; leave out --models")
+    return left
 
 
 def _budget(trials: int | None, seconds: float | None, settings: Path | None) -> TuningBudget | None:
@@ -198,7 +216,9 @@ def _benches(
     for protocol in protocols:
         split = data.split(protocol)
         output.notes(split.report)
-        benches.append(Bench(data, protocol, split, scale, tables_for(data.name, protocol, settings)))
+        bench = Bench(data, protocol, split, scale, tables_for(data.name, protocol, settings))
+        bench.check()
+        benches.append(bench)
     return benches
 
 

@@ -107,10 +107,11 @@ def _download_checked(public_set: PublicSet, path: Path, patience: Patience) -> 
 
 
 def _check_arrived(public_set: PublicSet, arrived: Path) -> Checksum:
-    """The checksum of what has arrived; where none is stated, a packed file must at least open to its end."""
+    """The checksum of what has arrived; where none is stated, it must at least look whole."""
     expected = public_set.checksum
     if expected is None:
         _check_opens(arrived, public_set.file_name)
+        _check_ends_a_line(arrived, public_set.file_name)
         return Checksum("sha256", digest_of(arrived, "sha256"), "download")
     found = digest_of(arrived, expected.algorithm)
     if found != expected.digest:
@@ -165,6 +166,16 @@ def _check_opens(path: Path, name: str) -> None:
     with source.opened() as stream:
         while stream.read(BLOCK_BYTES):
             pass
+
+
+def _check_ends_a_line(path: Path, name: str) -> None:
+    """Refuses a text that was cut within a line: unlike a packed file it does not say itself where it ends."""
+    if name.endswith((".zip", ".gz")):
+        return
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read() != b"\n":
+            raise DataError(f"{name}: the download ends within a line, so it was cut short; it was removed, try again")
 
 
 def _record_of(path: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loca.data.held_out import Split
 from loca.errors import ConfigError
 from loca.experiments.candidates import describe_model
-from loca.experiments.cell_states import read_tuning, write_tuning
+from loca.experiments.cell_states import TUNING, read_tuning, write_tuning
 from loca.experiments.cells import Cell, ComparedModel
 from loca.experiments.fitted_facts import facts_of, measure_first
 from loca.experiments.protocols import Outcome, chosen_on, run_protocol
@@ -21,8 +21,6 @@ from loca.models.recommender import Recommender
 if TYPE_CHECKING:
     from loca.experiments.spaces import Space
     from loca.experiments.tuning import Tuning, TuningBudget
-
-_TUNING = "tuning"
 
 
 def compute_cell(cell: Cell, split: Split, *, study: Path | None = None) -> tuple[ComparedModel, Recommender]:
@@ -63,9 +61,9 @@ def _tune(cell: Cell, budget: TuningBudget, space: Space, split: Split, study: P
     from loca.experiments.tuning import tune
 
     work, terms, (template,) = work_at_hand(), cell.terms, cell.candidates
-    kept = work.recall(_TUNING)
+    kept = work.recall(TUNING)
     if kept is not None:
-        return read_tuning(kept.facts[_TUNING], kept.arrays, template)
+        return read_tuning(kept.facts[TUNING], kept.arrays, template)
     train, questions = chosen_on(split, terms.protocol)
     tuning = tune(
         cell.name,
@@ -79,6 +77,6 @@ def _tune(cell: Cell, budget: TuningBudget, space: Space, split: Split, study: P
         seed=terms.seed,
     )
     arrays: dict[str, Any] = {}
-    facts = {_TUNING: write_tuning(tuning, arrays)}
-    work.keep(_TUNING, ModelState(arrays, facts))
+    facts = {TUNING: write_tuning(tuning, arrays)}
+    work.keep(TUNING, ModelState(arrays, facts))
     return tuning

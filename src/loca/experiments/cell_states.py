@@ -21,7 +21,7 @@ from loca.ranking.evaluation import Evaluation
 if TYPE_CHECKING:
     from loca.experiments.tuning import Tuning
 
-_TUNING = "tuning"
+TUNING = "tuning"
 
 
 def cell_state(cell: Cell, measured: ComparedModel) -> ModelState:
@@ -44,7 +44,7 @@ def cell_state(cell: Cell, measured: ComparedModel) -> ModelState:
         "chosen": measured.chosen,
         "seconds": measured.seconds,
         "recency": recency_json(measured.recency),
-        _TUNING: None if measured.tuning is None else write_tuning(measured.tuning, arrays),
+        TUNING: None if measured.tuning is None else write_tuning(measured.tuning, arrays),
         "settings": measured.settings,
         "by_count": {str(count): _write_summary(one) for count, one in measured.by_count.items()},
         "found": dict(measured.found),
@@ -57,7 +57,7 @@ def read_cell(cell: Cell, state: ModelState) -> ComparedModel:
     facts = state.facts
     evaluation = _read_evaluation(facts, facts, state.arrays, "metric")
     counts = {int(count): one for count, one in facts.get("by_count", {}).items()}
-    tuning = facts[_TUNING]
+    tuning = facts[TUNING]
     return ComparedModel(
         name=cell.name,
         evaluation=evaluation,

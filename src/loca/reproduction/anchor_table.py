@@ -12,14 +12,14 @@ import numpy as np
 from loca.communities.anchors import AnchorSelection
 from loca.communities.communities import find_communities
 from loca.communities.embeddings import embed_users
-from loca.communities.geometry import Floats, Quantile
+from loca.communities.geometry import Floats, Quantile, resolve_bandwidth, unit_rows
 from loca.experiments.cells import Cell
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import chosen_on
 from loca.reproduction.bench import Bench, Records, Results
 from loca.reproduction.exhibit import Exhibit, Finding, Panel, Value
-from loca.reproduction.measurings import Measuring
-from loca.reproduction.printed import printed_selection
+from loca.reproduction.measurings import Measuring, exactly
+from loca.reproduction.printed import printed_name, printed_selection
 from loca.reproduction.seed_means import over_seeds
 from loca.reproduction.sweeps import lines_of, varied_cells
 
@@ -48,10 +48,8 @@ def measurings(bench: Bench) -> list[Measuring]:
 
 
 def _subject(bench: Bench, seed: int) -> dict[str, Any]:
-    from loca.experiments.candidates import describe_model
-
-    told = describe_model(bench.model("mult-vae", seed))
-    return {"data": bench.digest, "protocol": bench.protocol, "anchors": bench.scale.local_models, **told}
+    where = {"data": bench.digest, "protocol": bench.protocol, "anchors": bench.scale.local_models}
+    return {**where, **exactly(bench.model("mult-vae", seed))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +81,6 @@ class _Contrast:
         return self._units(embeddings, Quantile(high))
 
     def _units(self, embeddings: Floats, width: Quantile) -> float:
-        from loca.communities.geometry import resolve_bandwidth, unit_rows
-
         return float(resolve_bandwidth(width, unit_rows(embeddings), self.seed))
 
     def _covered(self, embeddings: Floats, selection: AnchorSelection, width: Quantile | float) -> float:
@@ -131,7 +127,7 @@ def _panels(results: Results) -> Iterator[Panel]:
             for count in counts:
                 means = over_seeds(results.of(called), count)
                 cells.append("" if means is None else f"{means.mean():.4f} ({_coverage(results, called, count):.1%})")
-                told = printed_selection(bench.data.printed, selection, count)
+                told = printed_selection(printed_name(bench), selection, count)
                 printed.append("" if told is None else f"{told[0]:.4f} ({told[1]:.1%})")
         rows.append((selection, *cells, *(printed if any(printed) else [])))
     header = ("selection", *(f"{count} models" for count in thirds))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from loca.catalogue import MODELS
 from loca.data.held_out import Split
+from loca.errors import ConfigError
 from loca.experiments.candidates import build_models, describe_model
 from loca.experiments.cells import Cell, ComparedModel, digest_of_split
 from loca.experiments.protocols import ProtocolName, Terms
@@ -53,6 +54,11 @@ class Bench:
         return f"{self.data.name}-{self.protocol}"
 
     @property
+    def title(self) -> str:
+        """What the bench is called for people to read."""
+        return f"{self.data.label}, {self.protocol}"
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The models that are measured: those that the paper does not have only under `clean`."""
         return ALL_NAMES if self.protocol == "clean" else (*SINGLES, *LOCALS, *CONTROLS)
@@ -72,6 +78,20 @@ class Bench:
         if isinstance(built, Auto) and "seconds" not in self.tables.get(name, {}):
             return clone(built, seconds=self.scale.auto_seconds)
         return built
+
+    def check(self) -> None:
+        """Refuses settings that no model can have, before anything is computed or dropped."""
+        build_models(ALL_NAMES, self.tables, MODELS, 0)
+
+    def check_size(self, names: Sequence[str]) -> None:
+        """Refuses more local models than there are users for them, where the named models have any."""
+        users = self.split.train.n_users
+        sizes = {"--local-models": self.scale.local_models, "--sweep-models": self.scale.sweep_models}
+        for option, size in sizes.items():
+            if size > users and any(name in (*LOCALS, *CONTROLS) for name in names):
+                raise ConfigError(
+                    f"{self.name}: {size} local models need as many users, found {users}; take fewer, {option}"
+                )
 
     def seeds_of(self, name: str) -> tuple[int, ...]:
         """The seeds that the model is fitted with: one where nothing in it is drawn."""
@@ -110,10 +130,6 @@ class Results:
         """The computed cells of that name, seed after seed; nothing where it was not computed."""
         found = (self.cells.get(f"{called} seed {seed}") for seed in range(self.bench.scale.seeds))
         return [one for one in found if one is not None]
-
-    def with_records(self, records: Mapping[str, Records]) -> Results:
-        """The same with records."""
-        return replace(self, records=records)
 
 
 def labelled(name: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loca.experiments.candidates import describe_model
 from loca.experiments.cells import Cell
 from loca.experiments.protocols import chosen_on
 from loca.local.loca import Loca
@@ -16,7 +16,7 @@ from loca.reproduction.case_study import find_case
 from loca.reproduction.case_table import case_exhibit
 from loca.reproduction.exhibit import Exhibit, Finding
 from loca.reproduction.kept_exhibits import as_records, from_records
-from loca.reproduction.measurings import Measuring
+from loca.reproduction.measurings import Measuring, exactly
 
 NAME = "case study"
 
@@ -30,8 +30,19 @@ def measurings(bench: Bench) -> list[Measuring]:
     """One where the items have genres and choices are made on validation."""
     if not bench.data.genres or bench.protocol != "clean":
         return []
-    subject = {"data": bench.digest, **describe_model(_asked_model(bench))}
+    items = bench.split.test.histories.items
+    subject = {
+        "data": bench.digest,
+        "genres": _digest_of(sorted(map(repr, bench.data.genres.items()))),
+        "titles": _digest_of([] if items.labels is None else map(repr, items.labels.tolist())),
+        **exactly(_asked_model(bench)),
+    }
     return [Measuring(NAME, subject, _Case(bench))]
+
+
+def _digest_of(lines: Iterable[str]) -> str:
+    """A short text that changes with any line; the digest of the data knows neither genres nor titles."""
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
 
 def _asked_model(bench: Bench) -> Recommender:

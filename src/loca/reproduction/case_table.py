@@ -25,7 +25,7 @@ _AVERAGE_NOTE = (
 _Pair = Callable[[ExaminedUser], DividedPair]
 
 
-def case_exhibit(search: CaseSearch, *, data: str = "", commands: tuple[str, ...] = ()) -> Exhibit:
+def case_exhibit(search: CaseSearch, *, data: str = "") -> Exhibit:
     """Table 4: the user shown with all lists, a second table over all examined users, and whether he is typical.
 
     `data` names the data set in the title, in the records and before headings and findings, so that several can stand
@@ -44,7 +44,6 @@ def case_exhibit(search: CaseSearch, *, data: str = "", commands: tuple[str, ...
         panels=tuple(replace(panel, heading=before + panel.heading) for panel in panels),
         records=tuple({"data": data, **record} for record in records),
         findings=tuple(replace(finding, text=before + finding.text) for finding in _findings(search)),
-        commands=commands,
     )
 
 

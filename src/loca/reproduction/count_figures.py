@@ -71,7 +71,7 @@ def _chart(results: Results, names: Sequence[str], alone: Sequence[str]) -> Char
             curves.append(curve(labelled(name), counts, [over_seeds(results.of(name), one) for one in counts]))
     for name in alone:
         curves += level(labelled(name), over_seeds(results.of(name)))
-    title = f"{results.bench.data.label}, {results.bench.protocol}"
+    title = results.bench.title
     return Chart(title, "number of local models", "NDCG@100", tuple(curves), is_log_x=True)
 
 
@@ -85,7 +85,7 @@ def _panels(studied: Sequence[Results], names: Sequence[str]) -> tuple[Panel, ..
             means = [over_seeds(results.of(name), one) if one in own else None for one in counts]
             rows.append((labelled(name), *("" if one is None else f"{one.mean():.4f}" for one in means)))
         header = ("NDCG@100 with local models", *map(str, counts))
-        panels.append(Panel(f"{results.bench.data.label}, {results.bench.protocol}", Grid(header, tuple(rows))))
+        panels.append(Panel(results.bench.title, Grid(header, tuple(rows))))
     return tuple(panels)
 
 
@@ -102,7 +102,7 @@ def _records(studied: Sequence[Results], names: Sequence[str], alone: Sequence[s
 def _findings(studied: Sequence[Results]) -> Iterator[Finding]:
     for results in studied:
         counts = counts_of(results, "loca-vae")
-        where = f"{results.bench.data.label}, {results.bench.protocol}"
+        where = results.bench.title
         whole = over_seeds(results.of("loca-vae"))
         if not counts or whole is None:
             continue
@@ -127,6 +127,6 @@ def _gains_over_base(studied: Sequence[Results]) -> Iterator[Finding]:
             own, other = over_seeds(results.of(name)), over_seeds(results.of(base))
             if own is not None and other is not None:
                 paired = own.minus(other)
-                where = f"{results.bench.data.label}, {results.bench.protocol}"
+                where = results.bench.title
                 text = f"{where}: {labelled(name)} over {labelled(base)}: {paired.relative:+.1%}"
                 yield Finding.on(paired.low > 0, f"{text} [{paired.low:+.4f}, {paired.high:+.4f}].")

@@ -101,7 +101,7 @@ class Headline:
     """A line of the first screen: what one LOCA gains on one data set under one protocol.
 
     `gains` are over its base, over the best single model and over the equal-size ensemble, in this order; one that was
-    not measured is left out.
+    not measured is left out. `printed` is the paper's figure, under the protocol `paper` alone: others have other data.
     """
 
     data: str

@@ -133,12 +133,12 @@ def _row(data: str, model: str, by_protocol: dict[str, Headline | None]) -> str:
 
 
 def _ndcg_cell(by_protocol: dict[str, Headline | None]) -> str:
-    """The means of the model itself, and what the paper prints."""
+    """The means of the model itself, and what the paper prints for the data of its own protocol."""
     measured = [one for one in by_protocol.values() if one is not None]
     told = [f"{one.ndcg:.4f} {one.protocol}" for one in measured]
-    printed = next((one.printed for one in measured if one.printed is not None), None)
-    if printed is not None:
-        told.append(f"{printed:.4f} printed")
+    paper = by_protocol["paper"]
+    if paper is not None and paper.printed is not None:
+        told.append(f"{paper.printed:.4f} printed")
     return (
         f'<td role="cell" class="ndcg" data-column="NDCG@100">{"".join(f"<small>{line}</small>" for line in told)}</td>'
     )

@@ -9,9 +9,12 @@ from typing import Any
 
 import loca
 from loca.errors import ConfigError
+from loca.experiments.candidates import describe_model
 from loca.files.model_state import ModelState
+from loca.files.shared_fits import digest_of_model
 from loca.files.unfinished_work import UnfinishedWork
 from loca.files.work_subject import first_difference
+from loca.models.recommender import Recommender
 from loca.progress import say
 from loca.reproduction.bench import Records
 
@@ -27,23 +30,44 @@ class Measuring:
     measure: Callable[[], Records]
 
 
+def exactly(model: Recommender) -> dict[str, Any]:
+    """The model as a subject tells it: its parameters for people to read, and a digest of them to the last bit."""
+    return {**describe_model(model), "to the last bit": digest_of_model(model)}
+
+
 def find_or_measure(asked: Sequence[Measuring], folder: Path) -> dict[str, Records]:
     """The records of each, from the folder where they are kept, else measured now and kept there."""
-    work, found = UnfinishedWork(folder), dict[str, Records]()
+    found = dict[str, Records]()
     for place, one in enumerate(asked):
-        subject = {"format of the records": _FORMAT, "loca": loca.__version__, **one.subject}
-        state = work.recall(one.name)
-        if state is not None:
-            difference = first_difference(state.facts["subject"], subject)
-            if difference is not None:
-                raise ConfigError(
-                    f"{folder} holds records of {one.name} that are not those asked for: {difference}; start over with "
-                    "--fresh, or choose another folder"
-                )
-            found[one.name] = [dict(line) for line in state.facts["records"]]
-            continue
-        say(f"{one.name}: measured now; {len(asked) - place - 1} more to come")
-        records = one.measure()
-        work.keep(one.name, ModelState(facts={"subject": subject, "records": records}))
+        records = _find(one, folder)
+        if records is None:
+            say(f"{one.name}: measured now; {len(asked) - place - 1} more to come")
+            records = one.measure()
+            UnfinishedWork(folder).keep(one.name, ModelState(facts={"subject": _subject(one), "records": records}))
         found[one.name] = records
     return found
+
+
+def find_kept(asked: Sequence[Measuring], folder: Path) -> dict[str, Records] | None:
+    """The records of all, where all are kept; nothing is measured."""
+    found = {one.name: _find(one, folder) for one in asked}
+    kept = {name: records for name, records in found.items() if records is not None}
+    return kept if len(kept) == len(found) else None
+
+
+def _subject(one: Measuring) -> dict[str, Any]:
+    return {"format of the records": _FORMAT, "loca": loca.__version__, **one.subject}
+
+
+def _find(one: Measuring, folder: Path) -> Records | None:
+    """The kept records, None where there are none; those of another subject are refused."""
+    state = UnfinishedWork(folder).recall(one.name)
+    if state is None:
+        return None
+    difference = first_difference(state.facts["subject"], _subject(one))
+    if difference is not None:
+        raise ConfigError(
+            f"{folder} holds records of {one.name} that are not those asked for: {difference}; start over with "
+            "--fresh, or choose another folder"
+        )
+    return [dict(line) for line in state.facts["records"]]

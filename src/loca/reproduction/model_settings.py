@@ -36,19 +36,20 @@ _SMALL: Tables = {
 
 
 def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
-    """The settings of all models on one bench: of the file, or of NAME-PROTOCOL.toml or NAME.toml in the folder.
+    """The settings of all models on one bench: of the file, or of NAME.toml and NAME-PROTOCOL.toml in the folder.
 
-    Without any the built-in data has small networks, everything else the defaults.
+    Of a model that both speak of, NAME-PROTOCOL.toml says all. Without any the built-in data has small networks,
+    everything else the defaults.
     """
     if settings is None:
         return _with_bases(_SMALL) if name == PLANTED else {}
     if not settings.is_dir():
         return _read(settings)
-    files = [settings / f"{name}-{protocol}.toml", settings / f"{name}.toml"]
-    found = next((one for one in files if one.exists()), None)
-    if found is None:
+    files = [settings / f"{name}.toml", settings / f"{name}-{protocol}.toml"]
+    found = [_read(one) for one in files if one.exists()]
+    if not found:
         raise ConfigError(f"{settings}: expected {files[0].name} or {files[1].name} in it, the settings of the models")
-    return _read(found)
+    return {model: table for tables in found for model, table in tables.items()}
 
 
 def _read(path: Path) -> Tables:

@@ -67,6 +67,8 @@ PIECES: Mapping[str, Piece] = {
     "figure8": Piece(bandwidth_figures.make_by_answering, bandwidth_figures.needed_by_answering),
 }
 ALL = "all"
+# What is made of statistics, timings, lists or models that answer one by one, not of models' rows.
+WITHOUT_ROWS = ("table1", "table4", "table5", "figure2")
 
 
 def find_pieces(name: str) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from scipy.sparse import csr_array
 from loca.communities.embeddings import embed_users
 from loca.communities.geometry import Floats, angular_distances, unit_rows
 from loca.data.held_out import HeldOut
-from loca.experiments.candidates import describe_model
 from loca.experiments.cells import Cell
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import chosen_on
@@ -26,7 +25,7 @@ from loca.ranking.evaluation import measure
 from loca.ranking.significance import bootstrap_intervals
 from loca.reproduction.bench import Bench, Records, Results
 from loca.reproduction.exhibit import Chart, Curve, Exhibit, Finding, Panel, Value
-from loca.reproduction.measurings import Measuring
+from loca.reproduction.measurings import Measuring, exactly
 
 NAME = "training neighbourhoods"
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -45,7 +44,7 @@ def measurings(bench: Bench) -> list[Measuring]:
     """One for each seed, with all shares."""
     asked = []
     for seed in range(bench.scale.seeds):
-        told = describe_model(bench.model("mult-vae", seed))
+        told = exactly(bench.model("mult-vae", seed))
         subject = {"data": bench.digest, "protocol": bench.protocol, "models": bench.scale.pilot_models, **told}
         asked.append(Measuring(f"{NAME} seed {seed}", subject, _Pilot(bench, seed)))
     return asked
@@ -130,8 +129,9 @@ def make(studied: Sequence[Results]) -> Exhibit:
         key="figure2",
         title="Figure 2: how wide to train",
         caption="NDCG@100 of local MultVAEs on the closest 1 % of users of their anchors, by the share of users that "
-        "they were trained on; mean over random anchors and seeds, the interval is over anchors. Dashed, the global "
-        "MultVAE on the same users.",
+        "they were trained on; mean over random anchors and seeds. Intervals are over the anchors of all seeds: their "
+        "neighbourhoods share users, which the intervals do not count, so that they are too narrow. Dashed, the "
+        "global MultVAE on the same users.",
         panels=tuple(panel for results in studied for panel in _panel(results)),
         charts=tuple(chart for results in studied for chart in _chart(results)),
         records=tuple(line for results in studied for line in _records(results)),
@@ -159,7 +159,7 @@ def _chart(results: Results) -> Iterator[Chart]:
         tuple(float(high) for _, high in intervals),
     )
     level = Curve("MultVAE", (), (float(whole.mean()),), is_level=True)
-    title = f"{results.bench.data.label}, {results.bench.protocol}"
+    title = results.bench.title
     yield Chart(title, "closest users trained on, %", "NDCG@100 of the closest 1 %", (local, level), is_log_x=True)
 
 
@@ -168,7 +168,7 @@ def _panel(results: Results) -> Iterator[Panel]:
     if len(whole):
         rows = [(f"{share:.0%}", f"{_by_anchor(results, 'local', share).mean():.4f}") for share in SHARES]
         rows.append(("the global model", f"{whole.mean():.4f}"))
-        heading = f"{results.bench.data.label}, {results.bench.protocol}"
+        heading = results.bench.title
         yield Panel(heading, Grid(("trained on the closest", "NDCG@100 of the closest 1 %"), tuple(rows)))
 
 
@@ -185,10 +185,10 @@ def _findings(results: Results) -> Iterator[Finding]:
     narrow = _by_anchor(results, "local", _ANSWERED)
     if not len(whole):
         return
-    where = f"{results.bench.data.label}, {results.bench.protocol}"
+    where = results.bench.title
     for other, told in ((narrow, "trained on the closest 1 % that they answer for"), (whole, "of the global model")):
         low, high = bootstrap_intervals((wide - other)[:, None], seed=0)[0].tolist()
         text = (
             f"{where}: local models trained on the closest {_PAPERS_BEST:.0%} have NDCG@100 {wide.mean():.4f}, against"
         )
-        yield Finding.on(low > 0, f"{text} {other.mean():.4f} {told} [{low:+.4f}, {high:+.4f}].")
+        yield Finding.on(low > 0, f"{text} {other.mean():.4f} {told} [{low:+.4f}, {high:+.4f}] over anchors.")

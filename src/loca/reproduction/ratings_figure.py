@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from loca.experiments.cells import Cell
+from loca.experiments.grid import Grid
 from loca.ranking.significance import bootstrap_intervals
 from loca.reproduction.bench import Bench, Results, labelled
-from loca.reproduction.exhibit import Chart, Curve, Exhibit, Finding, Value
+from loca.reproduction.exhibit import Chart, Curve, Exhibit, Finding, Panel, Value
 from loca.reproduction.seed_means import MAIN, SeedMeans, over_seeds
 
 _NAMES = ("mult-vae", "ensemble-vae", "loca-vae")
@@ -29,6 +30,7 @@ def make(studied: Sequence[Results]) -> Exhibit:
         title="Figure 4: users by their number of ratings",
         caption="NDCG@100 of MultVAE, the ensemble of as many and LOCA_VAE, for five groups of users, each about a "
         "fifth of them, by the number of ratings that their history holds when they are asked.",
+        panels=tuple(panel for results in studied for panel in _panel(results)),
         charts=tuple(chart for results in studied for chart in _chart(results)),
         records=tuple(line for results in studied for line in _records(results)),
         findings=tuple(finding for results in studied for finding in _findings(results)),
@@ -77,8 +79,23 @@ def _chart(results: Results) -> Iterator[Chart]:
                 tuple(float(high) for _, high in intervals),
             )
         )
-    title = f"{results.bench.data.label}, {results.bench.protocol}"
+    title = results.bench.title
     yield Chart(title, "ratings of a user", "NDCG@100", tuple(curves), groups=names)
+
+
+def _panel(results: Results) -> Iterator[Panel]:
+    """The figures behind the bars: models in rows, groups with their number of users in columns."""
+    found = _found(results)
+    if not found:
+        return
+    group_of, names = _groups_of(results, next(iter(found.values())))
+    sizes = np.bincount(group_of, minlength=len(names))
+    header = ("NDCG@100", *(f"{name} ratings ({size:,} users)" for name, size in zip(names, sizes, strict=True)))
+    rows = []
+    for name, means in found.items():
+        values = means.of_users()
+        rows.append((labelled(name), *(f"{values[group_of == group].mean():.4f}" for group in range(len(names)))))
+    yield Panel(results.bench.title, Grid(header, tuple(rows)))
 
 
 def _records(results: Results) -> Iterator[dict[str, Value]]:
@@ -104,7 +121,7 @@ def _findings(results: Results) -> Iterator[Finding]:
     if not {"mult-vae", "loca-vae"} <= set(found):
         return
     group_of, names = _groups_of(results, found["mult-vae"])
-    where = f"{results.bench.data.label}, {results.bench.protocol}"
+    where = results.bench.title
     for other in ("mult-vae", "ensemble-vae"):
         if other not in found:
             continue

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import platform
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import loca
+from loca.data.held_out import Split
 from loca.errors import ConfigError, LocaError
 from loca.experiments.cell_store import CellStore
-from loca.experiments.fitted_facts import describe_machine
-from loca.experiments.side_by_side import CellPlan, compute_here, compute_side_by_side
+from loca.experiments.cells import Cell
+from loca.experiments.side_by_side import CellPlan, Done, compute_here, compute_side_by_side
 from loca.progress import say
 from loca.reproduction.accuracy_table import headlines
-from loca.reproduction.bench import CONTROLS, LOCALS, Bench, Results, base_of
-from loca.reproduction.exhibit import Exhibit, Provenance, Value
+from loca.reproduction.bench import CONTROLS, LOCALS, Bench, Records, Results, base_of
+from loca.reproduction.exhibit import Exhibit
 from loca.reproduction.exhibit_files import write_exhibit, write_whole
-from loca.reproduction.measurings import find_or_measure
+from loca.reproduction.measurings import Measuring, find_kept, find_or_measure
 from loca.reproduction.page import page_of
 from loca.reproduction.pieces import PIECES
+from loca.reproduction.run_description import describe_run
 
 PAGE = "report.html"
 KEPT = "kept"
 TUNED = "tuning"
-_LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "polars", "matplotlib")
 
 
 @dataclass(frozen=True)
@@ -60,25 +58,96 @@ def check_start(folder: Path, *, resume: bool, fresh: bool) -> None:
 
 
 def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
-    """Computes what is not kept yet, and writes every piece and the page; the exhibits.
+    """Computes what is not kept yet, and writes every piece and the page; the exhibits that were asked for.
 
-    Cells that fail do not stop the others: what could be made is written, and then the failures are told.
+    Without `resume` everything that the folder keeps is dropped, once all that is asked for is known to be sound. What
+    fails does not stop the rest: what could be made is written, and then the failures are told. The page also holds
+    pieces of earlier runs whose results are all kept.
     """
+    works = [_Work.of(asked, bench) for bench in asked.benches]
+    if not resume:
+        _drop(asked.folder / KEPT)
     failed, studied = dict[str, str](), []
-    for bench in asked.benches:
-        results, why = _study(asked, bench, resume)
+    for work in works:
+        results, why = _study(asked, work)
         studied.append(results)
-        failed |= {f"{bench.name}: {name}": reason for name, reason in why.items()}
-    made = (PIECES[name].make(studied) for name in asked.pieces)
-    exhibits = tuple(replace(exhibit, commands=(asked.command,)) for exhibit in made)
-    for exhibit in exhibits:
+        failed |= {f"{work.bench.name}: {name}": reason for name, reason in why.items()}
+    exhibits = {name: _made(name, studied, asked.command) for name in asked.pieces}
+    for exhibit in exhibits.values():
         write_exhibit(exhibit, asked.folder)
-    page = page_of(headlines(studied), exhibits, _provenance(asked, studied), "LOCA: the paper, reproduced")
-    write_whole(asked.folder / PAGE, page.encode())
+    _write_page(asked, exhibits, studied)
     if failed:
         told = "; ".join(f"{name}: {why}" for name, why in failed.items())
         raise LocaError(f"{told}; {asked.folder} keeps the others, --resume tries again")
-    return exhibits
+    return tuple(exhibits.values())
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """All that pieces need of one bench."""
+
+    bench: Bench
+    cells: Mapping[str, Cell]
+    measurings: Sequence[Measuring]
+
+    @classmethod
+    def of(cls, asked: Reproduction, bench: Bench) -> _Work:
+        wanted = [PIECES[name] for name in asked.pieces]
+        cells = {called: cell for piece in wanted for called, cell in piece.cells(bench).items()}
+        measurings = [one for piece in wanted for one in piece.measurings(bench)]
+        if asked.only:
+            cells = {called: cell for called, cell in cells.items() if called.split(" ")[0] in asked.only}
+            measurings = []
+        return cls(bench, cells, measurings)
+
+    def plan(self) -> CellPlan:
+        return CellPlan(tuple(self.cells), {}, lambda name, done: self.cells[name])
+
+
+def _write_page(asked: Reproduction, exhibits: Mapping[str, Exhibit], studied: Sequence[Results]) -> None:
+    """The page of the exhibits, and of earlier ones that lie in the folder and whose results are all kept."""
+    shown, seen = dict(exhibits), list(studied)
+    for name in PIECES:
+        if name not in exhibits and (asked.folder / f"{name}.md").exists():
+            kept = _find_kept(name, asked)
+            if kept is not None:
+                shown[name] = _made(name, kept, asked.command)
+                seen = [_joined(*pair) for pair in zip(seen, kept, strict=True)]
+    ordered = [shown[name] for name in PIECES if name in shown]
+    page = page_of(headlines(seen), ordered, describe_run(asked.command, seen), "LOCA: the paper, reproduced")
+    write_whole(asked.folder / PAGE, page.encode())
+
+
+def _joined(first: Results, second: Results) -> Results:
+    return replace(first, cells={**first.cells, **second.cells}, records={**first.records, **second.records})
+
+
+def _made(name: str, studied: Sequence[Results], command: str) -> Exhibit:
+    return replace(PIECES[name].make(studied), commands=(command,))
+
+
+def _find_kept(name: str, asked: Reproduction) -> list[Results] | None:
+    """All that a piece needs of every bench, if it is kept; nothing is computed."""
+    studied = []
+    for bench in asked.benches:
+        work, store = _Work.of(replace(asked, pieces=(name,), only=()), bench), asked.store_of(bench)
+        try:
+            found = {called: store.find(cell) for called, cell in work.cells.items()}
+            records = find_kept(work.measurings, store.cells)
+        except ConfigError:  # kept of other settings
+            return None
+        cells = {called: one for called, one in found.items() if one is not None}
+        if records is None or len(cells) < len(found):
+            return None
+        studied.append(Results(bench, cells, records))
+    return studied
+
+
+def _drop(kept: Path) -> None:
+    """Drops the results of all benches."""
+    for folder in sorted(one.parent for one in kept.glob("*/cells")):
+        with CellStore(folder).opened((), resume=False):
+            pass
 
 
 def models_of(pieces: Sequence[str], bench: Bench, only: Sequence[str] = ()) -> tuple[str, ...]:
@@ -91,67 +160,46 @@ def models_of(pieces: Sequence[str], bench: Bench, only: Sequence[str] = ()) -> 
     return tuple(name for name in bench.names if name in asked | bases)
 
 
-def _study(asked: Reproduction, bench: Bench, resume: bool) -> tuple[Results, dict[str, str]]:
-    """What comes of all pieces on one bench, and why cells failed that did."""
-    store = asked.store_of(bench)
-    wanted = [PIECES[name] for name in asked.pieces]
-    cells = {called: cell for piece in wanted for called, cell in piece.cells(bench).items()}
-    if asked.only:
-        cells = {called: cell for called, cell in cells.items() if called.split(" ")[0] in asked.only}
-    plan = CellPlan(tuple(cells), {}, lambda name, done: cells[name])
-    failed: dict[str, str] = {}
-    say(f"{bench.name}: {len(cells)} cells")
-    with store.opened(plan.names, resume=resume):
+def _study(asked: Reproduction, work: _Work) -> tuple[Results, dict[str, str]]:
+    """What comes of all that is needed of one bench, and why that failed which did."""
+    bench, store, plan = work.bench, asked.store_of(work.bench), work.plan()
+    say(f"{bench.name}: {len(work.cells)} cells, {len(work.measurings)} other measurings")
+    with store.opened(plan.names, resume=True):
         done = plan.find_done(store)
-        if len(done) < len(cells):
+        if len(done) < len(work.cells) or work.measurings:
             store.begin()
         if asked.processes > 1:
             failed = compute_side_by_side(plan, done, bench.split, store, asked.processes)
         else:
-            compute_here(plan, done, bench.split, store)
-        measurings = [] if asked.only else [one for piece in wanted for one in piece.measurings(bench)]
-        records = find_or_measure(measurings, store.cells)
+            failed = _compute_each(plan, done, bench.split, store)
+        records: dict[str, Records] = {}
+        for one in work.measurings:
+            with _telling(one.name, failed):
+                records |= find_or_measure([one], store.cells)
         if not failed:
             store.finish()
     return Results(bench, done, records), failed
 
 
-def _provenance(asked: Reproduction, studied: Sequence[Results]) -> Provenance:
-    settings: dict[str, Value] = {}
-    for results in studied:
-        bench = results.bench
-        settings[f"{bench.name}: users, items"] = f"{bench.split.train.n_users:,}, {bench.split.train.n_items:,}"
-        for name, value in vars(bench.scale).items():
-            settings[name.replace("_", " ")] = value
-    return Provenance(
-        commands=(asked.command,),
-        settings=settings,
-        versions={"loca": loca.__version__, "python": platform.python_version(), **_versions()},
-        machine=_machines(studied),
-        seconds=_seconds(studied),
-    )
+def _compute_each(plan: CellPlan, done: Done, split: Split, store: CellStore) -> dict[str, str]:
+    """Puts to `done` all other cells, one after the other; why those failed that did."""
+    failed: dict[str, str] = {}
+    while names := plan.ready(done, failed):
+        one = replace(plan, names=(names[0],))
+        with _telling(names[0], failed):
+            say(f"{len(plan.names) - len(done) - len(failed)} cells left")
+            compute_here(one, done, split, store)
+    return failed
 
 
-def _versions() -> dict[str, str]:
-    """Of the libraries that are installed."""
-    found = {}
-    for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def _machines(studied: Sequence[Results]) -> Mapping[str, str]:
-    """The machines that the cells were computed on, and how many each; the one that wrote the page."""
-    found: dict[str, int] = {}
-    for results in studied:
-        for one in results.cells.values():
-            told = f"{one.found.get('machine', 'unknown')}, torch {one.found.get('torch', 'unknown')}"
-            found[told] = found.get(told, 0) + 1
-    cells = {f"{count} cells": machine for machine, count in found.items()}
-    return {**cells, "this page": f"{describe_machine()}, {sys.platform}"}
-
-
-def _seconds(studied: Sequence[Results]) -> dict[str, float]:
-    """The seconds of all cells of each bench together, wherever they were computed."""
-    return {one.bench.name: sum(cell.seconds for cell in one.cells.values()) for one in studied}
+@contextmanager
+def _telling(name: str, failed: dict[str, str]) -> Iterator[None]:
+    """Takes down in one line why a piece of work failed, so that the rest can go on."""
+    try:
+        yield
+    except LocaError as error:
+        failed[name] = " ".join(str(error).split())
+    except Exception as error:
+        for line in traceback.format_exc().splitlines():
+            say(line)
+        failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"

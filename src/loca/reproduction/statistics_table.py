@@ -12,9 +12,7 @@ from loca.reproduction.exhibit import Exhibit, Finding, Panel, Value
 _HEADER = ("Data", "Users", "Items", "Ratings", "Sparsity", "Concentration (top 5 %)", "Top 2 %")
 
 
-def statistics_exhibit(
-    described: Mapping[str, Statistics], printed: Mapping[str, Printed], *, commands: tuple[str, ...] = ()
-) -> Exhibit:
+def statistics_exhibit(described: Mapping[str, Statistics], printed: Mapping[str, Printed]) -> Exhibit:
     """Table 1 with a row for each data set that is described, and under it the paper's row where it prints one.
 
     Findings say of each which figures are exactly the printed ones, and by how much the others differ; percentages are
@@ -35,7 +33,6 @@ def statistics_exhibit(
         panels=(panel,),
         records=tuple(_record(name, found, printed.get(name)) for name, found in described.items()),
         findings=tuple(_findings(described, printed)),
-        commands=commands,
     )
 
 

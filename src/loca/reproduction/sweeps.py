@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from loca.communities.anchors import AnchorSelection
 from loca.communities.geometry import Bandwidth
@@ -23,7 +23,6 @@ def varied_cells(
     anchor_selection: AnchorSelection = "coverage",
     train_bandwidth: Bandwidth | None = None,
     answer_bandwidth: Bandwidth | None = None,
-    alpha: float | Literal["validation", "paper"] = "paper",
 ) -> dict[str, Cell]:
     """LOCA_VAE with one choice varied, as many models as the largest of `counts`, once for each seed.
 
@@ -41,7 +40,7 @@ def varied_cells(
             anchor_selection=anchor_selection,
             train_bandwidth=model.train_bandwidth if train_bandwidth is None else train_bandwidth,
             answer_bandwidth=model.answer_bandwidth if answer_bandwidth is None else answer_bandwidth,
-            alpha=alpha,
+            alpha="paper",
         )
         cell = bench.cell(called, varied, seed, counts=counts, refit=False)
         cells[cell.name] = cell

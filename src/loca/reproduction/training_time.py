@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from loca.catalogue import KINDS
-from loca.experiments.candidates import describe_model
 from loca.experiments.cells import Cell
 from loca.experiments.fitted_facts import describe_machine
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import chosen_on
 from loca.files.shared_fits import fit_once, sharing_fits_in
 from loca.local.engines import EngineName
+from loca.local.loca import Loca
 from loca.models.recommender import clone
 from loca.reproduction.bench import Bench, Records, Results
 from loca.reproduction.exhibit import Chart, Curve, Exhibit, Finding, Panel, Value
-from loca.reproduction.measurings import Measuring
-from loca.reproduction.printed import printed_seconds
+from loca.reproduction.measurings import Measuring, exactly
+from loca.reproduction.printed import printed_name, printed_seconds
 
 NAME = "training seconds"
 _ENGINES: dict[EngineName, str] = {"stacked": "stacked", "one_by_one": "in a loop"}
@@ -35,12 +35,12 @@ def needed(bench: Bench) -> dict[str, Cell]:
 def measurings(bench: Bench) -> list[Measuring]:
     """One for each engine and number of models; the loop stops earlier."""
     asked = []
-    told = describe_model(bench.model("loca-vae"))
-    subject = {"data": bench.digest, "protocol": bench.protocol, **told, "anchors": None}
+    where = {"data": bench.digest, "protocol": bench.protocol}
     for engine in _ENGINES:
         for count in bench.scale.timed():
             if engine == "stacked" or count <= bench.scale.loop_models:
-                asked.append(Measuring(f"{NAME} {engine} {count}", subject, _Timing(bench, engine, count)))
+                timing = _Timing(bench, engine, count)
+                asked.append(Measuring(f"{NAME} {engine} {count}", where | exactly(timing.model()), timing))
     return asked
 
 
@@ -52,12 +52,19 @@ class _Timing:
     engine: EngineName
     count: int
 
+    def model(self) -> Loca:
+        """LOCA_VAE with so many local models, trained that way."""
+        model = self.bench.model("loca-vae")
+        if not isinstance(model, Loca):
+            raise TypeError(f"loca-vae: expected a Loca, found {type(model).__name__}")
+        return clone(model, anchors=self.count, engine=self.engine)
+
     def __call__(self) -> Records:
         train, questions = chosen_on(self.bench.split, self.bench.protocol)
-        model: Any = clone(self.bench.model("loca-vae"), anchors=self.count, engine=self.engine)
+        model = self.model()
         with tempfile.TemporaryDirectory() as folder, sharing_fits_in(Path(folder), KINDS):
             begun = time.perf_counter()
-            fit_once(clone(model.base), train, questions)
+            fit_once(clone(model.base if model.global_model is None else model.global_model), train, questions)
             alone = time.perf_counter() - begun
             begun = time.perf_counter()
             model.fit(train, validation=questions)  # finds the global model fitted
@@ -82,7 +89,7 @@ def make(studied: Sequence[Results]) -> Exhibit:
         caption="Seconds of training: one MultVAE, and all of LOCA_VAE but its global model (anchors, local models, "
         "the global share) by the number of local models, as one stacked network or one after the other, until the "
         "validation score no longer rises. One run each, on the machine named below; the paper's seconds are of its "
-        "own machine, eight models at a time.",
+        "own machine, eight models at a time, and stand beside its own protocol alone.",
         panels=tuple(panel for results in studied for panel in _panel(results)),
         charts=tuple(chart for results in studied for chart in _chart(results)),
         records=tuple(line for results in studied for line in _records(results)),
@@ -108,7 +115,10 @@ def _panel(results: Results) -> Iterator[Panel]:
         told = "" if other is None else _seconds(other["local seconds"])
         rows.append((f"{count}", _seconds(line["local seconds"]), told, str(line["epochs"]), _printed(bench, count)))
     header = ("local models", "stacked, s", "in a loop, s", "epochs, stacked", "paper, s")
-    yield Panel(f"{bench.data.label}, {bench.protocol}", Grid(header, tuple(rows)), str(stacked[0]["machine"]))
+    machines = dict.fromkeys(str(line["machine"]) for line in (*stacked, *loop))
+    # Told once where all were timed on one machine; seconds of two would compare the machines.
+    warning = "" if len(machines) == 1 else "Timed on several machines, whose seconds do not compare: "
+    yield Panel(bench.title, Grid(header, tuple(rows)), warning + "; ".join(machines))
 
 
 def _global(lines: Sequence[dict[str, Any]]) -> float:
@@ -121,7 +131,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _printed(bench: Bench, count: int | None) -> str:
-    seconds = printed_seconds(bench.data.printed, count)
+    seconds = printed_seconds(printed_name(bench), count)
     return "" if seconds is None else f"{seconds:,.0f}"
 
 
@@ -135,7 +145,7 @@ def _chart(results: Results) -> Iterator[Chart]:
     if curves:
         alone = _global(_lines(results, "stacked"))
         curves.append(Curve("MultVAE", (), (alone,), is_level=True))
-        title = f"{results.bench.data.label}, {results.bench.protocol}"
+        title = results.bench.title
         yield Chart(title, "local models", "seconds", tuple(curves), is_log_x=True, is_log_y=True)
 
 
@@ -151,8 +161,8 @@ def _findings(results: Results) -> Iterator[Finding]:
         return
     count = loop[-1]["local models"]
     same = next((line for line in stacked if line["local models"] == count), None)
-    if same is not None and same["local seconds"] > 0:
+    if same is not None and same["local seconds"] > 0 and same["machine"] == loop[-1]["machine"]:
         ratio = loop[-1]["local seconds"] / same["local seconds"]
-        where = f"{results.bench.data.label}, {results.bench.protocol}"
+        where = results.bench.title
         text = f"{where}: {count} local models train {ratio:.1f} × as fast stacked as in a loop"
         yield Finding("found", f"{text} ({same['local seconds']:.1f} s against {loop[-1]['local seconds']:.1f} s).")

@@ -1,0 +1,68 @@
+"""Who is held against whom in Table 2: the best single model, and the paired differences with corrected p values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from loca.ranking.significance import PairedDifference, holm
+from loca.reproduction.bench import BEYOND, LOCALS, SINGLES, Results, base_of
+from loca.reproduction.seed_means import chosen_by, over_seeds
+
+BASE, BEST, ENSEMBLE = "its base", "the best single model", "the ensemble of as many"
+
+
+@dataclass(frozen=True, eq=False)
+class Rival:
+    """A model's difference to another model, with the p values corrected over all differences of its bench."""
+
+    name: str
+    other: str
+    what: str
+    paired: PairedDifference
+    t_p: float
+    wilcoxon_p: float
+
+    @property
+    def verdict(self) -> str:
+        """better or worse where the interval and both corrected tests agree, else undecided."""
+        if self.paired.low <= 0 <= self.paired.high or max(self.t_p, self.wilcoxon_p) >= 0.05:
+            return "undecided"
+        return "better" if self.paired.mean > 0 else "worse"
+
+
+def best_single(results: Results) -> str | None:
+    """The paper's rival that is best where choices are made; None unless all that the bench measures have results."""
+    found = {name: results.of(name) for name in SINGLES if name in results.bench.names}
+    # The best of some of them would be called the best of all.
+    return max(found, key=lambda name: chosen_by(found[name])) if all(found.values()) else None
+
+
+def differences(results: Results) -> list[Rival]:
+    """Each local model against its base, the best single model and the ensemble of as many, in this order.
+
+    Then what is beyond the paper against the best single model. All are one family of tests, and corrected as one.
+    """
+    best, pairs = best_single(results), list[tuple[str, str, str]]()
+    for name in LOCALS:
+        others = {BASE: base_of(name), BEST: best, ENSEMBLE: f"ensemble-{name.removeprefix('loca-')}"}
+        pairs += [(name, other, what) for what, other in others.items() if other is not None]
+    if best is not None:
+        pairs += [(name, best, BEST) for name in BEYOND]
+    return _compared(results, pairs)
+
+
+def _compared(results: Results, asked: Iterable[tuple[str, str, str]]) -> list[Rival]:
+    """The differences that can be told; a pair that is asked for twice is corrected for once."""
+    pairs, paired = list(asked), dict[tuple[str, str], PairedDifference]()
+    for name, other in dict.fromkeys((name, other) for name, other, _ in pairs):
+        first, second = over_seeds(results.of(name)), over_seeds(results.of(other))
+        if first is not None and second is not None:
+            paired[name, other] = first.minus(second)
+    t_p = dict(zip(paired, holm(one.t_p for one in paired.values()), strict=True))
+    wilcoxon_p = dict(zip(paired, holm(one.wilcoxon_p for one in paired.values()), strict=True))
+    return [
+        Rival(name, other, what, paired[name, other], float(t_p[name, other]), float(wilcoxon_p[name, other]))
+        for name, other, what in pairs
+        if (name, other) in paired
+    ]
