@@ -138,6 +138,7 @@ def test_an_earlier_piece_stays_on_the_page_of_a_later_one(
     page = (tmp_path / PAGE).read_text()
     assert 'id="table1"' in page
     assert 'id="figure6"' in page
+    assert "loca reproduce figure6 --data tiny" in page
     assert len(computed) == count
     (tmp_path / "kept" / "tiny-clean" / "cells" / "work-loca-dae%20seed%200.safetensors").unlink()
     reproduce(replace(asked, pieces=("table1",)), resume=True)

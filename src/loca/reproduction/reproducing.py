@@ -111,11 +111,17 @@ def _write_page(asked: Reproduction, exhibits: Mapping[str, Exhibit], studied: S
         if name not in exhibits and (asked.folder / f"{name}.md").exists():
             kept = _find_kept(name, asked)
             if kept is not None:
-                shown[name] = _made(name, kept, asked.command)
+                shown[name] = _made(name, kept, _command_for(name, asked.command))
                 seen = [_joined(*pair) for pair in zip(seen, kept, strict=True)]
     ordered = [shown[name] for name in PIECES if name in shown]
     page = page_of(headlines(seen), ordered, describe_run(asked.command, seen), "LOCA: the paper, reproduced")
     write_whole(asked.folder / PAGE, page.encode())
+
+
+def _command_for(name: str, command: str) -> str:
+    """The same command for another piece: WHAT is its third word."""
+    loca, reproduce_, _, *more = command.split(" ", 3)
+    return " ".join([loca, reproduce_, name, *more])
 
 
 def _joined(first: Results, second: Results) -> Results:
