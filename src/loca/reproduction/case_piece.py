@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loca.experiments.cells import Cell
 from loca.experiments.protocols import chosen_on
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone
@@ -19,11 +18,6 @@ from loca.reproduction.kept_exhibits import as_records, from_records
 from loca.reproduction.measurings import Measuring, exactly
 
 NAME = "case study"
-
-
-def needed(bench: Bench) -> dict[str, Cell]:
-    """No cells: the lists of a fitted model are looked at, not its figures."""
-    return {}
 
 
 def measurings(bench: Bench) -> list[Measuring]:

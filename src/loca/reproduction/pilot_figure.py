@@ -13,7 +13,6 @@ from scipy.sparse import csr_array
 from loca.communities.embeddings import embed_users
 from loca.communities.geometry import Floats, angular_distances, unit_rows
 from loca.data.held_out import HeldOut
-from loca.experiments.cells import Cell
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import chosen_on
 from loca.local.engines import Engine, LocalTask, train_together
@@ -33,11 +32,6 @@ _ANSWERED = 0.01
 _PAPERS_BEST = 0.2
 _METRIC = "ndcg@100"
 Rows = npt.NDArray[np.int64]
-
-
-def needed(bench: Bench) -> dict[str, Cell]:
-    """No cells: the local models of this figure answer one by one."""
-    return {}
 
 
 def measurings(bench: Bench) -> list[Measuring]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from loca.catalogue import KINDS
-from loca.experiments.cells import Cell
 from loca.experiments.fitted_facts import describe_machine
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import chosen_on
@@ -25,11 +24,6 @@ from loca.reproduction.printed import printed_name, printed_seconds
 
 NAME = "training seconds"
 _ENGINES: dict[EngineName, str] = {"stacked": "stacked", "one_by_one": "in a loop"}
-
-
-def needed(bench: Bench) -> dict[str, Cell]:
-    """No cells: whatever is timed must run alone."""
-    return {}
 
 
 def measurings(bench: Bench) -> list[Measuring]:
