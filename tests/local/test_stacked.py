@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 import loca.local.engines as engines_file
 import loca.local.stacked as stacked_file
@@ -21,6 +22,7 @@ from loca.local.one_by_one import copies_of
 from loca.local.stacked import StackedLearning
 from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate
 from loca.local.stacked_networks import StackedNetworks
+from loca.local.validation import MemberQuestions
 from loca.models.autoencoder import Autoencoder, SparseRows, multinomial_loss
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
@@ -95,19 +97,22 @@ def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_s
         StackedLearning, "leave", lambda self, networks: (left.append(len(networks)), leave(self, networks))
     )
 
-    def validation_of(number: int) -> HeldOut | None:
+    def members_of(number: int) -> np.ndarray:
         """The last model has nobody to be judged by and runs all its epochs."""
-        members = np.arange(number * 100, number * 100 + 60)
-        return (
-            HeldOut(questions.histories.of_users(members), questions.targets.of_users(members)) if number < 3 else None
-        )
+        return np.arange(number * 100, number * 100 + 60 * (number < 3))
 
-    trained = [train_apart(a_task(base, planted_split), engine, validation_of) for engine in (LOOP, STACK)]
+    answering = np.zeros((questions.n_users, 4))
+    for number in range(4):
+        answering[members_of(number), number] = 0.5
+    members = MemberQuestions(questions, csr_array(answering))
+    own = HeldOut(questions.histories.of_users(members_of(1)), questions.targets.of_users(members_of(1)))
+
+    trained = [train_apart(a_task(base, planted_split), engine, members) for engine in (LOOP, STACK)]
     np.testing.assert_allclose(answers(trained[1], planted_split), answers(trained[0], planted_split), atol=1e-4)
     assert trained[0].epochs == trained[1].epochs
     assert left, "nobody left the stack: the test would show nothing"
     alone = clone(base, seed=a_task(base, planted_split).models[1].seed)  # type: ignore[attr-defined]
-    alone.fit(planted_split.train.matrix(), user_weights=weights_of(1), validation=validation_of(1))
+    alone.fit(planted_split.train.matrix(), user_weights=weights_of(1), validation=own)
     np.testing.assert_allclose(
         answers(trained[1], planted_split)[1], alone.score(planted_split.test.history_matrix[:30]), atol=1e-4
     )

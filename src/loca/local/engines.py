@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 
-from loca.data.held_out import HeldOut
 from loca.errors import ConfigError, did_you_mean
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import work_at_hand
@@ -24,6 +23,7 @@ from loca.local.stacked import StackedLearning
 from loca.local.stacked_arithmetic import PrecisionName
 from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
 from loca.local.stopping_apart import learn_each_until_best
+from loca.local.validation import MemberQuestions
 from loca.memory import plan_memory
 from loca.models.devices import choose_device
 from loca.models.mult_dae import MultDAE
@@ -113,8 +113,8 @@ def train_together(task: LocalTask, engine: Engine, validate: Callable[[LocalMod
     return TrainedLocals(_finished(seen, engine), epochs)
 
 
-def train_apart(task: LocalTask, engine: Engine, validation_of: Callable[[int], HeldOut | None]) -> TrainedLocals:
-    """Trains each model to the best epoch of its own validation users; a model without any runs all its epochs."""
+def train_apart(task: LocalTask, engine: Engine, members: MemberQuestions) -> TrainedLocals:
+    """Trains each model to the best epoch of its own members' questions; a model without any runs all its epochs."""
     learners = learners_of(task)
     if learners is None:
         return TrainedLocals(_fit(task, engine), None)
@@ -124,7 +124,7 @@ def train_apart(task: LocalTask, engine: Engine, validation_of: Callable[[int], 
         runners,
         seen,
         [model.network_ for model in learners if model.network_ is not None],
-        validation_of,
+        members,
         epochs=first.epochs,
         patience=first.patience,
         evaluate_every=first.evaluate_every,

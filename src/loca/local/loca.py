@@ -38,7 +38,7 @@ from loca.local.local_models import LocalModels
 from loca.local.one_by_one import copies_of, scaled_weights
 from loca.local.stacked_arithmetic import PrecisionName, check_precision
 from loca.local.stacked_networks import AnswerPrecision, check_answer_precision
-from loca.local.validation import BlendedAnswers, BlendedQuestions
+from loca.local.validation import BlendedAnswers, BlendedQuestions, MemberQuestions
 from loca.models.recommender import (
     ModelState,
     Recommender,
@@ -218,7 +218,8 @@ class Loca:
             alpha = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
             validate = None if questions is None else lambda local: questions.score(local, (alpha,))[0]
             return train_together(task, engine, validate)
-        return train_apart(task, engine, questions.of_community)
+        members = MemberQuestions(questions.held_out, questions.answer_weights)
+        return train_apart(task, engine, members)
 
     def _choose_alpha(self, questions: BlendedQuestions | None) -> float:
         if not isinstance(self.alpha, str):

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import csr_array
-from torch import Tensor
 
-from loca.data.held_out import HeldOut
 from loca.files.unfinished_work import work_at_hand
 from loca.local.local_models import LocalModels
 from loca.local.stacked import StackedLearning
-from loca.models.devices import ranking_bytes
+from loca.local.validation import MemberQuestions
 from loca.models.networks import Network, RunsEpochs
 from loca.models.stopping import BestWeights, keep_states, recall_states, states_of
 from loca.progress import bar
-from loca.ranking.evaluation import mean_ndcg
 
 
 def learn_each_until_best(
     learning: Sequence[RunsEpochs],
     seen: LocalModels,
     networks: Sequence[Network],
-    validation_of: Callable[[int], HeldOut | None],
+    members: MemberQuestions,
     *,
     epochs: int,
     patience: int,
@@ -34,7 +30,6 @@ def learn_each_until_best(
 
     A network without validation users runs all epochs. The bar counts the networks that have stopped.
     """
-    questions = [validation_of(number) for number in range(len(networks))]
     best = [BestWeights() for _ in networks]
     done, stopped = _recall(what, learning, networks, best)
     active = set(range(len(networks))) - stopped
@@ -48,8 +43,8 @@ def learn_each_until_best(
             loss = float(np.mean([one.run_epoch() for one in runners]))
             progress.advance(0, note=f"epoch {epoch}, loss {loss:.2f}, {len(active)} still learn")
             if epoch % evaluate_every == 0 or epoch == epochs:
-                for number in active:
-                    _offer(seen, number, questions[number], epoch, best[number], networks[number])
+                for number, score in members.score(seen, active).items():
+                    best[number].offer(epoch, score, [networks[number]])
                 stopped = {one for one in active if best[one].is_final(epoch, patience)}
                 active -= stopped
                 progress.advance(len(stopped))
@@ -61,23 +56,6 @@ def learn_each_until_best(
         if one.epoch:
             one.give_back([network])
     return [one.epoch or epochs for one in best]
-
-
-def _offer(
-    seen: LocalModels, number: int, asked: HeldOut | None, epoch: int, best: BestWeights, network: Network
-) -> None:
-    if asked is None:
-        return
-
-    def score(histories: csr_array) -> Tensor:
-        """The network's own scores, left where it computes: hundreds of lists are ranked there after every epoch."""
-        users = histories.shape[0]
-        alone = csr_array(
-            (np.ones(users, np.float32), np.full(users, number), np.arange(users + 1)), (users, len(seen))
-        )
-        return seen.blend(histories, alone)
-
-    best.offer(epoch, mean_ndcg(score, asked, 100, block_bytes=ranking_bytes(seen.device)), [network])
 
 
 def _recall(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,7 +16,7 @@ from loca.local.local_models import LocalModels
 from loca.models.devices import ranking_bytes
 from loca.models.network_answers import score_on
 from loca.models.recommender import Recommender
-from loca.ranking.evaluation import UserRows, mean_ndcgs
+from loca.ranking.evaluation import UserRows, mean_ndcgs, ndcg_of_each
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +74,36 @@ class BlendedQuestions:
             return self.held_out.history_matrix, self.answer_weights
         return csr_array(self.held_out.history_matrix[user_rows]), csr_array(self.answer_weights[user_rows])
 
-    def of_community(self, community: int) -> HeldOut | None:
-        """The questions of the users whom one community answers for; None where there is nobody."""
-        members = np.flatnonzero(self.answer_weights[:, [community]].toarray().ravel())
-        targets = self.held_out.targets.of_users(members)
-        return HeldOut(self.held_out.histories.of_users(members), targets) if len(targets) else None
+
+@dataclass(frozen=True, eq=False)
+class MemberQuestions:
+    """Held-out questions put to each community alone, for the users whom it answers for; all communities at once."""
+
+    held_out: HeldOut
+    answer_weights: csr_array
+
+    @cached_property
+    def _pairs(self) -> tuple[UserRows, UserRows]:
+        """Community and user of every question: each community's users who have a held-out item."""
+        communities = self.answer_weights.tocsc()
+        community = np.repeat(np.arange(communities.shape[1]), np.diff(communities.indptr))
+        user = communities.indices.astype(np.int64)
+        asked = np.diff(self.held_out.target_matrix.indptr)[user] > 0
+        return community[asked], user[asked]
+
+    def score(self, local: LocalModels, communities: Iterable[int]) -> dict[int, float]:
+        """The mean NDCG@100 of each of the communities by its own model; nothing of one that has nobody to ask."""
+        asked = np.zeros(len(local), dtype=np.bool_)
+        asked[list(communities)] = True
+        community, user = (part[asked[self._pairs[0]]] for part in self._pairs)
+
+        def score_asked(part: slice) -> Tensor:
+            """The scores of those pairs, left where they are computed."""
+            numbers, rows = community[part], csr_array(self.held_out.history_matrix[user[part]])
+            ones = np.ones(len(numbers), dtype=np.float32)
+            alone = csr_array((ones, numbers, np.arange(len(numbers) + 1)), (len(numbers), len(local)))
+            return local.blend(rows, alone)
+
+        values = ndcg_of_each(score_asked, self.held_out, user, 100, block_bytes=ranking_bytes(local.device))
+        sums, counts = np.bincount(community, values, len(local)), np.bincount(community, minlength=len(local))
+        return {int(one): float(sums[one] / counts[one]) for one in np.flatnonzero(counts)}

@@ -198,6 +198,29 @@ def mean_ndcgs(
     return [total / len(user_rows) for total in sums]
 
 
+def ndcg_of_each(
+    score_asked: Callable[[slice], AnyScores],
+    held_out: HeldOut,
+    user_rows: UserRows,
+    n: int = 100,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+) -> Values:
+    """The NDCG@n of each of the asked `user_rows`, a user as often as asked; `score_asked(part)` scores a part of them.
+
+    All of them need a held-out item.
+    """
+    size = block_rows(held_out.n_items, budget=block_bytes)
+    parts = [np.empty(0)]
+    for start in range(0, len(user_rows), size):
+        part = slice(start, min(start + size, len(user_rows)))
+        histories, targets = held_out.history_matrix[user_rows[part]], held_out.target_matrix[user_rows[part]]
+        scores = _checked(score_asked(part), part.stop - part.start, held_out.n_items)
+        listed, _ = rank_top_n(scores, histories, n)
+        parts.append(ndcg(find_hits(listed, targets), np.diff(targets.indptr), n))
+    return np.concatenate(parts)
+
+
 def _users_with_targets(held_out: HeldOut) -> UserRows:
     return np.flatnonzero(np.diff(held_out.target_matrix.indptr))
 
