@@ -58,6 +58,8 @@ def test_settings_of_a_file_reach_the_models(tmp_path: Path) -> None:
         (["table5", "--models", "ease"], "models: table5 is not made of models' rows; leave out --models"),
         (["table2", "--local-models", "5000"], "planted-clean: 5000 local models need as many users, found 1000"),
         (["table2", "--resume", "--fresh"], "expected one of them, found both"),
+        (["table2", "--kept-only", "--fresh"], "--kept-only shows what is kept; leave out --fresh"),
+        (["table2", "--kept-only", "--trials", "2"], "--kept-only shows what is kept; leave out --fresh"),
     ],
 )
 def test_a_mistake_is_one_line(

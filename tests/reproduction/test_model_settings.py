@@ -19,8 +19,8 @@ from loca.models.mult_vae import MultVAE
 from loca.reproduction import model_settings
 from loca.reproduction.bench import ALL_NAMES, Bench
 from loca.reproduction.data_sets import open_data
-from loca.reproduction.model_settings import tables_for, tune_bench
-from loca.reproduction.scale import SMALL
+from loca.reproduction.model_settings import scale_for, tables_for, tune_bench
+from loca.reproduction.scale import SMALL, Scale
 
 EASE = "[ease]\nl2 = {}\n"
 
@@ -65,6 +65,35 @@ def test_in_a_folder_name_and_protocol_come_before_the_name(tmp_path: Path) -> N
     write(tmp_path / "amusic.toml", EASE.format(30.0))
     assert tables_for("amusic", "paper", tmp_path) == {"ease": {"l2": 100.0}}
     assert tables_for("amusic", "clean", tmp_path) == {"ease": {"l2": 30.0}}
+
+
+def test_a_file_says_the_sizes_of_its_data_and_what_is_said_wins(tmp_path: Path) -> None:
+    write(tmp_path / "amusic.toml", "[reproduce]\nlocal_models = 100\nseeds = 2\n" + EASE.format(30.0))
+    write(tmp_path / "amusic-paper.toml", "[reproduce]\nseeds = 5\n")
+    write(tmp_path / "ml-1m.toml", EASE.format(30.0))
+    assert scale_for("amusic", "clean", tmp_path, {}) == Scale(local_models=100, seeds=2)
+    assert scale_for("amusic", "paper", tmp_path, {}) == Scale(local_models=100, seeds=5)
+    assert scale_for("amusic", "clean", tmp_path, {"seeds": 7}) == Scale(local_models=100, seeds=7)
+    assert scale_for("ml-1m", "clean", tmp_path, {}) == Scale()
+    assert scale_for("planted", "clean", None, {"seeds": 1}) == replace(SMALL, seeds=1)
+    assert tables_for("amusic", "clean", tmp_path) == {"ease": {"l2": 30.0}}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("seds = 2", r"all\.toml: unknown option 'reproduce\.seds'; did you mean 'seeds'"),
+        ("colour = 2", r"unknown option 'reproduce\.colour'; there are local_models, "),
+        ('seeds = "two"', "seeds: expected a whole number ≥ 1, found 'two'"),
+        ("seeds = 1.5", "seeds: expected a whole number ≥ 1, found 1.5"),
+        ("seeds = true", "seeds: expected a whole number ≥ 1, found True"),
+        ('auto_seconds = "long"', "auto_seconds: expected a number above 0, found 'long'"),
+    ],
+)
+def test_sizes_that_are_none_are_refused_in_one_line(text: str, told: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "all.toml", f"[reproduce]\n{text}\n")
+    with pytest.raises(ConfigError, match=told):
+        scale_for("amusic", "clean", path, {})
 
 
 def test_a_folder_without_settings_of_the_data_is_refused_with_the_names_looked_for(tmp_path: Path) -> None:

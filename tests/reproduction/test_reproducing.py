@@ -146,6 +146,22 @@ def test_an_earlier_piece_stays_on_the_page_of_a_later_one(
     assert len(computed) == count
 
 
+def test_what_is_kept_is_shown_without_computing_the_rest(
+    planted: PlantedData, tmp_path: Path, computed: list[str]
+) -> None:
+    benches = tuple(tiny_bench(planted, protocol) for protocol in ("clean", "paper"))
+    asked = Reproduction(("table2",), benches[:1], tmp_path, COMMAND, only=("ease", "slim"))
+    reproduce(asked, resume=False)
+    count = len(computed)
+    shown = Reproduction(("table1", "table2", "figure7"), benches, tmp_path, COMMAND, computes=False)
+    exhibits = reproduce(shown, resume=True)
+    assert len(computed) == count
+    assert [one.key for one in exhibits] == ["table1", "table2"]  # nothing is kept of figure7
+    assert {(line["protocol"], line["model"]) for line in exhibits[1].records} == {("clean", "ease"), ("clean", "slim")}
+    assert not (tmp_path / "figure7.md").exists()
+    assert 'id="figure7"' not in (tmp_path / PAGE).read_text()
+
+
 def test_fresh_drops_all_benches_before_the_first_is_begun(
     planted: PlantedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

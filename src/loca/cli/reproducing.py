@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from loca.experiments.protocols import ProtocolName
     from loca.experiments.tuning import TuningBudget
     from loca.reproduction.bench import Bench
-    from loca.reproduction.scale import Scale
 
 PieceName = Annotated[
     str,
@@ -60,6 +59,9 @@ _RUNNING = "Running"
 Processes = Annotated[int, typer.Option(help="Cells computed side by side.", rich_help_panel=_RUNNING)]
 Resume = Annotated[bool, typer.Option("--resume", help="Take what --out keeps, and go on.", rich_help_panel=_RUNNING)]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Drop what --out keeps.", rich_help_panel=_RUNNING)]
+KeptOnly = Annotated[
+    bool, typer.Option("--kept-only", help="Show what --out keeps; compute nothing.", rich_help_panel=_RUNNING)
+]
 
 
 def reproduce_paper(
@@ -79,6 +81,7 @@ def reproduce_paper(
     processes: Processes = 1,
     resume: Resume = False,
     fresh: Fresh = False,
+    kept_only: KeptOnly = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -110,9 +113,12 @@ def reproduce_paper(
     pieces = pieces if not only else _with_rows(pieces)
     protocols = _check_protocols(protocol)
     budget = _budget(trials, seconds, settings)
+    if kept_only and (fresh or budget is not None):
+        raise ConfigError("--kept-only shows what is kept; leave out --fresh, --trials and --seconds")
     if processes < 1:
         raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes}")
     _check_out(out)
+    resume = resume or kept_only
     check_start(out, resume=resume, fresh=fresh)
     sizes = {
         "local_models": local_models,
@@ -121,11 +127,7 @@ def reproduce_paper(
         "loop_models": loop_models,
         "seeds": seeds,
     }
-    benches = [
-        bench
-        for name in data or ["planted"]
-        for bench in _benches(name, protocols, _scale(name, sizes), settings, output)
-    ]
+    benches = [bench for name in data or ["planted"] for bench in _benches(name, protocols, sizes, settings, output)]
     twice = [bench.name for place, bench in enumerate(benches) if bench.name in {one.name for one in benches[:place]}]
     if twice:
         raise ConfigError(f"data: two are called {twice[0]}; leave one out, or give one of the files another name")
@@ -134,7 +136,7 @@ def reproduce_paper(
     if budget is not None:
         benches = [_tuned(bench, models_of(pieces, bench, only), budget, out, processes, resume) for bench in benches]
     command = _in_words(what, data, protocol, sizes, models, settings, trials, seconds, out)
-    asked = Reproduction(pieces, tuple(benches), out, command, processes, only)
+    asked = Reproduction(pieces, tuple(benches), out, command, processes, only, computes=not kept_only)
     exhibits = reproduce(asked, resume=resume)
     told = {one.key: one.title for one in exhibits}
     files = [name for one in exhibits for name in file_names(one)]
@@ -196,26 +198,24 @@ def _budget(trials: int | None, seconds: float | None, settings: Path | None) ->
     return TuningBudget(trials, seconds)
 
 
-def _scale(name: str, sizes: dict[str, int | None]) -> Scale:
-    from loca.experiments.sections import PLANTED
-    from loca.reproduction.scale import SMALL, Scale
-
-    said = {key: value for key, value in sizes.items() if value is not None}
-    return replace(SMALL if name == PLANTED else Scale(), **said)
-
-
 def _benches(
-    name: str, protocols: tuple[ProtocolName, ...], scale: Scale, settings: Path | None, output: Output
+    name: str,
+    protocols: tuple[ProtocolName, ...],
+    sizes: dict[str, int | None],
+    settings: Path | None,
+    output: Output,
 ) -> list[Bench]:
     from loca.reproduction.bench import Bench
     from loca.reproduction.data_sets import open_data
-    from loca.reproduction.model_settings import tables_for
+    from loca.reproduction.model_settings import scale_for, tables_for
 
     data = open_data(name)
+    said = {key: value for key, value in sizes.items() if value is not None}
     benches = []
     for protocol in protocols:
         split = data.split(protocol)
         output.notes(split.report)
+        scale = scale_for(data.name, protocol, settings, said)
         bench = Bench(data, protocol, split, scale, tables_for(data.name, protocol, settings))
         bench.check()
         benches.append(bench)

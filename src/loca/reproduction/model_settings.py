@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 from loca.catalogue import MODELS
-from loca.errors import ConfigError, LocaError
+from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.experiments.candidates import build_models
 from loca.experiments.comparison import compare
 from loca.experiments.report import flat_settings, settings_file
 from loca.experiments.sections import PLANTED
-from loca.experiments.settings import Choice, Table, read_settings
+from loca.experiments.settings import Choice, Table, read_section, read_settings
 from loca.experiments.templates import plan_from_settings
 from loca.experiments.tuning import TuningBudget
 from loca.reproduction.bench import ALL_NAMES, Bench
 from loca.reproduction.exhibit_files import write_whole
+from loca.reproduction.scale import SMALL, Scale
 
 Tables = dict[str, Table]
 _TUNED_WITH = 40
 _FOUND = "settings.toml"
-_SECTIONS = ("compare", "tune", "data", "split", "planted", "recency", "fit", "describe")
+_SIZES = "reproduce"
+_SECTIONS = (_SIZES, "compare", "tune", "data", "split", "planted", "recency", "fit", "describe")
 # Networks that learn 1,000 users and 150 items in seconds.
 _NETWORK: Table = {"latent": 32, "epochs": 40, "patience": 6, "batch_size": 250, "learning_rate": 0.005}
 _SMALL: Tables = {
@@ -43,13 +46,32 @@ def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
     """
     if settings is None:
         return _with_bases(_SMALL) if name == PLANTED else {}
+    return {model: table for file in _files(name, protocol, settings) for model, table in _read(file).items()}
+
+
+def scale_for(name: str, protocol: str, settings: Path | None, said: Mapping[str, int]) -> Scale:
+    """The sizes of one bench: as `said`, else as the table `reproduce` in the files of its settings, else as usual."""
+    sizes: Table = {}
+    for file in () if settings is None else _files(name, protocol, settings):
+        written = read_section(_SIZES, file, {}, ())
+        known = [one.name for one in fields(Scale)]
+        for key in written:
+            if key not in known:
+                near = did_you_mean(key, known) or f"; there are {', '.join(known)}"
+                raise ConfigError(f"{file}: unknown option {f'{_SIZES}.{key}'!r}{near}")
+        sizes |= written
+    return replace(SMALL if name == PLANTED else Scale(), **sizes | dict(said))
+
+
+def _files(name: str, protocol: str, settings: Path) -> list[Path]:
+    """The files that speak of a bench, the later one with more to say."""
     if not settings.is_dir():
-        return _read(settings)
+        return [settings]
     files = [settings / f"{name}.toml", settings / f"{name}-{protocol}.toml"]
-    found = [_read(one) for one in files if one.exists()]
+    found = [one for one in files if one.exists()]
     if not found:
         raise ConfigError(f"{settings}: expected {files[0].name} or {files[1].name} in it, the settings of the models")
-    return {model: table for tables in found for model, table in tables.items()}
+    return found
 
 
 def _read(path: Path) -> Tables:

@@ -32,7 +32,8 @@ TUNED = "tuning"
 class Reproduction:
     """What was asked for: the pieces, the benches, the folder that keeps everything, and the command in words.
 
-    With `only` no cells but those of these models are computed, and nothing that is no cell.
+    With `only` no cells but those of these models are computed, and nothing that is no cell. What does not compute
+    shows what is kept.
     """
 
     pieces: tuple[str, ...]
@@ -41,6 +42,7 @@ class Reproduction:
     command: str
     processes: int = 1
     only: tuple[str, ...] = ()
+    computes: bool = True
 
     def store_of(self, bench: Bench) -> CellStore:
         """Where the cells of a bench are kept."""
@@ -69,10 +71,11 @@ def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
         _drop(asked.folder / KEPT)
     failed, studied = dict[str, str](), []
     for work in works:
-        results, why = _study(asked, work)
+        results, why = _study(asked, work) if asked.computes else (_recalled(asked, work), {})
         studied.append(results)
         failed |= {f"{work.bench.name}: {name}": reason for name, reason in why.items()}
-    exhibits = {name: _made(name, studied, asked.command) for name in asked.pieces}
+    shown = {name: _that_tell(name, asked, studied) for name in asked.pieces}
+    exhibits = {name: _made(name, seen, asked.command) for name, seen in shown.items() if seen}
     for exhibit in exhibits.values():
         write_exhibit(exhibit, asked.folder)
     _write_page(asked, exhibits, studied)
@@ -132,6 +135,17 @@ def _made(name: str, studied: Sequence[Results], command: str) -> Exhibit:
     return replace(PIECES[name].make(studied), commands=(command,))
 
 
+def _that_tell(name: str, asked: Reproduction, studied: Sequence[Results]) -> list[Results]:
+    """What is shown in a piece: all benches, but of kept results alone only those that something is kept of."""
+
+    def has_any(results: Results) -> bool:
+        work = _Work.of(replace(asked, pieces=(name,)), results.bench)
+        needed = {*work.cells, *(one.name for one in work.measurings)}
+        return not needed or any(one in needed for one in (*results.cells, *results.records))
+
+    return [one for one in studied if asked.computes or has_any(one)]
+
+
 def _find_kept(name: str, asked: Reproduction) -> list[Results] | None:
     """All that a piece needs of every bench, if it is kept; nothing is computed."""
     studied = []
@@ -185,6 +199,15 @@ def _study(asked: Reproduction, work: _Work) -> tuple[Results, dict[str, str]]:
         if not failed:
             store.finish()
     return Results(bench, done, records), failed
+
+
+def _recalled(asked: Reproduction, work: _Work) -> Results:
+    """What is kept of all that is needed of one bench."""
+    store = asked.store_of(work.bench)
+    records = [find_kept([one], store.cells) or {} for one in work.measurings]
+    done = work.plan().find_done(store)
+    say(f"{work.bench.name}: {len(done)} of {len(work.cells)} cells are kept")
+    return Results(work.bench, done, {name: lines for one in records for name, lines in one.items()})
 
 
 def _compute_each(plan: CellPlan, done: Done, split: Split, store: CellStore) -> dict[str, str]:

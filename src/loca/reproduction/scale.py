@@ -28,10 +28,11 @@ class Scale:
 
     def __post_init__(self) -> None:
         for name in ("local_models", "sweep_models", "pilot_models", "loop_models", "seeds"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: expected a whole number ≥ 1, found {getattr(self, name)}")
-        if not self.auto_seconds > 0:
-            raise ConfigError(f"auto_seconds: expected a number above 0, found {self.auto_seconds}")
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+        if not isinstance(self.auto_seconds, int | float) or not self.auto_seconds > 0:
+            raise ConfigError(f"auto_seconds: expected a number above 0, found {self.auto_seconds!r}")
 
     def counts(self, whole: int) -> tuple[int, ...]:
         """The numbers of local models that a figure shows of a whole: the paper's, and the whole."""
