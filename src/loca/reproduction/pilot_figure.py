@@ -18,7 +18,9 @@ from loca.experiments.protocols import chosen_on
 from loca.local.engines import Engine, LocalTask, train_together
 from loca.local.local_models import LocalModels
 from loca.local.one_by_one import copies_of
-from loca.models.recommender import Recommender
+from loca.local.stacked_arithmetic import PrecisionName
+from loca.local.validation import MemberQuestions
+from loca.models.recommender import Recommender, get_params
 from loca.random_streams import stream
 from loca.ranking.evaluation import measure
 from loca.ranking.significance import bootstrap_intervals
@@ -38,10 +40,16 @@ def measurings(bench: Bench) -> list[Measuring]:
     """One for each seed, with all shares."""
     asked = []
     for seed in range(bench.scale.seeds):
-        told = exactly(bench.model("mult-vae", seed))
+        told = exactly(bench.model("mult-vae", seed)) | {"precision": _precision(bench)}
         subject = {"data": bench.digest, "protocol": bench.protocol, "models": bench.scale.pilot_models, **told}
         asked.append(Measuring(f"{NAME} seed {seed}", subject, _Pilot(bench, seed)))
     return asked
+
+
+def _precision(bench: Bench) -> PrecisionName:
+    """That of the bench's LOCA_VAE: these are local models too."""
+    precision: PrecisionName = get_params(bench.model("loca-vae"))["precision"]
+    return precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,17 +70,17 @@ class _Pilot:
         anchors = stream(seed, "pilot anchors").choice(len(embeddings), count, replace=False)
         order = np.argsort(angular_distances(embeddings, embeddings[anchors]), axis=0, kind="stable").T
         core = order[:, : max(2, round(_ANSWERED * len(embeddings)))]  # (anchors, users)
-        asked = [_Question(part, core) for part in (questions, bench.split.test)]
+        chosen, asked = _questions(questions, core), _Question(bench.split.test, core)
         records = Records()
-        of_whole = asked[1].values(lambda _, rows: whole.score(rows))
+        of_whole = asked.values(lambda _, rows: whole.score(rows))
         records += _lines(seed, "MultVAE", None, of_whole)
         for share in SHARES:
             trained = order[:, : max(2, round(share * len(embeddings)))]
-            models = self._train(base, train.matrix(), trained, asked[0])
-            records += _lines(seed, "local", share, asked[1].values(models.score_with))
+            models = self._train(base, train.matrix(), trained, chosen)
+            records += _lines(seed, "local", share, asked.values(models.score_with))
         return records
 
-    def _train(self, base: Recommender, matrix: csr_array, trained: Rows, asked: _Question) -> LocalModels:
+    def _train(self, base: Recommender, matrix: csr_array, trained: Rows, asked: MemberQuestions) -> LocalModels:
         def weights_of(number: int) -> Floats:
             weights = np.zeros(matrix.shape[0], dtype=np.float32)
             weights[trained[number]] = 1
@@ -82,9 +90,16 @@ class _Pilot:
         task = LocalTask(copies, matrix, weights_of, f"local models of {trained.shape[1]:,} users")
 
         def judge(models: LocalModels) -> float:
-            return float(np.mean([values.mean() for values in asked.values(models.score_with) if len(values)]))
+            return float(np.mean(list(asked.score(models, range(len(trained))).values())))
 
-        return train_together(task, Engine("auto"), judge).models
+        return train_together(task, Engine("auto", _precision(self.bench)), judge).models
+
+
+def _questions(held_out: HeldOut, core: Rows) -> MemberQuestions:
+    """The held-out questions of the closest users of every anchor, to be asked after every epoch."""
+    count, size = core.shape
+    places = (core.ravel(), np.repeat(np.arange(count), size))
+    return MemberQuestions(held_out, csr_array((np.ones(core.size), places), (held_out.n_users, count)))
 
 
 class _Question:
