@@ -140,3 +140,12 @@ def test_holm_refuses_what_is_no_p_value():
     for wrong in ([1.5], [-0.1], [math.nan]):
         with pytest.raises(DataError, match="between 0 and 1"):
             holm(wrong)
+
+
+def test_the_rounding_of_a_mean_of_equal_numbers_is_no_difference():
+    values = np.random.default_rng(0).random(500)
+    mean_of_three = np.mean([values, values, values], axis=0)
+    assert not np.array_equal(mean_of_three, values), "nothing was rounded: the test would show nothing"
+    paired = paired_difference(mean_of_three, values)
+    assert (paired.mean, paired.low, paired.high, paired.t, paired.t_p, paired.wilcoxon_p) == (0, 0, 0, 0, 1, 1)
+    assert paired_difference(values * (1 + 1e-9), values).t > 10  # a small difference stays one

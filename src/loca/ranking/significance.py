@@ -14,6 +14,8 @@ from loca.errors import DataError
 from loca.random_streams import stream
 
 RESAMPLES = 1000
+# Relative to the value: far above what the mean of a few equal numbers is off by, far below any difference that counts.
+_ROUNDING = 1e-12
 _BOOTSTRAP_BYTES = 64_000_000
 
 
@@ -71,12 +73,13 @@ def bootstrap_intervals(
 def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedDifference:
     """`first` − `second`, one value per user each, with its bootstrap interval, paired t and Wilcoxon tests.
 
-    Where the two are equal for every user nothing speaks for a difference: t = 0 and both p = 1.
+    Where the two are equal for every user nothing speaks for a difference: t = 0 and both p = 1. Values that differ by
+    less than rounding makes of a mean are equal.
     """
     from scipy import stats
 
     a, b = _checked_pair(first, second)
-    differences = a - b
+    differences = np.where(np.isclose(a, b, rtol=_ROUNDING, atol=0), 0, a - b)
     mean, reference = float(differences.mean()), float(b.mean())
     low, high = bootstrap_intervals(differences[:, None], seed=seed)[0].tolist()
     t, t_p, wilcoxon_p = 0.0, 1.0, 1.0
