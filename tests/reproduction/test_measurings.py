@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from loca.errors import ConfigError
 from loca.reproduction.bench import Records
-from loca.reproduction.measurings import Measuring, find_or_measure
+from loca.reproduction.measurings import Measuring, find_or_measure, seconds_kept
 
 SUBJECT: Mapping[str, Any] = {"data": "a digest", "protocol": "clean", "latent": 8, "anchors": None}
 LINES: Records = [
@@ -106,3 +107,16 @@ def test_a_file_with_a_changed_byte_is_measured_again(tmp_path: Path) -> None:
 def test_nothing_asked_leaves_nothing(tmp_path: Path) -> None:
     assert find_or_measure([], tmp_path) == {}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_seconds_of_what_is_kept_are_told(tmp_path: Path) -> None:
+    def slow() -> Records:
+        time.sleep(0.05)
+        return LINES
+
+    asked = [Measuring("slow", SUBJECT, slow), Measuring("not yet", SUBJECT, slow)]
+    find_or_measure(asked[:1], tmp_path)
+    took = seconds_kept(asked, tmp_path)
+    assert 0.05 <= took < 5
+    find_or_measure(asked[:1], tmp_path)
+    assert seconds_kept(asked, tmp_path) == took

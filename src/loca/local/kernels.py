@@ -135,11 +135,13 @@ def adam_rows_(
     """Adam on (models, items, width) tables in place, whose gradient is Σ value · code over a row's entries.
 
     Entry e adds `values[e] · codes[owners[e]]` to the row `keys[e]` = model · items + item. The sum goes in the order
-    of the entries, so it is the same every time; the gradient itself is never stored.
+    of the entries, so it is the same every time; the gradient itself is never stored. Entries whose value is 0, such
+    as those that were dropped, are not read.
     """
     models, items, width = weights.shape
-    order = torch.argsort(keys, stable=True)
-    counts = torch.bincount(keys, minlength=models * items)
+    read = torch.where(values == 0, models * items, keys)  # the others go behind the last row
+    order = torch.argsort(read, stable=True)
+    counts = torch.bincount(read, minlength=models * items + 1)[:-1]
     starts = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
     _rows_kernel[(items, models)](
         weights, means, squares, codes, owners, values, order, starts, rates, roots,

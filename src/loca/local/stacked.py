@@ -191,8 +191,10 @@ class StackedLearning:
 
     def _sums_of_rows(self, tables: Tensor, entries: Entries) -> Tensor:
         networks, items, width = tables.shape
+        # A dropped entry adds nothing whichever row it reads: all read the same, which is then at hand.
+        rows = torch.where(entries.inputs == 0, 0, entries.keys(items))
         sums = F.embedding_bag(
-            entries.keys(items),
+            rows,
             tables.flatten(0, 1),
             entries.starts[:-1],
             mode="sum",

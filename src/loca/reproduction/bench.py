@@ -120,11 +120,20 @@ class Bench:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What came of a bench: the computed cells by name, and the records of everything that is no cell."""
+    """What came of a bench: the computed cells by name, and the records of everything that is no cell.
+
+    `measuring_seconds` is what the records took.
+    """
 
     bench: Bench
     cells: Mapping[str, ComparedModel]
     records: Mapping[str, Records] = field(default_factory=dict)
+    measuring_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What all of it took, wherever it was computed."""
+        return sum(cell.seconds for cell in self.cells.values()) + self.measuring_seconds
 
     def of(self, called: str) -> list[ComparedModel]:
         """The computed cells of that name, seed after seed; nothing where it was not computed."""

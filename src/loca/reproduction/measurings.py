@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +43,10 @@ def find_or_measure(asked: Sequence[Measuring], folder: Path) -> dict[str, Recor
         records = _find(one, folder)
         if records is None:
             say(f"{one.name}: measured now; {len(asked) - place - 1} more to come")
+            begun = time.perf_counter()
             records = one.measure()
-            UnfinishedWork(folder).keep(one.name, ModelState(facts={"subject": _subject(one), "records": records}))
+            facts = {"subject": _subject(one), "records": records, "seconds": time.perf_counter() - begun}
+            UnfinishedWork(folder).keep(one.name, ModelState(facts=facts))
         found[one.name] = records
     return found
 
@@ -53,6 +56,12 @@ def find_kept(asked: Sequence[Measuring], folder: Path) -> dict[str, Records] | 
     found = {one.name: _find(one, folder) for one in asked}
     kept = {name: records for name, records in found.items() if records is not None}
     return kept if len(kept) == len(found) else None
+
+
+def seconds_kept(asked: Sequence[Measuring], folder: Path) -> float:
+    """The seconds that those which are kept took together."""
+    states = (UnfinishedWork(folder).recall(one.name) for one in asked)
+    return sum(float(state.facts.get("seconds", 0)) for state in states if state is not None)
 
 
 def _subject(one: Measuring) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from loca.reproduction.accuracy_table import headlines
 from loca.reproduction.bench import CONTROLS, LOCALS, Bench, Records, Results, base_of
 from loca.reproduction.exhibit import Exhibit
 from loca.reproduction.exhibit_files import write_exhibit, write_whole
-from loca.reproduction.measurings import Measuring, find_kept, find_or_measure
+from loca.reproduction.measurings import Measuring, find_kept, find_or_measure, seconds_kept
 from loca.reproduction.page import page_of
 from loca.reproduction.pieces import PIECES
 from loca.reproduction.run_description import describe_run
@@ -128,7 +128,13 @@ def _command_for(name: str, command: str) -> str:
 
 
 def _joined(first: Results, second: Results) -> Results:
-    return replace(first, cells={**first.cells, **second.cells}, records={**first.records, **second.records})
+    """What came of different pieces on one bench; no measuring is of two pieces."""
+    return replace(
+        first,
+        cells={**first.cells, **second.cells},
+        records={**first.records, **second.records},
+        measuring_seconds=first.measuring_seconds + second.measuring_seconds,
+    )
 
 
 def _made(name: str, studied: Sequence[Results], command: str) -> Exhibit:
@@ -159,7 +165,7 @@ def _find_kept(name: str, asked: Reproduction) -> list[Results] | None:
         cells = {called: one for called, one in found.items() if one is not None}
         if records is None or len(cells) < len(found):
             return None
-        studied.append(Results(bench, cells, records))
+        studied.append(Results(bench, cells, records, seconds_kept(work.measurings, store.cells)))
     return studied
 
 
@@ -198,7 +204,7 @@ def _study(asked: Reproduction, work: _Work) -> tuple[Results, dict[str, str]]:
                 records |= find_or_measure([one], store.cells)
         if not failed:
             store.finish()
-    return Results(bench, done, records), failed
+    return Results(bench, done, records, seconds_kept(work.measurings, store.cells)), failed
 
 
 def _recalled(asked: Reproduction, work: _Work) -> Results:
@@ -207,7 +213,8 @@ def _recalled(asked: Reproduction, work: _Work) -> Results:
     records = [find_kept([one], store.cells) or {} for one in work.measurings]
     done = work.plan().find_done(store)
     say(f"{work.bench.name}: {len(done)} of {len(work.cells)} cells are kept")
-    return Results(work.bench, done, {name: lines for one in records for name, lines in one.items()})
+    found = {name: lines for one in records for name, lines in one.items()}
+    return Results(work.bench, done, found, seconds_kept(work.measurings, store.cells))
 
 
 def _compute_each(plan: CellPlan, done: Done, split: Split, store: CellStore) -> dict[str, str]:

@@ -27,7 +27,7 @@ def describe_run(command: str, studied: Sequence[Results]) -> Provenance:
         settings=settings,
         versions={"loca": loca.__version__, "python": platform.python_version(), **_versions()},
         machine=_machines(studied),
-        seconds={one.bench.title: sum(cell.seconds for cell in one.cells.values()) for one in studied},
+        seconds={one.bench.title: one.seconds for one in studied},
     )
 
 
