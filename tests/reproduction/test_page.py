@@ -79,6 +79,14 @@ def test_better_and_worse_are_said_only_where_it_is_sure() -> None:
     ]  # fmt: skip
 
 
+def test_what_differs_for_nobody_is_called_equal() -> None:
+    same = replace(gain(difference=0.0), low=0.0, high=0.0)
+    assert word_of(same) == "equal"
+    assert figures_of(same) == ("0 %", "for every user")
+    told = overall_sentence([headline("ML1M", "clean", "LOCA EASE", replace(same, over="its base"))])
+    assert told == "Where nothing is chosen on test, LOCA beats its base in 0 of 1 case; the others are equal."
+
+
 def test_the_sentence_counts_clean_cases_alone() -> None:
     assert overall_sentence([headline(), headline("ML1M"), headline("ML1M", "paper")]) == (
         "Where nothing is chosen on test, LOCA beats its base in 2 of 2 cases, the best single model in 0 of 2 and "

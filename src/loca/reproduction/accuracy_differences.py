@@ -25,7 +25,9 @@ class Rival:
 
     @property
     def verdict(self) -> str:
-        """better or worse where the interval and both corrected tests agree, else undecided."""
+        """better or worse where the interval and both corrected tests agree, equal without any difference."""
+        if not (self.paired.mean or self.paired.low or self.paired.high):
+            return "equal"
         if self.paired.low <= 0 <= self.paired.high or max(self.t_p, self.wilcoxon_p) >= 0.05:
             return "undecided"
         return "better" if self.paired.mean > 0 else "worse"

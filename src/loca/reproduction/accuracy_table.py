@@ -65,7 +65,7 @@ def _headlines(results: Results, rivals: Sequence[Rival]) -> Iterator[Headline]:
 
 def _gain(one: Rival) -> Gain:
     paired, over = one.paired, f"{one.what} ({labelled(one.other)})"
-    return Gain(over, paired.mean, paired.low, paired.high, paired.relative, one.verdict != "undecided")
+    return Gain(over, paired.mean, paired.low, paired.high, paired.relative, one.verdict in ("better", "worse"))
 
 
 def _records(results: Results) -> Iterator[Mapping[str, Value]]:

@@ -17,7 +17,8 @@ _NARROW = {"clean": "clean", "paper": "paper, not a result"}
 _CAPTION = "What LOCA gains in NDCG@100"
 _NOTE = (
     "Gains in NDCG@100, in % of the mean of the model named below them, with 95 % intervals over users; better and "
-    "worse where that is sure, undecided where it is not. Under clean every choice is made on validation; under paper "
+    "worse where that is sure, undecided where it is not; equal where the global share chosen is 1, so that LOCA "
+    "answers as its base does. Under clean every choice is made on validation; under paper "
     "settings are chosen on test, as the paper does, which flatters and serves to compare with what it prints."
 )
 
@@ -46,10 +47,10 @@ def overall_sentence(headlines: Sequence[Headline]) -> str:
     """What is true overall under the clean protocol: in how many cases LOCA surely wins, loses, or cannot be told."""
     clean = [gains_in_order(one) for one in headlines if one.protocol == "clean"]
     parts: list[str] = []
-    undecided = 0
+    others: set[str] = set()
     for place, over in enumerate(_OVERS.values()):
         words = [word_of(gain) for gains in clean if (gain := gains[place]) is not None]
-        undecided += words.count("undecided")
+        others |= {word for word in words if word not in ("better", "worse")}
         if words:
             cases = "" if parts else " cases" if len(words) > 1 else " case"
             loses = f" (and loses in {words.count('worse')})" if "worse" in words else ""
@@ -57,7 +58,8 @@ def overall_sentence(headlines: Sequence[Headline]) -> str:
     if not parts:
         return "Nothing was measured under the clean protocol, so there is no result to tell yet."
     listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
-    return f"Where nothing is chosen on test, LOCA beats {listed}{'; the others are undecided' if undecided else ''}."
+    rest = f"; the others are {' or '.join(sorted(others, reverse=True))}" if others else ""
+    return f"Where nothing is chosen on test, LOCA beats {listed}{rest}."
 
 
 def gains_in_order(headline: Headline) -> tuple[Gain | None, Gain | None, Gain | None]:
@@ -80,7 +82,9 @@ def gains_in_order(headline: Headline) -> tuple[Gain | None, Gain | None, Gain |
 
 
 def word_of(gain: Gain) -> str:
-    """better or worse where it is sure, undecided where it is not."""
+    """better or worse where it is sure, undecided where it is not, equal where no user's figure differs."""
+    if not (gain.difference or gain.low or gain.high):
+        return "equal"
     if not gain.is_sure or not gain.difference:
         return "undecided"
     return "better" if gain.difference > 0 else "worse"
@@ -88,6 +92,8 @@ def word_of(gain: Gain) -> str:
 
 def figures_of(gain: Gain) -> tuple[str, str]:
     """The gain and its interval in % of the mean compared with; in NDCG@100 itself where % cannot be told."""
+    if word_of(gain) == "equal":
+        return "0 %", "for every user"
     if not (math.isfinite(gain.relative) and gain.difference):
         return f"{_signed(gain.difference, 4)}", f"{_signed(gain.low, 4)} to {_signed(gain.high, 4)}"
     scale = 100 * gain.relative / gain.difference

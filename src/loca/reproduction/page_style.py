@@ -64,7 +64,7 @@ tbody tr:hover { background: var(--band); }
 .gains td.clean .figure { font-weight: 600; }
 .better .word { color: var(--better); font-weight: 600; }
 .worse .word { color: var(--worse); font-weight: 600; }
-.undecided .word { color: var(--quiet); }
+.undecided .word, .equal .word { color: var(--quiet); }
 
 .kinds { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 1rem 2rem; }
 .kinds ul { padding-left: 1rem; }
