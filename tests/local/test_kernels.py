@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate
+from loca.local.stacked_inputs import DenseInputs, GatheredInputs
 from loca.models.devices import has_kernels
 from loca.models.training import LearningPlan
 
@@ -24,7 +25,8 @@ def question(networks: int = 3, users: int = 5, items: int = 5000, width: int = 
     values = torch.rand(len(owner), generator=draw)
     starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
     amounts = torch.zeros(networks * users).index_add(0, owner, values).view(networks, users)
-    entries = Entries(owner, columns, values, values * 0.7, starts, amounts)
+    inputs = values * 0.7 * (torch.rand(len(owner), generator=draw) > 0.4)  # some are dropped
+    entries = Entries(owner, columns, values, inputs, starts, amounts)
     hidden = torch.randn(networks, users, width, generator=draw)
     table, bias = torch.randn(networks, items, width, generator=draw), torch.randn(networks, items, generator=draw)
     scale = torch.rand(networks, users, generator=draw)
@@ -60,6 +62,23 @@ def test_adam_with_sparse_gradients_is_that_of_plain_torch() -> None:
     AdamStep(PLAN, steps.cuda()).on_table(gpu, codes.cuda(), on_gpu(entries))
     for name in ("weights", "means", "squares"):
         torch.testing.assert_close(getattr(gpu, name).cpu(), getattr(expected, name), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])
+def test_dense_inputs_give_the_codes_and_changes_of_gathered_ones(precision: str, tolerance: float) -> None:
+    hidden, table, _, entries, _ = question()
+    expected_codes = GatheredInputs(entries).codes(table)
+    expected, gpu = (Moments(table.clone(), 0.1 * table, table**2) for _ in range(2))
+    steps = torch.tensor([0, 3, 9])
+    GatheredInputs(entries).learn(AdamStep(PLAN, steps), expected, hidden)
+    gpu = Moments(gpu.weights.cuda(), gpu.means.cuda(), gpu.squares.cuda())
+    dense = DenseInputs(on_gpu(entries), precision)  # type: ignore[arg-type]
+    codes = dense.codes(gpu.weights)
+    assert float((codes.cpu() - expected_codes).abs().max()) < tolerance * float(expected_codes.abs().max())
+    dense.learn(AdamStep(PLAN, steps.cuda()), gpu, hidden.cuda())
+    for name in ("means", "squares"):
+        found, known = getattr(gpu, name).cpu(), getattr(expected, name)
+        assert float((found - known).abs().max()) < tolerance * float(known.abs().max())
 
 
 def test_a_step_gives_the_same_numbers_every_time() -> None:

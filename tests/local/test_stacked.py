@@ -21,6 +21,7 @@ from loca.local.memory_plan import StackPlan, plan_stacks
 from loca.local.one_by_one import copies_of
 from loca.local.stacked import StackedLearning
 from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate
+from loca.local.stacked_inputs import multiplies_densely
 from loca.local.stacked_networks import StackedNetworks
 from loca.local.validation import MemberQuestions
 from loca.models.autoencoder import Autoencoder, SparseRows, multinomial_loss
@@ -71,6 +72,35 @@ def test_the_stack_answers_as_the_loop_does(
     expected = answers(train_together(a_task(BASES[name], planted_split), LOOP, None), planted_split)
     found = answers(train_together(a_task(BASES[name], planted_split), STACK, None), planted_split)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_histories_multiplied_as_dense_arrays_give_what_the_loop_gives(
+    name: str, planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacked_file, "multiplies_densely", lambda *_: True)
+    expected = answers(train_together(a_task(BASES[name], planted_split), LOOP, None), planted_split)
+    found = answers(train_together(a_task(BASES[name], planted_split), STACK, None), planted_split)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_dense_arrays_are_for_full_histories_on_a_gpu() -> None:
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    for precision, share in (("bfloat16", 0.01), ("float32", 0.03)):
+        full, thin = (csr_array(np.arange(10_000).reshape(100, 100) < 10_000 * part) for part in (share, share / 2))
+        assert multiplies_densely(full, cuda, precision)
+        assert not multiplies_densely(thin, cuda, precision)
+        assert not multiplies_densely(full, cpu, precision)
+
+
+def test_dense_arrays_are_planned_for() -> None:
+    network = Autoencoder(1000, 20, None, True, torch.device("meta"))
+    plan = LearningPlan(0.2, 0.01, 0.0, 0, 1e-3, 0.0, 512)
+    sizes = [
+        plan_stacks(network, plan, networks=10, users=512, device=torch.device("cuda"), dense=dense, free=10**9)
+        for dense in (False, True)
+    ]
+    assert sizes[1].device_bytes - sizes[0].device_bytes == 10 * 4 * 1000 * 40
 
 
 def test_the_best_epoch_is_the_same_in_both_engines(planted_split: Split) -> None:

@@ -21,6 +21,7 @@ from loca.local.memory_plan import plan_stacks
 from loca.local.one_by_one import WeightsOf, fit_each, plan_loop_memory
 from loca.local.stacked import StackedLearning
 from loca.local.stacked_arithmetic import PrecisionName
+from loca.local.stacked_inputs import multiplies_densely
 from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
 from loca.local.stopping_apart import learn_each_until_best
 from loca.local.validation import MemberQuestions
@@ -191,6 +192,7 @@ def _begin_stacked(
     plan = plan_stacks(
         one.network, one.plan, networks=len(learners), users=task.matrix.shape[0] if len(learners) > 1 else users,
         device=device, precision=engine.precision,
+        dense=multiplies_densely(task.matrix, device, engine.precision),
     )  # fmt: skip
     say(str(plan))
     if device.type == "cpu":

@@ -56,13 +56,17 @@ def plan_stacks(
     users: int,
     device: torch.device,
     precision: PrecisionName = "float32",
+    dense: bool = False,
     free: int | None = None,
 ) -> StackPlan:
-    """The plan for `networks` like this one (which may lie on the meta device), each shown `users` users an epoch."""
+    """The plan for `networks` like this one (which may lie on the meta device), each shown `users` users an epoch.
+
+    `dense` says that histories are multiplied as dense arrays.
+    """
     available = free_bytes(device) if free is None else free
     lasting = bytes_while_learning(network)
     users_at_once = min(plan.batch_size, users)
-    passing = bytes_of_a_step(network, users_at_once, device, precision)
+    passing = bytes_of_a_step(network, users_at_once, device, precision, dense=dense)
     at_once = 1
     if device.type == "cuda":
         at_once = max(1, min(_MOST_AT_ONCE, networks, int(_SHARE_FOR_STEPS * available) // passing))
@@ -85,7 +89,9 @@ def bytes_while_learning(network: Autoencoder) -> int:
     return 4 * 4 * sum(weight.numel() for weight in network.parameters())
 
 
-def bytes_of_a_step(network: Autoencoder, users: int, device: torch.device, precision: PrecisionName) -> int:
+def bytes_of_a_step(
+    network: Autoencoder, users: int, device: torch.device, precision: PrecisionName, *, dense: bool = False
+) -> int:
     """What a network takes during a step: logits, factors, gradients, codes and draws."""
     items, last = network.output_table.shape
     first = network.input_table.shape[1]
@@ -96,6 +102,9 @@ def bytes_of_a_step(network: Autoencoder, users: int, device: torch.device, prec
     if device.type == "cpu":
         # The softmax makes a second array there, and the input table's gradient is a dense one.
         logits, tables = 2 * logits, tables + 4 * items * first
+    elif dense:
+        # After the logits the inputs are laid out like them, and the input table's gradient is a dense one.
+        tables += 4 * items * first
     return logits + tables + users * (16 * first + 40 * network.latent)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from loca.files.model_state import ModelState
-from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, PrecisionName, decode_and_differentiate
+from loca.local.stacked_arithmetic import AdamStep, Moments, PrecisionName, decode_and_differentiate
 from loca.local.stacked_batches import StackedBatch, StackedUsers
+from loca.local.stacked_inputs import DenseInputs, GatheredInputs, Inputs, multiplies_densely
 from loca.models.autoencoder import Autoencoder, divergence
 from loca.models.draws import normal_at, streams_at
 from loca.models.networks import Network
@@ -43,6 +43,7 @@ class StackedLearning:
         self._plan, self._device, self._shape = first.plan, first.device, first.network
         self._precision: PrecisionName = precision
         self._at_once = at_once
+        self._dense = multiplies_densely(first.matrix, first.device, precision)
         names = [name for name, _ in first.network.named_parameters()]
         self._moments = {name: self._stack(name) for name in names}
         self._parked = parked
@@ -166,7 +167,8 @@ class StackedLearning:
             for name, moments in self._moments.items()
         }
         entries = batch.entries(self._dropout_streams[first:last], self._prefix_streams[first:last], self._plan.dropout)
-        codes = self._sums_of_rows(parts[_TABLE].weights, entries)  # (networks, users, first width)
+        inputs: Inputs = DenseInputs(entries, self._precision) if self._dense else GatheredInputs(entries)
+        codes = inputs.codes(parts[_TABLE].weights)  # (networks, users, first width)
         leaves = {name: part.weights.detach().requires_grad_() for name, part in parts.items() if _is_small(name)}
         codes.requires_grad_()
         with torch.enable_grad():
@@ -182,25 +184,12 @@ class StackedLearning:
         gradients |= {"output_table": decoded.table, "output_bias": decoded.bias}
         adam = AdamStep(self._plan, batch.steps)
         assert codes.grad is not None
-        adam.on_table(parts[_TABLE], codes.grad.flatten(0, 1), entries)
+        inputs.learn(adam, parts[_TABLE], codes.grad)
         for name, gradient in gradients.items():
             assert gradient is not None
             adam.on_dense(parts[name], gradient)
         losses = decoded.losses if divergences is None else decoded.losses + divergences.detach()
         return (losses * batch.scale * batch.shares[:, None]).sum()
-
-    def _sums_of_rows(self, tables: Tensor, entries: Entries) -> Tensor:
-        networks, items, width = tables.shape
-        # A dropped entry adds nothing whichever row it reads: all read the same, which is then at hand.
-        rows = torch.where(entries.inputs == 0, 0, entries.keys(items))
-        sums = F.embedding_bag(
-            rows,
-            tables.flatten(0, 1),
-            entries.starts[:-1],
-            mode="sum",
-            per_sample_weights=entries.inputs,
-        )
-        return sums.view(networks, -1, width)
 
     def _middle(
         self, codes: Tensor, weights: dict[str, Tensor], steps: Tensor, noise_streams: Tensor

@@ -41,9 +41,18 @@ class Entries:
     starts: Tensor  # (networks · users + 1,)
     amounts: Tensor
 
+    def sums_of(self, numbers: Tensor) -> Tensor:
+        """The sum of each user's numbers, one given for every entry, (networks, users)."""
+        return sums_between(self.starts, numbers).view_as(self.amounts)
+
     def keys(self, items: int) -> Tensor:
         """The row network · items + item of every entry in the networks' tables, laid one after the other."""
         return self.owner // self.amounts.shape[1] * items + self.columns
+
+
+def sums_between(starts: Tensor, numbers: Tensor) -> Tensor:
+    """The sums of the numbers from each start to the next, always added in the same order."""
+    return torch.segment_reduce(numbers, "sum", offsets=starts, initial=0)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ def decode_and_differentiate(
     The logits exist once, and become their own gradient. With `bfloat16` factors and logits have 16 bits, sums 32.
     """
     items = table.shape[1]
-    codes, rows = _as_factors(hidden, table, precision)
+    codes, rows = as_factor(hidden, precision), _with_padding(table, precision)
     logits = torch.bmm(codes, rows.transpose(1, 2))  # (networks, users, padded items)
     places = entries.owner * logits.shape[2] + entries.columns
     picked = logits.view(-1)[places].float() + bias.reshape(-1)[entries.keys(items)]
@@ -72,27 +81,34 @@ def decode_and_differentiate(
     shares = torch.exp(picked - log_sums[entries.owner])
     owner_scale, owner_amount = scale.reshape(-1)[entries.owner], entries.amounts.view(-1)[entries.owner]
     logits.view(-1)[places] = (owner_scale * (owner_amount * shares - entries.values)).to(logits.dtype)
-    found = torch.zeros_like(log_sums).index_add_(0, entries.owner, entries.values * picked)
+    found = entries.sums_of(entries.values * picked)
     return DecodedGradients(
-        losses=log_sums.view_as(entries.amounts) * entries.amounts - found.view_as(entries.amounts),
-        hidden=_product(logits, rows),
-        table=_product(logits.transpose(1, 2), codes),
+        losses=log_sums.view_as(entries.amounts) * entries.amounts - found,
+        hidden=product(logits, rows),
+        table=product(logits.transpose(1, 2), codes),
         bias=logits.sum(dim=1, dtype=torch.float32)[:, :items],
     )
 
 
-def _as_factors(hidden: Tensor, table: Tensor, precision: PrecisionName) -> tuple[Tensor, Tensor]:
+def as_factor(numbers: Tensor, precision: PrecisionName) -> Tensor:
+    """The numbers as products take them; processors differ in 16-bit numbers, so there they are only rounded."""
+    if precision == "float32":
+        return numbers
+    return numbers.bfloat16().float() if numbers.device.type == "cpu" else numbers.bfloat16()
+
+
+def _with_padding(table: Tensor, precision: PrecisionName) -> Tensor:
+    """The table as a factor; on a device with rows added, so that those of the logits are aligned."""
     if table.device.type == "cpu":
-        # Processors differ in what they can do with 16-bit numbers, so here they are only rounded to them.
-        return (hidden, table) if precision == "float32" else (hidden.bfloat16().float(), table.bfloat16().float())
+        return as_factor(table, precision)
     kind = torch.float32 if precision == "float32" else torch.bfloat16
     networks, items, width = table.shape
     padded = table.new_zeros(networks, -(-items // PADDED_TO) * PADDED_TO, width, dtype=kind)
     padded[:, :items] = table
-    return hidden.to(kind), padded
+    return padded
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
+def product(left: Tensor, right: Tensor) -> Tensor:
     """The batched product with 32-bit sums as its result."""
     return torch.bmm(left, right) if left.dtype == torch.float32 else torch.bmm(left, right, out_dtype=torch.float32)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from loca.local.stacked_arithmetic import Entries
+from loca.local.stacked_arithmetic import Entries, sums_between
 from loca.models.autoencoder import SparseRows
 from loca.models.draws import streams_at, uniform_at
 from loca.models.lessons import Lesson, unit_rows_of
@@ -66,7 +66,7 @@ class StackedBatch:
             within = counting - starts[:-1:users][network]  # place among the entries of its own network
             draws = uniform_at(streams_at(dropout_streams, self.steps)[network], within)
             inputs = inputs * (draws >= dropout) / (1 - dropout)
-        amounts = torch.zeros(len(lengths), device=device).index_add_(0, owner, values)
+        amounts = sums_between(starts, values)
         return Entries(owner, self.histories.columns[places], values, inputs, starts, amounts.view_as(self.users))
 
     def _cuts(self, streams: Tensor) -> Tensor:

@@ -1,0 +1,77 @@
+"""The first layer of stacked networks, from histories to codes and back: by table rows, or as dense products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+from torch.nn import functional as F
+
+from loca.local.stacked_arithmetic import PADDED_TO, AdamStep, Entries, Moments, PrecisionName, as_factor, product
+
+# From so many filled places of users × items on, a GPU multiplies everything sooner than it gathers what is there.
+_DENSE_SHARES: dict[PrecisionName, float] = {"float32": 0.03, "bfloat16": 0.01}
+
+
+class Inputs(Protocol):
+    """The shown items of some networks' batches."""
+
+    def codes(self, tables: Tensor) -> Tensor:
+        """Σ input · table row over every user's items, (networks, users, width)."""
+        ...
+
+    def learn(self, adam: AdamStep, moments: Moments, gradients: Tensor) -> None:
+        """Changes the tables by what the gradients of the codes, (networks, users, width), ask of them."""
+        ...
+
+
+def multiplies_densely(matrix: csr_array, device: torch.device, precision: PrecisionName) -> bool:
+    """Whether these histories fill so much of users × items that they are multiplied as dense arrays."""
+    users, items = matrix.shape
+    return device.type == "cuda" and matrix.nnz >= _DENSE_SHARES[precision] * users * items
+
+
+@dataclass(frozen=True)
+class GatheredInputs:
+    """Reads and changes the rows of the tables that the entries name."""
+
+    entries: Entries
+
+    def codes(self, tables: Tensor) -> Tensor:
+        networks, items, width = tables.shape
+        # A dropped entry adds nothing whichever row it reads: all read the same, which is then at hand.
+        rows = torch.where(self.entries.inputs == 0, 0, self.entries.keys(items))
+        sums = F.embedding_bag(
+            rows, tables.flatten(0, 1), self.entries.starts[:-1], mode="sum", per_sample_weights=self.entries.inputs
+        )
+        return sums.view(networks, -1, width)
+
+    def learn(self, adam: AdamStep, moments: Moments, gradients: Tensor) -> None:
+        adam.on_table(moments, gradients.flatten(0, 1), self.entries)
+
+
+@dataclass(frozen=True)
+class DenseInputs:
+    """Lays all inputs out as (networks, users, items) and multiplies, in the precision of the other products."""
+
+    entries: Entries
+    precision: PrecisionName
+
+    def codes(self, tables: Tensor) -> Tensor:
+        return product(self._laid_out(tables.shape[1]), as_factor(tables, self.precision))
+
+    def learn(self, adam: AdamStep, moments: Moments, gradients: Tensor) -> None:
+        shown = self._laid_out(moments.weights.shape[1])
+        adam.on_dense(moments, product(shown.transpose(1, 2), as_factor(gradients, self.precision)))
+
+    def _laid_out(self, items: int) -> Tensor:
+        """Made for each of both products: between them the logits need the room."""
+        networks, users = self.entries.amounts.shape
+        padded = -(-items // PADDED_TO) * PADDED_TO
+        inputs = as_factor(self.entries.inputs, self.precision)
+        laid = inputs.new_zeros(networks, users, padded)
+        laid.view(-1)[self.entries.owner * padded + self.entries.columns] = inputs
+        return laid[..., :items]
