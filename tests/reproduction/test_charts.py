@@ -109,3 +109,15 @@ def test_a_bar_outside_the_groups_and_a_picture_of_nothing_are_refused() -> None
         draw_charts([replace(BARS, curves=(Curve("one", (2,), (1.0,)),))])
     with pytest.raises(DataError, match="at least one chart"):
         draw_charts([])
+
+
+def test_a_model_of_many_figures_looks_the_same_in_all() -> None:
+    def colours(*labels: str) -> dict[str, str]:
+        curves = tuple(Curve(label, (1.0, 2.0), (place, place + 1.0)) for place, label in enumerate(labels))
+        (axes,) = draw_charts([Chart("a", "x", "y", curves)]).axes
+        return dict(zip(labels, (str(line.get_color()) for line in axes.lines), strict=True))
+
+    first, second = colours("other", "MultVAE", "LOCA_VAE"), colours("LOCA_VAE", "LLORMA_VAE", "MultVAE", "one more")
+    assert (first["LOCA_VAE"], first["MultVAE"]) == (second["LOCA_VAE"], second["MultVAE"])
+    assert len(set(first.values())) == 3
+    assert len(set(second.values())) == 4

@@ -129,12 +129,14 @@ def _panels(results: Results) -> Iterator[Panel]:
                 cells.append("" if means is None else f"{means.mean():.4f} ({_coverage(results, called, count):.1%})")
                 told = printed_selection(printed_name(bench), selection, count)
                 printed.append("" if told is None else f"{told[0]:.4f} ({told[1]:.1%})")
-        rows.append((selection, *cells, *(printed if any(printed) else [])))
+        if any(cells):
+            rows.append((selection, *cells, *(printed if any(printed) else [])))
     header = ("selection", *(f"{count} models" for count in thirds))
     if rows and len(rows[0]) > len(header):
         header = (*header, *(f"paper, {count}" for count in thirds))
     rows = [row if len(row) == len(header) else (*row, *[""] * (len(header) - len(row))) for row in rows]
-    yield Panel(f"{bench.data.label}, {bench.protocol}: NDCG@100 (coverage)", Grid(header, tuple(rows)))
+    if rows:
+        yield Panel(f"{bench.data.label}, {bench.protocol}: NDCG@100 (coverage)", Grid(header, tuple(rows)))
     contrast = _contrast(results)
     if contrast:
         lines = tuple((name, f"{np.mean(shares):.1%}", _range(shares)) for name, shares in contrast.items())

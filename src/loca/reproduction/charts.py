@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from loca.errors import DataError
@@ -22,6 +23,7 @@ _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#
 # Of other lengths than the colours, so that many labels never share both colour and marker.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _HATCHES = ("", "////", "\\\\\\\\", "xxxx", "----", "++++", "//", "||||")
+_SHOWN_OFTEN = ("LOCA_VAE", "Ensemble_VAE", "MultVAE", "LLORMA_VAE", "LOCA_DAE", "MultDAE")
 _INK, _LINES = "#333333", "#e4e4e4"
 _MOST_IN_A_ROW = 3
 # Inches of one chart by how many stand in a row: a full row is printed at 7 inches with letters of 7.5 points.
@@ -121,10 +123,14 @@ def _check(chart: Chart) -> None:
 
 
 def _looks_of(charts: Sequence[Chart]) -> dict[str, _Look]:
-    labels = dict.fromkeys(curve.label for chart in charts for curve in chart.curves)
+    """A model that many figures show looks the same in all; other labels take the looks that are left, in order."""
+    labels = list(dict.fromkeys(curve.label for chart in charts for curve in chart.curves))
+    places = {label: _SHOWN_OFTEN.index(label) for label in labels if label in _SHOWN_OFTEN}
+    left = (place for place in count() if place not in places.values())
+    places |= {label: next(left) for label in labels if label not in places}
     return {
         label: _Look(_COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)], _HATCHES[place % len(_HATCHES)])
-        for place, label in enumerate(labels)
+        for label, place in ((label, places[label]) for label in labels)
     }
 
 

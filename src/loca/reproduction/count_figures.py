@@ -80,7 +80,7 @@ def _panels(studied: Sequence[Results], names: Sequence[str]) -> tuple[Panel, ..
     for results in studied:
         counts = sorted({count for name in names for count in counts_of(results, name)})
         rows = []
-        for name in names:
+        for name in (one for one in names if counts_of(results, one)):
             own = counts_of(results, name)
             means = [over_seeds(results.of(name), one) if one in own else None for one in counts]
             rows.append((labelled(name), *("" if one is None else f"{one.mean():.4f}" for one in means)))
