@@ -266,13 +266,9 @@ def test_table_5_asks_for_the_loop_only_as_far_as_the_scale_says() -> None:
     ]
 
 
-@pytest.mark.parametrize("make", [pilot_figure.make, training_time.make], ids=["Figure 2", "Table 5"])
+@pytest.mark.parametrize(
+    "make", [pilot_figure.make, training_time.make, anchor_table.make], ids=["Figure 2", "Table 5", "Table 3"]
+)
 def test_nothing_measured_makes_neither_table_nor_chart(make: Callable[[Sequence[Results]], Exhibit]) -> None:
     exhibit = make([results({})])
     assert (exhibit.panels, exhibit.charts, exhibit.records, exhibit.findings) == ((), (), (), ())
-
-
-def test_table_3_of_nothing_has_empty_cells_and_no_findings() -> None:
-    exhibit = anchor_table.make([results({})])
-    assert (exhibit.records, exhibit.findings) == ((), ())
-    assert {cell for row in exhibit.panels[0].grid.rows for cell in row[1:]} == {""}
