@@ -14,7 +14,7 @@ from loca.experiments.cells import ComparedModel
 from loca.experiments.choices import Tried
 from loca.experiments.protocols import ProtocolName
 from loca.ranking.evaluation import Evaluation
-from loca.reproduction.bench import SINGLES, Bench, Records, Results
+from loca.reproduction.bench import BASELINES, Bench, Records, Results
 from loca.reproduction.data_sets import StudiedData
 from loca.reproduction.scale import Scale
 
@@ -96,7 +96,7 @@ def bench(
 
 def with_singles(cells: Mapping[str, Sequence[ComparedModel]]) -> dict[str, Sequence[ComparedModel]]:
     """The cells, and every single model that is not among them: the worst on test and where choices are made."""
-    return {name: [compared(level(0.01), chosen_by=-1.0)] for name in SINGLES} | dict(cells)
+    return {name: [compared(level(0.01), chosen_by=-1.0)] for name in BASELINES} | dict(cells)
 
 
 def results(

@@ -86,7 +86,7 @@ def test_one_loca_alone_is_not_the_better_one_and_the_paper_claims_nothing_on_it
     assert VAE_BEST not in found
 
 
-@pytest.mark.parametrize("left_out", ["rec-vae", "popularity", "glslim"])
+@pytest.mark.parametrize("left_out", ["rec-vae", "popularity"])
 def test_where_a_single_model_is_missing_nothing_speaks_of_the_best_one(left_out: str) -> None:
     cells = with_singles({name: [compared(level(value))] for name, value in {**ABOVE, "auto": 0.5}.items()})
     del cells[left_out]
@@ -97,6 +97,35 @@ def test_where_a_single_model_is_missing_nothing_speaks_of_the_best_one(left_out
     assert not any("est single" in panel.note + str(panel.grid) for panel in exhibit.panels)
     assert [len(line.gains) for line in headlines([found])] == [2, 2, 2]
     assert not any("single" in gain.over for line in headlines([found]) for gain in line.gains)
+
+
+def test_where_a_rival_of_many_models_is_the_best_baseline_the_claim_is_held_against_it() -> None:
+    levels = {"mult-vae": 0.25, "llorma": 0.29, "loca-vae": 0.30, "loca-ease": 0.28, "ease": 0.20, "auto": 0.5}
+    chosen = {"mult-vae": 0.5, "llorma": 0.6, "loca-vae": 1.0}
+    cells = {name: [compared(level(value), chosen_by=chosen.get(name, 0))] for name, value in levels.items()}
+    found = results(with_singles(cells))
+    texts = {one.text.split(": ")[1].split(" (")[0]: one.kind for one in make([found]).findings}
+    assert texts["the better LOCA, LOCA_VAE against the best baseline"] == "matches"
+    assert (
+        texts["LOCA_VAE against the best single model"] == texts["LOCA_EASE against the best single model"] == "found"
+    )
+    notes = [panel.note for panel in make([found]).panels]
+    assert any(
+        "Best single model where choices are made: MultVAE. Best baseline there: LLORMA." in one for one in notes
+    )
+    overs = [gain.over for line in headlines([found]) for gain in line.gains]
+    assert "the best single model (MultVAE)" in overs
+    assert not any("baseline" in over for over in overs)
+    rows = [row[0] for panel in make([found]).panels for row in panel.grid.rows]
+    assert "Auto − LLORMA (the best baseline)" in rows
+
+
+@pytest.mark.parametrize(("left_out", "known"), [("llorma", False), ("glslim", True)])
+def test_the_best_baseline_needs_all_rivals_of_the_paper_and_no_other(left_out: str, known: bool) -> None:
+    cells = with_singles({name: [compared(level(value))] for name, value in ABOVE.items()})
+    del cells[left_out]
+    kinds = {one.kind for one in make([results(cells)]).findings if "best" in one.text}
+    assert kinds == ({"matches"} if known else {"found"})
 
 
 def test_findings_tell_which_of_the_four_printed_figures_are_reached_under_paper_alone() -> None:

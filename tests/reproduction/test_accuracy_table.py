@@ -8,7 +8,7 @@ from result_examples import accuracies, bench, compared, level, results, with_si
 from loca.reproduction import accuracy_table
 from loca.reproduction.accuracy_differences import Rival, differences
 from loca.reproduction.accuracy_table import headlines, make, needed
-from loca.reproduction.bench import SINGLES, Results
+from loca.reproduction.bench import BASELINES, Results
 from loca.reproduction.scale import Scale
 
 
@@ -157,7 +157,7 @@ def test_all_tables_have_as_many_cells_in_a_row_as_in_the_header() -> None:
 
 def test_every_seed_of_every_model_is_one_record() -> None:
     records = make([accuracies()]).records
-    expected = {(name, 0) for name in (*SINGLES, "ensemble-vae")}
+    expected = {(name, 0) for name in (*BASELINES, "ensemble-vae")}
     expected |= {(name, seed) for name in ("mult-vae", "loca-vae", "loca-ease") for seed in (0, 1)}
     assert {(line["model"], line["seed"]) for line in records} == expected
     assert len(records) == len(expected)

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from loca.experiments.cells import ComparedModel
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import SELECTED_ON_TEST
-from loca.reproduction.accuracy_differences import Rival, best_single
-from loca.reproduction.bench import BEYOND, CONTROLS, LOCALS, SINGLES, Bench, Results, labelled
+from loca.reproduction.accuracy_differences import Rival, best_baseline, best_single
+from loca.reproduction.bench import BASELINES, BEYOND, CONTROLS, LOCALS, Bench, Results, labelled
 from loca.reproduction.exhibit import Panel
 from loca.reproduction.printed import printed_accuracy, printed_name
 from loca.reproduction.seed_means import MAIN, METRICS, SeedMeans, over_seeds
 
 TITLES = {"recall@50": "Recall@50", "ndcg@50": "NDCG@50", "recall@100": "Recall@100", "ndcg@100": "NDCG@100"}
-_OF_TABLE = (*SINGLES, *CONTROLS, *LOCALS)
+_OF_TABLE = (*BASELINES, *CONTROLS, *LOCALS)
 # What a model of many is made of; LLORMA has anchors too and is one model.
 _COUNTED_BY = {"Loca": "anchors", "Ensemble": "models"}
 _BRACKETS = "In brackets: what the paper prints."
@@ -69,8 +69,10 @@ def _protocol_columns(benches: Iterable[Bench]) -> Iterator[str]:
 
 
 def _note(results: Results) -> str:
-    best = best_single(results)
+    best, baseline = best_single(results), best_baseline(results)
     told = [] if best is None else [f"Best single model where choices are made: {labelled(best)}."]
+    if baseline not in (None, best):
+        told.append(f"Best baseline there: {labelled(baseline)}.")
     printed_as = printed_name(results.bench)
     if any(_printed(printed_as, name) for name in _OF_TABLE if results.of(name)):
         told.append(_BRACKETS)
