@@ -8,6 +8,7 @@ import torch
 from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate
 from loca.local.stacked_inputs import DenseInputs, GatheredInputs
 from loca.models.devices import has_kernels
+from loca.models.draws import normal_at, uniform_at
 from loca.models.training import LearningPlan
 
 CUDA = torch.device("cuda")
@@ -37,18 +38,26 @@ def on_gpu(entries: Entries) -> Entries:
     return Entries(*(getattr(entries, name).cuda() for name in Entries.__dataclass_fields__))
 
 
+@pytest.mark.parametrize("items", [60, 5000, 40_000])  # the last are too many to be read once
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])
-def test_loss_and_gradients_are_those_of_plain_torch(precision: str, tolerance: float) -> None:
-    hidden, table, bias, entries, scale = question()
+def test_loss_and_gradients_are_those_of_plain_torch(precision: str, tolerance: float, items: int) -> None:
+    hidden, table, bias, entries, scale = question(items=items)
     expected = decode_and_differentiate(hidden, table, bias, entries, scale, "float32")
     found = decode_and_differentiate(
         hidden.cuda(), table.cuda(), bias.cuda(), on_gpu(entries), scale.cuda(), precision  # type: ignore[arg-type]
     )  # fmt: skip
-    items = table.shape[1]
     pairs = ((found.losses, expected.losses), (found.hidden, expected.hidden), (found.bias, expected.bias))
     for one, other in (*pairs, (found.table[:, :items], expected.table)):
         assert float((one.cpu() - other).abs().max()) < tolerance * float(other.abs().max())
-    assert float(found.table[:, items:].abs().max()) == 0
+    assert not found.table[:, items:].any()
+
+
+@pytest.mark.parametrize("streams", [torch.tensor(-(2**40)), torch.arange(7)[:, None] * 3**30, torch.arange(999)])
+def test_draws_are_those_of_plain_torch(streams: torch.Tensor) -> None:
+    places = torch.arange(999)
+    uniform, normal = (draw_at(streams.cuda(), places.cuda()).cpu() for draw_at in (uniform_at, normal_at))
+    assert torch.equal(uniform, uniform_at(streams, places))
+    torch.testing.assert_close(normal, normal_at(streams, places), rtol=1e-4, atol=1e-5)
 
 
 def test_adam_with_sparse_gradients_is_that_of_plain_torch() -> None:

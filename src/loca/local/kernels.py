@@ -11,6 +11,8 @@ import triton.language as tl
 from torch import Tensor
 
 _ITEMS_AT_ONCE = 4096
+# So many logits of a user stay in the registers between their sum and their gradient.
+_MOST_ITEMS_READ_ONCE = 32_768
 _WEIGHTS_AT_ONCE = 2048
 
 
@@ -45,6 +47,24 @@ def _softmax_kernel(
         tl.store(own + places, gradient.to(logits.dtype.element_ty), mask=places < padded)
 
 
+@triton.jit
+def _whole_softmax_kernel(
+    logits, bias, factor, log_sums, items, padded, users,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    places = tl.arange(0, BLOCK)
+    inside = places < items
+    found = tl.load(logits + row * padded + places, mask=inside, other=-float("inf")).to(tl.float32)
+    found += tl.load(bias + (row // users) * items + places, mask=inside, other=0.0)
+    largest = tl.max(found, axis=0)
+    powers = tl.exp(found - largest)  # 0 beyond the last item
+    total = tl.sum(powers, axis=0)
+    tl.store(log_sums + row, largest + tl.log(total))
+    gradient = powers * (tl.load(factor + row) / total)
+    tl.store(logits + row * padded + places, gradient.to(logits.dtype.element_ty), mask=places < padded)
+
+
 def softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int) -> Tensor:
     """log Σ exp of logits + bias for each user, (models, users); the logits become factor · softmax, in place.
 
@@ -52,7 +72,13 @@ def softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int) 
     """
     models, users, padded = logits.shape
     log_sums = torch.empty(models, users, device=logits.device)
-    block = min(triton.next_power_of_2(padded), _ITEMS_AT_ONCE)
+    whole = triton.next_power_of_2(padded)
+    if whole <= _MOST_ITEMS_READ_ONCE:
+        _whole_softmax_kernel[(models * users,)](
+            logits, bias, factor, log_sums, items, padded, users, BLOCK=whole, num_warps=min(32, max(4, whole // 512))
+        )
+        return log_sums
+    block = _ITEMS_AT_ONCE
     _softmax_kernel[(models * users,)](
         logits, bias, factor, log_sums, items, padded, users, BLOCK=block, num_warps=max(4, block // 1024)
     )

@@ -103,8 +103,9 @@ def _with_padding(table: Tensor, precision: PrecisionName) -> Tensor:
         return as_factor(table, precision)
     kind = torch.float32 if precision == "float32" else torch.bfloat16
     networks, items, width = table.shape
-    padded = table.new_zeros(networks, -(-items // PADDED_TO) * PADDED_TO, width, dtype=kind)
+    padded = table.new_empty(networks, -(-items // PADDED_TO) * PADDED_TO, width, dtype=kind)
     padded[:, :items] = table
+    padded[:, items:] = 0
     return padded
 
 

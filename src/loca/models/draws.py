@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from loca.models.devices import has_kernels
+
 # SplitMix64 (Steele, Lea, Flood 2014): a step of the counter and two multipliers, as signed 64-bit numbers.
 _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -23,16 +25,27 @@ def streams_at(streams: Tensor, step: Tensor | int) -> Tensor:
 
 def uniform_at(streams: Tensor, places: Tensor) -> Tensor:
     """Numbers from 0 to below 1 at the `places` (≥ 0) of the `streams`, 32 bits; both are int64 and are broadcast."""
+    if has_kernels(places.device):
+        return _draw_at_once(streams, places, normal=False)
     hashes = _mix_(streams + (places + 1) * _STEP)
     return _upper(hashes).mul_(2.0**-24)
 
 
 def normal_at(streams: Tensor, places: Tensor) -> Tensor:
     """Standard normal numbers at the `places` (≥ 0) of the `streams`, by Box and Muller, 32 bits."""
+    if has_kernels(places.device):
+        return _draw_at_once(streams, places, normal=True)
     hashes = _mix_(streams + (places + 1) * _STEP)
     radius = _upper(hashes).add_(1.0).mul_(2.0**-24).log_().mul_(-2.0).sqrt_()
     angle = hashes.bitwise_and_((1 << 24) - 1).to(torch.float32).mul_(2 * math.pi * 2.0**-24)
     return radius.mul_(angle.cos_())
+
+
+def _draw_at_once(streams: Tensor, places: Tensor, *, normal: bool) -> Tensor:
+    """One pass over the places, where the others make one of every line."""
+    from loca.models.draw_kernels import draw
+
+    return draw(streams, places, (_STEP, _FIRST, _SECOND), normal=normal)
 
 
 def fill_normal(weights: Tensor, stream: int, spread: float) -> Tensor:
