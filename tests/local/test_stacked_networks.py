@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 import loca
 import loca.files.array_files as array_files
+import loca.local.stacked_networks as networks_file
 from loca.data.held_out import Split
 from loca.errors import DataError, ModelFileError
 from loca.files.model_state import ModelState
@@ -47,6 +48,21 @@ def test_the_blend_is_the_formula_over_each_network_alone(name: str, planted_spl
     user = int(np.argmax(np.diff(weights.indptr)))
     alone = model.locals_.blend(csr_array(histories[[user]]), csr_array(weights[[user]]))
     np.testing.assert_allclose(alone.numpy()[0], expected[user], atol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+@pytest.mark.parametrize("name", BASES)
+def test_networks_that_answer_for_everybody_are_multiplied_together(
+    name: str, at_once: int, planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = a_loca(planted_split, name)
+    table = model.locals_.weights_["output_table"][0]
+    monkeypatch.setattr(networks_file, "_BYTES_TOGETHER", at_once * table.nbytes)
+    weights = np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32)
+    weights[7:, 2] = 0  # one of them answers for some alone
+    histories = planted_split.test.history_matrix[:60]
+    expected, _ = blend_local(histories, csr_array(weights), model.locals_.score_with)
+    np.testing.assert_allclose(model.locals_.blend(histories, csr_array(weights)).numpy(), expected, atol=1e-5)
 
 
 def test_nobody_covered_gives_zeros(planted_split: Split) -> None:

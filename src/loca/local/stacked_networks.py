@@ -23,6 +23,7 @@ from loca.models.recommender import Scores, check_histories
 
 AnswerPrecision = Literal["float32", "float16"]
 _SHARE_FOR_WEIGHTS = 0.7
+_BYTES_TOGETHER = 128_000_000
 
 
 def check_answer_precision(name: str) -> None:
@@ -62,6 +63,29 @@ class _Asked:
         shares = torch.from_numpy(pairs.data).to(device)
         bias_shares = torch.from_numpy(pairs[:, list(parts)].toarray()).to(device)
         return cls(histories, weights, rows, rows.unit_values(), users, shares, bias_shares, parts)
+
+
+class _Sum:
+    """Adds products of users × width and items × width arrays to `total`, several as one wider product.
+
+    Then users × items numbers are read and written once for all of them.
+    """
+
+    def __init__(self, total: Tensor) -> None:
+        self._total = total
+        self._waiting: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, hidden: Tensor, table: Tensor) -> None:
+        self._waiting.append((hidden, table))
+        if len(self._waiting) * table.nbytes >= _BYTES_TOGETHER:
+            self.finish()
+
+    def finish(self) -> None:
+        """Adds what still waits."""
+        if self._waiting:
+            hidden, tables = (torch.cat(parts, dim=1) for parts in zip(*self._waiting, strict=True))
+            self._total.addmm_(hidden, tables.T)
+            self._waiting.clear()
 
 
 class StackedNetworks:
@@ -136,6 +160,7 @@ class StackedNetworks:
         if len(blended) == 1 and self.weights_ and "code_weight" not in self.weights_:
             return self._add_for_one(blended, asked)
         answers = self._room(max(own.stop - own.start for own, _ in asked.parts.values()))
+        everybody = _Sum(blended)
         for number, (own, entries) in asked.parts.items():
             weights = self._as_computed(number)
             codes = F.embedding_bag(
@@ -147,10 +172,11 @@ class StackedNetworks:
             )
             hidden = asked.shares[own, None] * self._hidden(codes, weights)
             if len(hidden) == len(blended):  # for everybody, in the users' order: nothing to look up
-                blended.addmm_(hidden, weights["output_table"].T)
+                everybody.add(hidden, weights["output_table"])
             else:
                 torch.mm(hidden, weights["output_table"].T, out=answers[: len(hidden)])
                 blended.index_add_(0, asked.users[own], answers[: len(hidden)])
+        everybody.finish()
         return blended
 
     def _add_for_one(self, blended: Tensor, asked: _Asked) -> Tensor:
