@@ -24,6 +24,12 @@ def test_a_table_of_one_model_is_written_and_found_again(tmp_path: Path, capsys:
     assert "holds results of an earlier run; add --resume" in capsys.readouterr().err
     assert main([*asked, "--resume"]) == 0
     assert (tmp_path / "out" / "report.html").read_bytes() == before
+    assert main([*asked, "--kept-only"]) == 0
+    assert "--kept-only" in (tmp_path / "out" / "report.html").read_text()
+    capsys.readouterr()
+    assert main(["reproduce", "table2", "--out", str(tmp_path / "none"), *SMALL, "--kept-only"]) == 2
+    assert "nothing is kept of planted-clean; leave out --kept-only" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
     assert "--resume" not in before.decode()
 
 

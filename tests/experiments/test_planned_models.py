@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from plan_checks import Watched, part_of, plan_of
 
 from loca.data.held_out import Split
 from loca.data.recency import Recency
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError
-from loca.experiments import planned_models
+from loca.experiments import planned_models, planned_networks
 from loca.experiments.recency_choice import recency_candidates
 from loca.local import automatic
 from loca.local.automatic import Auto
 from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
+from loca.local.stacked_inputs import multiplies_densely
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
@@ -163,6 +165,19 @@ def test_a_search_on_a_gpu_is_planned_there(planted: PlantedData, gpu: Callable[
     gpu(1000)
     small = plan_of(NextEASE(), planted.interactions)
     assert part_of(small, "model").on_device.at_work == 0  # solved on the CPU, as the fit does
+
+
+def test_full_histories_are_planned_as_the_dense_arrays_that_they_become_on_a_gpu(
+    planted: PlantedData, gpu: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu(10**9)
+    taken = []
+    for dense in (True, False):  # 60 items, of which every user has many
+        monkeypatch.setattr(planned_networks, "multiplies_densely", lambda *_, dense=dense: dense)
+        plan = plan_of(Ensemble(base=MultVAE(latent=20), models=7), planted.interactions)
+        taken.append(max(part.on_device.at_work for part in plan.parts))
+    assert taken[0] - taken[1] == 7 * 4 * 60 * 40
+    assert multiplies_densely(planted.interactions.matrix(), torch.device("cuda"), "float32")
 
 
 def test_a_part_without_a_plan_is_refused_in_one_line(planted: PlantedData) -> None:

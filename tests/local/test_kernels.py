@@ -1,21 +1,38 @@
-"""The Triton kernels of the stacked engine against plain torch, on a machine with a GPU."""
+"""The Triton kernels of the networks against plain torch: on a GPU, or in Triton's interpreter (TRITON_INTERPRET=1)."""
 
 from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 
+import loca.local.stacked_arithmetic as arithmetic_file
+import loca.models.draws as draws_file
 from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate
 from loca.local.stacked_inputs import DenseInputs, GatheredInputs
-from loca.models.devices import has_kernels
 from loca.models.draws import normal_at, uniform_at
 from loca.models.training import LearningPlan
 
-CUDA = torch.device("cuda")
+IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = torch.device("cpu" if IS_INTERPRETED else "cuda")
 pytestmark = pytest.mark.skipif(
-    not (torch.cuda.is_available() and has_kernels(CUDA)), reason="no GPU with Triton on this machine"
+    importlib.util.find_spec("triton") is None or not (IS_INTERPRETED or torch.cuda.is_available()),
+    reason="no Triton on this machine, or neither a GPU nor TRITON_INTERPRET=1",
 )
 PLAN = LearningPlan(0.0, 0.0, 0.0, 0, 0.1, 0.01, 8)
+
+
+@contextmanager
+def kernels() -> Iterator[None]:
+    """While it is open, kernels compute; plain torch does where both lie on a processor otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        for file in (arithmetic_file, draws_file):
+            patch.setattr(file, "has_kernels", lambda device: True)
+        yield
 
 
 def question(networks: int = 3, users: int = 5, items: int = 5000, width: int = 24) -> tuple:
@@ -34,8 +51,13 @@ def question(networks: int = 3, users: int = 5, items: int = 5000, width: int = 
     return hidden, table, bias, entries, scale
 
 
-def on_gpu(entries: Entries) -> Entries:
-    return Entries(*(getattr(entries, name).cuda() for name in Entries.__dataclass_fields__))
+def there(entries: Entries) -> Entries:
+    return Entries(*(getattr(entries, name).to(DEVICE) for name in Entries.__dataclass_fields__))
+
+
+def moments_of(table: torch.Tensor) -> Moments:
+    """New moments of a table, where it lies."""
+    return Moments(table.clone(), 0.1 * table, table**2)
 
 
 @pytest.mark.parametrize("items", [60, 5000, 40_000])  # the last are too many to be read once
@@ -43,9 +65,9 @@ def on_gpu(entries: Entries) -> Entries:
 def test_loss_and_gradients_are_those_of_plain_torch(precision: str, tolerance: float, items: int) -> None:
     hidden, table, bias, entries, scale = question(items=items)
     expected = decode_and_differentiate(hidden, table, bias, entries, scale, "float32")
-    found = decode_and_differentiate(
-        hidden.cuda(), table.cuda(), bias.cuda(), on_gpu(entries), scale.cuda(), precision  # type: ignore[arg-type]
-    )  # fmt: skip
+    asked = (hidden.to(DEVICE), table.to(DEVICE), bias.to(DEVICE), there(entries), scale.to(DEVICE), precision)
+    with kernels():
+        found = decode_and_differentiate(*asked)  # type: ignore[arg-type]
     pairs = ((found.losses, expected.losses), (found.hidden, expected.hidden), (found.bias, expected.bias))
     for one, other in (*pairs, (found.table[:, :items], expected.table)):
         assert float((one.cpu() - other).abs().max()) < tolerance * float(other.abs().max())
@@ -55,47 +77,45 @@ def test_loss_and_gradients_are_those_of_plain_torch(precision: str, tolerance: 
 @pytest.mark.parametrize("streams", [torch.tensor(-(2**40)), torch.arange(7)[:, None] * 3**30, torch.arange(999)])
 def test_draws_are_those_of_plain_torch(streams: torch.Tensor) -> None:
     places = torch.arange(999)
-    uniform, normal = (draw_at(streams.cuda(), places.cuda()).cpu() for draw_at in (uniform_at, normal_at))
+    with kernels():
+        uniform, normal = (draw_at(streams.to(DEVICE), places.to(DEVICE)).cpu() for draw_at in (uniform_at, normal_at))
     assert torch.equal(uniform, uniform_at(streams, places))
     torch.testing.assert_close(normal, normal_at(streams, places), rtol=1e-4, atol=1e-5)
 
 
 def test_adam_with_sparse_gradients_is_that_of_plain_torch() -> None:
     hidden, table, _, entries, _ = question()
-    codes = hidden.flatten(0, 1)
-    moments = Moments(table.clone(), 0.1 * table, table**2)
-    expected = Moments(table.clone(), 0.1 * table, table**2)
-    steps = torch.tensor([0, 3, 9])
-    AdamStep(PLAN, steps).on_table(expected, codes, entries)
-    gpu = Moments(moments.weights.cuda(), moments.means.cuda(), moments.squares.cuda())
-    AdamStep(PLAN, steps.cuda()).on_table(gpu, codes.cuda(), on_gpu(entries))
+    steps, expected, found = torch.tensor([0, 3, 9]), moments_of(table), moments_of(table.to(DEVICE))
+    AdamStep(PLAN, steps).on_table(expected, hidden.flatten(0, 1), entries)
+    with kernels():
+        AdamStep(PLAN, steps.to(DEVICE)).on_table(found, hidden.flatten(0, 1).to(DEVICE), there(entries))
     for name in ("weights", "means", "squares"):
-        torch.testing.assert_close(getattr(gpu, name).cpu(), getattr(expected, name), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(getattr(found, name).cpu(), getattr(expected, name), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])
 def test_dense_inputs_give_the_codes_and_changes_of_gathered_ones(precision: str, tolerance: float) -> None:
     hidden, table, _, entries, _ = question()
+    steps, expected, found = torch.tensor([0, 3, 9]), moments_of(table), moments_of(table.to(DEVICE))
     expected_codes = GatheredInputs(entries).codes(table)
-    expected, gpu = (Moments(table.clone(), 0.1 * table, table**2) for _ in range(2))
-    steps = torch.tensor([0, 3, 9])
     GatheredInputs(entries).learn(AdamStep(PLAN, steps), expected, hidden)
-    gpu = Moments(gpu.weights.cuda(), gpu.means.cuda(), gpu.squares.cuda())
-    dense = DenseInputs(on_gpu(entries), precision)  # type: ignore[arg-type]
-    codes = dense.codes(gpu.weights)
-    assert float((codes.cpu() - expected_codes).abs().max()) < tolerance * float(expected_codes.abs().max())
-    dense.learn(AdamStep(PLAN, steps.cuda()), gpu, hidden.cuda())
+    dense = DenseInputs(there(entries), precision)  # type: ignore[arg-type]
+    with kernels():
+        codes = dense.codes(found.weights).cpu()
+        dense.learn(AdamStep(PLAN, steps.to(DEVICE)), found, hidden.to(DEVICE))
+    assert float((codes - expected_codes).abs().max()) < tolerance * float(expected_codes.abs().max())
     for name in ("means", "squares"):
-        found, known = getattr(gpu, name).cpu(), getattr(expected, name)
-        assert float((found - known).abs().max()) < tolerance * float(known.abs().max())
+        one, other = getattr(found, name).cpu(), getattr(expected, name)
+        assert float((one - other).abs().max()) < tolerance * float(other.abs().max())
 
 
 def test_a_step_gives_the_same_numbers_every_time() -> None:
     _, table, _, entries, _ = question()
-    codes = torch.randn(15, 24, generator=torch.Generator().manual_seed(1)).cuda()
+    codes = torch.randn(15, 24, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     results = []
     for _ in range(2):
-        gpu = Moments(table.cuda(), torch.zeros_like(table).cuda(), torch.zeros_like(table).cuda())
-        AdamStep(PLAN, torch.zeros(3, dtype=torch.int64).cuda()).on_table(gpu, codes, on_gpu(entries))
-        results.append(gpu.weights.cpu())
+        found = moments_of(table.to(DEVICE))
+        with kernels():
+            AdamStep(PLAN, torch.zeros(3, dtype=torch.int64).to(DEVICE)).on_table(found, codes, there(entries))
+        results.append(found.weights.cpu())
     assert torch.equal(*results)

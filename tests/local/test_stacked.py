@@ -21,7 +21,7 @@ from loca.local.memory_plan import StackPlan, plan_stacks
 from loca.local.one_by_one import copies_of
 from loca.local.stacked import StackedLearning
 from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate
-from loca.local.stacked_inputs import multiplies_densely
+from loca.local.stacked_inputs import DenseInputs, multiplies_densely
 from loca.local.stacked_networks import StackedNetworks
 from loca.local.validation import MemberQuestions
 from loca.models.autoencoder import Autoencoder, SparseRows, multinomial_loss
@@ -79,9 +79,20 @@ def test_histories_multiplied_as_dense_arrays_give_what_the_loop_gives(
     name: str, planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stacked_file, "multiplies_densely", lambda *_: True)
+    called: list[str] = []
+    for part in ("codes", "learn"):
+        really = getattr(DenseInputs, part)
+
+        def counted(self: DenseInputs, *rest: object, part: str = part, really: Callable = really) -> object:
+            called.append(part)
+            return really(self, *rest)
+
+        monkeypatch.setattr(DenseInputs, part, counted)
     expected = answers(train_together(a_task(BASES[name], planted_split), LOOP, None), planted_split)
+    assert not called
     found = answers(train_together(a_task(BASES[name], planted_split), STACK, None), planted_split)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert called.count("codes") == called.count("learn") > 0
 
 
 def test_dense_arrays_are_for_full_histories_on_a_gpu() -> None:

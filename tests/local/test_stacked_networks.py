@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_array
 
 import loca
@@ -57,12 +58,18 @@ def test_networks_that_answer_for_everybody_are_multiplied_together(
 ) -> None:
     model = a_loca(planted_split, name)
     table = model.locals_.weights_["output_table"][0]
-    monkeypatch.setattr(networks_file, "_BYTES_TOGETHER", at_once * table.nbytes)
+    one = 2 * (table.nbytes + 4 * 60 * table.shape[1])  # of 60 users
+    monkeypatch.setattr(networks_file, "_BYTES_TOGETHER", at_once * one)
+    joined: list[int] = []
+    cat = torch.cat
+    monkeypatch.setattr(torch, "cat", lambda parts, dim: (joined.append(len(parts)), cat(parts, dim))[1])
     weights = np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32)
     weights[7:, 2] = 0  # one of them answers for some alone
     histories = planted_split.test.history_matrix[:60]
     expected, _ = blend_local(histories, csr_array(weights), model.locals_.score_with)
+    joined.clear()
     np.testing.assert_allclose(model.locals_.blend(histories, csr_array(weights)).numpy(), expected, atol=1e-5)
+    assert joined == {1: [1] * 6, 3: [3] * 2, 100: [3] * 2}[at_once]  # users and items of the three for everybody
 
 
 def test_nobody_covered_gives_zeros(planted_split: Split) -> None:

@@ -84,15 +84,23 @@ def test_a_file_says_the_sizes_of_its_data_and_what_is_said_wins(tmp_path: Path)
     [
         ("seds = 2", r"all\.toml: unknown option 'reproduce\.seds'; did you mean 'seeds'"),
         ("colour = 2", r"unknown option 'reproduce\.colour'; there are local_models, "),
-        ('seeds = "two"', "seeds: expected a whole number ≥ 1, found 'two'"),
+        ('seeds = "two"', r"all\.toml: reproduce\.seeds: expected a whole number ≥ 1, found 'two'"),
         ("seeds = 1.5", "seeds: expected a whole number ≥ 1, found 1.5"),
         ("seeds = true", "seeds: expected a whole number ≥ 1, found True"),
         ('auto_seconds = "long"', "auto_seconds: expected a number above 0, found 'long'"),
+        ("auto_seconds = true", "auto_seconds: expected a number above 0, found True"),
     ],
 )
 def test_sizes_that_are_none_are_refused_in_one_line(text: str, told: str, tmp_path: Path) -> None:
     path = write(tmp_path / "all.toml", f"[reproduce]\n{text}\n")
-    with pytest.raises(ConfigError, match=told):
+    for said in ({}, {"seeds": 2}):  # what the command line says hides no mistake
+        with pytest.raises(ConfigError, match=told):
+            scale_for("amusic", "clean", path, said)
+
+
+def test_sizes_that_are_no_table_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "all.toml", "reproduce = 3\n")
+    with pytest.raises(ConfigError, match=r"all\.toml: reproduce: expected a table of sizes"):
         scale_for("amusic", "clean", path, {})
 
 

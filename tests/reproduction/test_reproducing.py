@@ -160,6 +160,25 @@ def test_what_is_kept_is_shown_without_computing_the_rest(
     assert {(line["protocol"], line["model"]) for line in exhibits[1].records} == {("clean", "ease"), ("clean", "slim")}
     assert not (tmp_path / "figure7.md").exists()
     assert 'id="figure7"' not in (tmp_path / PAGE).read_text()
+    # An earlier piece stays on the page with what is kept of it.
+    reproduce(replace(shown, pieces=("table1",)), resume=True)
+    assert "SLIM" in (tmp_path / PAGE).read_text()
+
+
+def test_of_kept_results_those_of_other_settings_are_left_out_and_nothing_is_written_of_nothing(
+    planted: PlantedData, tmp_path: Path
+) -> None:
+    bench = tiny_bench(planted)
+    asked = Reproduction(("table2",), (bench,), tmp_path, COMMAND, only=("ease", "slim"))
+    reproduce(asked, resume=False)
+    other = replace(bench, tables={**bench.tables, "ease": {"l2": 77.0}})
+    shown = replace(asked, benches=(other,), only=(), computes=False)
+    (exhibit,) = reproduce(shown, resume=True)
+    assert {line["model"] for line in exhibit.records} == {"slim"}
+    before = (tmp_path / PAGE).read_bytes()
+    with pytest.raises(ConfigError, match="nothing is kept of tiny-clean; leave out --kept-only"):
+        reproduce(replace(shown, pieces=("figure7",)), resume=True)
+    assert (tmp_path / PAGE).read_bytes() == before
 
 
 def test_fresh_drops_all_benches_before_the_first_is_begun(

@@ -135,7 +135,7 @@ def reproduce_paper(
         bench.check_size(models_of(pieces, bench, only))
     if budget is not None:
         benches = [_tuned(bench, models_of(pieces, bench, only), budget, out, processes, resume) for bench in benches]
-    command = _in_words(what, data, protocol, sizes, models, settings, trials, seconds, out)
+    command = _in_words(what, data, protocol, sizes, models, settings, trials, seconds, out, kept_only)
     asked = Reproduction(pieces, tuple(benches), out, command, processes, only, computes=not kept_only)
     exhibits = reproduce(asked, resume=resume)
     told = {one.key: one.title for one in exhibits}
@@ -244,12 +244,16 @@ def _in_words(
     trials: int | None,
     seconds: float | None,
     out: Path,
+    kept_only: bool,
 ) -> str:
-    """The command that makes the same again from nothing: without --resume and what else changes no figure."""
+    """The command that makes the same again from nothing: without --resume and what else changes no figure.
+
+    Of kept results alone it says so: without, it would compute what is missing.
+    """
     words = ["loca", "reproduce", what, *(part for one in data or [] for part in ("--data", one))]
     words += ["--protocol", protocol]
     said = {**sizes, "models": models, "settings": settings, "trials": trials, "seconds": seconds, "out": out}
     for name, value in said.items():
         if value is not None:
             words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
-    return shlex.join(words)
+    return shlex.join([*words, *(["--kept-only"] if kept_only else [])])

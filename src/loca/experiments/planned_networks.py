@@ -12,6 +12,7 @@ from loca.experiments.fit_plan import Part, Taken
 from loca.experiments.planned_setting import BYTES_PER_ENTRY, Planned, Setting
 from loca.local.engines import Engine, StackedKind
 from loca.local.memory_plan import bytes_of_a_loop_step, bytes_while_learning, plan_stacks
+from loca.local.stacked_inputs import multiplies_densely
 from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
 from loca.models.autoencoder import Autoencoder
 from loca.models.cdae import CDAE
@@ -110,7 +111,7 @@ def plan_stack(setting: Setting, base: StackedKind, count: int, engine: Engine, 
     network, device = shape_of(base, setting.items), choose_device(base.device)
     stack = plan_stacks(
         network, base.plan(), networks=count, users=setting.users, device=device, precision=engine.precision,
-        free=setting.free_on(device),
+        dense=multiplies_densely(setting.matrix, device, engine.precision), free=setting.free_on(device),
     )  # fmt: skip
     one, lasting = bytes_while_learning(network), count * bytes_while_learning(network)
     kept = bytes_of_answers(network, count, engine.answer_precision)

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from loca.models.devices import launching_on
+
 _ITEMS_AT_ONCE = 4096
 # So many logits of a user stay in the registers between their sum and their gradient.
 _MOST_ITEMS_READ_ONCE = 32_768
@@ -73,15 +75,12 @@ def softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int) 
     models, users, padded = logits.shape
     log_sums = torch.empty(models, users, device=logits.device)
     whole = triton.next_power_of_2(padded)
-    if whole <= _MOST_ITEMS_READ_ONCE:
-        _whole_softmax_kernel[(models * users,)](
-            logits, bias, factor, log_sums, items, padded, users, BLOCK=whole, num_warps=min(32, max(4, whole // 512))
+    is_read_once = whole <= _MOST_ITEMS_READ_ONCE
+    kernel, block = (_whole_softmax_kernel, whole) if is_read_once else (_softmax_kernel, _ITEMS_AT_ONCE)
+    with launching_on(logits.device):
+        kernel[(models * users,)](
+            logits, bias, factor, log_sums, items, padded, users, BLOCK=block, num_warps=min(32, max(4, block // 512))
         )
-        return log_sums
-    block = _ITEMS_AT_ONCE
-    _softmax_kernel[(models * users,)](
-        logits, bias, factor, log_sums, items, padded, users, BLOCK=block, num_warps=max(4, block // 1024)
-    )
     return log_sums
 
 
@@ -148,10 +147,11 @@ def adam_dense_(
     """Adam on (models, …) weights in place; a model's gradient may be followed by padding."""
     size = weights[0].numel()
     grid = (triton.cdiv(size, _WEIGHTS_AT_ONCE), len(weights))
-    _dense_kernel[grid](
-        weights, means, squares, gradients, rates, roots, size, gradients.stride(0), decay, *betas, epsilon,
-        BLOCK=_WEIGHTS_AT_ONCE, num_warps=8,
-    )  # fmt: skip
+    with launching_on(weights.device):
+        _dense_kernel[grid](
+            weights, means, squares, gradients, rates, roots, size, gradients.stride(0), decay, *betas, epsilon,
+            BLOCK=_WEIGHTS_AT_ONCE, num_warps=8,
+        )  # fmt: skip
 
 
 def adam_rows_(
@@ -169,8 +169,9 @@ def adam_rows_(
     order = torch.argsort(read, stable=True)
     counts = torch.bincount(read, minlength=models * items + 1)[:-1]
     starts = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-    _rows_kernel[(items, models)](
-        weights, means, squares, codes, owners, values, order, starts, rates, roots,
-        items, width, decay, *betas, epsilon,
-        BLOCK=triton.next_power_of_2(width), num_warps=4,
-    )  # fmt: skip
+    with launching_on(weights.device):
+        _rows_kernel[(items, models)](
+            weights, means, squares, codes, owners, values, order, starts, rates, roots,
+            items, width, decay, *betas, epsilon,
+            BLOCK=triton.next_power_of_2(width), num_warps=4,
+        )  # fmt: skip

@@ -42,8 +42,8 @@ class GatheredInputs:
 
     def codes(self, tables: Tensor) -> Tensor:
         networks, items, width = tables.shape
-        # A dropped entry adds nothing whichever row it reads: all read the same, which is then at hand.
-        rows = torch.where(self.entries.inputs == 0, 0, self.entries.keys(items))
+        # A dropped entry adds nothing whichever row it reads: all of a network read its first, which is then at hand.
+        rows = self.entries.keys(items) - self.entries.columns * (self.entries.inputs == 0)
         sums = F.embedding_bag(
             rows, tables.flatten(0, 1), self.entries.starts[:-1], mode="sum", per_sample_weights=self.entries.inputs
         )

@@ -23,7 +23,8 @@ from loca.models.recommender import Scores, check_histories
 
 AnswerPrecision = Literal["float32", "float16"]
 _SHARE_FOR_WEIGHTS = 0.7
-_BYTES_TOGETHER = 128_000_000
+# What products that are joined may take, of users and of items.
+_BYTES_TOGETHER = 256_000_000
 
 
 def check_answer_precision(name: str) -> None:
@@ -77,7 +78,8 @@ class _Sum:
 
     def add(self, hidden: Tensor, table: Tensor) -> None:
         self._waiting.append((hidden, table))
-        if len(self._waiting) * table.nbytes >= _BYTES_TOGETHER:
+        # What waits exists twice when it is joined.
+        if 2 * len(self._waiting) * (hidden.nbytes + table.nbytes) >= _BYTES_TOGETHER:
             self.finish()
 
     def finish(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Literal
 
 import torch
@@ -52,7 +53,22 @@ def ranking_bytes(device: torch.device, free: int | None = None) -> int:
 
 def has_kernels(device: torch.device) -> bool:
     """Whether Triton kernels can be used on a device."""
-    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+    return device.type == "cuda" and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@contextmanager
+def launching_on(device: torch.device) -> Iterator[None]:
+    """While it is open, kernels run on that device, where there are several."""
+    if device.type != "cuda":
+        yield  # an interpreter of kernels
+    else:
+        with torch.cuda.device(device):
+            yield
 
 
 @contextmanager

@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from loca.models.devices import launching_on
+
 _PLACES_AT_ONCE = 1024
 _ANGLE = 2 * math.pi * 2.0**-24
 
@@ -48,10 +50,11 @@ def draw(streams: Tensor, places: Tensor, constants: tuple[int, int, int], *, no
     stream, place = (_as_rows(one.to(places.device).expand(shape)) for one in (streams, places))
     total = drawn.numel()
     if total:
-        _draw_kernel[(triton.cdiv(total, _PLACES_AT_ONCE),)](
-            stream, place, drawn, stream.shape[1], total, *stream.stride(), *place.stride(), *constants, _ANGLE,
-            NORMAL=normal, BLOCK=_PLACES_AT_ONCE, num_warps=4,
-        )  # fmt: skip
+        with launching_on(places.device):
+            _draw_kernel[(triton.cdiv(total, _PLACES_AT_ONCE),)](
+                stream, place, drawn, stream.shape[1], total, *stream.stride(), *place.stride(), *constants, _ANGLE,
+                NORMAL=normal, BLOCK=_PLACES_AT_ONCE, num_warps=4,
+            )  # fmt: skip
     return drawn
 
 

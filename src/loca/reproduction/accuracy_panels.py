@@ -76,6 +76,9 @@ def _note(results: Results) -> str:
     printed_as = printed_name(results.bench)
     if any(_printed(printed_as, name) for name in _OF_TABLE if results.of(name)):
         told.append(_BRACKETS)
+    few = [labelled(name) for name in _OF_TABLE if 0 < len(results.of(name)) < len(results.bench.seeds_of(name))]
+    if few:
+        told.append(f"Not yet with all {results.bench.scale.seeds} seeds: {', '.join(few)}.")
     return " ".join(told)
 
 

@@ -34,7 +34,7 @@ def make_by_number(studied: Sequence[Results]) -> Exhibit:
         "by the number of models, beside the one MultVAE. Points of one line are the first models of one run, "
         "whose epochs and global share were chosen for all of them.",
         panels=_panels(studied, _FIGURE_5),
-        charts=tuple(_chart(one, _FIGURE_5, ("mult-vae",)) for one in studied),
+        charts=tuple(_chart(one, _FIGURE_5, ("mult-vae",)) for one in _counted(studied, _FIGURE_5)),
         records=_records(studied, _FIGURE_5, ("mult-vae",)),
         findings=tuple(_findings(studied)),
     )
@@ -47,7 +47,7 @@ def make_by_base(studied: Sequence[Results]) -> Exhibit:
         title="Figure 6: other base models",
         caption="NDCG@100 of LOCA over DAE and over VAE by the number of local models; dashed, the bases alone.",
         panels=_panels(studied, _FIGURE_6),
-        charts=tuple(_chart(one, _FIGURE_6, ("mult-vae", "mult-dae")) for one in studied),
+        charts=tuple(_chart(one, _FIGURE_6, ("mult-vae", "mult-dae")) for one in _counted(studied, _FIGURE_6)),
         records=_records(studied, _FIGURE_6, ("mult-vae", "mult-dae")),
         findings=tuple(_gains_over_base(studied)),
     )
@@ -57,6 +57,11 @@ def counts_of(results: Results, name: str) -> tuple[int, ...]:
     """The numbers of models that a row was measured with."""
     measured = results.of(name)
     return tuple(measured[0].by_count) if measured else ()
+
+
+def _counted(studied: Sequence[Results], names: Sequence[str]) -> list[Results]:
+    """Those that any of the models was measured on by its number of models."""
+    return [results for results in studied if any(counts_of(results, name) for name in names)]
 
 
 def _rows(bench: Bench, names: Sequence[str]) -> dict[str, Cell]:
@@ -77,7 +82,7 @@ def _chart(results: Results, names: Sequence[str], alone: Sequence[str]) -> Char
 
 def _panels(studied: Sequence[Results], names: Sequence[str]) -> tuple[Panel, ...]:
     panels = []
-    for results in studied:
+    for results in _counted(studied, names):
         counts = sorted({count for name in names for count in counts_of(results, name)})
         rows = []
         for name in (one for one in names if counts_of(results, one)):

@@ -12,7 +12,7 @@ from loca.experiments.candidates import build_models
 from loca.experiments.comparison import compare
 from loca.experiments.report import flat_settings, settings_file
 from loca.experiments.sections import PLANTED
-from loca.experiments.settings import Choice, Table, read_section, read_settings
+from loca.experiments.settings import Choice, Table, read_section, read_settings, read_toml
 from loca.experiments.templates import plan_from_settings
 from loca.experiments.tuning import TuningBudget
 from loca.reproduction.bench import ALL_NAMES, Bench
@@ -51,16 +51,25 @@ def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
 
 def scale_for(name: str, protocol: str, settings: Path | None, said: Mapping[str, int]) -> Scale:
     """The sizes of one bench: as `said`, else as the table `reproduce` in the files of its settings, else as usual."""
-    sizes: Table = {}
+    scale = SMALL if name == PLANTED else Scale()
     for file in () if settings is None else _files(name, protocol, settings):
-        written = read_section(_SIZES, file, {}, ())
-        known = [one.name for one in fields(Scale)]
-        for key in written:
-            if key not in known:
-                near = did_you_mean(key, known) or f"; there are {', '.join(known)}"
-                raise ConfigError(f"{file}: unknown option {f'{_SIZES}.{key}'!r}{near}")
-        sizes |= written
-    return replace(SMALL if name == PLANTED else Scale(), **sizes | dict(said))
+        scale = _with_sizes(scale, file)
+    return replace(scale, **said)
+
+
+def _with_sizes(scale: Scale, file: Path) -> Scale:
+    """The scale with the sizes that the file says; what is no size is refused with the file's name."""
+    if not isinstance(read_toml(file).get(_SIZES, {}), dict):
+        raise ConfigError(f"{file}: {_SIZES}: expected a table of sizes, such as [{_SIZES}] with seeds = 3 below it")
+    written, known = read_section(_SIZES, file, {}, ()), [one.name for one in fields(Scale)]
+    for key in written:
+        if key not in known:
+            near = did_you_mean(key, known) or f"; there are {', '.join(known)}"
+            raise ConfigError(f"{file}: unknown option {f'{_SIZES}.{key}'!r}{near}")
+    try:
+        return replace(scale, **written)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {_SIZES}.{error}") from None
 
 
 def _files(name: str, protocol: str, settings: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from loca.data.held_out import Split
 from loca.errors import ConfigError, LocaError
 from loca.experiments.cell_store import CellStore
-from loca.experiments.cells import Cell
+from loca.experiments.cells import Cell, ComparedModel
 from loca.experiments.side_by_side import CellPlan, Done, compute_here, compute_side_by_side
 from loca.progress import say
 from loca.reproduction.accuracy_table import headlines
@@ -74,6 +74,8 @@ def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
         results, why = _study(asked, work) if asked.computes else (_recalled(asked, work), {})
         studied.append(results)
         failed |= {f"{work.bench.name}: {name}": reason for name, reason in why.items()}
+    if not asked.computes:
+        _refuse_nothing(asked, works, studied)
     shown = {name: _that_tell(name, asked, studied) for name in asked.pieces}
     exhibits = {name: _made(name, seen, asked.command) for name, seen in shown.items() if seen}
     for exhibit in exhibits.values():
@@ -115,7 +117,8 @@ def _write_page(asked: Reproduction, exhibits: Mapping[str, Exhibit], studied: S
             kept = _find_kept(name, asked)
             if kept is not None:
                 shown[name] = _made(name, kept, _command_for(name, asked.command))
-                seen = [_joined(*pair) for pair in zip(seen, kept, strict=True)]
+                found = {one.bench.name: one for one in kept}
+                seen = [_joined(one, found[one.bench.name]) if one.bench.name in found else one for one in seen]
     ordered = [shown[name] for name in PIECES if name in shown]
     page = page_of(headlines(seen), ordered, describe_run(asked.command, seen), "LOCA: the paper, reproduced")
     write_whole(asked.folder / PAGE, page.encode())
@@ -141,6 +144,13 @@ def _made(name: str, studied: Sequence[Results], command: str) -> Exhibit:
     return replace(PIECES[name].make(studied), commands=(command,))
 
 
+def _refuse_nothing(asked: Reproduction, works: Sequence[_Work], studied: Sequence[Results]) -> None:
+    """Refuses to write pieces over those that are there when nothing of them is kept."""
+    if any(work.cells or work.measurings for work in works) and not any(one.cells or one.records for one in studied):
+        benches = ", ".join(one.bench.name for one in studied)
+        raise ConfigError(f"{asked.folder}: nothing is kept of {benches}; leave out --kept-only to compute it")
+
+
 def _that_tell(name: str, asked: Reproduction, studied: Sequence[Results]) -> list[Results]:
     """What is shown in a piece: all benches, but of kept results alone only those that something is kept of."""
 
@@ -153,7 +163,13 @@ def _that_tell(name: str, asked: Reproduction, studied: Sequence[Results]) -> li
 
 
 def _find_kept(name: str, asked: Reproduction) -> list[Results] | None:
-    """All that a piece needs of every bench, if it is kept; nothing is computed."""
+    """All that a piece needs of every bench, if it is kept; nothing is computed.
+
+    Of kept results alone, what there is of it.
+    """
+    if not asked.computes:
+        piece = replace(asked, pieces=(name,), only=())
+        return _that_tell(name, piece, [_recalled(piece, _Work.of(piece, one)) for one in asked.benches]) or None
     studied = []
     for bench in asked.benches:
         work, store = _Work.of(replace(asked, pieces=(name,), only=()), bench), asked.store_of(bench)
@@ -208,13 +224,27 @@ def _study(asked: Reproduction, work: _Work) -> tuple[Results, dict[str, str]]:
 
 
 def _recalled(asked: Reproduction, work: _Work) -> Results:
-    """What is kept of all that is needed of one bench."""
+    """What is kept of all that is needed of one bench; what is kept of other settings is left out."""
     store = asked.store_of(work.bench)
-    records = [find_kept([one], store.cells) or {} for one in work.measurings]
-    done = work.plan().find_done(store)
-    say(f"{work.bench.name}: {len(done)} of {len(work.cells)} cells are kept")
-    found = {name: lines for one in records for name, lines in one.items()}
-    return Results(work.bench, done, found, seconds_kept(work.measurings, store.cells))
+    cells, records, seconds = dict[str, ComparedModel](), dict[str, Records](), 0.0
+    for called, cell in work.cells.items():
+        with _leaving_out(called):
+            found = store.find(cell)
+            cells |= {} if found is None else {called: found}
+    for one in work.measurings:
+        with _leaving_out(one.name):
+            records |= find_kept([one], store.cells) or {}
+            seconds += seconds_kept([one], store.cells)
+    say(f"{work.bench.name}: {len(cells)} of {len(work.cells)} cells are kept")
+    return Results(work.bench, cells, records, seconds)
+
+
+@contextmanager
+def _leaving_out(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        say(f"{name}: left out, kept of other settings ({error})")
 
 
 def _compute_each(plan: CellPlan, done: Done, split: Split, store: CellStore) -> dict[str, str]:

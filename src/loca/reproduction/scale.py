@@ -31,7 +31,8 @@ class Scale:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name}: expected a whole number ≥ 1, found {value!r}")
-        if not isinstance(self.auto_seconds, int | float) or not self.auto_seconds > 0:
+        seconds = self.auto_seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
             raise ConfigError(f"auto_seconds: expected a number above 0, found {self.auto_seconds!r}")
 
     def counts(self, whole: int) -> tuple[int, ...]:
