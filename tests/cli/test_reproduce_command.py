@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,13 @@ def test_an_out_that_is_a_file_is_left_alone(tmp_path: Path, capsys: pytest.Capt
     assert main(["reproduce", "table1", "--out", str(tmp_path / "out")]) == 2
     assert "expected a folder to write into, found a file" in capsys.readouterr().err
     assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "results" / "settings").glob("*.toml")), ids=str)
+def test_the_settings_of_the_results_serve_the_other_commands_too(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["fit", "planted", "--model", "ease", "--config", str(path), "--out", str(tmp_path / "model"), "--quiet"]
+    assert main(asked) == 0
+    l2 = tomllib.loads(path.read_text())["ease"]["l2"]
+    assert f"l2 {l2:g}" in capsys.readouterr().out

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from loca.experiments.tuning import TuningBudget
 
 Given = Mapping[str, Mapping[str, Any]]
-COMMANDS = ("compare", "fit", "describe", "tune")
+COMMANDS = ("compare", "fit", "describe", "tune", "reproduce")
 SHARED = ("data", "planted", "split", "recency")
 
 
