@@ -11,6 +11,7 @@ from loca.errors import ConfigError, DataError
 from loca.experiments.comparison import ComparedModel, Comparison, Difference
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import SELECTED_ON_TEST
+from loca.ranking.significance import PairedDifference
 
 _LEVEL = 0.05
 # What says how a model is computed, and not what it is.
@@ -55,16 +56,19 @@ def difference_grid(comparison: Comparison) -> Grid:
 
 
 def _difference_row(one: Difference) -> tuple[str, ...]:
-    paired = one.paired
+    figures = paired_figures(one.paired, one.t_p_holm, one.wilcoxon_p_holm)
+    return (f"{one.first} − {one.second}", *figures, _verdict(one))
+
+
+def paired_figures(paired: PairedDifference, t_p: float, wilcoxon_p: float) -> tuple[str, ...]:
+    """Mean, relative mean, interval, t and the corrected p values of a difference, as a row of a table has them."""
     return (
-        f"{one.first} − {one.second}",
         f"{paired.mean:+.4f}",
         f"{paired.relative:+.1%}",
         f"{paired.low:+.4f} … {paired.high:+.4f}",
         f"{paired.t:.1f}",
-        _p_text(one.t_p_holm),
-        _p_text(one.wilcoxon_p_holm),
-        _verdict(one),
+        _p_text(t_p),
+        _p_text(wilcoxon_p),
     )
 
 

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.local.kept_differences import ARRAYS, Arrays, Gathering, KeptDifferences, Room, keep_largest
+from loca.local.local_models import one_for_each
 from loca.local.local_solutions import ItemToItem, bytes_while_solving_next, solve_each
 from loca.memory import plan_memory, readable_bytes
 from loca.models.devices import choose_device
@@ -93,10 +94,7 @@ class EaseDifferences:
 
     def score_with(self, number: int, histories: csr_array) -> Scores:
         """The scores of one local model alone, users × items."""
-        count = histories.shape[0]
-        only = csr_array(
-            (np.ones(count, np.float32), np.full(count, number), np.arange(count + 1)), shape=(count, len(self))
-        )
+        only = one_for_each(np.full(histories.shape[0], number), len(self))
         return np.asarray(self.blend(histories, only).cpu().numpy(), dtype=np.float32)
 
     def _blend_sparse(self, rows: csr_array, shares: csr_array) -> Scores:

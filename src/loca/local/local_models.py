@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 
@@ -44,6 +46,12 @@ class LocalModels(Protocol):
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self: ...
+
+
+def one_for_each(numbers: npt.NDArray[np.int64], models: int) -> csr_array:
+    """Answer weights by which row r is answered by the model `numbers[r]` alone, rows × models."""
+    rows = len(numbers)
+    return csr_array((np.ones(rows, np.float32), numbers, np.arange(rows + 1)), shape=(rows, models))
 
 
 class SeparateModels:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from loca.local.stacked_arithmetic import PADDED_TO, PrecisionName
+from loca.local.stacked_arithmetic import PrecisionName, padded
 from loca.memory import readable_bytes
 from loca.models.autoencoder import Autoencoder
 from loca.models.devices import free_bytes
@@ -96,9 +96,8 @@ def bytes_of_a_step(
     items, last = network.output_table.shape
     first = network.input_table.shape[1]
     number = 2 if precision == "bfloat16" and device.type == "cuda" else 4
-    padded = -(-items // PADDED_TO) * PADDED_TO
-    logits = number * users * padded
-    tables = (number + 4) * padded * last
+    logits = number * users * padded(items)
+    tables = (number + 4) * padded(items) * last
     if device.type == "cpu":
         # The softmax makes a second array there, and the input table's gradient is a dense one.
         logits, tables = 2 * logits, tables + 4 * items * first

@@ -18,7 +18,7 @@ PrecisionName = Literal["float32", "bfloat16"]
 _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
 # Products of 16-bit numbers are fast where every row starts at a multiple of 16 bytes; a little more does no harm.
-PADDED_TO = 64
+_PADDED_TO = 64
 
 
 def check_precision(name: str) -> None:
@@ -48,6 +48,11 @@ class Entries:
     def keys(self, items: int) -> Tensor:
         """The row network · items + item of every entry in the networks' tables, laid one after the other."""
         return self.owner // self.amounts.shape[1] * items + self.columns
+
+
+def padded(items: int) -> int:
+    """The items, rounded up to where every row of so many numbers is aligned."""
+    return -(-items // _PADDED_TO) * _PADDED_TO
 
 
 def sums_between(starts: Tensor, numbers: Tensor) -> Tensor:
@@ -103,10 +108,10 @@ def _with_padding(table: Tensor, precision: PrecisionName) -> Tensor:
         return as_factor(table, precision)
     kind = torch.float32 if precision == "float32" else torch.bfloat16
     networks, items, width = table.shape
-    padded = table.new_empty(networks, -(-items // PADDED_TO) * PADDED_TO, width, dtype=kind)
-    padded[:, :items] = table
-    padded[:, items:] = 0
-    return padded
+    aligned = table.new_empty(networks, padded(items), width, dtype=kind)
+    aligned[:, :items] = table
+    aligned[:, items:] = 0
+    return aligned
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:

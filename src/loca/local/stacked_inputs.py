@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional as F
 
-from loca.local.stacked_arithmetic import PADDED_TO, AdamStep, Entries, Moments, PrecisionName, as_factor, product
+from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, PrecisionName, as_factor, padded, product
 
 # From so many filled places of users × items on, a GPU multiplies everything sooner than it gathers what is there.
 _DENSE_SHARES: dict[PrecisionName, float] = {"float32": 0.03, "bfloat16": 0.01}
@@ -70,8 +70,8 @@ class DenseInputs:
     def _laid_out(self, items: int) -> Tensor:
         """Made for each of both products: between them the logits need the room."""
         networks, users = self.entries.amounts.shape
-        padded = -(-items // PADDED_TO) * PADDED_TO
+        width = padded(items)
         inputs = as_factor(self.entries.inputs, self.precision)
-        laid = inputs.new_zeros(networks, users, padded)
-        laid.view(-1)[self.entries.owner * padded + self.entries.columns] = inputs
+        laid = inputs.new_zeros(networks, users, width)
+        laid.view(-1)[self.entries.owner * width + self.entries.columns] = inputs
         return laid[..., :items]

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from loca.errors import ConfigError, ModelFileError, did_you_mean
 from loca.files.model_state import ModelState
-from loca.local.stacked_arithmetic import PADDED_TO
+from loca.local.local_models import one_for_each
+from loca.local.stacked_arithmetic import padded
 from loca.models.autoencoder import Autoencoder, SparseRows
 from loca.models.devices import choose_device, float32_products, free_bytes
 from loca.models.recommender import Scores, check_histories
@@ -198,7 +199,7 @@ class StackedNetworks:
     def _room(self, users: int) -> Tensor:
         """Room for users × items scores, every row at a multiple of 64 numbers, where products are fastest."""
         items = self.count_items()
-        return torch.empty(users, -(-items // PADDED_TO) * PADDED_TO, device=self._device)[:, :items]
+        return torch.empty(users, padded(items), device=self._device)[:, :items]
 
     def _prepared(self, histories: csr_array, answer_weights: csr_array) -> _Asked:
         """The question as the device sees it; that of the last time is kept, because validation asks it every epoch."""
@@ -210,13 +211,7 @@ class StackedNetworks:
 
     def score_with(self, number: int, histories: csr_array) -> Scores:
         """One network's own scores."""
-        only = csr_array(
-            (
-                np.ones(histories.shape[0], np.float32),
-                (np.arange(histories.shape[0]), np.full(histories.shape[0], number)),
-            ),
-            shape=(histories.shape[0], len(self)),
-        )
+        only = one_for_each(np.full(histories.shape[0], number), len(self))
         return np.asarray(self.blend(histories, only).cpu().numpy(), dtype=np.float32)
 
     def _as_computed(self, number: int) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from loca.data.held_out import HeldOut
 from loca.local.aggregation import combine
-from loca.local.local_models import LocalModels
+from loca.local.local_models import LocalModels, one_for_each
 from loca.models.devices import ranking_bytes
 from loca.models.network_answers import score_on
 from loca.models.recommender import Recommender
@@ -97,12 +97,10 @@ class MemberQuestions:
         asked[list(communities)] = True
         community, user = (part[asked[self._pairs[0]]] for part in self._pairs)
 
-        def score_asked(part: slice) -> Tensor:
+        def score_asked(pairs: UserRows) -> Tensor:
             """The scores of those pairs, left where they are computed."""
-            numbers, rows = community[part], csr_array(self.held_out.history_matrix[user[part]])
-            ones = np.ones(len(numbers), dtype=np.float32)
-            alone = csr_array((ones, numbers, np.arange(len(numbers) + 1)), (len(numbers), len(local)))
-            return local.blend(rows, alone)
+            rows = csr_array(self.held_out.history_matrix[user[pairs]])
+            return local.blend(rows, one_for_each(community[pairs], len(local)))
 
         values = ndcg_of_each(score_asked, self.held_out, user, 100, block_bytes=ranking_bytes(local.device))
         sums, counts = np.bincount(community, values, len(local)), np.bincount(community, minlength=len(local))

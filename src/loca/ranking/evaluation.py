@@ -189,36 +189,34 @@ def mean_ndcgs(
     sums: list[float] = []
     for block in _blocks(user_rows, held_out.n_items, block_bytes):
         histories, targets = held_out.history_matrix[block], held_out.target_matrix[block]
-        counts = np.diff(targets.indptr)
-        block_sums = []
-        for scores in score_users(block):
-            listed, _ = rank_top_n(_checked(scores, len(block), held_out.n_items), histories, n)
-            block_sums.append(float(ndcg(find_hits(listed, targets), counts, n).sum()))
+        block_sums = [float(_ndcgs(scores, histories, targets, n).sum()) for scores in score_users(block)]
         sums = [total + part for total, part in zip(sums or [0.0] * len(block_sums), block_sums, strict=True)]
     return [total / len(user_rows) for total in sums]
 
 
 def ndcg_of_each(
-    score_asked: Callable[[slice], AnyScores],
+    score_asked: Callable[[UserRows], AnyScores],
     held_out: HeldOut,
     user_rows: UserRows,
     n: int = 100,
     *,
     block_bytes: int = BLOCK_BYTES,
 ) -> Values:
-    """The NDCG@n of each of the asked `user_rows`, a user as often as asked; `score_asked(part)` scores a part of them.
+    """The NDCG@n of each of the asked `user_rows`, a user as often as asked; all of them need a held-out item.
 
-    All of them need a held-out item.
+    `score_asked(places)` scores those users that stand at some places of `user_rows`.
     """
-    size = block_rows(held_out.n_items, budget=block_bytes)
     parts = [np.empty(0)]
-    for start in range(0, len(user_rows), size):
-        part = slice(start, min(start + size, len(user_rows)))
-        histories, targets = held_out.history_matrix[user_rows[part]], held_out.target_matrix[user_rows[part]]
-        scores = _checked(score_asked(part), part.stop - part.start, held_out.n_items)
-        listed, _ = rank_top_n(scores, histories, n)
-        parts.append(ndcg(find_hits(listed, targets), np.diff(targets.indptr), n))
+    for places in _blocks(np.arange(len(user_rows)), held_out.n_items, block_bytes):
+        block = user_rows[places]
+        parts.append(_ndcgs(score_asked(places), held_out.history_matrix[block], held_out.target_matrix[block], n))
     return np.concatenate(parts)
+
+
+def _ndcgs(scores: AnyScores, histories: csr_array, targets: csr_array, n: int) -> Values:
+    """The NDCG@n of every row of scores, with what is in its history hidden."""
+    listed, _ = rank_top_n(_checked(scores, *targets.shape), histories, n)
+    return ndcg(find_hits(listed, targets), np.diff(targets.indptr), n)
 
 
 def _users_with_targets(held_out: HeldOut) -> UserRows:

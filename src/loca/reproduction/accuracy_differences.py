@@ -64,8 +64,8 @@ def differences(results: Results) -> list[Rival]:
     for name in LOCALS:
         others = {BASE: base_of(name), **bests, ENSEMBLE: f"ensemble-{name.removeprefix('loca-')}"}
         pairs += [(name, other, what) for what, other in others.items()]
-    what, other = list(bests.items())[-1] if baseline is not None else (BEST, best)
-    pairs += [(name, other, what) for name in BEYOND]
+    rival = BEST if baseline in (None, best) else BASELINE
+    pairs += [(name, bests[rival], rival) for name in BEYOND]
     return _compared(results, [(name, other, what) for name, other, what in pairs if other is not None])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from loca.experiments.cells import ComparedModel
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import SELECTED_ON_TEST
+from loca.experiments.report import paired_figures
 from loca.reproduction.accuracy_differences import Rival, best_baseline, best_single
 from loca.reproduction.bench import BASELINES, BEYOND, CONTROLS, LOCALS, Bench, Results, labelled
 from loca.reproduction.exhibit import Panel
@@ -119,19 +120,5 @@ def _interval(means: SeedMeans | None) -> str:
 
 
 def _difference_row(one: Rival) -> tuple[str, ...]:
-    paired = one.paired
-    return (
-        f"{labelled(one.name)} − {labelled(one.other)} ({one.what})",
-        f"{paired.mean:+.4f}",
-        f"{paired.relative:+.1%}",
-        f"{paired.low:+.4f} … {paired.high:+.4f}",
-        f"{paired.t:.1f}",
-        _p_text(one.t_p),
-        _p_text(one.wilcoxon_p),
-        one.verdict,
-    )
-
-
-def _p_text(p: float) -> str:
-    """A p value is never 0: what has underflowed is called small."""
-    return f"{p:.2g}" if p > 0 else "< 1e-300"
+    told = f"{labelled(one.name)} − {labelled(one.other)} ({one.what})"
+    return (told, *paired_figures(one.paired, one.t_p, one.wilcoxon_p), one.verdict)

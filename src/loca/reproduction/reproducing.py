@@ -75,6 +75,8 @@ def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
         studied.append(results)
         failed |= {f"{work.bench.name}: {name}": reason for name, reason in why.items()}
     if not asked.computes:
+        for work, results in zip(works, studied, strict=True):
+            say(f"{work.bench.name}: {len(results.cells)} of {len(work.cells)} cells are kept")
         _refuse_nothing(asked, works, studied)
     shown = {name: _that_tell(name, asked, studied) for name in asked.pieces}
     exhibits = {name: _made(name, seen, asked.command) for name, seen in shown.items() if seen}
@@ -104,6 +106,10 @@ class _Work:
             cells = {called: cell for called, cell in cells.items() if called.split(" ")[0] in asked.only}
             measurings = []
         return cls(bench, cells, measurings)
+
+    def is_done_by(self, results: Results) -> bool:
+        """Whether nothing of it is missing there."""
+        return len(results.cells) == len(self.cells) and len(results.records) == len(self.measurings)
 
     def plan(self) -> CellPlan:
         return CellPlan(tuple(self.cells), {}, lambda name, done: self.cells[name])
@@ -163,26 +169,13 @@ def _that_tell(name: str, asked: Reproduction, studied: Sequence[Results]) -> li
 
 
 def _find_kept(name: str, asked: Reproduction) -> list[Results] | None:
-    """All that a piece needs of every bench, if it is kept; nothing is computed.
-
-    Of kept results alone, what there is of it.
-    """
-    if not asked.computes:
-        piece = replace(asked, pieces=(name,), only=())
-        return _that_tell(name, piece, [_recalled(piece, _Work.of(piece, one)) for one in asked.benches]) or None
-    studied = []
-    for bench in asked.benches:
-        work, store = _Work.of(replace(asked, pieces=(name,), only=()), bench), asked.store_of(bench)
-        try:
-            found = {called: store.find(cell) for called, cell in work.cells.items()}
-            records = find_kept(work.measurings, store.cells)
-        except ConfigError:  # kept of other settings
-            return None
-        cells = {called: one for called, one in found.items() if one is not None}
-        if records is None or len(cells) < len(found):
-            return None
-        studied.append(Results(bench, cells, records, seconds_kept(work.measurings, store.cells)))
-    return studied
+    """All that a piece needs of every bench, if it is kept; of kept results alone, what there is. Computes nothing."""
+    piece = replace(asked, pieces=(name,), only=())
+    works = [_Work.of(piece, bench) for bench in asked.benches]
+    studied = [_recalled(asked, work) for work in works]
+    if asked.computes and not all(map(_Work.is_done_by, works, studied)):
+        return None
+    return _that_tell(name, piece, studied) or None
 
 
 def _drop(kept: Path) -> None:
@@ -235,7 +228,6 @@ def _recalled(asked: Reproduction, work: _Work) -> Results:
         with _leaving_out(one.name):
             records |= find_kept([one], store.cells) or {}
             seconds += seconds_kept([one], store.cells)
-    say(f"{work.bench.name}: {len(cells)} of {len(work.cells)} cells are kept")
     return Results(work.bench, cells, records, seconds)
 
 
