@@ -11,13 +11,14 @@ from scipy.sparse import csr_array
 
 import loca
 import loca.files.array_files as array_files
-import loca.local.stacked_networks as networks_file
+import loca.local.stacked_questions as questions_file
 from loca.data.held_out import Split
 from loca.errors import DataError, ModelFileError
 from loca.files.model_state import ModelState
 from loca.local.aggregation import blend_local
 from loca.local.loca import Loca
 from loca.local.stacked_networks import StackedNetworks
+from loca.local.stacked_questions import LaidOutHistories
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import Recommender
@@ -59,7 +60,7 @@ def test_networks_that_answer_for_everybody_are_multiplied_together(
     model = a_loca(planted_split, name)
     table = model.locals_.weights_["output_table"][0]
     one = 2 * (table.nbytes + 4 * 60 * table.shape[1])  # of 60 users
-    monkeypatch.setattr(networks_file, "_BYTES_TOGETHER", at_once * one)
+    monkeypatch.setattr(questions_file, "_BYTES_TOGETHER", at_once * one)
     joined: list[int] = []
     cat = torch.cat
     monkeypatch.setattr(torch, "cat", lambda parts, dim: (joined.append(len(parts)), cat(parts, dim))[1])
@@ -70,6 +71,24 @@ def test_networks_that_answer_for_everybody_are_multiplied_together(
     joined.clear()
     np.testing.assert_allclose(model.locals_.blend(histories, csr_array(weights)).numpy(), expected, atol=1e-5)
     assert joined == {1: [1] * 6, 3: [3] * 2, 100: [3] * 2}[at_once]  # users and items of the three for everybody
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_histories_that_are_laid_out_give_the_same_answers(
+    name: str, planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = a_loca(planted_split, name)
+    histories = csr_array(planted_split.test.history_matrix[:60])
+    weights = np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32)
+    weights[7:, 2] = 0  # one of them answers for some alone, the others for everybody
+    weights[:, 3] = 0  # and one for nobody
+    expected = model.locals_.blend(histories, csr_array(weights)).numpy()
+    monkeypatch.setattr(questions_file, "multiplies_densely", lambda *_: True)
+    found = model.locals_.blend(csr_array(histories), csr_array(weights))
+    assert isinstance(model.locals_._last.histories, LaidOutHistories)
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+    alone = model.locals_.blend(csr_array(histories[[3]]), csr_array(weights[[3]]))
+    np.testing.assert_allclose(alone.numpy()[0], expected[3], atol=1e-5)
 
 
 def test_nobody_covered_gives_zeros(planted_split: Split) -> None:

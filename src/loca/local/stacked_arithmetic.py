@@ -78,7 +78,7 @@ def decode_and_differentiate(
     The logits exist once, and become their own gradient. With `bfloat16` factors and logits have 16 bits, sums 32.
     """
     items = table.shape[1]
-    codes, rows = as_factor(hidden, precision), _with_padding(table, precision)
+    codes, rows = as_factor(hidden, precision), with_padding(table, precision)
     logits = torch.bmm(codes, rows.transpose(1, 2))  # (networks, users, padded items)
     places = entries.owner * logits.shape[2] + entries.columns
     picked = logits.view(-1)[places].float() + bias.reshape(-1)[entries.keys(items)]
@@ -102,7 +102,7 @@ def as_factor(numbers: Tensor, precision: PrecisionName) -> Tensor:
     return numbers.bfloat16().float() if numbers.device.type == "cpu" else numbers.bfloat16()
 
 
-def _with_padding(table: Tensor, precision: PrecisionName) -> Tensor:
+def with_padding(table: Tensor, precision: PrecisionName) -> Tensor:
     """The table as a factor; on a device with rows added, so that those of the logits are aligned."""
     if table.device.type == "cpu":
         return as_factor(table, precision)

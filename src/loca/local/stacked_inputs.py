@@ -10,7 +10,16 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional as F
 
-from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, PrecisionName, as_factor, padded, product
+from loca.local.stacked_arithmetic import (
+    AdamStep,
+    Entries,
+    Moments,
+    PrecisionName,
+    as_factor,
+    padded,
+    product,
+    with_padding,
+)
 
 # From so many filled places of users × items on, a GPU multiplies everything sooner than it gathers what is there.
 _DENSE_SHARES: dict[PrecisionName, float] = {"float32": 0.03, "bfloat16": 0.01}
@@ -61,17 +70,17 @@ class DenseInputs:
     precision: PrecisionName
 
     def codes(self, tables: Tensor) -> Tensor:
-        return product(self._laid_out(tables.shape[1]), as_factor(tables, self.precision))
+        rows = with_padding(tables, self.precision)
+        return product(self._laid_out(rows.shape[1]), rows)
 
     def learn(self, adam: AdamStep, moments: Moments, gradients: Tensor) -> None:
-        shown = self._laid_out(moments.weights.shape[1])
+        shown = self._laid_out(padded(moments.weights.shape[1]))
         adam.on_dense(moments, product(shown.transpose(1, 2), as_factor(gradients, self.precision)))
 
-    def _laid_out(self, items: int) -> Tensor:
-        """Made for each of both products: between them the logits need the room."""
+    def _laid_out(self, width: int) -> Tensor:
+        """In rows of `width`; made for each of both products: between them the logits need the room."""
         networks, users = self.entries.amounts.shape
-        width = padded(items)
         inputs = as_factor(self.entries.inputs, self.precision)
         laid = inputs.new_zeros(networks, users, width)
         laid.view(-1)[self.entries.owner * width + self.entries.columns] = inputs
-        return laid[..., :items]
+        return laid

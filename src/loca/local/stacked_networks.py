@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -12,83 +11,24 @@ import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
-from torch.nn import functional as F
 
 from loca.errors import ConfigError, ModelFileError, did_you_mean
 from loca.files.model_state import ModelState
 from loca.local.local_models import one_for_each
 from loca.local.stacked_arithmetic import padded
-from loca.models.autoencoder import Autoencoder, SparseRows
+from loca.local.stacked_questions import GatheredHistories, JoinedProducts, Question
+from loca.models.autoencoder import Autoencoder
 from loca.models.devices import choose_device, float32_products, free_bytes
 from loca.models.recommender import Scores, check_histories
 
 AnswerPrecision = Literal["float32", "float16"]
 _SHARE_FOR_WEIGHTS = 0.7
-# What products that are joined may take, of users and of items.
-_BYTES_TOGETHER = 256_000_000
 
 
 def check_answer_precision(name: str) -> None:
     """Refuses a precision that does not exist, naming the nearest."""
     if name not in get_args(AnswerPrecision):
         raise ConfigError(f"unknown answer_precision {name!r}{did_you_mean(name, get_args(AnswerPrecision))}")
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """A question on the device: every pair of a network and a user whom it answers for, network after network."""
-
-    histories: csr_array
-    weights: csr_array
-    rows: SparseRows  # the history of each pair
-    inputs: Tensor  # the values of the rows, each scaled to length 1
-    users: Tensor  # (pairs,)
-    shares: Tensor  # (pairs,)
-    bias_shares: Tensor  # (users, networks that answer for anyone)
-    parts: dict[int, tuple[slice, slice]]  # a network's pairs, and their entries
-
-    @classmethod
-    def of(cls, histories: csr_array, weights: csr_array, device: torch.device) -> _Asked:
-        pairs = weights.tocsc()
-        totals = np.asarray(weights.sum(axis=1), dtype=np.float32).ravel()
-        pairs.data = pairs.data.astype(np.float32) / totals[pairs.indices]
-        users = torch.from_numpy(pairs.indices.astype(np.int64)).to(device)
-        rows = SparseRows.of(histories, device).of_users(users)
-        starts = rows.starts[torch.from_numpy(pairs.indptr.astype(np.int64)).to(device)].tolist()
-        parts = {
-            int(number): (
-                slice(int(pairs.indptr[number]), int(pairs.indptr[number + 1])),
-                slice(starts[number], starts[number + 1]),
-            )
-            for number in np.flatnonzero(np.diff(pairs.indptr))
-        }
-        shares = torch.from_numpy(pairs.data).to(device)
-        bias_shares = torch.from_numpy(pairs[:, list(parts)].toarray()).to(device)
-        return cls(histories, weights, rows, rows.unit_values(), users, shares, bias_shares, parts)
-
-
-class _Sum:
-    """Adds products of users × width and items × width arrays to `total`, several as one wider product.
-
-    Then users × items numbers are read and written once for all of them.
-    """
-
-    def __init__(self, total: Tensor) -> None:
-        self._total = total
-        self._waiting: list[tuple[Tensor, Tensor]] = []
-
-    def add(self, hidden: Tensor, table: Tensor) -> None:
-        self._waiting.append((hidden, table))
-        # What waits exists twice when it is joined.
-        if 2 * len(self._waiting) * (hidden.nbytes + table.nbytes) >= _BYTES_TOGETHER:
-            self.finish()
-
-    def finish(self) -> None:
-        """Adds what still waits."""
-        if self._waiting:
-            hidden, tables = (torch.cat(parts, dim=1) for parts in zip(*self._waiting, strict=True))
-            self._total.addmm_(hidden, tables.T)
-            self._waiting.clear()
 
 
 class StackedNetworks:
@@ -104,7 +44,7 @@ class StackedNetworks:
         self._learning: Sequence[Autoencoder] = ()
         self._device = torch.device("cpu")
         self._quick = False
-        self._last: _Asked | None = None
+        self._last: Question | None = None
 
     @classmethod
     def of(cls, networks: Sequence[Autoencoder], device: torch.device, *, quick: bool = False) -> StackedNetworks:
@@ -154,25 +94,19 @@ class StackedNetworks:
         with float32_products("high" if self._quick else "highest"):
             return self._blend(self._prepared(histories, answer_weights))
 
-    def _blend(self, asked: _Asked) -> Tensor:
-        blended = self._room(asked.weights.shape[0])
-        if not asked.parts:
+    def _blend(self, asked: Question) -> Tensor:
+        blended = self._room(len(asked.bias_shares))
+        if not asked.pairs:
             return blended.zero_()
-        biases = torch.stack([self._weights_of(number)["output_bias"] for number in asked.parts])
+        biases = torch.stack([self._weights_of(number)["output_bias"] for number in asked.pairs])
         torch.mm(asked.bias_shares, biases.to(self._device, torch.float32), out=blended)
         if len(blended) == 1 and self.weights_ and "code_weight" not in self.weights_:
             return self._add_for_one(blended, asked)
-        answers = self._room(max(own.stop - own.start for own, _ in asked.parts.values()))
-        everybody = _Sum(blended)
-        for number, (own, entries) in asked.parts.items():
+        answers = self._room(asked.most_users())
+        everybody = JoinedProducts(blended)
+        for number, own in asked.pairs.items():
             weights = self._as_computed(number)
-            codes = F.embedding_bag(
-                asked.rows.columns[entries],
-                weights["input_table"],
-                asked.rows.starts[own] - entries.start,
-                mode="sum",
-                per_sample_weights=asked.inputs[entries],
-            )
+            codes = asked.histories.codes(number, weights["input_table"])
             hidden = asked.shares[own, None] * self._hidden(codes, weights)
             if len(hidden) == len(blended):  # for everybody, in the users' order: nothing to look up
                 everybody.add(hidden, weights["output_table"])
@@ -182,16 +116,19 @@ class StackedNetworks:
         everybody.finish()
         return blended
 
-    def _add_for_one(self, blended: Tensor, asked: _Asked) -> Tensor:
+    def _add_for_one(self, blended: Tensor, asked: Question) -> Tensor:
         """Adds the answers for a single user: all codes in one go, then one pass over each output table."""
-        numbers = torch.tensor(list(asked.parts), device=self._device)
-        entries = next(iter(asked.parts.values()))[1]  # the one history, the same for every network
+        histories = asked.histories
+        assert isinstance(histories, GatheredHistories)  # one user's are never laid out
+        numbers = torch.tensor(list(asked.pairs), device=self._device)
+        entries = next(iter(histories.entries.values()))  # the one history, the same for every network
         home = self.weights_["input_table"].device
-        rows = self.weights_["input_table"][numbers.to(home)[:, None], asked.rows.columns[entries].to(home)]
+        rows = self.weights_["input_table"][numbers.to(home)[:, None], histories.rows.columns[entries].to(home)]
         biases = self.weights_["input_bias"][numbers.to(home)]
-        codes = asked.inputs[entries] @ rows.to(self._device, torch.float32) + biases.to(self._device, torch.float32)
+        codes = histories.inputs[entries] @ rows.to(self._device, torch.float32)
+        codes = codes + biases.to(self._device, torch.float32)
         hidden = asked.shares[:, None] * (codes if self.variational else torch.tanh(codes))  # (networks, last)
-        for place, number in enumerate(asked.parts):
+        for place, number in enumerate(asked.pairs):
             table = self.weights_["output_table"][number].to(self._device, torch.float32)
             blended.addmm_(hidden[place : place + 1], table.T)
         return blended
@@ -201,13 +138,14 @@ class StackedNetworks:
         items = self.count_items()
         return torch.empty(users, padded(items), device=self._device)[:, :items]
 
-    def _prepared(self, histories: csr_array, answer_weights: csr_array) -> _Asked:
+    def _prepared(self, histories: csr_array, answer_weights: csr_array) -> Question:
         """The question as the device sees it; that of the last time is kept, because validation asks it every epoch."""
-        if self._last is None or self._last.histories is not histories or self._last.weights is not answer_weights:
-            self._last = None  # makes room for the new one
-            self._last = _Asked.of(check_histories(histories, self.count_items()), answer_weights, self._device)
-            self._last = replace(self._last, histories=histories, weights=answer_weights)
-        return self._last
+        last = self._last
+        if last is None or last.asked[0] is not histories or last.asked[1] is not answer_weights:
+            self._last = last = None  # makes room for the new one
+            check_histories(histories, self.count_items())
+            self._last = last = Question.of(histories, answer_weights, self._device, quick=self._quick)
+        return last
 
     def score_with(self, number: int, histories: csr_array) -> Scores:
         """One network's own scores."""
