@@ -10,6 +10,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import loca.experiments.recency_picture as picture
+import loca.files.whole_files as whole_files
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
@@ -147,8 +148,8 @@ def test_a_picture_that_cannot_be_written_leaves_the_old_one_and_no_litter(
     def fail(*given: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(picture.os, "replace", fail)
-    with pytest.raises(DataError, match=r"order\.png: the picture cannot be written \(No space left on device\)"):
+    monkeypatch.setattr(whole_files.os, "replace", fail)
+    with pytest.raises(DataError, match=r"order\.png: cannot be written \(No space left on device\)"):
         draw_recencies(Neighbours(TABLE), interactions_of("ab"), "u0", (None,), path)
     assert path.read_bytes() == b"the old one"
     assert len(list(tmp_path.iterdir())) == 1

@@ -10,7 +10,14 @@ from scipy import stats
 
 from loca.errors import DataError
 from loca.ranking import significance
-from loca.ranking.significance import bootstrap_intervals, bootstrap_means, holm, paired_difference
+from loca.ranking.significance import (
+    PairedDifference,
+    bootstrap_intervals,
+    bootstrap_means,
+    holm,
+    paired_difference,
+    verdict_on,
+)
 
 
 def test_the_interval_agrees_with_scipys_bootstrap_and_with_normal_theory():
@@ -149,3 +156,20 @@ def test_the_rounding_of_a_mean_of_equal_numbers_is_no_difference():
     paired = paired_difference(mean_of_three, values)
     assert (paired.mean, paired.low, paired.high, paired.t, paired.t_p, paired.wilcoxon_p) == (0, 0, 0, 0, 1, 1)
     assert paired_difference(values * (1 + 1e-9), values).t > 10  # a small difference stays one
+
+
+@pytest.mark.parametrize(
+    ("difference", "t_p", "wilcoxon_p", "word"),
+    [
+        ((0.2, 0.1, 0.3), 0.01, 0.01, "better"),
+        ((-0.2, -0.3, -0.1), 0.01, 0.01, "worse"),
+        ((0.2, -0.1, 0.3), 0.01, 0.01, "undecided"),
+        ((0.2, 0.1, 0.3), 0.05, 0.01, "undecided"),
+        ((0.2, 0.1, 0.3), 0.01, 0.05, "undecided"),
+        ((0.0, 0.0, 0.0), 1.0, 1.0, "equal"),
+        ((0.0, -0.1, 0.1), 1.0, 1.0, "undecided"),
+    ],
+)
+def test_a_verdict_needs_the_interval_and_both_tests(difference, t_p, wilcoxon_p, word):
+    mean, low, high = difference
+    assert verdict_on(PairedDifference(mean, 0.1, low, high, 2.0, 0.01, 0.01, 100), t_p, wilcoxon_p) == word

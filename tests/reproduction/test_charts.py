@@ -12,7 +12,8 @@ from exhibit_examples import BARS, LINES
 from matplotlib.colors import to_hex
 
 from loca.errors import DataError
-from loca.reproduction.charts import as_png, as_svg, draw_charts
+from loca.experiments.picture import as_png
+from loca.reproduction.charts import as_svg, draw_charts
 from loca.reproduction.exhibit import Chart, Curve
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def write_settings(out: Path, request: Request[TuneOptions], words: Words, tuned: Sequence[Tuning]) -> None:
     """The settings of all models in one file, and what the other commands need to take them up."""
-    from loca.experiments.tuned_settings import toml_text, write_whole
+    from loca.experiments.tuned_settings import toml_text
+    from loca.files.whole_files import write_whole
 
     own = request.own
     best = max(tuned, key=lambda one: one.ndcg)

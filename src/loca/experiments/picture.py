@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from loca.errors import DataError
+from loca.files.whole_files import write_whole
 from loca.local.loca import Loca
 from loca.models.recommender import fitted
 
@@ -51,7 +52,7 @@ def draw_communities(model: Loca, community_of: Labels, path: Path) -> None:
         *left.get_legend_handles_labels(), loc="outside lower center", ncols=7, markerscale=1.5, frameon=False
     )
     figure.suptitle(f"{len(drawn):,} users and {len(communities)} anchors, laid out by what they have in common")
-    _save(figure, path)
+    write_whole(path, as_png(figure, dpi=110))
 
 
 def choose_users(user_count: int, anchors: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -97,9 +98,8 @@ def _mark_anchors(axes: Axes, places: Places, community_of: Labels) -> None:
     )
 
 
-def _save(figure: Any, path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110)
-    except OSError as error:
-        raise DataError(f"{path}: the picture cannot be written ({error.strerror or error})") from None
+def as_png(figure: Any, dpi: float | str = "figure") -> bytes:
+    """A picture as PNG, without anything that changes from one run to the next."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=dpi, metadata={"Software": None})
+    return drawn.getvalue()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +17,8 @@ from loca.data.id_map import Id, IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError
+from loca.experiments.picture import as_png
+from loca.files.whole_files import write_whole
 from loca.ranking.evaluation import Scorer
 from loca.ranking.top_n import ItemRows, check_list_length, rank_top_n
 
@@ -112,7 +111,7 @@ def draw_recencies(
         raise ConfigError(f"newest: expected 1 item or more to show, found {newest}")
     found = ListsByRecency.of(model, known, user, recencies, n)
     taken = None if later is None else frozenset(known.items.rows(later).tolist())
-    _save(_draw(found, taken, newest), path)
+    write_whole(path, as_png(_draw(found, taken, newest)))
     return found
 
 
@@ -282,19 +281,3 @@ def _colour_of(found: ListsByRecency, number: int) -> str:
 
 def _name_of(recency: Recency | None) -> str:
     return "no recency" if recency is None else str(recency)
-
-
-def _save(figure: Any, path: Path) -> None:
-    """Writes the picture beside its place and moves it there: a picture that was there before is whole or stays."""
-    drawn = BytesIO()
-    figure.savefig(drawn, format="png")
-    beside = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(drawn.getvalue())
-        os.replace(beside, path)
-    except OSError as error:
-        raise DataError(f"{path}: the picture cannot be written ({error.strerror or error})") from None
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from loca.errors import ConfigError, DataError
+from loca.errors import ConfigError
 from loca.experiments.comparison import ComparedModel, Comparison, Difference
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import SELECTED_ON_TEST
-from loca.ranking.significance import PairedDifference
+from loca.files.whole_files import write_whole
+from loca.ranking.significance import PairedDifference, verdict_on
 
-_LEVEL = 0.05
 # What says how a model is computed, and not what it is.
 _NOT_TOLD = ("model", "seed", "device", "engine", "precision", "answer_precision", "local_bytes")
 
@@ -57,7 +57,7 @@ def difference_grid(comparison: Comparison) -> Grid:
 
 def _difference_row(one: Difference) -> tuple[str, ...]:
     figures = paired_figures(one.paired, one.t_p_holm, one.wilcoxon_p_holm)
-    return (f"{one.first} − {one.second}", *figures, _verdict(one))
+    return (f"{one.first} − {one.second}", *figures, verdict_on(one.paired, one.t_p_holm, one.wilcoxon_p_holm))
 
 
 def paired_figures(paired: PairedDifference, t_p: float, wilcoxon_p: float) -> tuple[str, ...]:
@@ -75,13 +75,6 @@ def paired_figures(paired: PairedDifference, t_p: float, wilcoxon_p: float) -> t
 def _p_text(p: float) -> str:
     """A p value is never 0: what has underflowed is called small."""
     return f"{p:.2g}" if p > 0 else "< 1e-300"
-
-
-def _verdict(one: Difference) -> str:
-    """A word for those who skip the figures: only what also survives the correction for many comparisons is decided."""
-    if one.t_p_holm >= _LEVEL or one.paired.low <= 0 <= one.paired.high:
-        return "undecided"
-    return "better" if one.paired.low > 0 else "worse"
 
 
 def as_text(comparison: Comparison) -> str:
@@ -223,10 +216,6 @@ def settings_file(comparison: Comparison) -> str:
 
 
 def write_texts(folder: Path, texts: dict[str, str]) -> None:
-    """Text files by name into a folder, which is made where it is missing."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror or error})") from None
+    """Text files by name into a folder, which is made where it is missing; each replaces an older one as a whole."""
+    for name, text in texts.items():
+        write_whole(folder / name, text)

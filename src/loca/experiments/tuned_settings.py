@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +32,6 @@ def toml_text(comments: Iterable[str], sections: Mapping[str, Table]) -> str:
     for name, table in sections.items():
         lines += _table_lines((name,), table)
     return "\n".join(lines) + "\n"
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a text beside its place and moves it there: a reader finds the old one or the new one, never a part."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror or error}); choose another name") from None
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
 
 
 def refuse_unwritable(path: Path) -> None:

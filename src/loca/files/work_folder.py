@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from loca.errors import ConfigError, ModelFileError
 from loca.files.model_folder import lock_folder, make_folder
+from loca.files.whole_files import written_beside
 from loca.files.work_subject import is_subject
 from loca.progress import say
 
@@ -108,20 +109,11 @@ def locked_folder(folder: Path) -> Iterator[bool]:
 
 def put_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Writes a file beside its place, waits for the disk, and moves it into its place."""
-    beside = path.with_name(path.name + _NEW)
     try:
-        with open(beside, "w+b") as file:
+        with written_beside(path, path.name + _NEW) as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-        if sys.platform != "win32":
-            _sync(path.parent)
     except OSError as error:
         raise cannot_keep(path, error) from error
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
 
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:
@@ -149,11 +141,3 @@ def cannot_keep(path: Path, error: OSError) -> ModelFileError:
         f"{path}: cannot keep unfinished work: {reason}; what was kept before is as it was; free some disk space or "
         "choose another --out"
     )
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,9 @@ import numpy.typing as npt
 from loca.errors import DataError
 from loca.random_streams import stream
 
+Verdict = Literal["better", "worse", "undecided", "equal"]
 RESAMPLES = 1000
+_LEVEL = 0.05
 # Relative to the value: far above what the mean of a few equal numbers is off by, far below any difference that counts.
 _ROUNDING = 1e-12
 _BOOTSTRAP_BYTES = 64_000_000
@@ -114,6 +116,18 @@ def holm(p_values: Iterable[float]) -> npt.NDArray[np.float64]:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1)
     return adjusted
+
+
+def verdict_on(paired: PairedDifference, t_p: float, wilcoxon_p: float) -> Verdict:
+    """A word for those who skip the figures, by p values that are corrected for the number of comparisons.
+
+    Better or worse where the interval and both tests agree; equal where nobody's figure differs.
+    """
+    if not (paired.mean or paired.low or paired.high):
+        return "equal"
+    if paired.low <= 0 <= paired.high or max(t_p, wilcoxon_p) >= _LEVEL:
+        return "undecided"
+    return "better" if paired.low > 0 else "worse"
 
 
 def _checked_pair(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from loca.ranking.significance import PairedDifference, holm
+from loca.ranking.significance import PairedDifference, holm, verdict_on
 from loca.reproduction.bench import BASELINES, BEYOND, LOCALS, SINGLES, Results, base_of
 from loca.reproduction.seed_means import chosen_by, over_seeds
 
@@ -28,12 +28,8 @@ class Rival:
 
     @property
     def verdict(self) -> str:
-        """better or worse where the interval and both corrected tests agree, equal without any difference."""
-        if not (self.paired.mean or self.paired.low or self.paired.high):
-            return "equal"
-        if self.paired.low <= 0 <= self.paired.high or max(self.t_p, self.wilcoxon_p) >= 0.05:
-            return "undecided"
-        return "better" if self.paired.mean > 0 else "worse"
+        """better, worse, undecided or equal."""
+        return verdict_on(self.paired, self.t_p, self.wilcoxon_p)
 
 
 def best_single(results: Results) -> str | None:

@@ -29,7 +29,7 @@ _MOST_IN_A_ROW = 3
 # Inches of one chart by how many stand in a row: a full row is printed at 7 inches with letters of 7.5 points.
 _WIDTHS = {1: 4.0, 2: 3.6, 3: 2.9}
 _HEIGHT, _LEGEND_ROW = 2.5, 0.22
-_FONT, _DPI = 9.0, 200
+_FONT, PIXELS_PER_INCH = 9.0, 200
 # About how wide a letter is at the size of the picture's text, and the sign before a label with the gaps around it.
 _LETTER, _LEGEND_SIGN = 0.076, 0.58
 _MOST_TICKS = 7
@@ -78,13 +78,6 @@ def draw_charts(charts: Sequence[Chart]) -> Figure:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
-
-
-def as_png(figure: Figure) -> bytes:
-    """The picture as PNG, without anything that changes from one run to the next."""
-    drawn = BytesIO()
-    figure.savefig(drawn, format="png", dpi=_DPI, metadata={"Software": None})
-    return drawn.getvalue()
 
 
 def as_svg(figure: Figure, key: str = "figure") -> str:

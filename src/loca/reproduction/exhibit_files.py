@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from loca.errors import ConfigError, DataError
 from loca.experiments.grid import Grid
-from loca.reproduction.charts import as_png, as_svg, draw_charts
+from loca.experiments.picture import as_png
+from loca.files.whole_files import write_whole
+from loca.reproduction.charts import PIXELS_PER_INCH, as_svg, draw_charts
 from loca.reproduction.exhibit import Exhibit, Kind, Panel, Value
 
 # How a finding stands to the paper, in words.
@@ -36,7 +36,7 @@ def write_exhibit(exhibit: Exhibit, folder: Path) -> tuple[str, ...]:
         contents[f"{exhibit.key}.csv"] = as_csv(exhibit.records).encode()
     if exhibit.charts:
         figure = draw_charts(exhibit.charts)
-        contents[f"{exhibit.key}.png"] = as_png(figure)
+        contents[f"{exhibit.key}.png"] = as_png(figure, PIXELS_PER_INCH)
         contents[f"{exhibit.key}.svg"] = as_svg(figure, exhibit.key).encode()
     for name in names:
         write_whole(folder / name, contents[name])
@@ -59,23 +59,6 @@ def check_key(key: str) -> None:
         raise ConfigError(
             f"key of an exhibit: expected a letter, then up to 79 letters, digits, - and _, found {key!r:.100}"
         )
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file beside its place and moves it there; what was there before is replaced as a whole or stays."""
-    beside = path.with_name(path.name + ".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(beside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}); choose another folder") from None
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
 
 
 def as_csv(records: Sequence[Mapping[str, Value]]) -> str:

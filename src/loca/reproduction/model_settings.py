@@ -15,8 +15,8 @@ from loca.experiments.sections import PLANTED
 from loca.experiments.settings import Choice, Table, read_section, read_settings, read_toml
 from loca.experiments.templates import plan_from_settings
 from loca.experiments.tuning import TuningBudget
+from loca.files.whole_files import write_whole
 from loca.reproduction.bench import ALL_NAMES, Bench
-from loca.reproduction.exhibit_files import write_whole
 from loca.reproduction.scale import SMALL, Scale
 
 Tables = dict[str, Table]
@@ -127,7 +127,7 @@ def tune_bench(
         keep_in=own,
         resume=resume,
     )
-    write_whole(own / _FOUND, settings_file(comparison).encode())
+    write_whole(own / _FOUND, settings_file(comparison))
     if comparison.failed:
         # Left out, it would be measured with its defaults beside others that were tuned.
         told = "; ".join(f"{name}: {why}" for name, why in comparison.failed.items())

@@ -13,11 +13,12 @@ from loca.errors import ConfigError, LocaError
 from loca.experiments.cell_store import CellStore
 from loca.experiments.cells import Cell, ComparedModel
 from loca.experiments.side_by_side import CellPlan, Done, compute_here, compute_side_by_side
+from loca.files.whole_files import write_whole
 from loca.progress import say
 from loca.reproduction.accuracy_table import headlines
 from loca.reproduction.bench import CONTROLS, LOCALS, Bench, Records, Results, base_of
 from loca.reproduction.exhibit import Exhibit
-from loca.reproduction.exhibit_files import write_exhibit, write_whole
+from loca.reproduction.exhibit_files import write_exhibit
 from loca.reproduction.measurings import Measuring, find_kept, find_or_measure, seconds_kept
 from loca.reproduction.page import page_of
 from loca.reproduction.pieces import PIECES
@@ -127,7 +128,7 @@ def _write_page(asked: Reproduction, exhibits: Mapping[str, Exhibit], studied: S
                 seen = [_joined(one, found[one.bench.name]) if one.bench.name in found else one for one in seen]
     ordered = [shown[name] for name in PIECES if name in shown]
     page = page_of(headlines(seen), ordered, describe_run(asked.command, seen), "LOCA: the paper, reproduced")
-    write_whole(asked.folder / PAGE, page.encode())
+    write_whole(asked.folder / PAGE, page)
 
 
 def _command_for(name: str, command: str) -> str:
