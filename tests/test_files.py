@@ -282,7 +282,7 @@ def test_a_state_has_names_of_text() -> None:
 
 
 def test_parameters_are_read_by_the_constructor_s_names() -> None:
-    assert parameter_names(Leaf) == ["strength", "share"]
+    assert parameter_names(Leaf) == ("strength", "share")
     assert get_params(Leaf(strength=2)) == {"strength": 2, "share": None}
     assert is_model(Leaf())
     assert not is_model(Leaf)

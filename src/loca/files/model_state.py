@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy.typing as npt
@@ -28,12 +29,14 @@ class ModelState:
 
 def get_params(model: object) -> dict[str, Any]:
     """The constructor's arguments as the model holds them now."""
-    return {name: getattr(model, name) for name in parameter_names(type(model))}
+    kind: type = type(model)
+    return {name: getattr(model, name) for name in parameter_names(kind)}
 
 
-def parameter_names(kind: type) -> list[str]:
+@lru_cache(maxsize=256)
+def parameter_names(kind: type) -> tuple[str, ...]:
     """The names of the constructor's arguments."""
-    return list(inspect.signature(kind).parameters)
+    return tuple(inspect.signature(kind).parameters)
 
 
 def is_model(value: object) -> bool:

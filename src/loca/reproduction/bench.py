@@ -66,9 +66,16 @@ class Bench:
     def digest(self) -> str:
         return digest_of_split(self.split)
 
+    @cached_property
+    def _built(self) -> dict[int, dict[str, list[Recommender]]]:
+        """All models by seed, made when the first of a seed is asked for; they are given out as copies."""
+        return {}
+
     def model(self, name: str, seed: int = 0) -> Recommender:
         """The named model by its settings, unfitted; local models and ensembles have as many as the scale says."""
-        built = build_models(ALL_NAMES, self.tables, MODELS, seed)[name][0]
+        if seed not in self._built:
+            self._built[seed] = build_models(ALL_NAMES, self.tables, MODELS, seed)
+        built = clone(self._built[seed][name][0])
         size = self.scale.sweep_models if name in _OF_DAE else self.scale.local_models
         if isinstance(built, Loca):
             return clone(built, anchors=size)
