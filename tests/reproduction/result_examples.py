@@ -14,8 +14,11 @@ from loca.experiments.cells import ComparedModel
 from loca.experiments.choices import Tried
 from loca.experiments.protocols import ProtocolName
 from loca.ranking.evaluation import Evaluation
+from loca.reproduction.accuracy_differences import differences
+from loca.reproduction.accuracy_table import headlines
 from loca.reproduction.bench import BASELINES, Bench, Records, Results
 from loca.reproduction.data_sets import StudiedData
+from loca.reproduction.exhibit import Headline
 from loca.reproduction.scale import Scale
 
 USERS = 40
@@ -105,6 +108,11 @@ def results(
     """The results of a bench from the cells of each name, seed after seed."""
     named = {f"{name} seed {seed}": one for name, found in cells.items() for seed, one in enumerate(found)}
     return Results(bench() if on is None else on, named, dict(records or {}))
+
+
+def headlines_of(*studied: Results) -> tuple[Headline, ...]:
+    """The headlines of results, with their differences."""
+    return headlines(studied, [differences(one) for one in studied])
 
 
 def accuracies(protocol: ProtocolName = "clean", printed: str | None = None, label: str = "Hand") -> Results:

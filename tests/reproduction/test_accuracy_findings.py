@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from result_examples import bench, compared, level, results, with_singles
+from result_examples import bench, compared, headlines_of, level, results, with_singles
 
 from loca.experiments.protocols import ProtocolName
-from loca.reproduction.accuracy_table import headlines, make
+from loca.reproduction.accuracy_table import make
 from loca.reproduction.exhibit import Finding
 
 VAE_BASE, VAE_ENSEMBLE = "LOCA_VAE against its base", "LOCA_VAE against the ensemble of as many"
@@ -95,8 +95,8 @@ def test_where_a_single_model_is_missing_nothing_speaks_of_the_best_one(left_out
     assert [one.text for one in exhibit.findings]
     assert not any("best single" in one.text for one in exhibit.findings)
     assert not any("est single" in panel.note + str(panel.grid) for panel in exhibit.panels)
-    assert [len(line.gains) for line in headlines([found])] == [2, 2, 2]
-    assert not any("single" in gain.over for line in headlines([found]) for gain in line.gains)
+    assert [len(line.gains) for line in headlines_of(found)] == [2, 2, 2]
+    assert not any("single" in gain.over for line in headlines_of(found) for gain in line.gains)
 
 
 def test_where_a_rival_of_many_models_is_the_best_baseline_the_claim_is_held_against_it() -> None:
@@ -113,7 +113,7 @@ def test_where_a_rival_of_many_models_is_the_best_baseline_the_claim_is_held_aga
     assert any(
         "Best single model where choices are made: MultVAE. Best baseline there: LLORMA." in one for one in notes
     )
-    overs = [gain.over for line in headlines([found]) for gain in line.gains]
+    overs = [gain.over for line in headlines_of(found) for gain in line.gains]
     assert "the best single model (MultVAE)" in overs
     assert not any("baseline" in over for over in overs)
     rows = [row[0] for panel in make([found]).panels for row in panel.grid.rows]

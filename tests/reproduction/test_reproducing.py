@@ -153,13 +153,14 @@ def test_what_is_kept_is_shown_without_computing_the_rest(
     asked = Reproduction(("table2",), benches[:1], tmp_path, COMMAND, only=("ease", "slim"))
     reproduce(asked, resume=False)
     count = len(computed)
-    shown = Reproduction(("table1", "table2", "figure7"), benches, tmp_path, COMMAND, computes=False)
+    shown = Reproduction(("table1", "table2", "table4", "figure7"), benches, tmp_path, COMMAND, computes=False)
     exhibits = reproduce(shown, resume=True)
     assert len(computed) == count
-    assert [one.key for one in exhibits] == ["table1", "table2"]  # nothing is kept of figure7
+    assert [one.key for one in exhibits] == ["table1", "table2"]  # nothing is kept of the others
     assert {(line["protocol"], line["model"]) for line in exhibits[1].records} == {("clean", "ease"), ("clean", "slim")}
     assert not (tmp_path / "figure7.md").exists()
     assert 'id="figure7"' not in (tmp_path / PAGE).read_text()
+    assert 'id="table4"' not in (tmp_path / PAGE).read_text()  # `paper` has no need of it, which is no result
     # An earlier piece stays on the page with what is kept of it.
     reproduce(replace(shown, pieces=("table1",)), resume=True)
     assert "SLIM" in (tmp_path / PAGE).read_text()

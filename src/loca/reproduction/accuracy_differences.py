@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from loca.ranking.significance import PairedDifference, holm, verdict_on
+from loca.ranking.significance import PairedDifference, Verdict, holm, verdict_on
 from loca.reproduction.bench import BASELINES, BEYOND, LOCALS, SINGLES, Results, base_of
 from loca.reproduction.seed_means import chosen_by, over_seeds
 
@@ -27,7 +27,7 @@ class Rival:
     wilcoxon_p: float
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """better, worse, undecided or equal."""
         return verdict_on(self.paired, self.t_p, self.wilcoxon_p)
 

@@ -47,9 +47,12 @@ def make(studied: Sequence[Results]) -> Exhibit:
     )
 
 
-def headlines(studied: Sequence[Results]) -> tuple[Headline, ...]:
-    """What each LOCA gains on each bench over its base, the best single model and the equal-size ensemble."""
-    return tuple(line for results in studied for line in _headlines(results, differences(results)))
+def headlines(studied: Sequence[Results], rivals: Sequence[Sequence[Rival]]) -> tuple[Headline, ...]:
+    """What each LOCA gains on each bench over its base, the best single model and the equal-size ensemble.
+
+    `rivals` are the differences of each of the studied.
+    """
+    return tuple(line for results, its in zip(studied, rivals, strict=True) for line in _headlines(results, its))
 
 
 def _headlines(results: Results, rivals: Sequence[Rival]) -> Iterator[Headline]:

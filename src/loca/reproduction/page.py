@@ -20,8 +20,14 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _POINT = 96 / 72  # pixels
 
 
-def page_of(headlines: Sequence[Headline], exhibits: Sequence[Exhibit], provenance: Provenance, title: str) -> str:
-    """The page as HTML; exhibits link to their files, which lie beside it."""
+def page_of(
+    headlines: Sequence[Headline],
+    exhibits: Sequence[Exhibit],
+    provenance: Provenance,
+    title: str,
+    reasons: Sequence[str] = (),
+) -> str:
+    """The page as HTML; exhibits link to their files, which lie beside it. `reasons` say why things are as they are."""
     keys = [exhibit.key for exhibit in exhibits]
     if len(set(keys)) != len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
@@ -32,7 +38,7 @@ def page_of(headlines: Sequence[Headline], exhibits: Sequence[Exhibit], provenan
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>\n{STYLE}</style>\n</head>\n'
         f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{first_screen(headlines)}"
-        f"{_findings_by_kind(exhibits)}{_contents(exhibits)}{_exhibits(exhibits)}"
+        f"{_findings_by_kind(exhibits)}{_why(reasons)}{_contents(exhibits)}{_exhibits(exhibits)}"
         f"{_what_was_run(provenance, exhibits)}</main>\n</body>\n</html>\n"
     )
 
@@ -51,6 +57,11 @@ def _findings_by_kind(exhibits: Sequence[Exhibit]) -> str:
         listed = f"<ul>\n{items}</ul>\n" if own else '<p class="quiet">Nothing.</p>\n'
         blocks.append(f"<div>\n<h3>{words.capitalize()} ({len(own)})</h3>\n{listed}</div>\n")
     return f'<h2>What matches the paper, and what does not</h2>\n<div class="kinds">\n{"".join(blocks)}</div>\n'
+
+
+def _why(reasons: Sequence[str]) -> str:
+    items = "".join(f"<li>{_prose(one)}</li>\n" for one in reasons)
+    return f"<h2>Why</h2>\n<ul>\n{items}</ul>\n" if reasons else ""
 
 
 def _contents(exhibits: Sequence[Exhibit]) -> str:

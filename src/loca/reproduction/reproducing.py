@@ -15,6 +15,7 @@ from loca.experiments.cells import Cell, ComparedModel
 from loca.experiments.side_by_side import CellPlan, Done, compute_here, compute_side_by_side
 from loca.files.whole_files import write_whole
 from loca.progress import say
+from loca.reproduction.accuracy_differences import differences
 from loca.reproduction.accuracy_table import headlines
 from loca.reproduction.bench import CONTROLS, LOCALS, Bench, Records, Results, base_of
 from loca.reproduction.exhibit import Exhibit
@@ -22,6 +23,7 @@ from loca.reproduction.exhibit_files import write_exhibit
 from loca.reproduction.measurings import Measuring, find_kept, find_or_measure, seconds_kept
 from loca.reproduction.page import page_of
 from loca.reproduction.pieces import PIECES
+from loca.reproduction.reasons import reasons
 from loca.reproduction.run_description import describe_run
 
 PAGE = "report.html"
@@ -127,7 +129,9 @@ def _write_page(asked: Reproduction, exhibits: Mapping[str, Exhibit], studied: S
                 found = {one.bench.name: one for one in kept}
                 seen = [_joined(one, found[one.bench.name]) if one.bench.name in found else one for one in seen]
     ordered = [shown[name] for name in PIECES if name in shown]
-    page = page_of(headlines(seen), ordered, describe_run(asked.command, seen), "LOCA: the paper, reproduced")
+    rivals = [differences(one) for one in seen]
+    run = describe_run(asked.command, seen)
+    page = page_of(headlines(seen, rivals), ordered, run, "LOCA: the paper, reproduced", reasons(seen, rivals))
     write_whole(asked.folder / PAGE, page)
 
 
@@ -160,13 +164,14 @@ def _refuse_nothing(asked: Reproduction, works: Sequence[_Work], studied: Sequen
 
 def _that_tell(name: str, asked: Reproduction, studied: Sequence[Results]) -> list[Results]:
     """What is shown in a piece: all benches, but of kept results alone only those that something is kept of."""
-
-    def has_any(results: Results) -> bool:
-        work = _Work.of(replace(asked, pieces=(name,)), results.bench)
-        needed = {*work.cells, *(one.name for one in work.measurings)}
-        return not needed or any(one in needed for one in (*results.cells, *results.records))
-
-    return [one for one in studied if asked.computes or has_any(one)]
+    if asked.computes:
+        return list(studied)
+    works = [_Work.of(replace(asked, pieces=(name,)), one.bench) for one in studied]
+    needed = [{*work.cells, *(one.name for one in work.measurings)} for work in works]
+    found = [not its.isdisjoint((*one.cells, *one.records)) for one, its in zip(studied, needed, strict=True)]
+    if any(needed) and not any(found):
+        return []  # those that need nothing alone would be told as if they were all
+    return [one for one, its, has_any in zip(studied, needed, found, strict=True) if has_any or not its]
 
 
 def _find_kept(name: str, asked: Reproduction) -> list[Results] | None:
