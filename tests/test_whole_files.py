@@ -38,6 +38,15 @@ def test_a_full_disk_leaves_the_old_file_and_no_litter(
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_folder_that_cannot_be_waited_for_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(whole_files, "_sync", fail)
+    write_whole(tmp_path / "file.txt", "new")
+    assert (tmp_path / "file.txt").read_text() == "new"
+
+
 def test_a_block_that_fails_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     write_whole(path, "old")

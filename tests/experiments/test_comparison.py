@@ -185,7 +185,7 @@ def test_protocol_paper_is_marked_loudly_everywhere(planted_split: Split) -> Non
     assert {row["is_result"] for row in csv.DictReader(io.StringIO(found.to_csv()))} == {"False"}
 
 
-def test_a_worse_model_is_called_worse_and_a_twin_undecided(planted_split: Split) -> None:
+def test_a_worse_model_is_called_worse_and_a_twin_equal(planted_split: Split) -> None:
     found = compare({"ease": EASE(), "twin": EASE(), "popularity": Popularity()}, planted_split, control="ease")
     verdicts = {row[0]: row[-1] for row in found.grids()[1].rows}
     assert verdicts == {"twin − ease": "equal", "popularity − ease": "worse"}

@@ -176,7 +176,7 @@ def test_full_histories_are_planned_as_the_dense_arrays_that_they_become_on_a_gp
         monkeypatch.setattr(planned_networks, "multiplies_densely", lambda *_, dense=dense: dense)
         plan = plan_of(Ensemble(base=MultVAE(latent=20), models=7), planted.interactions)
         taken.append(max(part.on_device.at_work for part in plan.parts))
-    assert taken[0] - taken[1] == 7 * 4 * 60 * 40
+    assert taken[0] - taken[1] == 7 * 4 * 64 * 40
     assert multiplies_densely(planted.interactions.matrix(), torch.device("cuda"), "float32")
 
 

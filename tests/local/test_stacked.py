@@ -102,6 +102,11 @@ def test_dense_arrays_are_for_full_histories_on_a_gpu() -> None:
         assert multiplies_densely(full, cuda, precision)
         assert not multiplies_densely(thin, cuda, precision)
         assert not multiplies_densely(full, cpu, precision)
+    unsorted = csr_array((np.ones(3), [2, 0, 1], [0, 3]), shape=(1, 3))
+    twice = csr_array((np.ones(3), [2, 0, 2], [0, 3]), shape=(1, 3))
+    assert multiplies_densely(unsorted, cuda, "float32")
+    assert not multiplies_densely(twice, cuda, "float32")  # an array has one place for the item
+    assert twice.indices.tolist() == [2, 0, 2]
 
 
 def test_dense_arrays_are_planned_for() -> None:
@@ -111,7 +116,7 @@ def test_dense_arrays_are_planned_for() -> None:
         plan_stacks(network, plan, networks=10, users=512, device=torch.device("cuda"), dense=dense, free=10**9)
         for dense in (False, True)
     ]
-    assert sizes[1].device_bytes - sizes[0].device_bytes == 10 * 4 * 1000 * 40
+    assert sizes[1].device_bytes - sizes[0].device_bytes == 10 * 4 * 1024 * 40  # 1,000 items in aligned rows
 
 
 def test_the_best_epoch_is_the_same_in_both_engines(planted_split: Split) -> None:

@@ -18,7 +18,6 @@ from loca.files.model_state import ModelState
 from loca.local.aggregation import blend_local
 from loca.local.loca import Loca
 from loca.local.stacked_networks import StackedNetworks
-from loca.local.stacked_questions import LaidOutHistories
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import Recommender
@@ -84,11 +83,25 @@ def test_histories_that_are_laid_out_give_the_same_answers(
     weights[:, 3] = 0  # and one for nobody
     expected = model.locals_.blend(histories, csr_array(weights)).numpy()
     monkeypatch.setattr(questions_file, "multiplies_densely", lambda *_: True)
+    shown: list[torch.Tensor] = []
+    multiply = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda *both: (shown.append(both[0]), multiply(*both))[1])
     found = model.locals_.blend(csr_array(histories), csr_array(weights))
-    assert isinstance(model.locals_._last.histories, LaidOutHistories)
+    laid = [one for one in shown if one.shape[1] == histories.shape[1]]
+    assert [len(one) for one in laid] == [60, 60, 7]
+    assert all(one.stride(0) % 64 == 0 for one in laid)  # 60 items in rows of 64
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
     alone = model.locals_.blend(csr_array(histories[[3]]), csr_array(weights[[3]]))
     np.testing.assert_allclose(alone.numpy()[0], expected[3], atol=1e-5)
+
+
+def test_histories_of_any_format_give_the_same_answers(planted_split: Split) -> None:
+    model = a_loca(planted_split, "variational")
+    histories = csr_array(planted_split.test.history_matrix[:60])  # as many users as items
+    weights = csr_array(np.full((60, 4), 0.25, dtype=np.float32))
+    expected = model.locals_.blend(histories, weights).numpy()
+    for other in (histories.tocsc(), histories.tocoo(), histories.toarray(), histories.astype(np.float64)):
+        np.testing.assert_array_equal(model.locals_.blend(other, weights).numpy(), expected)
 
 
 def test_nobody_covered_gives_zeros(planted_split: Split) -> None:

@@ -22,7 +22,7 @@ def told(*studied: Results) -> tuple[str, ...]:
     [
         (0.22, "the rest, +9.09%, is what locality earns"),
         (0.24, "nothing is left that is local"),
-        (0.25, "locality itself costs -4.00%"),
+        (0.25, "locality itself loses (-4.00%)"),
     ],
 )
 def test_a_gain_is_divided_into_that_of_an_ensemble_and_the_rest(ensemble: float, left: str) -> None:
@@ -30,15 +30,15 @@ def test_a_gain_is_divided_into_that_of_an_ensemble_and_the_rest(ensemble: float
     (line,) = told(results({name: [compared(level(value))] for name, value in levels.items()}))
     gained = f"{ensemble / 0.20 - 1:+.2%}"
     assert line == (
-        "Hand, clean: LOCA_VAE gains +20.00% over MultVAE, and the ensemble of as many that see all users gains "
-        f"{gained}: {left}."
+        "Hand, clean: LOCA_VAE changes NDCG@100 by +20.00% from MultVAE, and the ensemble of as many that see all "
+        f"users by {gained}: {left}."
     )
 
 
 def test_an_undecided_rest_is_called_so() -> None:
     cells = {"mult-vae": level(0.20), "ensemble-vae": swaying(0.21), "loca-vae": level(0.22)}
     (line,) = told(results({name: [compared(values)] for name, values in cells.items()}))
-    assert line.endswith("gains +5.00%: nothing sure is left that is local (+4.76%).")
+    assert line.endswith("by +5.00%: nothing sure is left that is local (+4.76%).")
 
 
 @pytest.mark.parametrize("missing", ["mult-vae", "ensemble-vae", "loca-vae"])
@@ -52,7 +52,14 @@ def test_a_global_share_of_one_with_every_seed_is_told_and_one_with_some_is_not(
     both = {"ease": [compared(level(0.2))], "ensemble-ease": [compared(level(0.2))]}
     ones = [compared(level(0.2), seed=seed, found={"alpha": 1.0}) for seed in (0, 1)]
     (line,) = told(results({**both, "loca-ease": ones}))
-    assert line.startswith("Hand, clean: LOCA_EASE answers as EASE does: the global share that was chosen is 1")
+    assert line == (
+        "Hand, clean: LOCA_EASE answers as EASE does: the global share that was chosen is 1 with every seed, so that "
+        "no local model is asked, and Ensemble_EASE has the same."
+    )
+    (line,) = told(results({**both, "ensemble-ease": [compared(level(0.3))], "loca-ease": ones}))
+    assert line.endswith("no local model is asked, though Ensemble_EASE gains.")
+    (line,) = told(results({"ease": both["ease"], "loca-ease": ones}))
+    assert line.endswith("no local model is asked.")
     some = [ones[0], compared(level(0.2), seed=1, found={"alpha": 0.9})]
     (line,) = told(results({**both, "loca-ease": some}))
     assert "no local model is asked" not in line

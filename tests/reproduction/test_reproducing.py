@@ -161,6 +161,12 @@ def test_what_is_kept_is_shown_without_computing_the_rest(
     assert not (tmp_path / "figure7.md").exists()
     assert 'id="figure7"' not in (tmp_path / PAGE).read_text()
     assert 'id="table4"' not in (tmp_path / PAGE).read_text()  # `paper` has no need of it, which is no result
+    # Nor is a piece written of which no model is asked for: it would take the place of what was there.
+    (tmp_path / "figure5.csv").write_text("made before")
+    for computes in (False, True):
+        few = replace(shown, benches=benches[:1], pieces=("table2", "figure5"), only=("ease",), computes=computes)
+        assert [one.key for one in reproduce(few, resume=True)] == ["table2"]
+    assert (tmp_path / "figure5.csv").read_text() == "made before"
     # An earlier piece stays on the page with what is kept of it.
     reproduce(replace(shown, pieces=("table1",)), resume=True)
     assert "SLIM" in (tmp_path / PAGE).read_text()

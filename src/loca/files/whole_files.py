@@ -26,7 +26,8 @@ def written_beside(path: Path, name: str) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(beside, path)
         if sys.platform != "win32":
-            _sync(path.parent)
+            with suppress(OSError):  # the file is in its place; some file systems have no way to wait for that
+                _sync(path.parent)
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)

@@ -103,7 +103,7 @@ def bytes_of_a_step(
         logits, tables = 2 * logits, tables + 4 * items * first
     elif dense:
         # After the logits the inputs are laid out like them, and the input table's gradient is a dense one.
-        tables += 4 * items * first
+        tables += 4 * padded(items) * first
     return logits + tables + users * (16 * first + 40 * network.latent)
 
 

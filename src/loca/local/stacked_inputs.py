@@ -38,9 +38,13 @@ class Inputs(Protocol):
 
 
 def multiplies_densely(matrix: csr_array, device: torch.device, precision: PrecisionName) -> bool:
-    """Whether these histories fill so much of users × items that they are multiplied as dense arrays."""
+    """Whether these histories fill so much of users × items that they are multiplied as dense arrays.
+
+    Those with an item twice are not: an array has one place for it.
+    """
     users, items = matrix.shape
-    return device.type == "cuda" and matrix.nnz >= _DENSE_SHARES[precision] * users * items
+    is_full = matrix.nnz >= _DENSE_SHARES[precision] * users * items
+    return device.type == "cuda" and is_full and bool(matrix.sorted_indices().has_canonical_format)
 
 
 @dataclass(frozen=True)

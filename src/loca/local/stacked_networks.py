@@ -44,7 +44,7 @@ class StackedNetworks:
         self._learning: Sequence[Autoencoder] = ()
         self._device = torch.device("cpu")
         self._quick = False
-        self._last: Question | None = None
+        self._last: tuple[csr_array, csr_array, Question] | None = None
 
     @classmethod
     def of(cls, networks: Sequence[Autoencoder], device: torch.device, *, quick: bool = False) -> StackedNetworks:
@@ -139,13 +139,15 @@ class StackedNetworks:
         return torch.empty(users, padded(items), device=self._device)[:, :items]
 
     def _prepared(self, histories: csr_array, answer_weights: csr_array) -> Question:
-        """The question as the device sees it; that of the last time is kept, because validation asks it every epoch."""
-        last = self._last
-        if last is None or last.asked[0] is not histories or last.asked[1] is not answer_weights:
-            self._last = last = None  # makes room for the new one
-            check_histories(histories, self.count_items())
-            self._last = last = Question.of(histories, answer_weights, self._device, quick=self._quick)
-        return last
+        """The question as the device sees it; while networks learn the last one is kept: validation asks it again."""
+        if self._last is not None and self._last[0] is histories and self._last[1] is answer_weights:
+            return self._last[2]
+        self._last = None  # makes room for the new one
+        rows = check_histories(histories, self.count_items())
+        question = Question.of(rows, answer_weights, self._device, quick=self._quick)
+        if self._learning:
+            self._last = (histories, answer_weights, question)
+        return question
 
     def score_with(self, number: int, histories: csr_array) -> Scores:
         """One network's own scores."""

@@ -62,9 +62,10 @@ class GatheredHistories:
 class LaidOutHistories:
     """Multiplies histories that are laid out as one users × items array, each row scaled to length 1."""
 
-    laid: Tensor
+    laid: Tensor  # (users, padded items): rows are aligned, also those of a part of the users
     users: Tensor  # of all pairs
     pairs: dict[int, slice]
+    items: int
 
     @classmethod
     def of(cls, histories: csr_array, users: Tensor, pairs: dict[int, slice]) -> LaidOutHistories:
@@ -72,19 +73,18 @@ class LaidOutHistories:
         width = padded(items)
         laid = torch.zeros(count, width, device=users.device)
         laid.view(-1)[rows.owner * width + rows.columns] = rows.unit_values()
-        return cls(laid[:, :items], users, pairs)
+        return cls(laid, users, pairs, items)
 
     def codes(self, number: int, table: Tensor) -> Tensor:
         own = self.pairs[number]
         everybody = own.stop - own.start == len(self.laid)  # in the users' order: nothing to look up
-        return (self.laid if everybody else self.laid[self.users[own]]) @ table
+        return (self.laid if everybody else self.laid[self.users[own]])[:, : self.items] @ table
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
     """A question on the device: every pair of a network and a user whom it answers for, network after network."""
 
-    asked: tuple[csr_array, csr_array]  # histories and answer weights, as they were given
     histories: AskedHistories
     users: Tensor  # (pairs,)
     shares: Tensor  # (pairs,)
@@ -106,7 +106,7 @@ class Question:
         kind = LaidOutHistories if dense and histories.shape[0] > 1 else GatheredHistories
         shares = torch.from_numpy(pairs.data).to(device)
         bias_shares = torch.from_numpy(pairs[:, list(own)].toarray()).to(device)
-        return cls((histories, answer_weights), kind.of(histories, users, own), users, shares, bias_shares, own)
+        return cls(kind.of(histories, users, own), users, shares, bias_shares, own)
 
     def most_users(self) -> int:
         """How many users the network answers for that answers for the most."""

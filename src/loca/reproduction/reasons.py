@@ -14,9 +14,16 @@ _MOST_NAMED = 3
 # What is left of a gain when that of an ensemble is taken away.
 _LEFT: Mapping[Verdict, str] = {
     "better": "the rest, {0:+.2%}, is what locality earns",
-    "worse": "locality itself costs {0:+.2%}",
+    "worse": "locality itself loses ({0:+.2%})",
     "undecided": "nothing sure is left that is local ({0:+.2%})",
     "equal": "nothing is left that is local",
+}
+# How it stands beside the ensemble where it is its base alone.
+_BESIDE: Mapping[Verdict, str] = {
+    "better": ", and {0} loses",
+    "worse": ", though {0} gains",
+    "undecided": ", and {0} neither surely gains nor loses",
+    "equal": ", and {0} has the same",
 }
 
 
@@ -36,14 +43,15 @@ def reasons(studied: Sequence[Results], rivals: Sequence[Sequence[Rival]]) -> tu
 def _of_local(results: Results, rivals: Sequence[Rival], name: str) -> Iterator[str]:
     """Whether local models are asked at all, and how much of their gain is that of an ensemble."""
     where, base = results.bench.title, base_of(name)
+    own = {one.what: one for one in rivals if one.name == name}
     shares = [one.found.get("alpha") for one in results.of(name)]
     if shares and all(share == 1 for share in shares):
+        beside = _BESIDE[own[ENSEMBLE].verdict].format(labelled(own[ENSEMBLE].other)) if ENSEMBLE in own else ""
         yield (
             f"{where}: {labelled(name)} answers as {labelled(base)} does: the global share that was chosen is 1 with "
-            "every seed, so that no local model is asked."
+            f"every seed, so that no local model is asked{beside}."
         )
         return
-    own = {one.what: one for one in rivals if one.name == name}
     if BASE not in own or ENSEMBLE not in own:
         return
     left = own[ENSEMBLE]
@@ -52,8 +60,8 @@ def _of_local(results: Results, rivals: Sequence[Rival], name: str) -> Iterator[
     assert ensemble is not None
     gained, averaged = own[BASE].paired.relative, ensemble.minus(alone).relative
     yield (
-        f"{where}: {labelled(name)} gains {gained:+.2%} over {labelled(base)}, and the ensemble of as many that see "
-        f"all users gains {averaged:+.2%}: {_LEFT[left.verdict].format(left.paired.relative)}."
+        f"{where}: {labelled(name)} changes NDCG@100 by {gained:+.2%} from {labelled(base)}, and the ensemble of as "
+        f"many that see all users by {averaged:+.2%}: {_LEFT[left.verdict].format(left.paired.relative)}."
     )
 
 

@@ -163,14 +163,18 @@ def _refuse_nothing(asked: Reproduction, works: Sequence[_Work], studied: Sequen
 
 
 def _that_tell(name: str, asked: Reproduction, studied: Sequence[Results]) -> list[Results]:
-    """What is shown in a piece: all benches, but of kept results alone only those that something is kept of."""
-    if asked.computes:
-        return list(studied)
-    works = [_Work.of(replace(asked, pieces=(name,)), one.bench) for one in studied]
+    """What is shown in a piece: all benches, but of kept results alone only those that something is kept of.
+
+    Nothing of a piece that needs results and has none, such as one whose models were not asked for: an empty one would
+    take the place of one that was made before.
+    """
+    works = [_Work.of(replace(asked, pieces=(name,), only=()), one.bench) for one in studied]
     needed = [{*work.cells, *(one.name for one in work.measurings)} for work in works]
     found = [not its.isdisjoint((*one.cells, *one.records)) for one, its in zip(studied, needed, strict=True)]
     if any(needed) and not any(found):
-        return []  # those that need nothing alone would be told as if they were all
+        return []
+    if asked.computes:
+        return list(studied)
     return [one for one, its, has_any in zip(studied, needed, found, strict=True) if has_any or not its]
 
 
