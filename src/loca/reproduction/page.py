@@ -38,7 +38,7 @@ def page_of(
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>\n{STYLE}</style>\n</head>\n'
         f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{first_screen(headlines)}"
-        f"{_findings_by_kind(exhibits)}{_why(reasons)}{_contents(exhibits)}{_exhibits(exhibits)}"
+        f"{_why(reasons)}{_findings_by_kind(exhibits)}{_contents(exhibits)}{_exhibits(exhibits)}"
         f"{_what_was_run(provenance, exhibits)}</main>\n</body>\n</html>\n"
     )
 
