@@ -25,10 +25,12 @@ from loca.files.unfinished_work import UnfinishedWork
 from loca.local.first_models import FirstModels
 from loca.local.loca import Loca
 from loca.models.ease import EASE
+from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import get_params
 
 RIDGES = Space({"l2": Among((1.0, 30.0, 1000.0))})
+NOT_REFITTED = Terms(at=(5, 20), refit=False)
 TUNED = Terms(at=(5, 20), budget=TuningBudget(trials=3))
 
 
@@ -114,6 +116,42 @@ def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: 
         "work-with%202%2F3.safetensors",
     ]
     assert [one.name for one in (tmp_path / "studies").iterdir()] == ["ease.db"]
+
+
+@pytest.mark.parametrize("keeps_begun", [False, True])
+def test_cells_that_share_parts_fit_them_once_and_give_the_same_numbers(
+    keeps_begun: bool, planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cells(name: str, *, shares_parts: bool) -> list[Cell]:
+        network = MultVAE(latent=8, epochs=3, batch_size=100)
+        models = [Loca(base=network, anchors=2, answer_bandwidth=width, seed=1) for width in (0.3, 0.6)]
+        return [
+            cell_of(planted_split, f"{name} {place}", one, terms=NOT_REFITTED, shares_parts=shares_parts)
+            for place, one in enumerate(models)
+        ]
+
+    fits: list[str] = []
+    fit = MultVAE.fit
+    monkeypatch.setattr(
+        MultVAE, "fit", lambda self, *given, **named: (fits.append("fit"), fit(self, *given, **named))[1]
+    )
+    store, numbers = CellStore(tmp_path, keeps_begun=keeps_begun), []
+    for shares_parts, expected in ((False, 2), (True, 1)):
+        fits.clear()
+        own = cells(f"shared {shares_parts}", shares_parts=shares_parts)
+        with store.opened((), resume=True):
+            store.begin()
+            measured = [store.compute(cell, planted_split)[0] for cell in own]
+            assert (tmp_path / "parts").exists() == shares_parts
+            store.finish()
+        assert len(fits) == expected
+        numbers.append([one.evaluation.values["ndcg@20"].tolist() for one in measured])
+        assert all(store.find(cell) is not None for cell in own)
+    assert numbers[0] == numbers[1]
+    assert numbers[0][0] != numbers[0][1]
+    assert not (tmp_path / "parts").exists()
+    first, shared = cells("same", shares_parts=False)[0], cells("same", shares_parts=True)[0]
+    assert first.subject() == shared.subject()
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from loca.catalogue import KINDS
 from loca.data.held_out import Split
 from loca.errors import ConfigError, DataError, LocaError
 from loca.experiments.cell_computing import compute_cell
@@ -14,6 +16,7 @@ from loca.experiments.cell_states import cell_state, read_cell
 from loca.experiments.cells import Cell, ComparedModel
 from loca.experiments.studies import remove_studies
 from loca.files.model_state import ModelState
+from loca.files.shared_fits import sharing_fits_in
 from loca.files.unfinished_work import UnfinishedWork, keep_work_in
 from loca.files.work_folder import (
     file_name_of,
@@ -49,6 +52,11 @@ class CellStore:
     def cells(self) -> Path:
         return self.folder / "cells"
 
+    @property
+    def _parts(self) -> Path:
+        """The fits that cells share, until all cells are finished."""
+        return self.folder / "parts"
+
     def study_of(self, cell: Cell) -> Path:
         """The file of the cell's trials."""
         return self.folder / "studies" / f"{_stem(cell.name)}.db"
@@ -82,8 +90,9 @@ class CellStore:
         put_file(self.cells / _MARK, lambda file: file.write(b""))
 
     def finish(self) -> None:
-        """Takes away the mark of an unfinished comparison."""
+        """Takes away the mark of an unfinished comparison, and the parts that its cells have shared."""
         (self.cells / _MARK).unlink(missing_ok=True)
+        shutil.rmtree(self._parts, ignore_errors=True)
 
     def find(self, cell: Cell) -> ComparedModel | None:
         """The finished cell, if there is one; one that was computed for another subject is refused."""
@@ -104,11 +113,12 @@ class CellStore:
 
     def compute(self, cell: Cell, split: Split) -> tuple[ComparedModel, Recommender]:
         """Computes the cell, going on where an interrupted run stopped, and keeps it."""
-        if not self.keeps_begun:
+        with sharing_fits_in(self._parts, KINDS) if cell.shares_parts else nullcontext():
+            if self.keeps_begun:
+                return self._go_on(cell, split)
             computed = compute_cell(cell, split)
             UnfinishedWork(self.cells).keep(cell.name, cell_state(cell, computed[0]))
             return computed
-        return self._go_on(cell, split)
 
     def _go_on(self, cell: Cell, split: Split) -> tuple[ComparedModel, Recommender]:
         from loca.models.devices import choose_device
@@ -144,6 +154,7 @@ class CellStore:
             say(f"{self.folder}: the earlier results there are replaced")
         stems = {_stem(name) for name in asked} | {one.removeprefix("work-").split(".safetensors")[0] for one in kept}
         remove_files(self.cells, kept)
+        shutil.rmtree(self._parts, ignore_errors=True)
         for one in begun:
             stems.add(one.name.removesuffix(_ENDING))
             remove_work(one)

@@ -55,6 +55,8 @@ class Cell:
 
     Two cells with the same `subject` give the same numbers. With a `space` the one candidate is tuned in it, under the
     budget of the terms. A local model or an ensemble is also measured with only its first models, for each of `counts`.
+    With `shares_parts` what several cells of a store need, such as the same global model, is fitted by the first of
+    them; the numbers are the same, but the seconds are not those of the whole model.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Cell:
     data: str
     space: Space | None = None
     counts: tuple[int, ...] = ()
+    shares_parts: bool = False
 
     def __post_init__(self) -> None:
         if not self.candidates:

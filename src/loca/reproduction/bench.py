@@ -105,11 +105,20 @@ class Bench:
         return tuple(range(self.scale.seeds)) if is_drawn else (0,)
 
     def cell(
-        self, called: str, model: Recommender, seed: int, *, counts: Sequence[int] = (), refit: bool = True
+        self,
+        called: str,
+        model: Recommender,
+        seed: int,
+        *,
+        counts: Sequence[int] = (),
+        refit: bool = True,
+        shares_parts: bool = False,
     ) -> Cell:
         """The model as a cell of this bench."""
         terms = Terms(protocol=self.protocol, refit=refit, recency="own", seed=seed)
-        return Cell(f"{called} seed {seed}", (model,), terms, self.digest, counts=tuple(counts))
+        return Cell(
+            f"{called} seed {seed}", (model,), terms, self.digest, counts=tuple(counts), shares_parts=shares_parts
+        )
 
     def row(self, name: str) -> dict[str, Cell]:
         """The cells of a row of Table 2: the model with each of its seeds."""

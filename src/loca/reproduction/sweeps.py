@@ -27,7 +27,8 @@ def varied_cells(
     """LOCA_VAE with one choice varied, as many models as the largest of `counts`, once for each seed.
 
     The global model has no share in the answers of covered users, as in the paper, so that what is varied shows. A
-    sweep is not refitted on validation: it is there to be compared with itself.
+    sweep is not refitted on validation: it is there to be compared with itself. The cells of a seed have one global
+    model, which is fitted once.
     """
     cells = {}
     for seed in range(bench.scale.seeds):
@@ -42,7 +43,7 @@ def varied_cells(
             answer_bandwidth=model.answer_bandwidth if answer_bandwidth is None else answer_bandwidth,
             alpha="paper",
         )
-        cell = bench.cell(called, varied, seed, counts=counts, refit=False)
+        cell = bench.cell(called, varied, seed, counts=counts, refit=False, shares_parts=True)
         cells[cell.name] = cell
     return cells
 
