@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loca.experiments.grid import Grid
+from loca.ranking.significance import Verdict
 from loca.reproduction.exhibit import Chart, Curve, Exhibit, Finding, Gain, Headline, Panel, Provenance
 
 LINES = Chart(
@@ -53,7 +54,8 @@ PROVENANCE = Provenance(
 def gain(over: str = "MultVAE", difference: float = 0.002, reach: float = 0.001, mean: float = 0.1) -> Gain:
     """A gain over a model of that mean; it is sure where the interval leaves 0 out."""
     low, high = difference - reach, difference + reach
-    return Gain(over, difference, low, high, difference / mean, is_sure=low > 0 or high < 0)
+    verdict: Verdict = "better" if low > 0 else "worse" if high < 0 else "undecided"
+    return Gain(over, difference, low, high, difference / mean, verdict)
 
 
 def headline(data: str = "AMusic", protocol: str = "clean", model: str = "LOCA VAE", *gains: Gain) -> Headline:

@@ -29,16 +29,16 @@ def test_headlines_tell_the_gains_over_base_best_single_and_ensemble_in_this_ord
     vae, ease = headlines_of(accuracies("paper", printed="AMusic"))
     assert (vae.data, vae.protocol, vae.model, vae.printed) == ("Hand", "paper", "LOCA_VAE", 0.0893)
     assert vae.ndcg == pytest.approx(0.27)
-    assert [(one.over, one.is_sure) for one in vae.gains] == [
-        ("its base (MultVAE)", True),
-        ("the best single model (MultVAE)", True),
-        ("the ensemble of as many (Ensemble_VAE)", False),
+    assert [(one.over, one.verdict) for one in vae.gains] == [
+        ("its base (MultVAE)", "better"),
+        ("the best single model (MultVAE)", "better"),
+        ("the ensemble of as many (Ensemble_VAE)", "undecided"),
     ]
     assert [one.difference for one in vae.gains] == pytest.approx([0.02, 0.02, 0])
     assert (ease.model, ease.printed) == ("LOCA_EASE", 0.0826)
-    assert [(one.over, one.is_sure) for one in ease.gains] == [
-        ("its base (EASE)", True),
-        ("the best single model (MultVAE)", False),
+    assert [(one.over, one.verdict) for one in ease.gains] == [
+        ("its base (EASE)", "worse"),
+        ("the best single model (MultVAE)", "undecided"),
     ]
     assert ease.gains[0].difference == pytest.approx(-0.04)
     assert [one.printed for one in headlines_of(accuracies("clean", printed="AMusic"))] == [None, None]

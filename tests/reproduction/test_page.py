@@ -14,7 +14,7 @@ from exhibit_examples import FIGURE, PROVENANCE, TABLE, gain, headline, many_hea
 
 from loca.errors import ConfigError, DataError
 from loca.reproduction.exhibit import Chart, Curve, Finding, Gain, Headline, Panel
-from loca.reproduction.first_screen import figures_of, gains_in_order, overall_sentence, word_of
+from loca.reproduction.first_screen import figures_of, gains_in_order, overall_sentence
 from loca.reproduction.page import page_of
 
 VOID = {"meta", "link", "br"}
@@ -73,15 +73,15 @@ def test_a_gain_of_nothing_and_one_without_a_percentage_are_told_in_ndcg() -> No
     assert figures_of(replace(gain(), relative=math.nan)) == ("+0.0020", "+0.0010 to +0.0030")
 
 
-def test_better_and_worse_are_said_only_where_it_is_sure() -> None:
-    assert [word_of(gain(difference=value)) for value in (0.002, 0.0005, 0.0, -0.0005, -0.002)] == [
-        "better", "undecided", "undecided", "undecided", "worse",
-    ]  # fmt: skip
+def test_a_cell_says_the_verdict_whatever_the_figures_would_say() -> None:
+    sure, unsure = gain("its base"), replace(gain("the best single model"), verdict="undecided")
+    told = cells_of(page_of([headline("ML1M", "clean", "LOCA VAE", sure, unsure)], [], PROVENANCE, TITLE))
+    assert ["better" in cell for cell in told] == [True, False, False, False, False, False]
+    assert ["undecided" in cell for cell in told] == [False, False, True, False, False, False]
 
 
 def test_what_differs_for_nobody_is_called_equal() -> None:
-    same = replace(gain(difference=0.0), low=0.0, high=0.0)
-    assert word_of(same) == "equal"
+    same = replace(gain(difference=0.0), low=0.0, high=0.0, verdict="equal")
     assert figures_of(same) == ("0 %", "for every user")
     told = overall_sentence([headline("ML1M", "clean", "LOCA EASE", replace(same, over="its base"))])
     assert told == "Where nothing is chosen on test, LOCA beats its base in 0 of 1 case; the others are equal."
@@ -214,7 +214,7 @@ def test_names_from_outside_are_shown_and_never_become_tags() -> None:
     told = replace(
         PROVENANCE, commands=(bad,), settings={bad: bad}, versions={bad: bad}, machine={bad: bad}, seconds={bad: 1.0}
     )
-    over = Gain(bad, 0.002, 0.001, 0.003, 0.02, True)
+    over = Gain(bad, 0.002, 0.001, 0.003, 0.02, "better")
     page = page_of([Headline(bad, "clean", bad, 0.1, None, (over, over, over))], [exhibit], told, bad)
     outline = Outline(page)
     assert "script" not in {tag for tag, _ in outline.tags}

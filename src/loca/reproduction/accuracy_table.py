@@ -68,7 +68,7 @@ def _headlines(results: Results, rivals: Sequence[Rival]) -> Iterator[Headline]:
 
 def _gain(one: Rival) -> Gain:
     paired, over = one.paired, f"{one.what} ({labelled(one.other)})"
-    return Gain(over, paired.mean, paired.low, paired.high, paired.relative, one.verdict in ("better", "worse"))
+    return Gain(over, paired.mean, paired.low, paired.high, paired.relative, one.verdict)
 
 
 def _records(results: Results) -> Iterator[Mapping[str, Value]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from loca.experiments.grid import Grid
+from loca.ranking.significance import Verdict
 
 Value = str | int | float | bool | None
 # What the words say of the paper: the same here, not the same here, or a thing that the paper does not say.
@@ -86,14 +87,14 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a local model gains over another: means of NDCG@100, the paired difference and its 95 % interval."""
+    """What a local model gains over another in NDCG@100: the paired difference, its 95 % interval, how sure it is."""
 
     over: str
     difference: float
     low: float
     high: float
     relative: float
-    is_sure: bool
+    verdict: Verdict
 
 
 @dataclass(frozen=True)

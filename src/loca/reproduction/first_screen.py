@@ -49,7 +49,7 @@ def overall_sentence(headlines: Sequence[Headline]) -> str:
     parts: list[str] = []
     others: set[str] = set()
     for place, over in enumerate(_OVERS.values()):
-        words = [word_of(gain) for gains in clean if (gain := gains[place]) is not None]
+        words = [gain.verdict for gains in clean if (gain := gains[place]) is not None]
         others |= {word for word in words if word not in ("better", "worse")}
         if words:
             cases = "" if parts else " cases" if len(words) > 1 else " case"
@@ -81,18 +81,9 @@ def gains_in_order(headline: Headline) -> tuple[Gain | None, Gain | None, Gain |
     return base, single, ensemble
 
 
-def word_of(gain: Gain) -> str:
-    """better or worse where it is sure, undecided where it is not, equal where no user's figure differs."""
-    if not (gain.difference or gain.low or gain.high):
-        return "equal"
-    if not gain.is_sure or not gain.difference:
-        return "undecided"
-    return "better" if gain.difference > 0 else "worse"
-
-
 def figures_of(gain: Gain) -> tuple[str, str]:
     """The gain and its interval in % of the mean compared with; in NDCG@100 itself where % cannot be told."""
-    if word_of(gain) == "equal":
+    if gain.verdict == "equal":
         return "0 %", "for every user"
     if not (math.isfinite(gain.relative) and gain.difference):
         return f"{_signed(gain.difference, 4)}", f"{_signed(gain.low, 4)} to {_signed(gain.high, 4)}"
@@ -156,11 +147,10 @@ def _cell(gain: Gain | None, column: str, protocol: str) -> str:
     if gain is None:
         return f'<td role="cell" class="{protocol}" {label}>–</td>'
     figure, interval = figures_of(gain)
-    word = word_of(gain)
     named = "" if gain.over in _OVERS.values() else f"<small>{escape(_name_of(gain.over))}</small>"
     return (
-        f'<td role="cell" class="{protocol} {word}" {label}><span class="figure">{figure}</span> '
-        f'<span class="word">{word}</span><small>{interval}</small>{named}</td>'
+        f'<td role="cell" class="{protocol} {gain.verdict}" {label}><span class="figure">{figure}</span> '
+        f'<span class="word">{gain.verdict}</span><small>{interval}</small>{named}</td>'
     )
 
 

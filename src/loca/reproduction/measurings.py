@@ -36,40 +36,20 @@ def exactly(model: Recommender) -> dict[str, Any]:
     return {**describe_model(model), "to the last bit": digest_of_model(model)}
 
 
-def find_or_measure(asked: Sequence[Measuring], folder: Path) -> dict[str, Records]:
-    """The records of each, from the folder where they are kept, else measured now and kept there."""
-    found = dict[str, Records]()
-    for place, one in enumerate(asked):
-        records = _find(one, folder)
-        if records is None:
-            say(f"{one.name}: measured now; {len(asked) - place - 1} more to come")
-            begun = time.perf_counter()
-            records = one.measure()
-            facts = {"subject": _subject(one), "records": records, "seconds": time.perf_counter() - begun}
-            UnfinishedWork(folder).keep(one.name, ModelState(facts=facts))
-        found[one.name] = records
-    return found
+def find_or_measure(one: Measuring, folder: Path) -> Records:
+    """Its records, from the folder where they are kept, else measured now and kept there."""
+    records = find_kept(one, folder)
+    if records is None:
+        say(f"{one.name}: measured now")
+        begun = time.perf_counter()
+        records = one.measure()
+        facts = {"subject": _subject(one), "records": records, "seconds": time.perf_counter() - begun}
+        UnfinishedWork(folder).keep(one.name, ModelState(facts=facts))
+    return records
 
 
-def find_kept(asked: Sequence[Measuring], folder: Path) -> dict[str, Records] | None:
-    """The records of all, where all are kept; nothing is measured."""
-    found = {one.name: _find(one, folder) for one in asked}
-    kept = {name: records for name, records in found.items() if records is not None}
-    return kept if len(kept) == len(found) else None
-
-
-def seconds_kept(asked: Sequence[Measuring], folder: Path) -> float:
-    """The seconds that those which are kept took together."""
-    states = (UnfinishedWork(folder).recall(one.name) for one in asked)
-    return sum(float(state.facts.get("seconds", 0)) for state in states if state is not None)
-
-
-def _subject(one: Measuring) -> dict[str, Any]:
-    return {"format of the records": _FORMAT, "loca": loca.__version__, **one.subject}
-
-
-def _find(one: Measuring, folder: Path) -> Records | None:
-    """The kept records, None where there are none; those of another subject are refused."""
+def find_kept(one: Measuring, folder: Path) -> Records | None:
+    """Its kept records, None where there are none; those of another subject are refused. Nothing is measured."""
     state = UnfinishedWork(folder).recall(one.name)
     if state is None:
         return None
@@ -80,3 +60,13 @@ def _find(one: Measuring, folder: Path) -> Records | None:
             "--fresh, or choose another folder"
         )
     return [dict(line) for line in state.facts["records"]]
+
+
+def seconds_kept(asked: Sequence[Measuring], folder: Path) -> float:
+    """The seconds that those which are kept took together."""
+    states = (UnfinishedWork(folder).recall(one.name) for one in asked)
+    return sum(float(state.facts.get("seconds", 0)) for state in states if state is not None)
+
+
+def _subject(one: Measuring) -> dict[str, Any]:
+    return {"format of the records": _FORMAT, "loca": loca.__version__, **one.subject}

@@ -218,9 +218,10 @@ def _study(asked: Reproduction, work: _Work) -> tuple[Results, dict[str, str]]:
         else:
             failed = _compute_each(plan, done, bench.split, store)
         records: dict[str, Records] = {}
-        for one in work.measurings:
+        for place, one in enumerate(work.measurings):
             with _telling(one.name, failed):
-                records |= find_or_measure([one], store.cells)
+                say(f"{len(work.measurings) - place} measurings left")
+                records[one.name] = find_or_measure(one, store.cells)
         if not failed:
             store.finish()
     return Results(bench, done, records, seconds_kept(work.measurings, store.cells)), failed
@@ -236,7 +237,8 @@ def _recalled(asked: Reproduction, work: _Work) -> Results:
             cells |= {} if found is None else {called: found}
     for one in work.measurings:
         with _leaving_out(one.name):
-            records |= find_kept([one], store.cells) or {}
+            lines = find_kept(one, store.cells)
+            records |= {} if lines is None else {one.name: lines}
             seconds += seconds_kept([one], store.cells)
     return Results(work.bench, cells, records, seconds)
 
