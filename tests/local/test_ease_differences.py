@@ -255,7 +255,7 @@ def test_everything_kept_answers_as_the_loop_of_dense_models(
     monkeypatch.setattr(differences_file, "_USERS_AT_ONCE", 7)
     kept, dense, _ = fitted_on(random_matrix(10, shape), 5, 10**6)
     histories, answering = questions(11, 17, shape[1], 5)
-    expected, covered = blend_local(histories, answering, lambda j, rows: dense[j].score(rows))
+    expected, covered = blend_local(histories, answering, lambda j, rows: torch.from_numpy(dense[j].score(rows)))
     found = kept.blend(histories, answering)
     assert (found.dtype, found.device) == (torch.float32, kept.device)
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -272,7 +272,7 @@ def test_both_ways_to_blend_equal_the_sum_over_what_is_kept(seed: int, local_byt
     histories, answering = questions(seed, 9, 40, 3)
     assert kept.kept_ is not None
     models = kept.kept_.rows(np.arange(3 * 40)).toarray().reshape(3, 40, 40) + centre.weights_
-    expected, _ = blend_local(histories, answering, lambda j, rows: rows @ models[j])
+    expected, _ = blend_local(histories, answering, lambda j, rows: torch.from_numpy(rows @ models[j]))
     np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=1e-5)
     on_device = kept._blend_dense(histories, differences_file._shares(answering))
     np.testing.assert_allclose(on_device, expected, atol=1e-5)
@@ -294,7 +294,7 @@ def test_reading_all_rows_or_picking_them_gives_the_same_answer(share: float, mo
     kept, dense, _ = fitted_on(random_matrix(25, WIDE), 3, 10**6)
     monkeypatch.setattr(differences_file, "_SHARE_TO_READ_ALL", share)
     histories, answering = questions(26, 9, 60, 3)
-    expected, _ = blend_local(histories, answering, lambda j, rows: dense[j].score(rows))
+    expected, _ = blend_local(histories, answering, lambda j, rows: torch.from_numpy(dense[j].score(rows)))
     np.testing.assert_allclose(kept.blend(histories[:1], answering[:1]), expected[:1], atol=1e-5)
     np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=1e-5)
 
@@ -305,8 +305,10 @@ def test_more_room_means_a_smaller_error() -> None:
     errors = []
     for local_bytes in (600, 2000, 6000, 10**6):
         kept, dense, _ = fitted_on(matrix, 4, local_bytes)
-        expected, _ = blend_local(histories, answering, lambda j, rows, dense=dense: dense[j].score(rows))
-        errors.append(float(np.abs(kept.blend(histories, answering).numpy() - expected).mean()))
+        expected, _ = blend_local(
+            histories, answering, lambda j, rows, dense=dense: torch.from_numpy(dense[j].score(rows))
+        )
+        errors.append(float((kept.blend(histories, answering) - expected).abs().mean()))
         assert kept.state().arrays["columns"].nbytes + kept.state().arrays["values"].nbytes <= 4 * local_bytes
     assert errors == sorted(errors, reverse=True)
 

@@ -278,9 +278,9 @@ def test_a_rare_item_of_two_members_is_less_typical_than_one_that_most_members_h
 def test_blending_asks_each_model_only_for_its_members() -> None:
     asked = {}
 
-    def score_with(community: int, histories: csr_array) -> np.ndarray:
+    def score_with(community: int, histories: csr_array) -> torch.Tensor:
         asked[community] = histories.toarray().tolist()
-        return np.full(histories.shape, community + 1, np.float32)
+        return torch.full(histories.shape, community + 1.0)
 
     histories = csr_array(np.eye(3, dtype=np.float32))
     weights = csr_array(np.array([[1.0, 3.0, 0], [0, 2.0, 0], [0, 0, 0]], np.float32))
@@ -288,7 +288,7 @@ def test_blending_asks_each_model_only_for_its_members() -> None:
     assert asked == {0: [[1, 0, 0]], 1: [[1, 0, 0], [0, 1, 0]]}
     assert blended[:, 0].tolist() == [(1 * 1 + 3 * 2) / 4, 2, 0]
     assert covered.tolist() == [True, True, False]
-    combined = combine(torch.full((3, 3), 10.0), torch.from_numpy(blended), covered, 0.5)
+    combined = combine(torch.full((3, 3), 10.0), blended, covered, 0.5)
     assert combined[:, 0].tolist() == pytest.approx([0.5 * 10 + 0.5 * 1.75, 6, 10])
 
 

@@ -10,29 +10,32 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.models.recommender import Scores
-
 Covered = npt.NDArray[np.bool_]
+_MAIN_MEMORY = torch.device("cpu")
 
 
 def blend_local(
-    histories: csr_array, answer_weights: csr_array, score_with: Callable[[int, csr_array], Scores]
-) -> tuple[Scores, Covered]:
-    """Σ_j w_j · M_j(history) / Σ_j w_j for every user, users × items, and who is covered at all.
+    histories: csr_array,
+    answer_weights: csr_array,
+    score_with: Callable[[int, csr_array], Tensor],
+    device: torch.device = _MAIN_MEMORY,
+) -> tuple[Tensor, Covered]:
+    """Σ_j w_j · M_j(history) / Σ_j w_j for every user, users × items on the device, and who is covered at all.
 
     `score_with(j, histories)` asks local model j, once, for exactly the users whom it answers for. An uncovered
     user's row is zero.
     """
     totals = np.asarray(answer_weights.sum(axis=1)).ravel()  # (users,)
-    blended = np.zeros(histories.shape, dtype=np.float32)
+    blended = torch.zeros(histories.shape, device=device)
     by_community = answer_weights.tocsc()
     for community in range(by_community.shape[1]):
         part = slice(by_community.indptr[community], by_community.indptr[community + 1])
         members, weights = by_community.indices[part], by_community.data[part]
         if not len(members):
             continue
-        shares = (weights / totals[members]).astype(np.float32)
-        blended[members] += shares[:, None] * score_with(community, csr_array(histories[members]))
+        shares = torch.from_numpy((weights / totals[members]).astype(np.float32)).to(device)
+        answers = score_with(community, csr_array(histories[members])).to(device)
+        blended[torch.from_numpy(members.astype(np.int64)).to(device)] += shares[:, None] * answers
     return blended, totals > 0
 
 

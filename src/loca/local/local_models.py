@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from loca.errors import ModelFileError
 from loca.files.model_state import ModelState
 from loca.local.aggregation import blend_local
+from loca.models.network_answers import LearnsByEpoch, score_on
 from loca.models.recommender import Recommender, Scores
 
 
@@ -69,8 +70,10 @@ class SeparateModels:
 
     @property
     def device(self) -> torch.device:
-        """Where the blended answers lie: in main memory."""
-        return torch.device("cpu")
+        """Where the blended answers lie: with the first model, if that is a network, else in main memory."""
+        first: object = self.models_[0]
+        network = first.network_ if isinstance(first, LearnsByEpoch) else None
+        return torch.device("cpu") if network is None else network.device
 
     def __len__(self) -> int:
         return len(self.models_)
@@ -81,8 +84,10 @@ class SeparateModels:
 
     def blend(self, histories: csr_array, answer_weights: csr_array) -> torch.Tensor:
         """The answers of all models, blended by the weights; each is asked once, for those it answers for."""
-        blended, _ = blend_local(histories, answer_weights, self.score_with)
-        return torch.from_numpy(blended)
+        blended, _ = blend_local(
+            histories, answer_weights, lambda number, asked: score_on(self.models_[number], asked), self.device
+        )
+        return blended
 
     def score_with(self, number: int, histories: csr_array) -> Scores:
         """One model's own scores."""
