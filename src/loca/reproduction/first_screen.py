@@ -17,9 +17,10 @@ _NARROW = {"clean": "clean", "paper": "paper, not a result"}
 _CAPTION = "What LOCA gains in NDCG@100"
 _NOTE = (
     "Gains in NDCG@100, in % of the mean of the model named below them, with 95 % intervals over users; better and "
-    "worse where that is sure, undecided where it is not; equal where no user's figure differs, as where the global "
-    "share that was chosen is 1. Under clean every choice is made on validation; under paper "
-    "settings are chosen on test, as the paper does, which flatters and serves to compare with what it prints."
+    "worse where the interval and two corrected paired tests (t, Wilcoxon) agree, undecided where they do not; equal "
+    "where no user's figure differs, as where the global share that was chosen is 1. Under clean every choice is made "
+    "on validation; under paper settings are chosen on test, as the paper does, which flatters and serves to compare "
+    "with what it prints."
 )
 
 
