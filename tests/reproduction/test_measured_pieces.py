@@ -21,7 +21,7 @@ COVERED = {"random": 0.713, "kmeans": 0.774, "farthest": 0.292, "coverage": 0.88
 
 def selected(on: Bench, levels: dict[str, float] = LEVELS) -> dict[str, list[ComparedModel]]:
     """Each selection with the numbers of the scale, 0.01 less for each third that is left out; two seeds."""
-    thirds = on.scale.thirds()
+    thirds = on.scale.thirds(on.scale.local_models)
     cells: dict[str, list[ComparedModel]] = {}
     for selection, value in levels.items():
         by_count = {count: level(value - 0.01 * (2 - place)) for place, count in enumerate(thirds)}
@@ -68,11 +68,11 @@ def test_table_3_has_accuracy_and_coverage_by_selection_and_number() -> None:
 
 
 def test_table_3_stands_beside_the_paper_s_where_it_has_the_same_numbers() -> None:
-    whole = bench("paper", printed="AMusic", scale=Scale(sweep_models=300, seeds=1))
+    whole = bench("paper", printed="AMusic", scale=Scale(local_models=300, seeds=1))
     panel = anchor_table.make([results(selected(whole), on=whole)]).panels[0]
     assert panel.grid.header[4:] == ("paper, 100", "paper, 200", "paper, 300")
     assert panel.grid.rows[1][4:] == ("0.0856 (59.3%)", "0.0871 (71.3%)", "0.0882 (77.4%)")
-    third = bench("paper", printed="AMusic", scale=Scale(sweep_models=100, seeds=1))
+    third = bench("paper", printed="AMusic", scale=Scale(local_models=100, seeds=1))
     panel = anchor_table.make([results(selected(third), on=third)]).panels[0]
     assert panel.grid.header[1:] == (
         *("33 models", "66 models", "100 models"),
@@ -82,7 +82,7 @@ def test_table_3_stands_beside_the_paper_s_where_it_has_the_same_numbers() -> No
 
 
 def test_table_3_has_no_printed_figures_under_clean_whose_data_is_another() -> None:
-    clean = bench("clean", printed="AMusic", scale=Scale(sweep_models=300, seeds=1))
+    clean = bench("clean", printed="AMusic", scale=Scale(local_models=300, seeds=1))
     panel = anchor_table.make([results(selected(clean), on=clean)]).panels[0]
     assert panel.grid.header == ("selection", "100 models", "200 models", "300 models")
     assert {len(row) for row in panel.grid.rows} == {4}
@@ -121,7 +121,7 @@ def test_table_3_matches_where_coverage_falls_as_printed_and_the_gain_is_sure(
 
 
 def test_table_3_needs_one_run_for_each_selection_and_one_for_each_number_of_k_means() -> None:
-    cells = anchor_table.needed(bench(scale=Scale(local_models=3, sweep_models=6, seeds=1)))
+    cells = anchor_table.needed(bench(scale=Scale(local_models=6, sweep_models=3, seeds=1)))
     assert {name: cell.counts for name, cell in cells.items()} == {
         "loca-vae by random seed 0": (2, 4, 6),
         "loca-vae by kmeans 2 seed 0": (2,),

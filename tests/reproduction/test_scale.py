@@ -27,10 +27,10 @@ def test_counts_are_the_paper_s_or_fewer_below_the_whole_and_the_whole(whole: in
 
 
 @pytest.mark.parametrize(
-    ("sweep_models", "expected"), [(300, (100, 200, 300)), (100, (33, 66, 100)), (6, (2, 4, 6)), (2, (1, 2)), (1, (1,))]
+    ("whole", "expected"), [(300, (100, 200, 300)), (100, (33, 66, 100)), (6, (2, 4, 6)), (2, (1, 2)), (1, (1,))]
 )
-def test_thirds_are_the_paper_s_steps_at_300_and_rise_at_any_size(sweep_models: int, expected: tuple[int, ...]) -> None:
-    assert Scale(sweep_models=sweep_models).thirds() == expected
+def test_thirds_are_the_paper_s_steps_at_300_and_rise_at_any_size(whole: int, expected: tuple[int, ...]) -> None:
+    assert Scale().thirds(whole) == expected
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,11 @@ Out = Annotated[Path, typer.Option(help="The folder that keeps everything.")]
 _SIZE = "Size"
 LocalModels = Annotated[
     int | None,
-    typer.Option(help="Local models of Table 2 and Figures 4 and 5 (300; 12 on planted).", rich_help_panel=_SIZE),
+    typer.Option(help="Local models of Tables 2, 3 and Figures 4, 5 (300; 12 on planted).", rich_help_panel=_SIZE),
 ]
 SweepModels = Annotated[
     int | None,
-    typer.Option(help="Local models of each point of Table 3 and Figures 6 to 8 (100; 6).", rich_help_panel=_SIZE),
+    typer.Option(help="Local models of Table 4 and of each point of Figures 6 to 8 (100; 6).", rich_help_panel=_SIZE),
 ]
 PilotModels = Annotated[int | None, typer.Option(help="Random anchors of Figure 2 (100; 10).", rich_help_panel=_SIZE)]
 LoopModels = Annotated[

@@ -102,7 +102,7 @@ def _alone(bench: Bench) -> dict[str, Cell]:
 
 
 def _counts(bench: Bench) -> tuple[int, ...]:
-    return bench.scale.thirds()
+    return bench.scale.thirds(bench.scale.sweep_models)
 
 
 def _share(results: Results, called: str, fact: str) -> float:

@@ -14,9 +14,9 @@ _FEW_COUNTS = (1, 2, 5, 10, 20)
 class Scale:
     """The numbers of models and seeds.
 
-    `local_models` are those of Table 2 and Figures 4 and 5, `sweep_models` those of DAE and of every single point of
-    Table 3 and Figures 7 and 8, `pilot_models` the random anchors of Figure 2. Table 5 trains up to `local_models` at
-    once, and up to `loop_models` in a loop; `auto_seconds` is what `auto` may search.
+    `local_models` are those of Tables 2 and 3 and Figures 4 and 5, `sweep_models` those of DAE, of Table 4 and of every
+    point of Figures 7 and 8, `pilot_models` the random anchors of Figure 2. Table 5 trains up to `local_models`
+    at once, and up to `loop_models` in a loop; `auto_seconds` is what `auto` may search.
     """
 
     local_models: int = 300
@@ -40,9 +40,9 @@ class Scale:
         steps = _COUNTS if whole > _COUNTS[2] else _FEW_COUNTS
         return (*(one for one in steps if one < whole), whole)
 
-    def thirds(self) -> tuple[int, ...]:
-        """The three numbers of local models of Table 3: the paper's 100, 200 and 300 at 300 sweep models."""
-        return tuple(sorted({max(1, self.sweep_models * part // 3) for part in (1, 2, 3)}))
+    def thirds(self, whole: int) -> tuple[int, ...]:
+        """The three numbers of local models that Table 3 and Figures 7 and 8 show of a whole: 100 and 200 of 300."""
+        return tuple(sorted({max(1, whole * part // 3) for part in (1, 2, 3)}))
 
     def timed(self) -> tuple[int, ...]:
         """The numbers of local models of Table 5."""
