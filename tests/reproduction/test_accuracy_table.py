@@ -27,7 +27,7 @@ def test_differences_are_told_once_for_each_bench(monkeypatch: pytest.MonkeyPatc
 
 def test_headlines_tell_the_gains_over_base_best_single_and_ensemble_in_this_order() -> None:
     vae, ease = headlines_of(accuracies("paper", printed="AMusic"))
-    assert (vae.data, vae.protocol, vae.model, vae.printed) == ("Hand", "paper", "LOCA_VAE", 0.0893)
+    assert (vae.data, vae.protocol, vae.model, vae.printed) == ("Hand", "paper", "LOCA_VAE (3)", 0.0893)
     assert vae.ndcg == pytest.approx(0.27)
     assert [(one.over, one.verdict) for one in vae.gains] == [
         ("its base (MultVAE)", "better"),

@@ -122,3 +122,5 @@ def test_a_model_of_many_figures_looks_the_same_in_all() -> None:
     assert (first["LOCA_VAE"], first["MultVAE"]) == (second["LOCA_VAE"], second["MultVAE"])
     assert len(set(first.values())) == 3
     assert len(set(second.values())) == 4
+    said = colours("LOCA_VAE (1 of 3 seeds)", "MultVAE, not refitted")
+    assert list(said.values()) == [first["LOCA_VAE"], first["MultVAE"]]

@@ -57,10 +57,10 @@ def test_table_3_has_accuracy_and_coverage_by_selection_and_number() -> None:
     accuracy, coverage = anchor_table.make([chosen()]).panels
     assert accuracy.grid.header == ("selection", "1 models", "2 models", "3 models")
     assert accuracy.grid.rows == (
-        ("random", "0.1800 (25.0%)", "0.1900 (50.0%)", "0.2000 (75.0%)"),
-        ("kmeans", "0.1900 (25.0%)", "0.2000 (50.0%)", "0.2100 (75.0%)"),
-        ("farthest", "0.1700 (25.0%)", "0.1800 (50.0%)", "0.1900 (75.0%)"),
-        ("coverage", "0.2000 (25.0%)", "0.2100 (50.0%)", "0.2200 (75.0%)"),
+        ("random", "0.1800 ± 0.0000 (25.0%)", "0.1900 ± 0.0000 (50.0%)", "0.2000 ± 0.0000 (75.0%)"),
+        ("kmeans", "0.1900 ± 0.0000 (25.0%)", "0.2000 ± 0.0000 (50.0%)", "0.2100 ± 0.0000 (75.0%)"),
+        ("farthest", "0.1700 ± 0.0000 (25.0%)", "0.1800 ± 0.0000 (50.0%)", "0.1900 ± 0.0000 (75.0%)"),
+        ("coverage", "0.2000 ± 0.0000 (25.0%)", "0.2100 ± 0.0000 (50.0%)", "0.2200 ± 0.0000 (75.0%)"),
     )
     assert coverage.grid.header[0] == "selection of 3 anchors"
     assert coverage.grid.rows[0] == ("coverage", "88.6%", "87.6% – 89.6%")
@@ -138,7 +138,10 @@ def test_table_3_needs_one_run_for_each_selection_and_one_for_each_number_of_k_m
 
 
 def piloted(local: dict[float, float], whole: float = 0.3, sway: float = 0.01) -> Results:
-    """Two anchors for each of two seeds, 0.01 below and above what their share reaches; at 20 % `sway` instead."""
+    """Two anchors for each of two seeds, 0.01 below and above what their share reaches; at 20 % `sway` instead.
+
+    The second seed has 0.002 more than the first with every share.
+    """
     kept: dict[str, Records] = {}
     for seed in (0, 1):
         lines: Records = []
@@ -146,7 +149,7 @@ def piloted(local: dict[float, float], whole: float = 0.3, sway: float = 0.01) -
             facts: dict[str, Value] = {"seed": seed, "anchor": anchor, "users": 3}
             lines.append({**facts, "model": "MultVAE", "share": None, "ndcg@100": whole + 0.01 * side})
             for share, value in local.items():
-                reached = value + side * (sway if share == 0.2 else 0.01)
+                reached = value + 0.001 * (2 * seed - 1) + side * (sway if share == 0.2 else 0.01)
                 lines.append({**facts, "model": "local", "share": share, "ndcg@100": reached})
         kept[f"{pilot_figure.NAME} seed {seed}"] = lines
     return results({}, kept)
@@ -161,11 +164,13 @@ def test_figure_2_has_the_mean_over_anchors_and_seeds_by_the_share_trained_on() 
     local, whole = chart.curves
     assert local.x == pytest.approx((1, 5, 10, 20, 50, 100))
     assert local.y == pytest.approx(tuple(RISES.values()))
-    assert (local.low[0], local.high[0]) == pytest.approx((0.09, 0.11))  # over four anchors, all drawn alike at times
+    assert local.low[0] < 0.092  # over four anchors, most of them the lower ones at times
+    assert local.high[0] > 0.108
+    assert [seed[0] for seed in local.seeds] == pytest.approx([0.099, 0.101])
     assert (whole.is_level, whole.y) == (True, pytest.approx((0.3,)))
     (panel,) = exhibit.panels
-    assert panel.grid.rows[0] == ("1%", "0.1000")
-    assert panel.grid.rows[-1] == ("the global model", "0.3000")
+    assert panel.grid.rows[0][:2] == ("1%", "0.1000 ± 0.0014")
+    assert panel.grid.rows[-1] == ("the global model", "0.3000 ± 0.0000", "0.2900 – 0.3100")
     assert len(exhibit.records) == 2 * 2 * 7
     assert exhibit.records[0]["data"] == "hand"
 
@@ -174,32 +179,38 @@ def test_figure_2_has_the_mean_over_anchors_and_seeds_by_the_share_trained_on() 
     ("local", "whole", "kinds"),
     [
         (RISES, 0.3, ["matches", "matches"]),
-        (RISES, 0.4, ["matches", "differs"]),
-        ({**RISES, 0.01: 0.9}, 0.3, ["differs", "matches"]),
-        ({**RISES, 0.5: 0.9}, 0.3, ["matches", "matches"]),
-        ({**RISES, 0.2: 0.05}, 0.3, ["differs", "differs"]),
-        ({**RISES, 0.01: 0.35}, 0.35, ["differs", "differs"]),
+        (RISES, 0.4, ["matches", "matches"]),
+        ({**RISES, 0.01: 0.9}, 0.3, ["differs", "differs"]),
+        ({**RISES, 0.01: 0.32}, 0.3, ["matches", "differs"]),
+        ({**RISES, 0.2: 0.05}, 0.3, ["differs", "matches"]),
     ],
-    ids=["above both", "below the global", "below the narrow", "another is best", "another alone is best", "equal"],
+    ids=["as told", "below the global", "narrow is best", "the global is worst", "wide is worst"],
 )
-def test_figure_2_holds_the_share_of_20_percent_against_1_percent_and_the_global_model(
+def test_figure_2_holds_1_percent_against_20_percent_and_the_global_model(
     local: dict[float, float], whole: float, kinds: list[str]
 ) -> None:
+    wider, worse, found = pilot_figure.make([piloted(local, whole)]).findings
     wide, narrow = local[0.2], local[0.01]
-    told = f"Hand, clean: local models trained on the closest 20% have NDCG@100 {wide:.4f}, against"
-    by_narrow, by_whole = (f"[{wide - other:+.4f}, {wide - other:+.4f}]" for other in (narrow, whole))
-    # Anchors lie 0.02 apart, and yet the intervals have no width: each is held against itself.
-    assert [(one.kind, one.text) for one in pilot_figure.make([piloted(local, whole)]).findings] == [
-        (kinds[0], f"{told} {narrow:.4f} trained on the closest 1 % that they answer for {by_narrow} over anchors."),
-        (kinds[1], f"{told} {whole:.4f} of the global model {by_whole} over anchors."),
-    ]
+    told = "Hand, clean: local models trained on the closest 20% have NDCG@100"
+    # Anchors lie 0.02 apart, and yet the interval has no width: each is held against itself.
+    interval = f"[{wide - narrow:+.4f}, {wide - narrow:+.4f} over anchors]"
+    assert wider.text == (
+        f"{told} {wide:.4f} {interval} against {narrow:.4f} trained on the closest 1% that they answer for."
+    )
+    assert worse.text.startswith(f"Hand, clean: the global model has NDCG@100 {whole:.4f} [")
+    assert worse.text.endswith(f"against {narrow:.4f} of local models trained on the closest 1% that they answer for.")
+    assert [wider.kind, worse.kind] == kinds
+    # The paper does not say how the wide ones stand to the global model.
+    assert (found.kind, found.text.startswith(f"{told} {wide:.4f} ["), found.text.endswith("of the global model.")) == (
+        *("found", True, True),
+    )
 
 
 def test_figure_2_differs_where_the_gain_is_not_sure_over_the_anchors() -> None:
-    narrow, whole = pilot_figure.make([piloted(RISES, sway=0.2)]).findings
-    # Of four anchors all drawn are the lower ones in more than 2.5 % of the draws: 0.25 ± 0.19 and 0.05 ± 0.19.
-    assert (narrow.kind, narrow.text.split(" [")[1]) == ("matches", "+0.0600, +0.4400] over anchors.")
-    assert (whole.kind, whole.text.split(" [")[1]) == ("differs", "-0.1400, +0.2400] over anchors.")
+    unsure, _, _ = pilot_figure.make([piloted({**RISES, 0.01: 0.3}, sway=0.2)]).findings
+    # Of four anchors all drawn are the lower ones in more than 2.5 % of the draws: 0.05 ± 0.19.
+    assert unsure.kind == "differs"
+    assert "[-0.1400, +0.2400 over anchors]" in unsure.text
 
 
 # Table 5
@@ -250,12 +261,16 @@ def test_table_5_draws_both_ways_over_the_number_of_models_and_the_global_model_
 
 
 def test_table_5_compares_the_two_ways_at_the_largest_number_that_both_have() -> None:
-    (finding,) = training_time.make([timed()]).findings
-    assert (finding.kind, finding.text) == (
+    one, ratio = training_time.make([timed()]).findings
+    assert (one.kind, one.text) == (
+        "matches",
+        "Hand, paper: one local model, with anchors and global share, takes 3.0 s, MultVAE 4.0 s.",
+    )
+    assert (ratio.kind, ratio.text) == (
         "found",
         "Hand, paper: 2 local models train 5.0 × as fast stacked as in a loop (4.0 s against 20.0 s).",
     )
-    assert training_time.make([timed(loop=())]).findings == ()
+    assert training_time.make([timed(loop=())]).findings == (one,)
 
 
 def test_table_5_asks_for_the_loop_only_as_far_as_the_scale_says() -> None:

@@ -20,7 +20,7 @@ def told(*studied: Results) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("ensemble", "left"),
     [
-        (0.22, "the rest, +9.09%, is what locality earns"),
+        (0.22, "+9.09% over the ensemble is what locality earns"),
         (0.24, "nothing is left that is local"),
         (0.25, "locality itself loses (-4.00%)"),
     ],
@@ -32,6 +32,15 @@ def test_a_gain_is_divided_into_that_of_an_ensemble_and_the_rest(ensemble: float
     assert line == (
         "Hand, clean: LOCA_VAE changes NDCG@100 by +20.00% from MultVAE, and the ensemble of as many that see all "
         f"users by {gained}: {left}."
+    )
+
+
+def test_an_ensemble_that_loses_measures_nothing_and_that_of_ease_sees_samples() -> None:
+    levels = {"ease": 0.20, "ensemble-ease": 0.19, "loca-ease": 0.21}
+    (line,) = told(results({name: [compared(level(value))] for name, value in levels.items()}))
+    assert line == (
+        "Hand, clean: LOCA_EASE changes NDCG@100 by +5.00% from EASE, and the ensemble of as many on samples of the "
+        "users by -5.00%: averaging earns nothing here."
     )
 
 

@@ -158,6 +158,12 @@ def test_what_is_kept_is_shown_without_computing_the_rest(
     assert len(computed) == count
     assert [one.key for one in exhibits] == ["table1", "table2"]  # nothing is kept of the others
     assert {(line["protocol"], line["model"]) for line in exhibits[1].records} == {("clean", "ease"), ("clean", "slim")}
+    assert exhibits[0].missing == ()
+    (missing,) = exhibits[1].missing
+    assert missing.startswith("tiny, clean: popularity, item-knn, wmf, cdae, mult-dae, ")
+    assert not {"ease", "slim"} & set(missing.removeprefix("tiny, clean: ").split(", "))
+    assert f"Not computed: {missing}." in (tmp_path / PAGE).read_text()
+    assert f"## Not computed\n\n- {missing}\n" in (tmp_path / "table2.md").read_text()
     assert not (tmp_path / "figure7.md").exists()
     assert 'id="figure7"' not in (tmp_path / PAGE).read_text()
     assert 'id="table4"' not in (tmp_path / PAGE).read_text()  # `paper` has no need of it, which is no result

@@ -36,8 +36,8 @@ def side_by_side(label: str, of_data: Sequence[Results]) -> Iterator[Panel]:
         if not any(measured):
             continue
         means = [over_seeds(one) for one in measured]
-        cells = [part for one in means for part in (_figure(one), _interval(one))]
-        told = _row_name(name, (cell for one in measured for cell in one))
+        cells = [part for one in means for part in ("" if one is None else one.told(), _interval(one))]
+        told = row_name(name, (cell for one in measured for cell in one))
         rows.append((told, *([] if printed_as is None else [_printed(printed_as, name)]), *cells))
     if not rows:
         return
@@ -77,7 +77,7 @@ def _note(results: Results) -> str:
     printed_as = printed_name(results.bench)
     if any(_printed(printed_as, name) for name in _OF_TABLE if results.of(name)):
         told.append(_BRACKETS)
-    few = [labelled(name) for name in _OF_TABLE if 0 < len(results.of(name)) < len(results.bench.seeds_of(name))]
+    few = [labelled(name) for name in _OF_TABLE if results.lacks_seeds(name)]
     if few:
         told.append(f"Not yet with all {results.bench.scale.seeds} seeds: {', '.join(few)}.")
     return " ".join(told)
@@ -92,11 +92,11 @@ def _metric_row(results: Results, name: str) -> Iterator[tuple[str, ...]]:
     figures = []
     for metric in METRICS:
         printed = _printed(printed_name(results.bench), name, metric)
-        figures.append(_figure(means, metric) + (f" ({printed})" if printed else ""))
-    yield _row_name(name, measured), str(len(measured)), *figures, _interval(means), f"{seconds:,.1f}"
+        figures.append(means.told(metric) + (f" ({printed})" if printed else ""))
+    yield row_name(name, measured), str(len(measured)), *figures, _interval(means), f"{seconds:,.1f}"
 
 
-def _row_name(name: str, measured: Iterable[ComparedModel]) -> str:
+def row_name(name: str, measured: Iterable[ComparedModel]) -> str:
     """The model's name, and how many local models or members it has: LOCA_VAE (300)."""
     settings = (one.parameters for one in measured)
     counts = dict.fromkeys(one[by] for one in settings if (by := _COUNTED_BY.get(one["model"])) is not None)
@@ -106,13 +106,6 @@ def _row_name(name: str, measured: Iterable[ComparedModel]) -> str:
 def _printed(data: str | None, name: str, metric: str = MAIN) -> str:
     printed = printed_accuracy(data, name, metric)
     return "" if printed is None else f"{printed:.4f}"
-
-
-def _figure(means: SeedMeans | None, metric: str = MAIN) -> str:
-    if means is None:
-        return ""
-    spread = means.spread(metric)
-    return f"{means.mean(metric):.4f}" + ("" if spread is None else f" ± {spread:.4f}")
 
 
 def _interval(means: SeedMeans | None) -> str:

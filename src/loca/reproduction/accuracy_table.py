@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from loca.experiments.cells import Cell
 from loca.reproduction.accuracy_differences import BASE, BASELINE, BEST, Rival, best_baseline, best_single, differences
-from loca.reproduction.accuracy_panels import TITLES, bench_panels, side_by_side
+from loca.reproduction.accuracy_panels import TITLES, bench_panels, row_name, side_by_side
 from loca.reproduction.bench import LOCALS, Bench, Results, as_value, labelled
 from loca.reproduction.exhibit import Exhibit, Finding, Gain, Headline, Panel, Value
 from loca.reproduction.printed import printed_accuracy, printed_name
@@ -38,7 +38,9 @@ def make(studied: Sequence[Results]) -> Exhibit:
         caption="Recall and NDCG at 50 and 100, mean over seeds; ± is the standard deviation over seeds, the interval "
         "is over users; behind a model of many stands how many it has. The paper prints figures whose models were "
         "chosen on the test items; `paper` repeats that on the same interactions, `clean` chooses on validation, "
-        "takes each pair of user and item once, and is the only column that is a result.",
+        "takes each pair of user and item once, and is the only column that is a result. A model that chooses nothing "
+        "while it learns has the same figures under both, where the data and its settings are the same. Seconds are "
+        "of the machines that the CSV names, some shared with other work.",
         panels=tuple(panels),
         records=tuple(line for results in studied for line in _records(results)),
         findings=tuple(
@@ -63,7 +65,8 @@ def _headlines(results: Results, rivals: Sequence[Rival]) -> Iterator[Headline]:
             continue
         gains = tuple(_gain(one) for one in rivals if one.name == name and one.what != BASELINE)
         printed = printed_accuracy(printed_name(bench), name, MAIN)
-        yield Headline(bench.data.label, bench.protocol, labelled(name), means.mean(), printed, gains)
+        called = row_name(name, results.of(name))
+        yield Headline(bench.data.label, bench.protocol, called, means.mean(), printed, gains, means.spread())
 
 
 def _gain(one: Rival) -> Gain:

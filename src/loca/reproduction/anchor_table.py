@@ -134,7 +134,7 @@ def _panels(results: Results) -> Iterator[Panel]:
         for called, counts in _runs(bench, selection).items():
             for count in counts:
                 means = over_seeds(results.of(called), count)
-                cells.append("" if means is None else f"{means.mean():.4f} ({_coverage(results, called, count):.1%})")
+                cells.append("" if means is None else f"{means.told()} ({_coverage(results, called, count):.1%})")
                 told = printed_selection(printed_name(bench), selection, count)
                 printed.append("" if told is None else f"{told[0]:.4f} ({told[1]:.1%})")
         if any(cells):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from loca.communities.geometry import Quantile
-from loca.experiments.cells import Cell
+from loca.experiments.cells import Cell, ComparedModel
 from loca.experiments.grid import Grid
 from loca.reproduction.bench import Bench, Records, Results
 from loca.reproduction.exhibit import Chart, Exhibit, Finding, Panel, Value
@@ -87,7 +88,10 @@ def make_by_answering(studied: Sequence[Results]) -> Exhibit:
         "local models; each trains on the same wide neighbourhood. No global share for covered users; dashed, "
         "MultVAE alone. None of them is refitted.",
         panels=_panels(studied, ANSWER_WIDTHS, "answer_share"),
-        charts=tuple(_chart(one, ANSWER_WIDTHS, "answer_share", "users answered for, %") for one in studied),
+        charts=tuple(
+            replace(_chart(one, ANSWER_WIDTHS, "answer_share", "users answered for, %"), is_log_x=True)
+            for one in studied
+        ),
         records=_records(studied, ANSWER_WIDTHS),
         findings=_findings(studied, _ON_ANSWERING),
     )
@@ -132,14 +136,27 @@ def _panels(studied: Sequence[Results], widths: Mapping[str, Quantile], fact: st
                 continue
             means = [over_seeds(measured, count) for count in counts]
             covered = float(np.mean([one.found["coverage"] for one in measured]))
-            figures = ("" if one is None else f"{one.mean():.4f}" for one in means)
-            rows.append((called, f"{_share(results, called, fact):.1%}", f"{covered:.1%}", *figures))
+            figures = ("" if one is None else one.told() for one in means)
+            named = results.named(f"loca-vae {called}", called)
+            told = (f"{_share(results, called, fact):.1%}", f"{covered:.1%}", _epochs(measured))
+            rows.append((named, *told, *figures))
         alone = over_seeds(results.of(_ALONE))
         if alone is not None:
-            rows.append((_ALONE_LABEL, "", "", *("" for _ in counts[1:]), f"{alone.mean():.4f}"))
-        header = ("bandwidth", "share of users", "covered by all", *(f"NDCG@100, {count} models" for count in counts))
+            rows.append((_ALONE_LABEL, "", "", _epochs(results.of(_ALONE)), *("" for _ in counts[1:]), alone.told()))
+        header = (
+            "bandwidth",
+            "share of users",
+            "covered by all",
+            "epochs",
+            *(f"NDCG@100, {count} models" for count in counts),
+        )
         panels.append(Panel(results.bench.title, Grid(header, tuple(rows))))
     return tuple(panels)
+
+
+def _epochs(measured: Sequence[ComparedModel]) -> str:
+    """The epochs of every seed: one that stopped early has learned less than the others."""
+    return ", ".join(str(one.found["epochs"]) for one in measured if "epochs" in one.found)
 
 
 def _records(studied: Sequence[Results], widths: Mapping[str, Quantile]) -> tuple[dict[str, Value], ...]:

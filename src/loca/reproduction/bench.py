@@ -155,6 +155,17 @@ class Results:
         found = (self.cells.get(f"{called} seed {seed}") for seed in range(self.bench.scale.seeds))
         return [one for one in found if one is not None]
 
+    def lacks_seeds(self, called: str) -> bool:
+        """Whether cells of that name were computed, but not with all the seeds of their model."""
+        return 0 < len(self.of(called)) < self._seeds(called)
+
+    def named(self, called: str, label: str) -> str:
+        """The label, and with how many of its seeds it was computed, where some are missing."""
+        return f"{label} ({len(self.of(called))} of {self._seeds(called)} seeds)" if self.lacks_seeds(called) else label
+
+    def _seeds(self, called: str) -> int:
+        return len(self.bench.seeds_of(called.split(" ")[0]))
+
 
 def labelled(name: str) -> str:
     """The name of a model as the paper writes it."""

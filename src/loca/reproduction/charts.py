@@ -118,7 +118,8 @@ def _check(chart: Chart) -> None:
 def _looks_of(charts: Sequence[Chart]) -> dict[str, _Look]:
     """A model that many figures show looks the same in all; other labels take the looks that are left, in order."""
     labels = list(dict.fromkeys(curve.label for chart in charts for curve in chart.curves))
-    places = {label: _SHOWN_OFTEN.index(label) for label in labels if label in _SHOWN_OFTEN}
+    shown_as = {label: re.split(r", | \(", label)[0] for label in labels}  # what is said behind it changes no look
+    places = {label: _SHOWN_OFTEN.index(name) for label, name in shown_as.items() if name in _SHOWN_OFTEN}
     left = (place for place in count() if place not in places.values())
     places |= {label: next(left) for label in labels if label not in places}
     return {
@@ -152,12 +153,12 @@ def _draw_chart(axes: Axes, chart: Chart, looks: dict[str, _Look]) -> None:
 def _draw_lines(axes: Axes, chart: Chart, looks: dict[str, _Look]) -> None:
     if chart.is_log_x:
         axes.set_xscale("log")
-    for curve in chart.curves:
-        if curve.is_level:
-            continue
+    lines = [curve for curve in chart.curves if not curve.is_level]
+    shade = 0.15 if len(lines) == 1 else 0.08  # several lie over each other
+    for curve in lines:
         look = looks[curve.label]
         if curve.low and len(curve.x) > 1:
-            axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.15, linewidth=0)
+            axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=shade, linewidth=0)
         elif curve.low:
             axes.vlines(curve.x, curve.low, curve.high, color=look.colour, linewidth=1.2)
         for seed in curve.seeds:

@@ -73,6 +73,7 @@ class Exhibit:
     """A table or figure: what a reader sees of it, and the records that every figure in it comes from.
 
     `records` are the lines of its CSV: every seed, every setting. `charts` are drawn side by side into one picture.
+    `missing` says what was not computed, a line for each data set and protocol.
     """
 
     key: str
@@ -83,6 +84,7 @@ class Exhibit:
     records: tuple[Mapping[str, Value], ...] = ()
     findings: tuple[Finding, ...] = ()
     commands: tuple[str, ...] = field(default=())
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class Headline:
 
     `gains` are over its base, over the best single model and over the equal-size ensemble, in this order; one that was
     not measured is left out. `printed` is the paper's figure, under the protocol `paper` alone: others have other data.
+    `spread` is the standard deviation over seeds.
     """
 
     data: str
@@ -111,6 +114,7 @@ class Headline:
     ndcg: float
     printed: float | None
     gains: tuple[Gain, ...]
+    spread: float | None = None
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,8 @@ def as_markdown(exhibit: Exhibit) -> str:
     if exhibit.findings:
         lines = [f"- {KIND_WORDS[finding.kind].capitalize()}: {_prose(finding.text)}" for finding in exhibit.findings]
         blocks += ["## Findings", "\n".join(lines)]
+    if exhibit.missing:
+        blocks += ["## Not computed", "\n".join(f"- {_prose(one)}" for one in exhibit.missing)]
     if exhibit.commands:
         # Indented, which no command can end early.
         lines = [line for command in exhibit.commands for line in command.splitlines()]

@@ -18,9 +18,10 @@ _CAPTION = "What LOCA gains in NDCG@100"
 _NOTE = (
     "Gains in NDCG@100, in % of the mean of the model named below them, with 95 % intervals over users; better and "
     "worse where the interval and two corrected paired tests (t, Wilcoxon) agree, undecided where they do not; equal "
-    "where no user's figure differs, as where the global share that was chosen is 1. Under clean every choice is made "
-    "on validation; under paper settings are chosen on test, as the paper does, which flatters and serves to compare "
-    "with what it prints."
+    "where no user's figure differs, as where the global share that was chosen is 1. Behind ± the standard deviation "
+    "over seeds, in brackets the number of local models. Under clean every choice is made on validation; under paper "
+    "when to stop, the global share and the best rival are chosen on test, as in the paper's program, to stand beside "
+    "what it prints. The protocols do not always ask the same users."
 )
 
 
@@ -133,13 +134,17 @@ def _row(data: str, model: str, by_protocol: dict[str, Headline | None]) -> str:
 def _ndcg_cell(by_protocol: dict[str, Headline | None]) -> str:
     """The means of the model itself, and what the paper prints for the data of its own protocol."""
     measured = [one for one in by_protocol.values() if one is not None]
-    told = [f"{one.ndcg:.4f} {one.protocol}" for one in measured]
+    told = [f"{one.ndcg:.4f}{_spread(one)} {one.protocol}" for one in measured]
     paper = by_protocol["paper"]
     if paper is not None and paper.printed is not None:
         told.append(f"{paper.printed:.4f} printed")
     return (
         f'<td role="cell" class="ndcg" data-column="NDCG@100">{"".join(f"<small>{line}</small>" for line in told)}</td>'
     )
+
+
+def _spread(headline: Headline) -> str:
+    return "" if headline.spread is None else f" ± {headline.spread:.4f}"
 
 
 def _cell(gain: Gain | None, column: str, protocol: str) -> str:

@@ -13,7 +13,7 @@ from loca.reproduction.seed_means import MAIN, over_seeds
 _MOST_NAMED = 3
 # What is left of a gain when that of an ensemble is taken away.
 _LEFT: Mapping[Verdict, str] = {
-    "better": "the rest, {0:+.2%}, is what locality earns",
+    "better": "{0:+.2%} over the ensemble is what locality earns",
     "worse": "locality itself loses ({0:+.2%})",
     "undecided": "nothing sure is left that is local ({0:+.2%})",
     "equal": "nothing is left that is local",
@@ -59,9 +59,13 @@ def _of_local(results: Results, rivals: Sequence[Rival], name: str) -> Iterator[
     assert alone is not None  # there are differences to both
     assert ensemble is not None
     gained, averaged = own[BASE].paired.relative, ensemble.minus(alone).relative
+    drawn = "on samples of the users" if name == "loca-ease" else "that see all users"
+    # An ensemble that loses is no measure of what locality earns: the base is.
+    left_is_told = averaged > 0 or left.verdict != "better"
+    told = _LEFT[left.verdict].format(left.paired.relative) if left_is_told else "averaging earns nothing here"
     yield (
         f"{where}: {labelled(name)} changes NDCG@100 by {gained:+.2%} from {labelled(base)}, and the ensemble of as "
-        f"many that see all users by {averaged:+.2%}: {_LEFT[left.verdict].format(left.paired.relative)}."
+        f"many {drawn} by {averaged:+.2%}: {told}."
     )
 
 

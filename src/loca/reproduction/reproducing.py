@@ -82,7 +82,7 @@ def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
             say(f"{work.bench.name}: {len(results.cells)} of {len(work.cells)} cells are kept")
         _refuse_nothing(asked, works, studied)
     shown = {name: _that_tell(name, asked, studied) for name in asked.pieces}
-    exhibits = {name: _made(name, seen, asked.command) for name, seen in shown.items() if seen}
+    exhibits = {name: _made(name, seen, asked, asked.command) for name, seen in shown.items() if seen}
     for exhibit in exhibits.values():
         write_exhibit(exhibit, asked.folder)
     _write_page(asked, exhibits, studied)
@@ -114,6 +114,13 @@ class _Work:
         """Whether nothing of it is missing there."""
         return len(results.cells) == len(self.cells) and len(results.records) == len(self.measurings)
 
+    def missing_in(self, results: Results) -> str:
+        """What is missing there, in words; nothing where all of it is there."""
+        cells = dict.fromkeys(called.split(" seed ")[0] for called in self.cells if called not in results.cells)
+        told = [results.named(called, called) for called in cells]
+        told += [one.name for one in self.measurings if one.name not in results.records]
+        return f"{results.bench.title}: {', '.join(told)}" if told else ""
+
     def plan(self) -> CellPlan:
         return CellPlan(tuple(self.cells), {}, lambda name, done: self.cells[name])
 
@@ -125,7 +132,7 @@ def _write_page(asked: Reproduction, exhibits: Mapping[str, Exhibit], studied: S
         if name not in exhibits and (asked.folder / f"{name}.md").exists():
             kept = _find_kept(name, asked)
             if kept is not None:
-                shown[name] = _made(name, kept, _command_for(name, asked.command))
+                shown[name] = _made(name, kept, asked, _command_for(name, asked.command))
                 found = {one.bench.name: one for one in kept}
                 seen = [_joined(one, found[one.bench.name]) if one.bench.name in found else one for one in seen]
     ordered = [shown[name] for name in PIECES if name in shown]
@@ -151,8 +158,10 @@ def _joined(first: Results, second: Results) -> Results:
     )
 
 
-def _made(name: str, studied: Sequence[Results], command: str) -> Exhibit:
-    return replace(PIECES[name].make(studied), commands=(command,))
+def _made(name: str, studied: Sequence[Results], asked: Reproduction, command: str) -> Exhibit:
+    works = [_Work.of(replace(asked, pieces=(name,)), one.bench) for one in studied]
+    missing = (work.missing_in(one) for work, one in zip(works, studied, strict=True))
+    return replace(PIECES[name].make(studied), commands=(command,), missing=tuple(filter(None, missing)))
 
 
 def _refuse_nothing(asked: Reproduction, works: Sequence[_Work], studied: Sequence[Results]) -> None:

@@ -11,7 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 import loca
 from loca.experiments.fitted_facts import describe_machine
 from loca.experiments.report import flat_settings
-from loca.reproduction.bench import Results
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
+from loca.reproduction.bench import Bench, Results
 from loca.reproduction.exhibit import Provenance, Value
 
 _LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "polars", "matplotlib")
@@ -40,8 +42,16 @@ def _settings(results: Results) -> dict[str, Value]:
     }
     measured = {called.split(" seed ")[0] for called in results.cells}
     for name in (one for one in bench.names if one in measured):
-        told[f"{bench.title}: {name}"] = _joined(flat_settings(bench.tables.get(name, {}))) or "defaults"
+        told[f"{bench.title}: {name}"] = _joined(_given(bench, name)) or "defaults"
     return told
+
+
+def _given(bench: Bench, name: str) -> dict[str, Value]:
+    """The settings that a model was given, with the number of its models as the sizes have it."""
+    given, model = flat_settings(bench.tables.get(name, {})), bench.model(name)
+    if isinstance(model, Loca):
+        return given | {"anchors": model.anchors}
+    return given | {"models": model.models} if isinstance(model, Ensemble) else given
 
 
 def _joined(values: Mapping[str, Value]) -> str:

@@ -44,6 +44,11 @@ class SeedMeans:
         found = self.of_seeds(metric)
         return float(np.std(found, ddof=1)) if len(found) > 1 else None
 
+    def told(self, metric: str = MAIN) -> str:
+        """The mean and, after ±, the spread over seeds, where there is one."""
+        spread = self.spread(metric)
+        return f"{self.mean(metric):.4f}" + ("" if spread is None else f" ± {spread:.4f}")
+
     def minus(self, other: SeedMeans, metric: str = MAIN) -> PairedDifference:
         """The paired difference over users of the means over seeds."""
         return paired_difference(self.of_users(metric), other.of_users(metric), seed=0)
