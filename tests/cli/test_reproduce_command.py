@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from loca.cli.main import main
+from loca.reproduction import reproducing
 
 SMALL = ["--local-models", "2", "--sweep-models", "2", "--seeds", "1", "--quiet"]
 
@@ -55,6 +57,16 @@ def test_settings_of_a_file_reach_the_models(tmp_path: Path) -> None:
     [
         (["tabel2"], "unknown piece 'tabel2'; did you mean 'table2'"),
         (["table2", "--protocol", "papre"], "unknown protocol 'papre'; did you mean 'paper'?"),
+        (["table2", "--protocol", "nonsense"], "unknown protocol 'nonsense'; expected clean, paper or both"),
+        (
+            ["figure5", "--models", "popularity"],
+            "models: none of popularity is asked for; there are mult-vae, loca-vae",
+        ),
+        (
+            ["table2", "--models", "auto", "--protocol", "paper"],
+            "models: none of auto is asked for; there are popularity",
+        ),
+        (["table2", "--seeds", "99999999999999999999"], "seeds: expected at most 100,000, found 99,999,999"),
         (["table2", "--data", "amsic"], "data 'amsic': there is no such file, and no data set of that name"),
         (["table2", "--models", "eese"], "unknown model 'eese'; did you mean 'ease'"),
         (["table2", "--seeds", "0"], "seeds: expected a whole number ≥ 1, found 0"),
@@ -97,6 +109,69 @@ def test_two_data_sets_of_the_same_file_name_are_refused_because_each_would_over
     assert not out.exists()
     assert main([*asked, "--data", old, "--data", others]) == 0
     assert {"ratings.csv", "others.csv"} <= set((out / "table1.md").read_text().replace("|", " ").split())
+
+
+def test_pieces_whose_results_lie_elsewhere_are_not_replaced_unless_told_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("report.html", "table1.csv"):
+        out = tmp_path / name.split(".")[0]
+        out.mkdir()
+        (out / name).write_text("mine")
+        asked = ["reproduce", "table1", "--out", str(out), "--quiet"]
+        for more in ([], ["--resume"], ["--kept-only"]):
+            assert main([*asked, *more]) == 2
+            line = capsys.readouterr().err.strip()
+            assert f"{out} holds {name} without the results that it was made of" in line
+            assert "\n" not in line
+        assert [one.name for one in out.iterdir()] == [name]
+        assert (out / name).read_text() == "mine"
+        assert main([*asked, "--fresh"]) == 0
+        assert (out / name).read_text() != "mine"
+
+
+def test_settings_chosen_on_test_make_no_clean_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tmp_path / "c"
+    chosen = ["compare", "planted", "--models", "ease", "--protocol", "paper", "--trials", "2", "--out", str(found)]
+    assert main([*chosen, "--quiet"]) == 0
+    asked = ["reproduce", "table2", "--models", "ease", "--settings", str(found / "comparison.toml"), *SMALL]
+    capsys.readouterr()
+    assert main([*asked, "--out", str(tmp_path / "clean")]) == 2
+    line = capsys.readouterr().err.strip()
+    assert "its settings were chosen on the test items (compare.protocol is paper)" in line
+    assert "\n" not in line
+    assert not (tmp_path / "clean").exists()
+    assert main([*asked, "--protocol", "paper", "--out", str(tmp_path / "paper")]) == 0
+
+
+def test_what_was_tuned_is_shown_again_without_tuning(tmp_path: Path) -> None:
+    asked = ["reproduce", "table2", "--models", "ease", "--out", str(tmp_path / "out"), *SMALL]
+    assert main([*asked, "--trials", "2"]) == 0
+    before = (tmp_path / "out" / "table2.csv").read_bytes()
+    assert main([*asked, "--kept-only"]) == 0
+    assert (tmp_path / "out" / "table2.csv").read_bytes() == before
+
+
+def test_a_file_called_as_built_in_data_and_one_whose_name_is_no_text_are_files(tmp_path: Path) -> None:
+    rows = [f"u{user},i{(user + place) % 15},{place}" for user in range(20) for place in range(12)]
+    for name in (b"planted", b"bad\xff.csv"):
+        path = tmp_path / os.fsdecode(name)
+        path.write_text("user,item,time\n" + "\n".join(rows) + "\n")
+        out = tmp_path / "out" / str(len(name))
+        asked = ["reproduce", "table2", "--models", "popularity", "--data", str(path), "--out", str(out), "--quiet"]
+        assert main([*asked, "--local-models", "2", "--sweep-models", "2"]) == 0
+        (kept,) = (one.name for one in (out / "kept").iterdir())
+        assert kept == {b"planted": "planted (file)-clean"}.get(name, "bad?.csv-clean")
+
+
+def test_figure_2_asks_for_no_more_users_than_it_trains_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"u{user},i{(user + place) % 15},{place}" for user in range(20) for place in range(12)]
+    (tmp_path / "few.csv").write_text("user,item,time\n" + "\n".join(rows) + "\n")
+    asked = []
+    monkeypatch.setattr(reproducing, "reproduce", lambda one, resume: asked.append(one) or ())
+    out = ["--out", str(tmp_path / "out"), "--quiet"]
+    assert main(["reproduce", "figure2", "--data", str(tmp_path / "few.csv"), *out]) == 0
+    assert [one.pieces for one in asked] == [("figure2",)]
 
 
 def test_an_out_that_is_a_file_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

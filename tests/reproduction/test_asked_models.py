@@ -12,7 +12,8 @@ from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError
 from loca.reproduction.bench import ALL_NAMES, BEYOND
 from loca.reproduction.pieces import PIECES
-from loca.reproduction.reproducing import KEPT, TUNED, check_start, models_of
+from loca.reproduction.reproducing import models_of
+from loca.reproduction.result_folder import KEPT, TUNED, check_start
 
 
 @pytest.mark.parametrize(

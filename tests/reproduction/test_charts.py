@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,7 +15,8 @@ from matplotlib.colors import to_hex
 from loca.errors import DataError
 from loca.experiments.picture import as_png
 from loca.reproduction.charts import as_svg, draw_charts
-from loca.reproduction.exhibit import Chart, Curve
+from loca.reproduction.exhibit import Chart, Curve, Exhibit
+from loca.reproduction.exhibit_files import write_exhibit
 
 
 def legend_of(figure: Any) -> list[str]:
@@ -38,6 +40,14 @@ def test_curves_differ_by_marker_too_and_many_labels_never_look_alike() -> None:
     axes = draw_charts([replace(LINES, curves=curves)]).axes[0]
     looks = {(line.get_color(), str(line.get_marker())) for line in axes.lines}
     assert len(looks) == 14
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_font_has_not_are_no_matter_of_the_user_s(tmp_path: Path) -> None:
+    strange = Chart("評価", "x", "y", (Curve("評" * 60, (1.0, 2.0), (1.0, 2.0)),))
+    assert write_exhibit(Exhibit("strange", "A title", "", charts=(strange,)), tmp_path) == (
+        *("strange.md", "strange.png", "strange.svg"),
+    )
 
 
 def test_at_most_three_charts_stand_in_a_row() -> None:

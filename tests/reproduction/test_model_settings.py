@@ -125,8 +125,10 @@ def test_the_sections_of_other_commands_and_models_are_passed_over(tmp_path: Pat
         ("[eaze]\nl2 = 3.0\n", "did you mean 'ease'"),
         ("[ease]\nl2 = [30.0, 100.0]\n", r"ease\.l2: expected one value, found a list .*\(30\.0, 100\.0\); keep one"),
         ("[loca-vae]\nbase.latent = [8]\n", r"loca-vae\.base\.latent: expected one value"),
+        ("[mult-dae]\nseed = 4\n", r"mult-dae\.seed: every model gets the seeds that --seeds says"),
+        ("[loca-vae.base]\nseed = 4\n", r"loca-vae\.base\.seed: every model gets the seeds"),
     ],
-    ids=["missing", "no TOML", "unknown model", "a list", "a list inside"],
+    ids=["missing", "no TOML", "unknown model", "a list", "a list inside", "a seed", "a seed inside"],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: str | None, told: str) -> None:
     path = tmp_path / "settings.toml" if text is None else write(tmp_path / "settings.toml", text)

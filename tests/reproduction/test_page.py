@@ -13,6 +13,7 @@ import pytest
 from exhibit_examples import FIGURE, PROVENANCE, TABLE, gain, headline, many_headlines
 
 from loca.errors import ConfigError, DataError
+from loca.experiments.grid import Grid
 from loca.reproduction.exhibit import Chart, Curve, Finding, Gain, Headline, Panel
 from loca.reproduction.first_screen import figures_of, gains_in_order, overall_sentence
 from loca.reproduction.page import page_of
@@ -95,7 +96,7 @@ def test_the_sentence_counts_clean_cases_alone() -> None:
     assert overall_sentence([headline("ML1M", "clean", "LOCA VAE", gain("its base"))]) == (
         "Where nothing is chosen on test, LOCA beats its base in 1 of 1 case."
     )
-    assert overall_sentence([headline(protocol="paper")]).startswith("Nothing was measured under the clean protocol")
+    assert overall_sentence([headline(protocol="paper")]).startswith("No LOCA was compared under the clean protocol")
 
 
 def test_a_missing_comparison_leaves_its_own_cell_empty() -> None:
@@ -200,6 +201,12 @@ def test_words_between_backticks_are_code_and_nothing_else_is() -> None:
     assert "<p><code>paper</code> &lt;b&gt; ` end</p>" in page
 
 
+def test_a_table_of_words_is_read_from_the_left() -> None:
+    for cell, has_words in (("0.0951 ± 0.0003", False), ("X-Files: Fight the Future, The (1998)", True)):
+        table = replace(TABLE, panels=(Panel("a", Grid(("model", "Top-1"), (("LOCA", cell),))),))
+        assert ('class="words"' in page_of([], [table], PROVENANCE, TITLE)) == has_words
+
+
 def test_what_was_run_is_told(page: str) -> None:
     text = Outline(page).text
     for words in ("loca reproduce all", "1, 2", "2 cores", "12.3 s", "2 h 13 min", "yes"):
@@ -236,7 +243,7 @@ def test_keys_are_checked_and_stand_once() -> None:
 def test_the_same_contents_give_the_same_page_and_an_empty_page_is_one_too(page: str) -> None:
     assert page_of(many_headlines(), [TABLE, FIGURE], PROVENANCE, TITLE) == page
     empty = page_of([], [], replace(PROVENANCE, commands=(), settings={}, versions={}, machine={}, seconds={}), TITLE)
-    assert "Nothing was measured" in Outline(empty).text
+    assert "No LOCA was compared" in Outline(empty).text
 
 
 def test_reasons_have_a_part_of_their_own_and_without_any_there_is_none() -> None:

@@ -18,7 +18,8 @@ from loca.experiments import cell_store
 from loca.experiments.cells import Cell
 from loca.reproduction import measurings, training_time
 from loca.reproduction.pieces import PIECES, find_pieces
-from loca.reproduction.reproducing import PAGE, Reproduction, check_start, reproduce
+from loca.reproduction.reproducing import Reproduction, reproduce
+from loca.reproduction.result_folder import PAGE, check_start
 
 COMMAND = "loca reproduce all --data tiny"
 
@@ -256,6 +257,26 @@ def test_wrong_settings_are_refused_before_anything_is_dropped(planted: PlantedD
     with pytest.raises(ConfigError, match="latnt"):
         reproduce(replace(asked, benches=(wrong,), pieces=("table5",), only=()), resume=False)
     assert list(tmp_path.glob("kept/*/cells/work-*"))
+
+
+def test_fresh_leaves_what_is_kept_of_other_data(planted: PlantedData, tmp_path: Path, computed: list[str]) -> None:
+    clean, paper = (tiny_bench(planted, protocol) for protocol in ("clean", "paper"))
+    asked = Reproduction(("table2",), (clean,), tmp_path, COMMAND, only=("ease",))
+    reproduce(asked, resume=False)
+    reproduce(replace(asked, benches=(paper,)), resume=False)
+    assert len(computed) == 2
+    reproduce(asked, resume=True)
+    assert len(computed) == 2
+
+
+def test_rows_that_are_kept_stay_beside_those_that_are_asked_for(
+    planted: PlantedData, tmp_path: Path, computed: list[str]
+) -> None:
+    asked = Reproduction(("table2",), (tiny_bench(planted),), tmp_path, COMMAND, only=("ease", "slim"))
+    reproduce(asked, resume=False)
+    (exhibit,) = reproduce(replace(asked, only=("popularity",)), resume=True)
+    assert {line["model"] for line in exhibit.records} == {"ease", "slim", "popularity"}
+    assert len(computed) == 3
 
 
 def test_fresh_drops_what_was_kept(planted: PlantedData, tmp_path: Path, computed: list[str]) -> None:

@@ -43,7 +43,8 @@ LoopModels = Annotated[
 ]
 Seeds = Annotated[int | None, typer.Option(help="Seeds of every model that draws anything (3).", rich_help_panel=_SIZE)]
 Models = Annotated[
-    str | None, typer.Option(help="Compute only these models, comma separated; nothing else.", rich_help_panel=_SIZE)
+    str | None,
+    typer.Option(help="Compute only these models, comma separated; kept ones are shown too.", rich_help_panel=_SIZE),
 ]
 _TUNING = "Settings of the models"
 Settings = Annotated[
@@ -58,7 +59,7 @@ Seconds = Annotated[float | None, typer.Option(help="Tune: seconds for each mode
 _RUNNING = "Running"
 Processes = Annotated[int, typer.Option(help="Cells computed side by side.", rich_help_panel=_RUNNING)]
 Resume = Annotated[bool, typer.Option("--resume", help="Take what --out keeps, and go on.", rich_help_panel=_RUNNING)]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Drop what --out keeps.", rich_help_panel=_RUNNING)]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Drop what --out keeps of these data.", rich_help_panel=_RUNNING)]
 KeptOnly = Annotated[
     bool, typer.Option("--kept-only", help="Show what --out keeps; compute nothing.", rich_help_panel=_RUNNING)
 ]
@@ -97,15 +98,17 @@ def reproduce_paper(
 
       loca reproduce figure5 --data ml-1m --local-models 100 --seeds 1
 
-    Each piece becomes WHAT.csv (every seed, every setting), WHAT.md, WHAT.png and WHAT.svg in --out, and report.html
-    holds all of them. Protocol clean chooses on validation and asks the test items once; paper repeats how the paper's
-    program chose, on the test items, and is there to be set beside the printed figures.
+    Each piece becomes WHAT.csv (every seed, every setting), WHAT.md and, where it has a picture, WHAT.png and WHAT.svg
+    in --out; report.html holds all of them. Protocol clean chooses on validation and asks the test items once; paper
+    repeats how the paper's program chose, on the test items, and is there to be set beside the printed figures.
 
     Every finished cell is kept; after a kill the same command with --resume goes on, and pieces share what they can.
     """
     from loca.reproduction.exhibit_files import file_names
-    from loca.reproduction.pieces import find_pieces
-    from loca.reproduction.reproducing import PAGE, Reproduction, check_start, models_of, reproduce
+    from loca.reproduction.model_settings import tuned_before
+    from loca.reproduction.pieces import WITHOUT_COMMUNITIES, find_pieces
+    from loca.reproduction.reproducing import Reproduction, models_of, reproduce
+    from loca.reproduction.result_folder import PAGE, TUNED, check_start
 
     output = Output(as_json, quiet)
     pieces = find_pieces(what)
@@ -132,7 +135,9 @@ def reproduce_paper(
     if twice:
         raise ConfigError(f"data: two are called {twice[0]}; leave one out, or give one of the files another name")
     for bench in benches:
-        bench.check_size(models_of(pieces, bench, only))
+        bench.check_size(models_of(tuple(one for one in pieces if one not in WITHOUT_COMMUNITIES), bench, only))
+    if kept_only and settings is None:
+        benches = [replace(bench, tables=tuned_before(bench, out / TUNED)) for bench in benches]
     if budget is not None:
         benches = [_tuned(bench, models_of(pieces, bench, only), budget, out, processes, resume) for bench in benches]
     command = _in_words(what, data, protocol, sizes, models, settings, trials, seconds, out, kept_only)
@@ -151,11 +156,13 @@ def _check_out(out: Path) -> None:
 
 
 def _check_protocols(protocol: str) -> tuple[ProtocolName, ...]:
-    from loca.experiments.protocols import check_protocol
+    from loca.errors import did_you_mean
 
     if protocol == "both":
         return ("clean", "paper")
-    check_protocol(protocol)
+    if protocol not in ("clean", "paper"):
+        near = did_you_mean(protocol, ("clean", "paper", "both")) or "; expected clean, paper or both"
+        raise ConfigError(f"unknown protocol {protocol!r}{near}")
     return (cast("ProtocolName", protocol),)
 
 
@@ -226,7 +233,7 @@ def _tuned(
     bench: Bench, names: tuple[str, ...], budget: TuningBudget, out: Path, processes: int, resume: bool
 ) -> Bench:
     from loca.reproduction.model_settings import tune_bench
-    from loca.reproduction.reproducing import TUNED
+    from loca.reproduction.result_folder import TUNED
 
     if not names:
         return bench
@@ -256,4 +263,5 @@ def _in_words(
     for name, value in said.items():
         if value is not None:
             words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
-    return shlex.join([*words, *(["--kept-only"] if kept_only else [])])
+    told = shlex.join([*words, *(["--kept-only"] if kept_only else [])])
+    return told.encode("utf-8", "replace").decode()  # names of files need not be text

@@ -62,7 +62,10 @@ def make(studied: Sequence[Results]) -> Exhibit:
     """The case studies of all data sets whose items have genres."""
     found = [from_records(one.records[NAME]) for one in studied if NAME in one.records]
     if not found:
-        text = "No case study: it needs items with genres, as MovieLens has them, and the protocol clean."
+        text = (
+            "No case study: it needs items with genres, as MovieLens has them (by its name, such as --data ml-1m), and "
+            "the protocol clean."
+        )
         title = "Table 4: what local models recommend to a user of two tastes"
         return Exhibit("table4", title, "", findings=(Finding("found", text),))
     if len(found) == 1:

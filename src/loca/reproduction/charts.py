@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import count
@@ -46,13 +48,26 @@ class _Look:
 
 def draw_charts(charts: Sequence[Chart]) -> Figure:
     """The charts as one picture, at most three in a row, with one legend below in which each label has one look."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     if not charts:
         raise DataError("expected at least one chart to draw, found none")
     for chart in charts:
         _check(chart)
+    with without_warnings():
+        return _drawn(charts)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Names in letters that the font has not, or too long for the picture, are no matter of the user's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def _drawn(charts: Sequence[Chart]) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     rows = math.ceil(len(charts) / _MOST_IN_A_ROW)
     columns = math.ceil(len(charts) / rows)
     looks = _looks_of(charts)
@@ -86,7 +101,7 @@ def as_svg(figure: Figure, key: str = "figure") -> str:
 
     drawn = BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with rc_context({"svg.hashsalt": key, "svg.fonttype": "path", "svg.id": "picture"}):
+    with without_warnings(), rc_context({"svg.hashsalt": key, "svg.fonttype": "path", "svg.id": "picture"}):
         figure.savefig(drawn, format="svg", metadata=nothing)
     # Letters are paths; without comments no text from outside is left for the replacements below to meet.
     text = re.sub(r"<!--.*?-->\n?", "", drawn.getvalue().decode("utf-8"), flags=re.DOTALL)

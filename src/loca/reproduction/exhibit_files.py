@@ -12,7 +12,7 @@ from loca.errors import ConfigError, DataError
 from loca.experiments.grid import Grid
 from loca.experiments.picture import as_png
 from loca.files.whole_files import write_whole
-from loca.reproduction.charts import PIXELS_PER_INCH, as_svg, draw_charts
+from loca.reproduction.charts import PIXELS_PER_INCH, as_svg, draw_charts, without_warnings
 from loca.reproduction.exhibit import Exhibit, Kind, Panel, Value
 
 # How a finding stands to the paper, in words.
@@ -22,7 +22,7 @@ KIND_WORDS: Mapping[Kind, str] = {
     "found": "not in the paper",
 }
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,79}")
-_ENDINGS = ("csv", "md", "png", "svg")
+ENDINGS = ("csv", "md", "png", "svg")
 
 
 def write_exhibit(exhibit: Exhibit, folder: Path) -> tuple[str, ...]:
@@ -36,11 +36,12 @@ def write_exhibit(exhibit: Exhibit, folder: Path) -> tuple[str, ...]:
         contents[f"{exhibit.key}.csv"] = as_csv(exhibit.records).encode()
     if exhibit.charts:
         figure = draw_charts(exhibit.charts)
-        contents[f"{exhibit.key}.png"] = as_png(figure, PIXELS_PER_INCH)
+        with without_warnings():
+            contents[f"{exhibit.key}.png"] = as_png(figure, PIXELS_PER_INCH)
         contents[f"{exhibit.key}.svg"] = as_svg(figure, exhibit.key).encode()
     for name in names:
         write_whole(folder / name, contents[name])
-    for ending in _ENDINGS:
+    for ending in ENDINGS:
         if f"{exhibit.key}.{ending}" not in names:
             _remove(folder / f"{exhibit.key}.{ending}")
     return names

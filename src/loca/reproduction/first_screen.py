@@ -58,7 +58,7 @@ def overall_sentence(headlines: Sequence[Headline]) -> str:
             loses = f" (and loses in {words.count('worse')})" if "worse" in words else ""
             parts.append(f"{over} in {words.count('better')} of {len(words)}{cases}{loses}")
     if not parts:
-        return "Nothing was measured under the clean protocol, so there is no result to tell yet."
+        return "No LOCA was compared under the clean protocol, so there is no gain to tell yet."
     listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
     rest = f"; the others are {' or '.join(sorted(others, reverse=True))}" if others else ""
     return f"Where nothing is chosen on test, LOCA beats {listed}{rest}."

@@ -46,7 +46,7 @@ def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
     """
     if settings is None:
         return _with_bases(_SMALL) if name == PLANTED else {}
-    return {model: table for file in _files(name, protocol, settings) for model, table in _read(file).items()}
+    return {model: table for file in _files(name, protocol, settings) for model, table in _read(file, protocol).items()}
 
 
 def scale_for(name: str, protocol: str, settings: Path | None, said: Mapping[str, int]) -> Scale:
@@ -83,7 +83,14 @@ def _files(name: str, protocol: str, settings: Path) -> list[Path]:
     return found
 
 
-def _read(path: Path) -> Tables:
+def _read(path: Path, protocol: str) -> Tables:
+    """The tables of the models in a file; refuses what would make a result that is none."""
+    told = read_toml(path).get("compare", {})
+    if protocol == "clean" and isinstance(told, dict) and told.get("protocol") == "paper":
+        raise ConfigError(
+            f"{path}: its settings were chosen on the test items (compare.protocol is paper), which a clean result "
+            "must not know; give settings that were found under clean, or ask for --protocol paper"
+        )
     elsewhere = tuple(one for one in (*MODELS, *_SECTIONS) if one not in ALL_NAMES)
     found = read_settings(path, {}, [], [], sections=(), models=ALL_NAMES, elsewhere=elsewhere)
     tables = {name: found[name] for name in ALL_NAMES if found[name]}
@@ -91,6 +98,8 @@ def _read(path: Path) -> Tables:
         if isinstance(value, Choice):
             listed = ", ".join(map(str, value.values))
             raise ConfigError(f"{path}: {name}: expected one value, found a list to choose from ({listed}); keep one")
+        if name.split(".")[-1] == "seed":
+            raise ConfigError(f"{path}: {name}: every model gets the seeds that --seeds says; leave it out")
     return tables
 
 
@@ -132,4 +141,10 @@ def tune_bench(
         # Left out, it would be measured with its defaults beside others that were tuned.
         told = "; ".join(f"{name}: {why}" for name, why in comparison.failed.items())
         raise LocaError(f"{bench.name}: tuning failed: {told}; {own} keeps the others, --resume tries again")
-    return {**bench.tables, **_read(own / _FOUND)}
+    return tuned_before(bench, folder)
+
+
+def tuned_before(bench: Bench, folder: Path) -> Tables:
+    """The settings of the bench, with those that an earlier tuning found, where the folder keeps any."""
+    found = folder / bench.name / _FOUND
+    return {**bench.tables, **(_read(found, bench.protocol) if found.exists() else {})}

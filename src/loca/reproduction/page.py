@@ -18,6 +18,7 @@ from loca.reproduction.page_style import STYLE
 # Nothing is loaded and nothing runs, whatever a name from outside may hold.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _POINT = 96 / 72  # pixels
+_LONG = 30  # letters of a cell that holds words, and is read from its left
 _SORTED_BY = (
     "A claim of the paper matches where it is surely so here, with its interval above 0 (in Table 2 with both tests "
     "too), whether or not the paper has these data; all else differs from it, also what points the same way and is not "
@@ -130,6 +131,7 @@ def _panel(panel: Panel) -> str:
 def _table(grid: Grid, heading: str) -> str:
     """A table in a box of its own, which scrolls sideways where the screen is too narrow."""
     named = escape(heading) if heading else "Table"
+    look = ' class="words"' if any(len(cell) > _LONG for row in grid.rows for cell in row[1:]) else ""
     caption = f"<caption>{named}</caption>\n" if heading else ""
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in grid.header)
     rows = "".join(
@@ -137,7 +139,8 @@ def _table(grid: Grid, heading: str) -> str:
         for row in grid.rows
     )
     return (
-        f'<div class="scroll" role="region" aria-label="{named}" tabindex="0">\n<table aria-label="{named}">\n{caption}'
+        f'<div class="scroll" role="region" aria-label="{named}" tabindex="0">\n<table aria-label="{named}"'
+        f"{look}>\n{caption}"
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>\n"
     )
 

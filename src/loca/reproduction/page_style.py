@@ -41,6 +41,7 @@ table { border-collapse: collapse; font-size: .875rem; line-height: 1.4; font-va
 caption { text-align: left; font-weight: 600; padding: .1rem 0 .35rem; white-space: nowrap; }
 th, td { padding: .28rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; padding-left: .2rem; }
+table.words th, table.words td { text-align: left; vertical-align: top; white-space: normal; min-width: 8.5rem; }
 thead th { font-weight: 600; vertical-align: bottom; border-bottom: 1px solid var(--quiet); }
 tbody th { font-weight: 400; }
 tbody tr:hover { background: var(--band); }

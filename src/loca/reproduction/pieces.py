@@ -69,6 +69,8 @@ PIECES: Mapping[str, Piece] = {
 ALL = "all"
 # What is made of statistics, timings, lists or models that answer one by one, not of models' rows.
 WITHOUT_ROWS = ("table1", "table4", "table5", "figure2")
+# What needs no more users than local models ask for: its anchors are as many as there are users, at most.
+WITHOUT_COMMUNITIES = ("table1", "figure2")
 
 
 def find_pieces(name: str) -> tuple[str, ...]:

@@ -24,11 +24,8 @@ from loca.reproduction.measurings import Measuring, find_kept, find_or_measure, 
 from loca.reproduction.page import page_of
 from loca.reproduction.pieces import PIECES
 from loca.reproduction.reasons import reasons
+from loca.reproduction.result_folder import KEPT, PAGE
 from loca.reproduction.run_description import describe_run
-
-PAGE = "report.html"
-KEPT = "kept"
-TUNED = "tuning"
 
 
 @dataclass(frozen=True)
@@ -52,30 +49,22 @@ class Reproduction:
         return CellStore(self.folder / KEPT / bench.name, keeps_begun=False)
 
 
-def check_start(folder: Path, *, resume: bool, fresh: bool) -> None:
-    """Refuses a folder with results of an earlier run that the caller neither goes on with nor drops."""
-    if resume and fresh:
-        raise ConfigError("--resume goes on with what is kept, --fresh drops it; expected one of them, found both")
-    if any((folder / one).exists() for one in (KEPT, TUNED)) and not (resume or fresh):
-        raise ConfigError(
-            f"{folder} holds results of an earlier run; add --resume to take them and go on, or --fresh to start over"
-        )
-
-
 def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
     """Computes what is not kept yet, and writes every piece and the page; the exhibits that were asked for.
 
-    Without `resume` everything that the folder keeps is dropped, once all that is asked for is known to be sound. What
-    fails does not stop the rest: what could be made is written, and then the failures are told. The page also holds
-    pieces of earlier runs whose results are all kept.
+    Without `resume` what the folder keeps of the benches is dropped, once all that is asked for is known to be sound.
+    With `only` what is kept of other models is shown too. What fails does not stop the rest: what could be made is
+    written, and then the failures are told. The page also holds pieces of earlier runs whose results are all kept.
     """
     works = [_Work.of(asked, bench) for bench in asked.benches]
+    _refuse_no_rows(asked, works)
     if not resume:
-        _drop(asked.folder / KEPT)
+        _drop(asked)
+    _tell_others(asked)
     failed, studied = dict[str, str](), []
     for work in works:
         results, why = _study(asked, work) if asked.computes else (_recalled(asked, work), {})
-        studied.append(results)
+        studied.append(_with_kept(asked, results) if asked.only else results)
         failed |= {f"{work.bench.name}: {name}": reason for name, reason in why.items()}
     if not asked.computes:
         for work, results in zip(works, studied, strict=True):
@@ -159,7 +148,7 @@ def _joined(first: Results, second: Results) -> Results:
 
 
 def _made(name: str, studied: Sequence[Results], asked: Reproduction, command: str) -> Exhibit:
-    works = [_Work.of(replace(asked, pieces=(name,)), one.bench) for one in studied]
+    works = [_Work.of(replace(asked, pieces=(name,), only=()), one.bench) for one in studied]
     missing = (work.missing_in(one) for work, one in zip(works, studied, strict=True))
     return replace(PIECES[name].make(studied), commands=(command,), missing=tuple(filter(None, missing)))
 
@@ -197,11 +186,34 @@ def _find_kept(name: str, asked: Reproduction) -> list[Results] | None:
     return _that_tell(name, piece, studied) or None
 
 
-def _drop(kept: Path) -> None:
-    """Drops the results of all benches."""
-    for folder in sorted(one.parent for one in kept.glob("*/cells")):
-        with CellStore(folder).opened((), resume=False):
-            pass
+def _drop(asked: Reproduction) -> None:
+    """Drops the results of the benches; those of others stay."""
+    for bench in asked.benches:
+        if (asked.folder / KEPT / bench.name).exists():
+            with asked.store_of(bench).opened((), resume=False):
+                pass
+
+
+def _tell_others(asked: Reproduction) -> None:
+    """Says what the folder also keeps: pieces and page are of what was asked for alone."""
+    found = sorted(one.parent.name for one in (asked.folder / KEPT).glob("*/cells"))
+    others = [name for name in found if name not in {bench.name for bench in asked.benches}]
+    if others:
+        say(f"{asked.folder} also keeps {', '.join(others)}, which is not asked for and not shown")
+
+
+def _refuse_no_rows(asked: Reproduction, works: Sequence[_Work]) -> None:
+    """Refuses models of which the pieces have none."""
+    if asked.only and not any(work.cells for work in works):
+        whole = [_Work.of(replace(asked, only=()), bench) for bench in asked.benches]
+        there = dict.fromkeys(called.split(" ")[0] for work in whole for called in work.cells)
+        raise ConfigError(f"models: none of {', '.join(asked.only)} is asked for; there are {', '.join(there)}")
+
+
+def _with_kept(asked: Reproduction, results: Results) -> Results:
+    """The results, and what is kept of all other models."""
+    whole = replace(asked, only=())
+    return _joined(_recalled(whole, _Work.of(whole, results.bench)), results)
 
 
 def models_of(pieces: Sequence[str], bench: Bench, only: Sequence[str] = ()) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from loca.errors import ConfigError
 
 _COUNTS = (1, 10, 50, 100, 200, 300)
 _FEW_COUNTS = (1, 2, 5, 10, 20)
+_MOST = 100_000
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Scale:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+            if value > _MOST:
+                raise ConfigError(f"{name}: expected at most {_MOST:,}, found {value:,}")
         seconds = self.auto_seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
             raise ConfigError(f"auto_seconds: expected a number above 0, found {self.auto_seconds!r}")
