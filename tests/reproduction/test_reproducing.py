@@ -259,6 +259,14 @@ def test_wrong_settings_are_refused_before_anything_is_dropped(planted: PlantedD
     assert list(tmp_path.glob("kept/*/cells/work-*"))
 
 
+def test_seeds_that_are_missing_are_named(planted: PlantedData, tmp_path: Path) -> None:
+    asked = Reproduction(("figure6",), (tiny_bench(planted),), tmp_path, COMMAND, only=("mult-vae",))
+    reproduce(asked, resume=False)
+    (tmp_path / "kept" / "tiny-clean" / "cells" / "work-mult-vae%20seed%201.safetensors").unlink()
+    (exhibit,) = reproduce(replace(asked, only=(), computes=False), resume=True)
+    assert exhibit.missing == ("tiny, clean: mult-vae (seed 1), mult-dae, loca-vae, loca-dae",)
+
+
 def test_fresh_leaves_what_is_kept_of_other_data(planted: PlantedData, tmp_path: Path, computed: list[str]) -> None:
     clean, paper = (tiny_bench(planted, protocol) for protocol in ("clean", "paper"))
     asked = Reproduction(("table2",), (clean,), tmp_path, COMMAND, only=("ease",))

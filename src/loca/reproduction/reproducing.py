@@ -105,8 +105,12 @@ class _Work:
 
     def missing_in(self, results: Results) -> str:
         """What is missing there, in words; nothing where all of it is there."""
-        cells = dict.fromkeys(called.split(" seed ")[0] for called in self.cells if called not in results.cells)
-        told = [results.named(called, called) for called in cells]
+        seeds: dict[str, list[str]] = {}
+        for called in self.cells:
+            if called not in results.cells:
+                name, seed = called.split(" seed ")
+                seeds.setdefault(name, []).append(seed)
+        told = [f"{one} (seed {' and '.join(its)})" if results.of(one) else one for one, its in seeds.items()]
         told += [one.name for one in self.measurings if one.name not in results.records]
         return f"{results.bench.title}: {', '.join(told)}" if told else ""
 
