@@ -52,6 +52,17 @@ def test_settings_of_a_file_reach_the_models(tmp_path: Path) -> None:
     assert ",7.5," in (out / "table2.csv").read_text()
 
 
+def test_a_setting_that_no_model_has_is_told_with_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[ease]\nl3 = 7.5\n")
+    asked = ["reproduce", "table2", "--models", "ease", "--settings", str(settings), "--out", str(tmp_path / "out")]
+    assert main([*asked, *SMALL]) == 2
+    line = capsys.readouterr().err.strip()
+    assert line.startswith(f"loca: {settings}: planted-clean: ")
+    assert "l3" in line
+    assert "\n" not in line
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [

@@ -224,7 +224,10 @@ def _benches(
         output.notes(split.report)
         scale = scale_for(data.name, protocol, settings, said)
         bench = Bench(data, protocol, split, scale, tables_for(data.name, protocol, settings))
-        bench.check()
+        try:
+            bench.check()
+        except ConfigError as error:
+            raise ConfigError(f"{settings}: {bench.name}: {error}") from None
         benches.append(bench)
     return benches
 
