@@ -10,7 +10,7 @@ from loca.reproduction.accuracy_panels import TITLES, bench_panels, row_name, si
 from loca.reproduction.bench import LOCALS, Bench, Results, as_value, labelled
 from loca.reproduction.exhibit import Exhibit, Finding, Gain, Headline, Panel, Value
 from loca.reproduction.printed import printed_accuracy, printed_name
-from loca.reproduction.seed_means import MAIN, METRICS, chosen_by, over_seeds
+from loca.reproduction.seed_means import MAIN, METRICS, chosen_by, in_words, over_seeds
 
 _OF_THE_PAPER = ("loca-vae", "loca-ease")
 # The paper prints so many digits: what rounds to a printed figure has reached it.
@@ -121,11 +121,8 @@ def _against_best(results: Results, rivals: Iterable[Rival], where: str) -> Iter
 
 
 def _told(one: Rival) -> str:
-    paired = one.paired
-    return (
-        f"{labelled(one.name)} against {one.what} ({labelled(one.other)}): {paired.relative:+.1%} of NDCG@100 "
-        f"[{paired.low:+.4f}, {paired.high:+.4f}], {one.verdict}."
-    )
+    told = in_words(one.paired, " of NDCG@100")
+    return f"{labelled(one.name)} against {one.what} ({labelled(one.other)}): {told}, {one.verdict}."
 
 
 def _against_print(results: Results, name: str, where: str) -> Iterator[Finding]:

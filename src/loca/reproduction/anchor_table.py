@@ -20,7 +20,7 @@ from loca.reproduction.bench import Bench, Records, Results
 from loca.reproduction.exhibit import Exhibit, Finding, Panel, Value
 from loca.reproduction.measurings import Measuring, exactly
 from loca.reproduction.printed import printed_name, printed_selection
-from loca.reproduction.seed_means import over_seeds
+from loca.reproduction.seed_means import in_words, over_seeds
 from loca.reproduction.sweeps import lines_of, varied_cells
 
 CONTRAST = "coverage by selection"
@@ -195,5 +195,5 @@ def _findings(results: Results) -> Iterator[Finding]:
     random = over_seeds(results.of("loca-vae by random"))
     if best is not None and random is not None:
         paired = best.minus(random)
-        text = f"{where}: greedy coverage against random anchors: {paired.relative:+.1%} of NDCG@100"
-        yield Finding.on(paired.low > 0, f"{text} [{paired.low:+.4f}, {paired.high:+.4f}].")
+        told = in_words(paired, " of NDCG@100")
+        yield Finding.on(paired.low > 0, f"{where}: greedy coverage against random anchors: {told}.")

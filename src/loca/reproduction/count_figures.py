@@ -8,7 +8,7 @@ from loca.experiments.cells import Cell
 from loca.experiments.grid import Grid
 from loca.reproduction.bench import Bench, Results, labelled
 from loca.reproduction.exhibit import Chart, Exhibit, Finding, Panel, Value
-from loca.reproduction.seed_means import over_seeds
+from loca.reproduction.seed_means import in_words, over_seeds
 from loca.reproduction.sweeps import curve, level, lines_of
 
 _FIGURE_5 = ("loca-vae", "llorma-vae", "ensemble-vae")
@@ -126,14 +126,13 @@ def _findings(studied: Sequence[Results]) -> Iterator[Finding]:
         if few is not None:
             more = whole.minus(few)
             text = f"{where}: {counts[-1]} instead of {half} local models change NDCG@100 by"
-            yield Finding.on(more.low > 0, f"{text} {more.relative:+.1%} [{more.low:+.4f}, {more.high:+.4f}].")
+            yield Finding.on(more.low > 0, f"{text} {in_words(more)}.")
         for name, told in (("ensemble-vae", "the ensemble of as many MultVAEs"), ("llorma-vae", "LLORMA_VAE")):
             other = over_seeds(results.of(name))
             # Fewer seeds than LOCA_VAE has would be held against all of its.
             if other is not None and not results.lacks_seeds(name):
                 paired = whole.minus(other)
-                text = f"{where}: LOCA_VAE over {told}: {paired.relative:+.1%}"
-                yield Finding.on(paired.low > 0, f"{text} [{paired.low:+.4f}, {paired.high:+.4f}].")
+                yield Finding.on(paired.low > 0, f"{where}: LOCA_VAE over {told}: {in_words(paired)}.")
 
 
 def _gains_over_base(studied: Sequence[Results]) -> Iterator[Finding]:
@@ -143,5 +142,5 @@ def _gains_over_base(studied: Sequence[Results]) -> Iterator[Finding]:
             if own is not None and other is not None:
                 paired = own.minus(other)
                 where = results.bench.title
-                text = f"{where}: {labelled(name)} over {labelled(base)}: {paired.relative:+.1%}"
-                yield Finding.on(paired.low > 0, f"{text} [{paired.low:+.4f}, {paired.high:+.4f}].")
+                told = f"{labelled(name)} over {labelled(base)}"
+                yield Finding.on(paired.low > 0, f"{where}: {told}: {in_words(paired)}.")

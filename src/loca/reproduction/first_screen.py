@@ -9,6 +9,7 @@ from html import escape
 
 from loca.errors import DataError
 from loca.reproduction.exhibit import Gain, Headline
+from loca.reproduction.seed_means import with_spread
 
 # What a LOCA is compared with, in the order of a headline's gains, and the word that names each in `Gain.over`.
 _OVERS = {"base": "its base", "single": "the best single model", "ensemble": "the equal-size ensemble"}
@@ -134,17 +135,13 @@ def _row(data: str, model: str, by_protocol: dict[str, Headline | None]) -> str:
 def _ndcg_cell(by_protocol: dict[str, Headline | None]) -> str:
     """The means of the model itself, and what the paper prints for the data of its own protocol."""
     measured = [one for one in by_protocol.values() if one is not None]
-    told = [f"{one.ndcg:.4f}{_spread(one)} {one.protocol}" for one in measured]
+    told = [f"{with_spread(one.ndcg, one.spread)} {one.protocol}" for one in measured]
     paper = by_protocol["paper"]
     if paper is not None and paper.printed is not None:
         told.append(f"{paper.printed:.4f} printed")
     return (
         f'<td role="cell" class="ndcg" data-column="NDCG@100">{"".join(f"<small>{line}</small>" for line in told)}</td>'
     )
-
-
-def _spread(headline: Headline) -> str:
-    return "" if headline.spread is None else f" ± {headline.spread:.4f}"
 
 
 def _cell(gain: Gain | None, column: str, protocol: str) -> str:

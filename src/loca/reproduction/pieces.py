@@ -69,7 +69,7 @@ PIECES: Mapping[str, Piece] = {
 ALL = "all"
 # What is made of statistics, timings, lists or models that answer one by one, not of models' rows.
 WITHOUT_ROWS = ("table1", "table4", "table5", "figure2")
-# What needs no more users than local models ask for: its anchors are as many as there are users, at most.
+# What has no communities that need as many users as they are: Figure 2 takes fewer anchors where there are fewer users.
 WITHOUT_COMMUNITIES = ("table1", "figure2")
 
 

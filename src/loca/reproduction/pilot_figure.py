@@ -27,6 +27,7 @@ from loca.ranking.significance import bootstrap_intervals
 from loca.reproduction.bench import Bench, Records, Results
 from loca.reproduction.exhibit import Chart, Curve, Exhibit, Finding, Panel, Value
 from loca.reproduction.measurings import Measuring, exactly
+from loca.reproduction.seed_means import spread_of, with_spread
 
 NAME = "training neighbourhoods"
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -168,8 +169,7 @@ def _told(results: Results, model: str, share: float | None) -> tuple[str, str]:
     """The mean, with the spread of the seeds' own means, and the interval over anchors."""
     seeds, whole = [one.mean() for one in _by_seed(results, model, share)], _by_anchor(results, model, share)
     low, high = bootstrap_intervals(whole[:, None], seed=0)[0].tolist()
-    spread = f" ± {np.std(seeds, ddof=1):.4f}" if len(seeds) > 1 else ""
-    return f"{whole.mean():.4f}{spread}", f"{low:.4f} – {high:.4f}"
+    return with_spread(whole.mean(), spread_of(seeds)), f"{low:.4f} – {high:.4f}"
 
 
 def _chart(results: Results) -> Iterator[Chart]:

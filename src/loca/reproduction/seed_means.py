@@ -41,17 +41,30 @@ class SeedMeans:
 
     def spread(self, metric: str = MAIN) -> float | None:
         """The standard deviation over the seeds; None where there is one seed."""
-        found = self.of_seeds(metric)
-        return float(np.std(found, ddof=1)) if len(found) > 1 else None
+        return spread_of(self.of_seeds(metric))
 
     def told(self, metric: str = MAIN) -> str:
         """The mean and, after ±, the spread over seeds, where there is one."""
-        spread = self.spread(metric)
-        return f"{self.mean(metric):.4f}" + ("" if spread is None else f" ± {spread:.4f}")
+        return with_spread(self.mean(metric), self.spread(metric))
 
     def minus(self, other: SeedMeans, metric: str = MAIN) -> PairedDifference:
         """The paired difference over users of the means over seeds."""
         return paired_difference(self.of_users(metric), other.of_users(metric), seed=0)
+
+
+def spread_of(seeds: Sequence[float]) -> float | None:
+    """The standard deviation over seeds; None where there is one."""
+    return float(np.std(seeds, ddof=1)) if len(seeds) > 1 else None
+
+
+def with_spread(mean: float, spread: float | None) -> str:
+    """A mean and, after ±, its spread over seeds, where there is one."""
+    return f"{mean:.4f}" + ("" if spread is None else f" ± {spread:.4f}")
+
+
+def in_words(paired: PairedDifference, of: str = "") -> str:
+    """A difference in percent, of what, and its interval."""
+    return f"{paired.relative:+.1%}{of} [{paired.low:+.4f}, {paired.high:+.4f}]"
 
 
 def over_seeds(measured: Sequence[ComparedModel], count: int | None = None) -> SeedMeans | None:
