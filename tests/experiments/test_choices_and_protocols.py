@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from loca.data.held_out import Split
+from loca.data.id_map import IdMap
+from loca.data.interactions import Interactions
 from loca.data.recency import Recency
+from loca.data.splitting import leave_last_out
 from loca.errors import ConfigError
 from loca.experiments.choices import (
     RecencyRule,
@@ -299,6 +302,16 @@ def test_without_refit_the_chosen_model_is_measured_as_it_is(planted_split: Spli
     outcome = run_clean([diary(pages=pages)], planted_split, refit=False, at=(10,))
     assert [page[0] for page in pages] == ["fit", "score", "score"]
     assert outcome.model.known_ is planted_split.train
+
+
+def test_paper_counts_repeated_test_items_in_choices_and_in_figures_and_clean_does_not(diary: Any) -> None:
+    users, items = IdMap.numbered(3, "user"), IdMap.numbered(4, "item")
+    item_rows = np.array([0, 1, 2, 2, 3, 1, 2, 0, 3, 3, 3, 0, 1, 2, 1], np.int32)
+    split = leave_last_out(Interactions(users, items, np.array([0, 5, 10, 15]), item_rows), test=2, validation=1)
+    outcome = run_paper([diary()], split, at=(1,))
+    assert outcome.asked.target_counts.tolist() == [2, 2, 2]
+    assert outcome.tried[0].ndcg == mean_ndcg(outcome.model.score, outcome.asked, 100)
+    assert run_clean([diary()], split, at=(1,)).asked.target_counts.tolist() == [2, 1, 2]
 
 
 def test_paper_chooses_on_test_and_trains_on_all_before_it(planted_split: Split, diary: Any) -> None:

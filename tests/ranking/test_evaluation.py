@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,12 +76,26 @@ def test_users_without_a_held_out_item_are_left_out_and_do_not_lower_the_means()
 
 
 def test_a_target_in_the_history_is_never_found_yet_counts_as_held_out():
-    # As in the paper's counting: item 0 is history and target; a repeated target counts once.
+    # Item 0 is history and target; a repeated target is one item to find.
     asked = held_out([[0]], [[0, 1, 1]], 3)
     found = evaluate(Fixed([9, 8, 7]), asked, at=(2,))
     assert found.lists.tolist() == [[1, 2]]
     assert found.values["recall@2"].tolist() == [0.5]
     assert found.values["ndcg@2"].tolist() == pytest.approx([1 / (1 + 1 / math.log2(3))])
+
+
+def test_where_repeats_count_metrics_are_divided_by_all_targets_and_a_hit_counts_once():
+    # User 0 has three targets, of which item 1 stands twice and is found; user 1 has one target, found in place 2.
+    asked = replace(held_out([[0], [3]], [[0, 1, 1], [2]], 4), count_repeats=True)
+    found = evaluate(Fixed([9, 8, 7, 6]), asked, at=(3,))
+    assert found.lists[:, :2].tolist() == [[1, 2], [0, 1]]
+    assert found.values["recall@3"].tolist() == [1 / 3, 1]
+    ideal = 1 + 1 / math.log2(3) + 1 / math.log2(4)
+    assert found.values["ndcg@3"].tolist() == pytest.approx([1 / ideal, 1 / math.log2(4)])
+    assert mean_ndcg(Fixed([9, 8, 7, 6]).score, asked, 3) == pytest.approx(found.means()["ndcg@3"], rel=1e-12)
+    of_one = asked.of_users(np.array([0]))
+    assert of_one.target_counts.tolist() == [3]
+    assert of_one.with_recency(None).target_counts.tolist() == [3]
 
 
 def test_blocks_of_any_size_give_the_same_evaluation(monkeypatch):

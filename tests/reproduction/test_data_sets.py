@@ -12,7 +12,10 @@ import pytest
 
 from loca.data.public_sets import PUBLIC_SETS
 from loca.errors import ConfigError, DataError
+from loca.experiments.protocols import run_paper
+from loca.models.ease import EASE
 from loca.reproduction.data_sets import KNOWN, StudiedData, open_data
+from loca.reproduction.printed import printed_accuracy
 
 # Two users with eleven films each, in the order of their times.
 FILMS = {1: list(range(101, 112)), 2: list(range(111, 100, -1))}
@@ -254,3 +257,17 @@ def test_a_file_that_is_not_what_it_should_be_is_refused_in_one_line(
         open_data("amusic")
     assert "amusic.rating" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.real_data
+def test_plain_ease_under_paper_has_the_row_that_the_paper_prints(
+    real_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCA_DATA", str(real_data))
+    outcome = run_paper([EASE(l2=100.0)], open_data("amusic").split("paper"))
+    means = outcome.evaluation.means()
+    # Recall@100 is printed as .1506: one hit of one user in 24,820 targets less.
+    known = {"recall@50": 0.1129, "ndcg@50": 0.0717, "recall@100": 0.1507, "ndcg@100": 0.0821}
+    assert {metric: means[metric] for metric in known} == pytest.approx(known, abs=1e-4)
+    for metric, value in known.items():
+        assert printed_accuracy("AMusic", "ease", metric) == pytest.approx(value, abs=1.01e-4)

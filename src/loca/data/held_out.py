@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions
@@ -15,10 +17,15 @@ from loca.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """User row r of `histories` may be looked at; user row r of `targets` holds what is to be found."""
+    """User row r of `histories` may be looked at; user row r of `targets` holds what is to be found.
+
+    A target that a user has twice is one item to find. With `count_repeats` it still counts twice in what Recall and
+    NDCG divide by, as in the paper, although a list can name it only once.
+    """
 
     histories: Interactions
     targets: Interactions
+    count_repeats: bool = False
 
     def __post_init__(self) -> None:
         if self.histories.n_users != self.targets.n_users or self.histories.n_items != self.targets.n_items:
@@ -45,6 +52,15 @@ class HeldOut:
     def target_matrix(self) -> csr_array:
         """What is to be found, users × items, binary, made once."""
         return self.targets.matrix()
+
+    @cached_property
+    def target_counts(self) -> npt.NDArray[np.int64]:
+        """By how many targets each user's metrics are divided: distinct items, or with `count_repeats` all of them."""
+        return self.targets.counts() if self.count_repeats else np.diff(self.target_matrix.indptr).astype(np.int64)
+
+    def of_users(self, user_rows: npt.NDArray[Any]) -> HeldOut:
+        """The questions of chosen users (row numbers or a mask), renumbered from 0."""
+        return replace(self, histories=self.histories.of_users(user_rows), targets=self.targets.of_users(user_rows))
 
     def with_recency(self, recency: Recency | None) -> HeldOut:
         """The same questions, with the histories weighed by `recency`."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loca.experiments.spaces import Space
     from loca.experiments.tuning import Tuning
 
-_FORMAT = 1
+_FORMAT = 2  # 2: the metrics of `paper` are divided as in the paper
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,10 +79,15 @@ def check_protocol(name: str) -> None:
         raise ConfigError(f"unknown protocol {name!r}{nearest}")
 
 
+def counted_as_paper(split: Split) -> Split:
+    """The split with its metrics divided as the paper divides them: a repeated test item counts every time."""
+    return replace(split, test=replace(split.test, count_repeats=True))
+
+
 def chosen_on(split: Split, protocol: ProtocolName) -> tuple[Interactions, HeldOut]:
     """What candidates learn from and the questions that they are chosen by: validation, or under `paper` the test."""
     if protocol == "paper":
-        return split.train_and_validation, split.test
+        return split.train_and_validation, counted_as_paper(split).test
     if split.validation is None:
         raise ConfigError("choosing needs a validation part; hold out some items for it (validation=2)")
     return split.train, split.validation
@@ -131,8 +136,10 @@ def run_paper(
 ) -> Outcome:
     """As the paper's program does: everything before the test items is trained on, every choice is made on test.
 
-    What comes out is not a result: the test part has been looked at hundreds of times.
+    Recall and NDCG are divided as in the paper (`counted_as_paper`). What comes out is not a result: the test part has
+    been looked at hundreds of times.
     """
+    split = counted_as_paper(split)
     choose = partial(choose_on, candidates, *chosen_on(split, "paper"), recency=recency)
     return _run(choose, split, at, seed)
 

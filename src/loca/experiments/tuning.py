@@ -152,6 +152,7 @@ def _subject(name: str, task: TrialTask) -> dict[str, Any]:
         "space": str(task.space),
         "recency": task.recency,
         "data": "/".join(map(digest_of, (task.train, questions.histories, questions.targets))),
+        "repeats counted": questions.count_repeats,
     }
 
 

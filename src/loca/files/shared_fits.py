@@ -200,6 +200,7 @@ def _key_of(parameters: str, train: Interactions | csr_array, validation: HeldOu
             _add(digest, f"{name} {rows.shape}", array)
     if validation is not None:
         digest.update(f"{digest_of(validation.histories)} {digest_of(validation.targets)}".encode())
+        digest.update(f" repeats counted: {validation.count_repeats}".encode())
     return digest.hexdigest()
 
 

@@ -218,7 +218,7 @@ def _some_users(validation: HeldOut, seed: int) -> HeldOut:
     if len(asked) <= _MOST_USERS:
         return validation
     some = np.sort(stream(seed, "validation users of auto").permutation(asked)[:_MOST_USERS])
-    return HeldOut(validation.histories.of_users(some), validation.targets.of_users(some))
+    return validation.of_users(some)
 
 
 def told(model: object) -> str:

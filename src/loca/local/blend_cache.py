@@ -112,7 +112,7 @@ def cache_scores(
 
     Users come in random order; where all of them would take more than `cache_bytes`, those that fit are kept.
     """
-    asked = np.flatnonzero(np.diff(held_out.target_matrix.indptr))
+    asked = np.flatnonzero(held_out.target_counts)
     asked = stream(seed, "validation users of a blend").permutation(asked)
     most_targets = int(np.diff(held_out.target_matrix.indptr).max())
     widest = min(held_out.n_items, len(columns) * depth + most_targets)
@@ -137,17 +137,19 @@ def cache_scores(
 def _cached_blocks(
     columns: Sequence[Ask], held_out: HeldOut, asked: npt.NDArray[np.int64], step: int, depth: int
 ) -> Iterator[CachedBlock]:
-    counts = np.diff(held_out.target_matrix.indptr)
+    counts = held_out.target_counts
     for start in range(0, len(asked), step):
         users = asked[start : start + step]
         users = users[np.argsort(-counts[users], kind="stable")]
         histories, targets = csr_array(held_out.history_matrix[users]), csr_array(held_out.target_matrix[users])
         answers = [ask(histories) for ask in columns]
         device = next((one.device for one in answers if one.device.type != "cpu"), torch.device("cpu"))
-        yield _keep_candidates([one.to(device) for one in answers], histories, targets, depth)
+        yield _keep_candidates([one.to(device) for one in answers], histories, targets, counts[users], depth)
 
 
-def _keep_candidates(answers: list[Tensor], histories: csr_array, targets: csr_array, depth: int) -> CachedBlock:
+def _keep_candidates(
+    answers: list[Tensor], histories: csr_array, targets: csr_array, target_counts: npt.NDArray[np.int64], depth: int
+) -> CachedBlock:
     device, shape = answers[0].device, answers[0].shape
     seen = _marks(histories, device)
     marked = _marks(targets, device)  # becomes: every candidate
@@ -172,7 +174,7 @@ def _keep_candidates(answers: list[Tensor], histories: csr_array, targets: csr_a
         marked[rows, columns], place_of[rows, columns].long(), -1
     )
     # What only fills a row up is 0 in every column, so that it stays at −inf whatever the weights.
-    return CachedBlock(kept.masked_fill_(unseen == -torch.inf, 0.0), unseen, wanted, counts.astype(np.int64))
+    return CachedBlock(kept.masked_fill_(unseen == -torch.inf, 0.0), unseen, wanted, target_counts)
 
 
 def _marks(rows: csr_array, device: torch.device) -> Tensor:

@@ -88,7 +88,7 @@ class MemberQuestions:
         communities = self.answer_weights.tocsc()
         community = np.repeat(np.arange(communities.shape[1]), np.diff(communities.indptr))
         user = communities.indices.astype(np.int64)
-        asked = np.diff(self.held_out.target_matrix.indptr)[user] > 0
+        asked = self.held_out.target_counts[user] > 0
         return community[asked], user[asked]
 
     def score(self, local: LocalModels, communities: Iterable[int]) -> dict[int, float]:

@@ -122,7 +122,8 @@ def measure(
     """The lists and metric values from `score_users(user_rows)`: those users' scores, users × items.
 
     Goes through the users in blocks. A target that is in the user's own history can never be found, yet it
-    counts among the targets (the `paper` counting has such targets); a target that occurs twice counts once.
+    counts among the targets. A target that occurs twice is one hit; `held_out.target_counts` says by how many targets
+    the metrics are divided.
     """
     lengths = check_lengths(at)
     user_rows = _users_with_targets(held_out)
@@ -135,7 +136,7 @@ def measure(
             listed, _ = rank_top_n(scores, held_out.history_matrix[block], lengths[-1])
             lists[done : done + len(block)] = listed
             targets = held_out.target_matrix[block]
-            parts.append(metric_values(find_hits(listed, targets), np.diff(targets.indptr), lengths))
+            parts.append(metric_values(find_hits(listed, targets), held_out.target_counts[block], lengths))
             done += len(block)
             progress.advance(len(block))
     values = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -188,8 +189,7 @@ def mean_ndcgs(
     user_rows = _users_with_targets(held_out)
     sums: list[float] = []
     for block in _blocks(user_rows, held_out.n_items, block_bytes):
-        histories, targets = held_out.history_matrix[block], held_out.target_matrix[block]
-        block_sums = [float(_ndcgs(scores, histories, targets, n).sum()) for scores in score_users(block)]
+        block_sums = [float(_ndcgs(scores, held_out, block, n).sum()) for scores in score_users(block)]
         sums = [total + part for total, part in zip(sums or [0.0] * len(block_sums), block_sums, strict=True)]
     return [total / len(user_rows) for total in sums]
 
@@ -208,19 +208,18 @@ def ndcg_of_each(
     """
     parts = [np.empty(0)]
     for places in _blocks(np.arange(len(user_rows)), held_out.n_items, block_bytes):
-        block = user_rows[places]
-        parts.append(_ndcgs(score_asked(places), held_out.history_matrix[block], held_out.target_matrix[block], n))
+        parts.append(_ndcgs(score_asked(places), held_out, user_rows[places], n))
     return np.concatenate(parts)
 
 
-def _ndcgs(scores: AnyScores, histories: csr_array, targets: csr_array, n: int) -> Values:
-    """The NDCG@n of every row of scores, with what is in its history hidden."""
-    listed, _ = rank_top_n(_checked(scores, *targets.shape), histories, n)
-    return ndcg(find_hits(listed, targets), np.diff(targets.indptr), n)
+def _ndcgs(scores: AnyScores, held_out: HeldOut, user_rows: UserRows, n: int) -> Values:
+    """The NDCG@n of every row of scores, those of the `user_rows`, with what is in their histories hidden."""
+    listed, _ = rank_top_n(_checked(scores, len(user_rows), held_out.n_items), held_out.history_matrix[user_rows], n)
+    return ndcg(find_hits(listed, held_out.target_matrix[user_rows]), held_out.target_counts[user_rows], n)
 
 
 def _users_with_targets(held_out: HeldOut) -> UserRows:
-    return np.flatnonzero(np.diff(held_out.target_matrix.indptr))
+    return np.flatnonzero(held_out.target_counts)
 
 
 def _blocks(user_rows: UserRows, item_count: int, block_bytes: int = BLOCK_BYTES) -> Iterator[UserRows]:

@@ -18,7 +18,7 @@ from loca.data.splitting import leave_last_out
 from loca.data.synthetic import planted_communities
 from loca.data.titles import read_titles
 from loca.errors import ConfigError, did_you_mean
-from loca.experiments.protocols import ProtocolName
+from loca.experiments.protocols import ProtocolName, counted_as_paper
 from loca.experiments.sections import PLANTED
 
 Genres = Mapping[Id, tuple[str, ...]]
@@ -95,10 +95,10 @@ class StudiedData:
     genres: Genres = field(default_factory=dict)
 
     def split(self, protocol: ProtocolName) -> Split:
-        """The last 5 of each user are test; `clean` holds out some before them, `paper` nothing, and keeps repeats."""
+        """The last 5 of each user are test; `clean` holds out some before them, `paper` nothing, and counts repeats."""
         if protocol == "paper":
             chosen = self.interactions if self.as_printed is None else self.as_printed
-            return leave_last_out(chosen, test=_TEST)
+            return counted_as_paper(leave_last_out(chosen, test=_TEST))
         return leave_last_out(self.interactions, test=_TEST, validation=self.validation)
 
 

@@ -121,8 +121,7 @@ class _Question:
 
 
 def _of_users(held_out: HeldOut, users: Rows) -> HeldOut | None:
-    targets = held_out.targets.of_users(users)
-    return HeldOut(held_out.histories.of_users(users), targets) if len(targets) else None
+    return held_out.of_users(users) if held_out.target_counts[users].any() else None
 
 
 def _lines(seed: int, model: str, share: float | None, values: Sequence[npt.NDArray[np.float64]]) -> Records:
