@@ -63,6 +63,35 @@ def _next_vae() -> MultVAE:
     return MultVAE(dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, target="next", set_share=0.3)
 
 
+def _paper_vae() -> MultVAE:
+    """The network of the paper's authors' program: little noise, no KL term, stopped by their patience of 50."""
+    return MultVAE(dropout=0.2, noise=0.01, kl_weight=0.0, epochs=300, patience=50)
+
+
+def _loca_paper_vae() -> Loca:
+    """LOCA_VAE with the authors' own settings: narrow communities, and no global share for who is covered."""
+    return Loca(
+        base=_paper_vae(),
+        anchors=300,
+        train_bandwidth=0.8,
+        answer_bandwidth=0.4,
+        alpha="paper",
+        stopping="community",
+    )
+
+
+def _loca_paper_ease() -> Loca:
+    """LOCA_EASE with the authors' own settings; the distances are those of MultVAE's embeddings."""
+    return Loca(
+        base=EASE(l2=100.0),
+        anchors=300,
+        train_bandwidth=0.6,
+        answer_bandwidth=0.5,
+        embedding=_paper_vae(),
+        alpha="paper",
+    )
+
+
 def _llorma_vae() -> Loca:
     """One kernel to train and to answer with, around random anchors: what LLORMA does, over MultVAE."""
     width = Quantile(0.9, times=1.3)
@@ -101,6 +130,10 @@ MODELS: Mapping[str, Callable[[], Recommender]] = {
     "loca-next-vae": lambda: Loca(base=_next_vae()),
     "ensemble-next-ease": lambda: Ensemble(base=NextEASE()),
     "ensemble-next-vae": lambda: Ensemble(base=_next_vae()),
+    "loca-paper-vae": _loca_paper_vae,
+    "loca-paper-ease": _loca_paper_ease,
+    "ensemble-paper-vae": lambda: Ensemble(base=_paper_vae(), models=300),
+    "ensemble-paper-ease": lambda: Ensemble(base=EASE(l2=100.0), models=300),
     "auto": Auto,
 }
 

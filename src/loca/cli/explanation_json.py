@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy.typing as npt
@@ -60,6 +61,7 @@ def explanation_json(explanation: Explanation, items: IdMap) -> dict[str, Any]:
             "weight": explanation.alpha,
             "items": _named(explanation.global_items, explanation.global_scores, items, "score"),
         },
+        "locality": None if explanation.locality is None else asdict(explanation.locality),
     }
 
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -192,6 +192,7 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Inte
     from loca.experiments.candidates import describe_model
     from loca.experiments.choices import place_of_best
     from loca.experiments.recency_choice import recency_json
+    from loca.local.loca import Loca
 
     ((name, candidates),) = request.models.items()
     started = time.perf_counter()
@@ -204,6 +205,8 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Inte
     told = [key for key in parameters if "seed" not in key and key != "model" and not key.startswith("chosen.")]
     shown = ", ".join(f"{key} {parameters[key]}" for key in told)
     lines = [f"{name} saved to {folder}: {shown}", *_told(tried, request.own.refit)]
+    locality = fitted.locality_ if isinstance(fitted, Loca) else None
+    lines += [] if locality is None else [str(locality)]
     best = tried[place_of_best(tried)] if tried else None
     document = {
         "model": name,
@@ -211,6 +214,7 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Inte
         "parameters": parameters,
         "validation_ndcg@100": None if best is None else best.ndcg,
         "tried": [{"settings": one.settings, "ndcg@100": one.ndcg} for one in tried],
+        "locality": None if locality is None else asdict(locality),
         "recency": recency_json(fitted.known_.recency if fitted.known_ else None),
         "recency_choice": best.recency.as_json() if best and best.recency else None,
         "refit": request.own.refit,

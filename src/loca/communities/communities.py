@@ -30,6 +30,27 @@ from loca.progress import say
 _USERS_PER_BLOCK = 8192
 
 
+@dataclass(frozen=True)
+class Locality:
+    """How local the answers are.
+
+    `alpha` is the global model's share in the answer to a covered user. `effective_share` is the share of the users
+    that a local model trains on in effect, (Σt)² / Σt² over the users' train weights t, as a mean over the
+    communities: it is 1 where all count the same. `answering` is how many communities answer a user, as a mean over
+    the users.
+    """
+
+    alpha: float
+    effective_share: float
+    answering: float
+
+    def __str__(self) -> str:
+        return (
+            f"global share alpha {self.alpha:g}; a local model trains on {self.effective_share:.1%} of the users in "
+            f"effect; {self.answering:.1f} communities answer a user"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Communities:
     """Community j is centred on the embedding `anchor_embeddings[j]` of the user row `anchors[j]`; bandwidths in units.
@@ -60,6 +81,20 @@ class Communities:
         """How much each user counts when the local model of one community is trained, (users,)."""
         distances = angular_distances(unit_rows(embeddings), self.anchor_embeddings[[community]])[:, 0]
         return KERNELS[self.kernel](distances, self.train_bandwidth)
+
+    def effective_shares(self, embeddings: npt.NDArray[Any], user_weights: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """The share of the users that each community trains on in effect, (Σt)² / Σt² / users, (communities,).
+
+        t are the users' train weights times their own weights; 0 for a community without any.
+        """
+        sums, squares = np.zeros(len(self)), np.zeros(len(self))
+        start = 0
+        for distances in self._distances(embeddings):
+            own = np.asarray(user_weights[start : start + len(distances)], dtype=np.float64)
+            weights = KERNELS[self.kernel](distances, self.train_bandwidth) * own[:, None]  # (users, communities)
+            sums, squares = sums + weights.sum(axis=0), squares + np.square(weights).sum(axis=0)
+            start += len(distances)
+        return np.asarray(sums**2 / np.maximum(squares, np.finfo(np.float64).tiny) / max(start, 1))
 
     def answer_weights(self, embeddings: npt.NDArray[Any]) -> csr_array:
         """How much each community's answer counts for each user, users × communities; empty for an uncovered user."""

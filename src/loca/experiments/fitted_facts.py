@@ -33,7 +33,8 @@ def facts_of(model: Recommender, counts: Sequence[int] = ()) -> dict[str, Any]:
     """What a cell keeps of a model by name, as JSON values, and of the machine that it was computed on.
 
     Of a Loca: α, epochs, bandwidths in units, the share of its users that it covers, also by the first `counts`
-    communities alone, and the mean share that a community trains on; of an ensemble the epochs.
+    communities alone, the mean share that a community trains on, counted and in effect, and how many communities
+    answer a user; of an ensemble the epochs.
     """
     facts: dict[str, Any] = {"machine": describe_machine(), "torch": str(torch.__version__)}
     if isinstance(model, Ensemble):
@@ -47,6 +48,8 @@ def facts_of(model: Recommender, counts: Sequence[int] = ()) -> dict[str, Any]:
             "answer_bandwidth": communities.answer_bandwidth,
             "coverage": communities.coverage,
         }
+        if model.locality_ is not None:
+            facts |= {"effective_share": model.locality_.effective_share, "answering": model.locality_.answering}
         facts |= _shares_of_users(model, counts)
     return facts
 

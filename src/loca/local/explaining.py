@@ -61,6 +61,7 @@ def explain_history(
         global_scores=global_scores[0],
         communities=answers,
         names=None if known is None else known.items,
+        locality=model.locality_,
     )
 
 

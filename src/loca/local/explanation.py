@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.communities.communities import Locality
 from loca.data.id_map import Id, IdMap
 
 ItemRows = npt.NDArray[np.int32]
@@ -33,7 +34,8 @@ class CommunityAnswer:
 class Explanation:
     """The answer to one history (`items`), and where it comes from; `alpha` is the share of the global model.
 
-    `history` stands oldest first where it is `ordered`, else in the order of the item rows.
+    `history` stands oldest first where it is `ordered`, else in the order of the item rows. `locality` says how local
+    the model is over all its users.
     """
 
     history: ItemRows
@@ -45,6 +47,7 @@ class Explanation:
     communities: tuple[CommunityAnswer, ...]
     names: IdMap | None = None
     ordered: bool = False
+    locality: Locality | None = None
 
     def __str__(self) -> str:
         lines = opening_lines(self.history, self.items, self.names, self.ordered)
@@ -58,6 +61,9 @@ class Explanation:
             lines.append(f"       known for  {self._named(part.distinctive)}")
         lines.append(f"{self.alpha:6.1%} the global model")
         lines.append(f"       says       {self._named(self.global_items)}")
+        lines.append(f"{len(self.communities)} communities answer this history.")
+        if self.locality is not None:
+            lines.append(f"The model: {self.locality}.")
         return "\n".join(lines)
 
     def _named(self, rows: npt.NDArray[Any]) -> str:

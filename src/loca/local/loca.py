@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.communities.anchors import AnchorSelection, check_selection, refuse_too_many
-from loca.communities.communities import Communities, find_communities
+from loca.communities.communities import Communities, Locality, find_communities
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users
 from loca.communities.geometry import Bandwidth, Floats, KernelName, Quantile, check_bandwidth, check_kernel
 from loca.data.held_out import HeldOut
@@ -127,6 +127,7 @@ class Loca:
         self.locals_: LocalModels | None = None
         self.local_epochs_: int | None = None
         self.alpha_: float | None = None
+        self.locality_: Locality | None = None
         self.members_: npt.NDArray[np.int64] | None = None
         self.distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None = None
         self.known_: Interactions | None = None
@@ -158,6 +159,11 @@ class Loca:
         self.alpha_ = self._choose_alpha(questions)
         answering = self.communities_.answer_weights(embeddings)
         self.members_ = np.bincount(answering.indices, minlength=self.anchors)
+        has_history = np.diff(matrix.indptr) > 0
+        trained_on = self.communities_.effective_shares(embeddings[has_history], weights[has_history])
+        answered = np.diff(answering.indptr)[has_history]
+        self.locality_ = Locality(self.alpha_, float(trained_on.mean()), float(answered.mean()))
+        say(f"LOCA: {self.locality_}")
         self.distinctive_ = over_represented(matrix, answering, DISTINCTIVE_ITEMS)
         self.known_ = train if isinstance(train, Interactions) else None
         return self

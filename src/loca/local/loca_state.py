@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.communities import Communities
+from loca.communities.communities import Communities, Locality
 from loca.communities.embeddings import Embedder
 from loca.errors import LocaError, ModelFileError
 from loca.local.ease_differences import EaseDifferences
@@ -36,7 +36,12 @@ def loca_state(model: Loca) -> ModelState:
         "distinctive_items": items,
         "distinctive_lifts": lifts,
     }
-    chosen = {"alpha": model.alpha_, "local_epochs": model.local_epochs_}
+    chosen: dict[str, Any] = {"alpha": model.alpha_, "local_epochs": model.local_epochs_}
+    if model.locality_ is not None:
+        chosen["locality"] = {
+            "effective_share": model.locality_.effective_share,
+            "answering": model.locality_.answering,
+        }
     return ModelState({**own.arrays, **learned}, {**own.facts, **chosen}, parts)
 
 
@@ -101,8 +106,21 @@ def restore_loca(model: Loca, state: ModelState) -> None:
     model.locals_ = local
     model.local_epochs_ = facts["local_epochs"]
     model.alpha_ = float(facts["alpha"])
+    model.locality_ = _locality(model.alpha_, facts.get("locality"))
     model.members_ = members
     model.distinctive_ = (items, lifts)
+
+
+def _locality(alpha: float, written: Any) -> Locality | None:
+    """How local the model is; None for one that was saved before this was measured."""
+    if written is None:
+        return None
+    figures = written if isinstance(written, dict) else {}
+    share, answering = figures.get("effective_share"), figures.get("answering")
+    for one in (share, answering):
+        if not isinstance(one, int | float) or not 0 <= one < float("inf"):
+            raise ModelFileError(f"loca: expected the figures of its locality as numbers ≥ 0, found {written!r}")
+    return Locality(alpha, float(share or 0), float(answering or 0))
 
 
 def put_centre(local: EaseDifferences, centre: Any) -> None:

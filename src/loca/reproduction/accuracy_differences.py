@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from loca.ranking.significance import PairedDifference, Verdict, holm, verdict_on
-from loca.reproduction.bench import BASELINES, BEYOND, LOCALS, SINGLES, Results, base_of
+from loca.reproduction.bench import AUTHORS, BASELINES, BEYOND, LOCALS, SINGLES, Results, base_of
 from loca.reproduction.seed_means import chosen_by, over_seeds
 
 BASE, BEST, ENSEMBLE = "its base", "the best single model", "the ensemble of as many"
@@ -57,8 +57,9 @@ def differences(results: Results) -> list[Rival]:
     best, baseline = best_single(results), best_baseline(results)
     bests = {BEST: best} | ({} if baseline == best else {BASELINE: baseline})
     pairs = list[tuple[str, str | None, str]]()
-    for name in LOCALS:
-        others = {BASE: base_of(name), **bests, ENSEMBLE: f"ensemble-{name.removeprefix('loca-')}"}
+    for name in (*LOCALS, *(one for one in AUTHORS if one in results.bench.names)):
+        kind = name.removeprefix("loca-").removeprefix("paper-")
+        others = {BASE: base_of(name), **bests, ENSEMBLE: f"ensemble-{kind}"}
         pairs += [(name, other, what) for what, other in others.items()]
     rival = BEST if baseline in (None, best) else BASELINE
     pairs += [(name, bests[rival], rival) for name in BEYOND]

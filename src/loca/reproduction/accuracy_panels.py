@@ -9,13 +9,14 @@ from loca.experiments.grid import Grid
 from loca.experiments.protocols import SELECTED_ON_TEST
 from loca.experiments.report import paired_figures
 from loca.reproduction.accuracy_differences import Rival, best_baseline, best_single
-from loca.reproduction.bench import BASELINES, BEYOND, CONTROLS, LOCALS, Bench, Results, labelled
+from loca.reproduction.bench import AUTHORS, BASELINES, BEYOND, CONTROLS, LOCALS, Bench, Results, labelled
 from loca.reproduction.exhibit import Panel
 from loca.reproduction.printed import printed_accuracy, printed_name
 from loca.reproduction.seed_means import MAIN, METRICS, SeedMeans, over_seeds
 
 TITLES = {"recall@50": "Recall@50", "ndcg@50": "NDCG@50", "recall@100": "Recall@100", "ndcg@100": "NDCG@100"}
-_OF_TABLE = (*BASELINES, *CONTROLS, *LOCALS)
+_OF_TABLE = (*BASELINES, *CONTROLS, *LOCALS, *AUTHORS)
+_LOCALITY = {"alpha": "α", "effective_share": "trains on, in effect", "answering": "communities a user"}
 # What a model of many is made of; LLORMA has anchors too and is one model.
 _COUNTED_BY = {"Loca": "anchors", "Ensemble": "models"}
 _BRACKETS = "In brackets: what the paper prints."
@@ -50,7 +51,7 @@ def side_by_side(label: str, of_data: Sequence[Results]) -> Iterator[Panel]:
 def bench_panels(results: Results, rivals: Sequence[Rival]) -> Iterator[Panel]:
     """All metrics of the paper's models, of those beyond it, and the differences."""
     heading = results.bench.title
-    header = ("model", "seeds", *(TITLES[one] for one in METRICS), "95 % of NDCG@100", "seconds")
+    header = ("model", "seeds", *(TITLES[one] for one in METRICS), "95 % of NDCG@100", "seconds", *_LOCALITY.values())
     rows = [row for name in _OF_TABLE for row in _metric_row(results, name)]
     if rows:
         yield Panel(heading, Grid(header, tuple(rows)), _note(results))
@@ -93,7 +94,19 @@ def _metric_row(results: Results, name: str) -> Iterator[tuple[str, ...]]:
     for metric in METRICS:
         printed = _printed(printed_name(results.bench), name, metric)
         figures.append(means.told(metric) + (f" ({printed})" if printed else ""))
-    yield row_name(name, measured), str(len(measured)), *figures, _interval(means), f"{seconds:,.1f}"
+    told = (_locality(measured, fact) for fact in _LOCALITY)
+    yield row_name(name, measured), str(len(measured)), *figures, _interval(means), f"{seconds:,.1f}", *told
+
+
+def _locality(measured: Sequence[ComparedModel], fact: str) -> str:
+    """A figure of how local a LOCA is: α of every seed, the others as means; nothing for other models."""
+    values = [float(one.found[fact]) for one in measured if one.found.get(fact) is not None]
+    if not values:
+        return ""
+    if fact == "alpha":
+        return ", ".join(f"{one:g}" for one in dict.fromkeys(values))
+    mean = sum(values) / len(values)
+    return f"{mean:.1%}" if fact == "effective_share" else f"{mean:.1f}"
 
 
 def row_name(name: str, measured: Iterable[ComparedModel]) -> str:

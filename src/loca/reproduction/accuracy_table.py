@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from loca.experiments.cells import Cell
 from loca.reproduction.accuracy_differences import BASE, BASELINE, BEST, Rival, best_baseline, best_single, differences
 from loca.reproduction.accuracy_panels import TITLES, bench_panels, row_name, side_by_side
-from loca.reproduction.bench import LOCALS, Bench, Results, as_value, labelled
+from loca.reproduction.bench import AUTHORS, LOCALS, Bench, Results, as_value, labelled
 from loca.reproduction.exhibit import Exhibit, Finding, Gain, Headline, Panel, Value
 from loca.reproduction.printed import printed_accuracy, printed_name
 from loca.reproduction.seed_means import MAIN, METRICS, chosen_by, in_words, over_seeds
 
 _OF_THE_PAPER = ("loca-vae", "loca-ease")
+_PRINTED = (*AUTHORS, *_OF_THE_PAPER)
 # The paper prints so many digits: what rounds to a printed figure has reached it.
 _DIGITS = 4
 
@@ -37,10 +38,13 @@ def make(studied: Sequence[Results]) -> Exhibit:
         title="Table 2: accuracy of all models",
         caption="Recall and NDCG at 50 and 100, mean over seeds; ± is the standard deviation over seeds, the interval "
         "is over users; behind a model of many stands how many it has. The paper prints figures whose models were "
-        "chosen on the test items; `paper` repeats that on the same interactions, `clean` chooses on validation, "
-        "takes each pair of user and item once, and is the only column that is a result. A model that chooses nothing "
-        "while it learns has the same figures under both, where the data and its settings are the same. Seconds are "
-        "of the machines that the CSV names, some shared with other work.",
+        "chosen on the test items; `paper` repeats that on the same interactions, and divides by all test items of a "
+        "user, repeated ones too, as the paper does. `clean` chooses on validation, takes each pair of user and item "
+        "once, and is the only column that is a result. A model that chooses nothing while it learns has the same "
+        "figures under both, where the data and its settings are the same. A row of LOCA says how local it is: α, the "
+        "global model's share for covered users; the share of the users that a local model trains on in effect, "
+        "(Σt)² / Σt² over their weights t; and how many communities answer a user. Seconds are of the machines that "
+        "the CSV names, some shared with other work.",
         panels=tuple(panels),
         records=tuple(line for results in studied for line in _records(results)),
         findings=tuple(
@@ -59,7 +63,7 @@ def headlines(studied: Sequence[Results], rivals: Sequence[Sequence[Rival]]) -> 
 
 def _headlines(results: Results, rivals: Sequence[Rival]) -> Iterator[Headline]:
     bench = results.bench
-    for name in LOCALS:
+    for name in (*AUTHORS, *LOCALS):
         means = over_seeds(results.of(name))
         if means is None:
             continue
@@ -96,7 +100,7 @@ def _records(results: Results) -> Iterator[Mapping[str, Value]]:
 def _findings(results: Results, rivals: Sequence[Rival]) -> Iterator[Finding]:
     """On what the paper claims: LOCA over its base and every rival, LOCA_VAE over an ensemble; the rest is found."""
     where = results.bench.title
-    for name in _OF_THE_PAPER:
+    for name in _PRINTED:
         yield from _against_print(results, name, where)
     yield from _against_best(results, rivals, where)
     for one in rivals:

@@ -12,6 +12,7 @@ from loca.reproduction.bench import Bench
 _COLUMNS = {
     "wmf": "WMF", "slim": "SLIM", "cdae": "CDAE", "mult-vae": "MultVAE", "ease": "EASE", "rec-vae": "RecVAE",
     "llorma": "LLORMA", "sglsvd": "sGLSVD", "loca-vae": "LOCA_VAE", "loca-ease": "LOCA_EASE",
+    "loca-paper-vae": "LOCA_VAE", "loca-paper-ease": "LOCA_EASE",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from loca.files.whole_files import write_whole
 from loca.progress import say
 from loca.reproduction.accuracy_differences import differences
 from loca.reproduction.accuracy_table import headlines
-from loca.reproduction.bench import CONTROLS, LOCALS, Bench, Records, Results, base_of
+from loca.reproduction.bench import AUTHORS, CONTROLS, LOCALS, Bench, Records, Results, base_of
 from loca.reproduction.exhibit import Exhibit
 from loca.reproduction.exhibit_files import write_exhibit
 from loca.reproduction.measurings import Measuring, find_kept, find_or_measure, seconds_kept
@@ -226,7 +226,7 @@ def models_of(pieces: Sequence[str], bench: Bench, only: Sequence[str] = ()) -> 
     if not only and any(PIECES[piece].measurings(bench) for piece in pieces):
         called |= {"loca-vae"}
     asked = {name for name in called if not only or name in only}
-    bases = {base_of(name) for name in asked if name in (*LOCALS, *CONTROLS)}
+    bases = {base_of(name) for name in asked if name in (*LOCALS, *CONTROLS, *AUTHORS)}
     return tuple(name for name in bench.names if name in asked | bases)
 
 
