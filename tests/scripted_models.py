@@ -43,12 +43,16 @@ RIGHT_ON_VALIDATION = ranked(ON_VALIDATION, NEVER, ON_TEST)
 RIGHT_ON_TEST = ranked(ON_TEST, ON_VALIDATION)
 
 
-def scripted_split() -> Split:
+def scripted_interactions() -> Interactions:
     """Everybody has two of the items 3 to 7, then the one that validation asks for, then the one that test asks for."""
     histories = [[3 + user % 5, 3 + (user + 1 + user // 5) % 5, ON_VALIDATION, ON_TEST] for user in range(USERS)]
     offsets, item_rows = np.arange(USERS + 1) * 4, np.array(histories, np.int32).ravel()
-    interactions = Interactions(IdMap.numbered(USERS, "user"), IdMap.numbered(ITEMS, "item"), offsets, item_rows)
-    return leave_last_out(interactions, test=1, validation=1)
+    return Interactions(IdMap.numbered(USERS, "user"), IdMap.numbered(ITEMS, "item"), offsets, item_rows)
+
+
+def scripted_split() -> Split:
+    """Their last item is test, the one before it validation."""
+    return leave_last_out(scripted_interactions(), test=1, validation=1)
 
 
 class ScriptedNetwork(nn.Module):

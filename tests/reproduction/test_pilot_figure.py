@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 from scipy.sparse import csr_array
-from scripted_models import ON_TEST, RIGHT_ON_TEST, RIGHT_ON_VALIDATION, SECOND, Scripted, scripted_split
+from scripted_models import (
+    ON_TEST,
+    RIGHT_ON_TEST,
+    RIGHT_ON_VALIDATION,
+    SECOND,
+    Scripted,
+    scripted_interactions,
+    scripted_split,
+)
 from tiny_bench import TINY
 
 from loca.experiments.protocols import ProtocolName
@@ -34,9 +42,8 @@ def measured(protocol: ProtocolName) -> tuple[Records, list[csr_array]]:
             network = Noting(script=SCRIPT)
             return Loca(base=network) if name == "loca-vae" else network
 
-    split = scripted_split()
-    data = StudiedData("scripted", "scripted", split.train_and_validation)
-    first, *_ = pilot_figure.measurings(ScriptedBench(data, protocol, split, TINY))
+    data = StudiedData("scripted", "scripted", scripted_interactions())
+    first, *_ = pilot_figure.measurings(ScriptedBench(data, protocol, scripted_split(), TINY))
     return first.measure(), learned_from
 
 
