@@ -37,8 +37,8 @@ def ranked(*items: int, scale: float = 1.0) -> Row:
     return tuple(scores.tolist())
 
 
-# Each finds its own item at the first place and the other's at the second: of what validation asks for, which is in the
-# histories of test, nothing is shown there.
+# Each has its own item at the first place and the other's at the second; what validation asks for is in the histories
+# of test, and so not shown there.
 RIGHT_ON_VALIDATION = ranked(ON_VALIDATION, NEVER, ON_TEST)
 RIGHT_ON_TEST = ranked(ON_TEST, ON_VALIDATION)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scripted_models import RIGHT_ON_TEST, RIGHT_ON_VALIDATION, SECOND, Scripted, scripted_split
 
 from loca.data.held_out import Split
 from loca.data.recency import Recency
@@ -25,6 +24,7 @@ from loca.models.ease import EASE
 from loca.models.popularity import Popularity
 from loca.ranking.evaluation import evaluate
 from loca.ranking.significance import holm, paired_difference
+from scripted_models import RIGHT_ON_TEST, RIGHT_ON_VALIDATION, SECOND, Scripted, scripted_split
 
 
 @pytest.fixture(scope="module")

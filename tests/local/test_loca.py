@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
-from scripted_models import NEVER, ON_VALIDATION, Scripted, ranked, scripted_split
 
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
@@ -24,6 +23,7 @@ from loca.models.recommender import ModelState, clone
 from loca.random_streams import derive_seed
 from loca.ranking.evaluation import mean_ndcg
 from loca.ranking.top_n import rank_top_n
+from scripted_models import NEVER, ON_VALIDATION, Scripted, ranked, scripted_split
 
 SVD = TruncatedSVD(dimensions=8)
 
@@ -175,9 +175,7 @@ def test_the_chosen_model_has_the_local_epochs_of_validation_and_not_those_it_wa
     np.testing.assert_allclose(scores, np.tile(RIGHT, (histories.shape[0], 1)), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("alpha", "epochs"), [("validation", 2), ("paper", 2), (0.0, 2), (0.5, 1)], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("alpha", "epochs"), [("validation", 2), ("paper", 2), (0.0, 2), (0.5, 1)], ids=str)
 def test_local_epochs_are_judged_without_a_share_of_the_global_model_that_is_still_to_be_chosen(
     alpha: float | str, epochs: int
 ) -> None:

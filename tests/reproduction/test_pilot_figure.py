@@ -6,6 +6,14 @@ from typing import Any
 
 import pytest
 from scipy.sparse import csr_array
+from tiny_bench import TINY
+
+from loca.experiments.protocols import ProtocolName
+from loca.local.loca import Loca
+from loca.models.recommender import Recommender
+from loca.reproduction import pilot_figure
+from loca.reproduction.bench import Bench, Records
+from loca.reproduction.data_sets import StudiedData
 from scripted_models import (
     ON_TEST,
     RIGHT_ON_TEST,
@@ -15,14 +23,6 @@ from scripted_models import (
     scripted_interactions,
     scripted_split,
 )
-from tiny_bench import TINY
-
-from loca.experiments.protocols import ProtocolName
-from loca.local.loca import Loca
-from loca.models.recommender import Recommender
-from loca.reproduction import pilot_figure
-from loca.reproduction.bench import Bench, Records
-from loca.reproduction.data_sets import StudiedData
 
 # The best epoch on validation is the first, the best on test the second.
 SCRIPT = (RIGHT_ON_VALIDATION, RIGHT_ON_TEST)
@@ -52,9 +52,7 @@ def test_every_model_of_figure_2_stops_where_the_protocol_chooses(protocol: Prot
     records, _ = measured(protocol)
     found = {(line["model"], line["share"], line["anchor"]): line["ndcg@100"] for line in records}
     asked = [("MultVAE", None), *(("local", share) for share in pilot_figure.SHARES)]
-    assert found == {
-        (*model, anchor): pytest.approx(reached) for model in asked for anchor in range(TINY.pilot_models)
-    }
+    assert found == {(*model, anchor): pytest.approx(reached) for model in asked for anchor in range(TINY.pilot_models)}
 
 
 def test_under_clean_no_model_of_figure_2_learns_from_what_test_asks_for() -> None:
