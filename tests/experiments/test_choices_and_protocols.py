@@ -32,7 +32,7 @@ from loca.local.blend import Blend
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
-from loca.models.recommender import get_params
+from loca.models.recommender import clone, get_params
 from loca.ranking.evaluation import evaluate, mean_ndcg
 
 
@@ -289,6 +289,29 @@ def test_clean_asks_the_test_part_once_and_last(planted_split: Split, diary: Any
     ]
     assert test_histories not in (train, 0)
     assert outcome.chosen == 1
+
+
+@pytest.mark.parametrize("recency", ["given", "own", "auto"])
+@pytest.mark.parametrize("refit", [True, False])
+def test_under_clean_no_fit_is_given_an_item_that_test_asks_for(
+    planted_split: Split, diary: Any, refit: bool, recency: RecencyRule
+) -> None:
+    given: list[Any] = []
+
+    class Noting(diary):  # type: ignore[misc]
+        def fit(self, train: Any, *, user_weights: Any = None, validation: Any = None) -> Any:
+            given.append(train)
+            given.extend([] if validation is None else [validation.histories, validation.targets])
+            return super().fit(train, validation=validation)
+
+        def as_chosen(self) -> Any:
+            return clone(self)
+
+    run_clean([Noting(direction=1), Noting(direction=-1)], planted_split, refit=refit, recency=recency, at=(10,))
+    assert len(given) == (7 if refit else 6)
+    asked = planted_split.test.target_matrix
+    assert asked.nnz == len(planted_split.test.targets)
+    assert [one.matrix().multiply(asked).nnz for one in given] == [0] * len(given)
 
 
 def test_clean_refits_on_train_and_validation(planted_split: Split) -> None:

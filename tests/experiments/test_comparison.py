@@ -24,6 +24,7 @@ from loca.models.ease import EASE
 from loca.models.popularity import Popularity
 from loca.ranking.evaluation import evaluate
 from loca.ranking.significance import holm, paired_difference
+from scripted_models import RIGHT_ON_TEST, RIGHT_ON_VALIDATION, SECOND, Scripted, scripted_split
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +113,14 @@ def test_only_the_models_to_keep_are_kept(comparison: Comparison, planted_split:
     assert comparison.models["ease"].known_ is planted_split.train_and_validation
 
 
-def test_the_control_is_the_best_single_model_on_validation_not_on_test(comparison: Comparison) -> None:
-    singles = [comparison.of(name) for name in ("popularity", "ease")]
-    assert comparison.control == max(singles, key=lambda one: one.tried[one.chosen].ndcg).name
+@pytest.mark.parametrize("refit", [True, False])
+def test_the_control_is_the_best_single_model_on_validation_not_on_test(refit: bool) -> None:
+    models = {"test's": Scripted(script=(RIGHT_ON_TEST,)), "validation's": Scripted(script=(RIGHT_ON_VALIDATION,))}
+    found = compare(models, scripted_split(), at=(5,), refit=refit)
+    reached = {one.name: (one.tried[one.chosen].ndcg, one.evaluation.means()["ndcg@5"]) for one in found.measured}
+    assert reached == {"test's": pytest.approx((SECOND, 1.0)), "validation's": pytest.approx((1.0, SECOND))}
+    assert found.control == "validation's"
+    assert [(one.first, one.second) for one in found.differences] == [("test's", "validation's")]
 
 
 def test_a_control_may_be_named(planted_split: Split) -> None:

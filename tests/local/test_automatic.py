@@ -22,6 +22,8 @@ from loca.local.blend import Blend
 from loca.local.stacked import StackedLearning
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
+from loca.models.next_ease import NextEASE
+from loca.models.recommender import clone
 from loca.ranking.evaluation import evaluate
 
 real_plan = automatic_file._plan_networks
@@ -106,6 +108,23 @@ def test_a_refit_searches_nothing_and_keeps_the_weights(ordered_split: Split) ->
     np.testing.assert_allclose(refitted.model_.columns_, auto.model_.columns_)
     assert refitted.known_ is not None
     assert len(refitted.known_) == len(ordered_split.train_and_validation)
+
+
+@pytest.mark.parametrize("chosen", [None, Blend(parts=(EASE(), NextEASE()))], ids=["searched", "chosen"])
+def test_every_part_learns_with_the_user_weights(ordered_split: Split, chosen: Blend | None) -> None:
+    assert ordered_split.validation is not None
+    train = ordered_split.train.with_recency(Recency.per_position(0.9))
+    questions = ordered_split.validation.with_recency(Recency.per_position(0.9))
+    weights = np.random.default_rng(0).uniform(0.0, 4.0, train.n_users)
+    auto = Auto(trials=6, chosen=chosen).fit(train, user_weights=weights, validation=questions)
+    assert isinstance(auto.model_, Blend)
+    assert auto.model_.models_
+    histories = questions.history_matrix
+    for part in auto.model_.models_.values():
+        weighted = clone(part).fit(train, user_weights=weights, validation=questions).score(histories)
+        unweighted = clone(part).fit(train, validation=questions).score(histories)
+        np.testing.assert_allclose(part.score(histories), weighted, rtol=1e-4, atol=1e-5)
+        assert not np.allclose(unweighted, weighted, rtol=1e-2, atol=1e-2)
 
 
 def test_a_run_that_goes_on_ends_with_the_numbers_of_an_unbroken_one(ordered_split: Split, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from loca.models.recommender import ModelState, clone
 from loca.random_streams import derive_seed
 from loca.ranking.evaluation import mean_ndcg
 from loca.ranking.top_n import rank_top_n
+from scripted_models import NEVER, ON_VALIDATION, Scripted, ranked, scripted_split
 
 SVD = TruncatedSVD(dimensions=8)
 
@@ -154,6 +155,36 @@ def test_the_chosen_model_repeats_the_choices_without_validation(planted_split: 
     histories = planted_split.test.history_matrix[:20]
     np.testing.assert_allclose(chosen.fit(planted_split.train).score(histories), model.score(histories), atol=1e-5)
     assert clone(chosen).fit(planted_split.train_and_validation).alpha_ == model.alpha_
+
+
+RIGHT, WRONG = ranked(ON_VALIDATION), ranked(NEVER, ON_VALIDATION)
+SURELY_RIGHT = ranked(ON_VALIDATION, scale=10.0)
+FOR_EVERYBODY = {"anchors": 2, "kernel": "uniform", "train_bandwidth": 3.0, "answer_bandwidth": 3.0}
+
+
+@pytest.mark.parametrize("stopping", ["blended", "community"])
+def test_the_chosen_model_has_the_local_epochs_of_validation_and_not_those_it_was_given(stopping: str) -> None:
+    split = scripted_split()
+    base, whole = Scripted(script=(WRONG, RIGHT, WRONG, WRONG)), Scripted(script=(WRONG, WRONG, SURELY_RIGHT, WRONG))
+    model = Loca(base=base, global_model=whole, alpha=0.0, stopping=stopping, **FOR_EVERYBODY)
+    chosen = model.fit(split.train, validation=split.validation).as_chosen()
+    assert (model.base.epochs, model.local_epochs_) == (4, 2)
+    assert (chosen.base.epochs, chosen.global_model.epochs, chosen.alpha) == (2, 3, 0.0)
+    histories = split.test.history_matrix
+    scores = chosen.fit(split.train_and_validation).score(histories)
+    np.testing.assert_allclose(scores, np.tile(RIGHT, (histories.shape[0], 1)), atol=1e-6)
+
+
+@pytest.mark.parametrize(("alpha", "epochs"), [("validation", 2), ("paper", 2), (0.0, 2), (0.5, 1)], ids=str)
+def test_local_epochs_are_judged_without_a_share_of_the_global_model_that_is_still_to_be_chosen(
+    alpha: float | str, epochs: int
+) -> None:
+    split = scripted_split()
+    # After one epoch local models are wrong, but with half of the global model's answer they would pass for right.
+    base, whole = Scripted(script=(WRONG, RIGHT)), Scripted(script=(SURELY_RIGHT,))
+    model = Loca(base=base, global_model=whole, alpha=alpha, **FOR_EVERYBODY)
+    model.fit(split.train, validation=split.validation)
+    assert model.local_epochs_ == epochs
 
 
 def test_users_can_be_embedded_by_another_model(planted_split: Split) -> None:
@@ -388,6 +419,13 @@ def test_an_ensemble_stops_where_its_mean_is_best(planted_split: Split) -> None:
     np.testing.assert_allclose(
         model.as_chosen().fit(planted_split.train).score(histories), model.score(histories), atol=1e-5
     )
+
+
+def test_the_chosen_ensemble_has_the_epochs_of_validation_and_not_those_it_was_given() -> None:
+    split = scripted_split()
+    model = Ensemble(base=Scripted(script=(WRONG, RIGHT, WRONG, WRONG)), models=2)
+    model.fit(split.train, validation=split.validation)
+    assert (model.base.epochs, model.epochs_, model.as_chosen().base.epochs) == (4, 2, 2)
 
 
 def test_a_wrong_ensemble_is_refused(planted_split: Split) -> None:

@@ -143,6 +143,39 @@ def test_the_network_is_told_the_mean_and_the_spread_of_the_nodes() -> None:
     torch.testing.assert_close(learning.network.node_spread, torch.tensor([8.0**0.5]))
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_learning_charges_each_node_by_its_square_in_the_units_of_that_user_s_loss(loss: LossName) -> None:
+    rows = csr_array(np.array([[1, 0, 0, 1], [0, 1, 1, 0]], np.float32))
+    settings = {"latent": 2, "loss": loss, "dropout": 0.0, "learning_rate": 0.05, "weight_decay": 0.0, "device": "cpu"}
+    learning = CDAE(node_l2=0.2, **settings).begin(rows, np.array([3.0, 1.0], np.float32))
+    for weight in learning.network.parameters():
+        weight.data.zero_()  # so that every item scores 0, whatever the node
+    nodes = torch.tensor([[3.0, -4.0], [1.0, 0.0]], requires_grad=True)
+    found = learning.batch_loss(np.array([0, 1]), nodes)
+    # Squares cost ½ · .2 · 25 and ½ · .2 · 1; of weights 3 and 1 the first counts 1½ times, the second half.
+    items = 4 * np.log(2) if loss == "logistic" else 0.0
+    assert found.item() == pytest.approx(items + (1.5 * 2.5 + 0.5 * 0.1) / 2, rel=1e-6)
+    (slope,) = torch.autograd.grad(found, nodes)
+    torch.testing.assert_close(slope, torch.tensor([[1.5 * 0.6 / 2, -1.5 * 0.8 / 2], [0.5 * 0.2 / 2, 0.0]]))
+    learning.user_nodes.nodes.copy_(nodes.detach())
+    learning.run_epoch()
+    # The first step of Adam is one learning rate long: nothing but their cost pulls these nodes, and towards 0.
+    torch.testing.assert_close(learning.user_nodes.nodes, torch.tensor([[2.95, -3.95], [0.95, 0.0]]))
+
+
+def test_the_dearer_nodes_are_the_smaller_the_learned_ones_become() -> None:
+    rows = random_rows()
+
+    def mean_square(node_l2: float) -> float:
+        learning = CDAE(**SMALL, node_l2=node_l2).begin(rows, None)
+        for _ in range(30):
+            learning.run_epoch()
+        return float(learning.user_nodes.nodes.square().mean())
+
+    free, charged, dear = (mean_square(node_l2) for node_l2 in (0.0, 1.0, 100.0))
+    assert free > 2 * charged > 4 * dear
+
+
 def test_nodes_step_like_adam() -> None:
     nodes = UserNodes(7, 3, CPU)
     weights = torch.nn.Parameter(torch.zeros(7, 3))

@@ -6,13 +6,18 @@ import pytest
 from result_examples import accuracies, compared, level, results, swaying, with_singles
 
 from loca.ranking.significance import PairedDifference
-from loca.reproduction.accuracy_differences import Rival, best_single, differences
+from loca.reproduction.accuracy_differences import Rival, best_baseline, best_single, differences
 from loca.reproduction.bench import SINGLES, Results
 
 
 def test_the_best_single_model_is_chosen_where_choices_are_made_and_not_by_the_result() -> None:
     assert best_single(accuracies()) == "mult-vae"
     assert best_single(results({"loca-vae": [compared(level(0.9), chosen_by=0.9)]})) is None
+
+
+def test_the_best_baseline_is_chosen_where_choices_are_made_and_not_by_the_result() -> None:
+    cells = {"sglsvd": [compared(level(0.4), chosen_by=0.2)], "llorma": [compared(level(0.1), chosen_by=0.3)]}
+    assert best_baseline(results(with_singles(cells))) == "llorma"
 
 
 @pytest.mark.parametrize("left_out", SINGLES)

@@ -1,0 +1,148 @@
+"""A model whose answers are written down beforehand, epoch by epoch, and data that ask each held-out part for one item.
+
+Which epoch, and which of several models, a choice must end with is then known without any learning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+
+from loca.data.held_out import HeldOut, Split
+from loca.data.id_map import IdMap
+from loca.data.interactions import Interactions, as_matrix
+from loca.data.splitting import leave_last_out
+from loca.files.model_state import ModelState
+from loca.models.network_answers import learn, score_histories
+from loca.models.recommender import clone
+
+# What validation asks every user for, what test asks for, and an item that nobody has.
+ON_VALIDATION, ON_TEST, NEVER = 0, 1, 2
+USERS, ITEMS = 10, 8
+# The NDCG of one held-out item at the second place of a list.
+SECOND = 1 / np.log2(3)
+
+Row = tuple[float, ...]
+
+
+def ranked(*items: int, scale: float = 1.0) -> Row:
+    """Scores that put these items in front, the first of them first, and leave all others at 0."""
+    scores = np.zeros(ITEMS)
+    scores[list(items)] = scale * np.arange(len(items), 0, -1)
+    return tuple(scores.tolist())
+
+
+# Each has its own item at the first place and the other's at the second; what validation asks for is in the histories
+# of test, and so not shown there.
+RIGHT_ON_VALIDATION = ranked(ON_VALIDATION, NEVER, ON_TEST)
+RIGHT_ON_TEST = ranked(ON_TEST, ON_VALIDATION)
+
+
+def scripted_interactions() -> Interactions:
+    """Everybody has two of the items 3 to 7, then the one that validation asks for, then the one that test asks for."""
+    histories = [[3 + user % 5, 3 + (user + 1 + user // 5) % 5, ON_VALIDATION, ON_TEST] for user in range(USERS)]
+    offsets, item_rows = np.arange(USERS + 1) * 4, np.array(histories, np.int32).ravel()
+    return Interactions(IdMap.numbered(USERS, "user"), IdMap.numbered(ITEMS, "item"), offsets, item_rows)
+
+
+def scripted_split() -> Split:
+    """Their last item is test, the one before it validation."""
+    return leave_last_out(scripted_interactions(), test=1, validation=1)
+
+
+class ScriptedNetwork(nn.Module):
+    """Answers every history with the row of the epoch that it stands at; its only weight is the number of epochs."""
+
+    epoch: Tensor
+
+    def __init__(self, script: tuple[Row, ...]) -> None:
+        super().__init__()
+        self.script = script
+        self.register_buffer("epoch", torch.zeros(1))
+
+    @property
+    def device(self) -> torch.device:
+        return self.epoch.device
+
+    @property
+    def item_count(self) -> int:
+        return len(self.script[0])
+
+    def answer(self, histories: csr_array) -> Tensor:
+        return torch.tensor(self.script[int(self.epoch) - 1]).repeat(histories.shape[0], 1)
+
+
+class ScriptedLearning:
+    """An epoch turns to the next row."""
+
+    def __init__(self, network: ScriptedNetwork, users: int) -> None:
+        self.network, self.networks, self.device = network, [network], network.device
+        self.support = np.arange(users)
+
+    def run_epoch(self) -> float:
+        self.network.epoch += 1
+        return 0.0
+
+    def state(self) -> ModelState:
+        return ModelState({"epoch": self.network.epoch.numpy().copy()})
+
+    def put_back(self, state: ModelState) -> None:
+        self.network.epoch.copy_(torch.from_numpy(state.arrays["epoch"]))
+
+
+class Scripted:
+    """Answers with `script[e − 1]` after e epochs, whatever it learns from; a user is embedded by the items there are.
+
+    Without `epochs` it runs through the whole script.
+    """
+
+    def __init__(self, *, script: tuple[Row, ...], epochs: int | None = None) -> None:
+        self.script = script
+        self.epochs = len(script) if epochs is None else epochs
+        self.patience = self.epochs
+        self.evaluate_every = 1
+        self.network_: ScriptedNetwork | None = None
+        self.best_epoch_: int | None = None
+        self.known_: Interactions | None = None
+
+    def fit(self, train: Any, *, user_weights: Any = None, validation: HeldOut | None = None) -> Self:
+        self.best_epoch_ = learn(self, self.begin(as_matrix(train), user_weights), validation)
+        self.known_ = train if isinstance(train, Interactions) else None
+        return self
+
+    def begin(self, matrix: csr_array, user_weights: Any) -> ScriptedLearning:
+        self.network_ = ScriptedNetwork(self.script)
+        return ScriptedLearning(self.network_, matrix.shape[0])
+
+    def score(self, histories: csr_array) -> Any:
+        assert self.network_ is not None
+        return score_histories(self.network_, histories)
+
+    def embed(self, histories: csr_array) -> Any:
+        return histories.toarray()
+
+    def count_items(self) -> int:
+        return len(self.script[0])
+
+    def as_chosen(self) -> Self:
+        return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
+
+    def state(self) -> ModelState:
+        assert self.network_ is not None
+        return ModelState({"epoch": self.network_.epoch.numpy().copy()}, {"best_epoch": self.best_epoch_})
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        model = cls(**params)
+        model.network_ = ScriptedNetwork(model.script)
+        model.network_.epoch.copy_(torch.from_numpy(state.arrays["epoch"]))
+        model.best_epoch_ = state.facts["best_epoch"]
+        return model
+
+    def save(self, folder: Any) -> None:
+        raise NotImplementedError
