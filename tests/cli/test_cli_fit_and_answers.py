@@ -30,6 +30,9 @@ def test_fit_says_what_it_chose_and_saves_it(call: Call, tmp_path: Path) -> None
     model = loca.load(tmp_path / "m")
     assert isinstance(model, loca.Loca)
     assert f"base.l2 {model.base.l2}" in done.out  # type: ignore[attr-defined]
+    assert str(model.locality_) in done.out
+    explained = json.loads(call("explain", tmp_path / "m", "--user", "u003", "--json").out)["answers"][0]
+    assert explained["locality"] == asdict(model.locality_)  # type: ignore[arg-type]
     assert model.known_ is not None
     assert len(model.known_) == json.loads(call("data", "describe", "planted", *TINY, "--json").out)["ratings"]
 

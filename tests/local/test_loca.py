@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
 
+import loca
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.held_out import HeldOut, Split
@@ -19,7 +23,7 @@ from loca.local.local_models import SeparateModels
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.models.recommender import ModelState, clone
+from loca.models.recommender import ModelState, clone, get_params
 from loca.random_streams import derive_seed
 from loca.ranking.evaluation import mean_ndcg
 from loca.ranking.top_n import rank_top_n
@@ -238,6 +242,38 @@ def test_an_explanation_adds_up_and_names_what_each_community_says(planted_split
     text = str(explanation)
     assert model.known_.items.label(explanation.items[0]) in text
     assert f"community {explanation.communities[0].community} around" in text
+    assert f"{len(explanation.communities)} communities answer this history." in text
+    assert text.endswith(f"The model: {model.locality_}.")
+
+
+def test_locality_is_the_effective_share_of_users_and_how_many_communities_answer(planted_split: Split) -> None:
+    model = small_loca(alpha=0.3).fit(planted_split.train)
+    embeddings = model.embed(planted_split.train.histories())
+    shares = []
+    for community in range(model.anchors):
+        t = model.communities_.train_weights(embeddings, community).astype(np.float64)
+        shares.append(t.sum() ** 2 / (t**2).sum() / len(t))
+    answering = (model.communities_.answer_weights(embeddings).toarray() > 0).sum(axis=1)
+    assert model.locality_.alpha == 0.3
+    assert model.locality_.effective_share == pytest.approx(np.mean(shares), rel=1e-5)
+    assert model.locality_.answering == pytest.approx(answering.mean())
+    everybody = small_loca(train_bandwidth=100.0, answer_bandwidth=100.0).fit(planted_split.train).locality_
+    assert everybody.effective_share == pytest.approx(1, abs=1e-3)
+    assert everybody.answering == model.anchors
+
+
+def test_locality_is_saved_and_a_model_that_was_saved_without_it_still_loads(
+    planted_split: Split, tmp_path: Path
+) -> None:
+    model = small_loca().fit(planted_split.train)
+    model.save(tmp_path / "m")
+    assert loca.load(tmp_path / "m").locality_ == model.locality_
+    state = model.state()
+    older = replace(state, facts={name: value for name, value in state.facts.items() if name != "locality"})
+    assert Loca.restore(get_params(model), older).locality_ is None
+    for wrong in (3, {"effective_share": 0.5}, {"effective_share": -1.0, "answering": 2.0}):
+        with pytest.raises(ModelFileError, match="figures of its locality"):
+            Loca.restore(get_params(model), replace(state, facts={**state.facts, "locality": wrong}))
 
 
 def test_an_uncovered_history_is_explained_by_the_global_model(planted_split: Split) -> None:

@@ -130,7 +130,7 @@ def test_a_row_holds_the_means_over_seeds_and_the_panel_names_the_best_single() 
         *("LOCA_VAE (3)", "2"),
         *("0.4050 ± 0.0424", "0.1350 ± 0.0141", "0.5400 ± 0.0566", "0.2700 ± 0.0283"),
     )
-    assert rows["LOCA_VAE (3)"][-1] == "3.0"
+    assert rows["LOCA_VAE (3)"][-4:] == ("3.0", "", "", "")
     assert rows["EASE"][1:6] == ("1", "0.4500", "0.1500", "0.6000", "0.3000")
     assert panels["Hand, clean"].note.startswith(
         "Best single model where choices are made: MultVAE. Not yet with all 2 seeds: WMF, "
@@ -218,3 +218,28 @@ def test_needed_are_all_models_with_every_seed_that_draws_anything() -> None:
     assert clean["loca-vae seed 0"].counts == (1, 2, 3)
     assert clean["loca-dae seed 0"].counts == (1, 2)
     assert clean["loca-ease seed 0"].counts == ()
+
+
+def test_a_row_of_loca_says_how_local_it_is() -> None:
+    facts = [
+        {"alpha": 0.1, "effective_share": 0.4, "answering": 2.0},
+        {"alpha": 0.3, "effective_share": 0.5, "answering": 3.0},
+    ]
+    cells = [compared(level(0.2), seed=seed, found=one) for seed, one in enumerate(facts)]
+    (panel,) = (
+        one
+        for one in make([results({"loca-vae": cells, "ease": [compared(level(0.1))]})]).panels
+        if one.heading == "Hand, clean"
+    )
+    rows = {row[0]: row for row in panel.grid.rows}
+    assert panel.grid.header[-3:] == ("α", "trains on, in effect", "communities a user")
+    assert rows["LOCA_VAE"][-3:] == ("0.1, 0.3", "45.0%", "2.5")
+    assert rows["EASE"][-3:] == ("", "", "")
+
+
+def test_the_authors_settings_stand_beside_print_in_a_row_of_their_own() -> None:
+    found = results({"loca-paper-vae": [compared(level(0.05))]}, on=bench("paper", printed="AMusic"))
+    exhibit = make([found])
+    assert exhibit.panels[0].grid.rows[0][:2] == ("LOCA_VAE, authors' settings", "0.0893")
+    (finding,) = (one for one in exhibit.findings if "authors' settings is below" in one.text)
+    assert finding.kind == "differs"

@@ -10,7 +10,7 @@ from tiny_bench import tiny_bench
 
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError
-from loca.reproduction.bench import ALL_NAMES, BEYOND
+from loca.reproduction.bench import ALL_NAMES, AUTHORS, BEYOND
 from loca.reproduction.pieces import PIECES
 from loca.reproduction.reproducing import models_of
 from loca.reproduction.result_folder import KEPT, TUNED, check_start
@@ -20,7 +20,7 @@ from loca.reproduction.result_folder import KEPT, TUNED, check_start
     ("pieces", "expected"),
     [
         ("table1", ""),
-        ("table2", " ".join(ALL_NAMES)),
+        ("table2", " ".join(name for name in ALL_NAMES if name not in AUTHORS)),
         ("table3", "mult-vae loca-vae"),
         ("table4", ""),  # these items have no genres
         ("table5", "mult-vae loca-vae"),
@@ -38,9 +38,16 @@ def test_the_models_of_pieces_come_once_each_in_the_order_of_the_bench(pieces: s
 
 
 def test_what_the_paper_has_not_is_not_asked_for_under_its_protocol() -> None:
-    under_paper = bench("paper")
-    assert models_of(tuple(PIECES), bench()) == ALL_NAMES
-    assert models_of(tuple(PIECES), under_paper) == tuple(name for name in ALL_NAMES if name not in BEYOND)
+    clean = tuple(name for name in ALL_NAMES if name not in AUTHORS)
+    assert models_of(tuple(PIECES), bench()) == clean
+    assert models_of(tuple(PIECES), bench("paper")) == tuple(name for name in clean if name not in BEYOND)
+
+
+def test_the_authors_own_settings_are_asked_for_where_the_paper_prints_figures_of_the_data() -> None:
+    beside_print = models_of(("table2",), bench("paper", printed="AMusic"))
+    assert beside_print == tuple(name for name in ALL_NAMES if name not in BEYOND)
+    assert not set(AUTHORS) & set(models_of(("table2",), bench("clean", printed="AMusic")))
+    assert "ease" in models_of(("table2",), bench("paper", printed="AMusic"), only=["loca-paper-ease"])
 
 
 def test_a_case_study_asks_for_the_local_model_where_items_have_genres_under_clean(planted: PlantedData) -> None:
