@@ -18,6 +18,8 @@ _LEFT: Mapping[Verdict, str] = {
     "undecided": "nothing sure is left that is local ({0:+.2%})",
     "equal": "nothing is left that is local",
 }
+# Under `paper` every choice for each local model is made on test, more of them than for an ensemble.
+_CHOSEN_ON_TEST = "{0:+.2%} over the ensemble is locality, or comes of choosing more on the test items"
 # How it stands beside the ensemble where it is its base alone.
 _BESIDE: Mapping[Verdict, str] = {
     "better": ", and {0} loses",
@@ -63,6 +65,8 @@ def _of_local(results: Results, rivals: Sequence[Rival], name: str) -> Iterator[
     # An ensemble that loses is no measure of what locality earns: the base is.
     left_is_told = averaged > 0 or left.verdict != "better"
     told = _LEFT[left.verdict].format(left.paired.relative) if left_is_told else "averaging earns nothing here"
+    if left_is_told and left.verdict == "better" and results.bench.protocol == "paper":
+        told = _CHOSEN_ON_TEST.format(left.paired.relative)
     yield (
         f"{where}: {labelled(name)} changes NDCG@100 by {gained:+.2%} from {labelled(base)}, and the ensemble of as "
         f"many {drawn} by {averaged:+.2%}: {told}."
