@@ -71,7 +71,8 @@ def test_history_weights_equal_a_plain_loop(interactions, unit, half_life):
         items = interactions.items_of(user)
         times = interactions.times[interactions.offsets[user] : interactions.offsets[user + 1]]
         for place, item in enumerate(items):  # a later place of the same item overwrites an earlier one
-            age = len(items) - 1 - place if unit == "positions" else times[-1] - times[place]
+            newer = {time for time in times if time > times[place]}  # a moment is one position
+            age = len(newer) if unit == "positions" else times[-1] - times[place]
             expected[user, item] = 1 if unit is None else 0.5 ** (age / half_life)
     found = interactions.with_recency(recency).histories()
     assert found.shape == expected.shape

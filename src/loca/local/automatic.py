@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from loca.communities.embeddings import TruncatedSVD
 from loca.data.held_out import HeldOut
-from loca.data.interactions import Interactions, as_matrix
+from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files import save_model
@@ -251,7 +251,7 @@ def _fit_next(search: Search, start: NextEASE) -> dict[str, Recommender | None]:
 def _plan_networks(search: Search, network: MultVAE, matrix: csr_array) -> dict[str, Any]:
     """How many lessons, members of each ensemble and epochs fit the seconds that are left, by timing an epoch."""
     trial = clone(network, target="next")
-    learning = StackedLearning([trial.begin(matrix, search.user_weights)])
+    learning = StackedLearning([trial.begin(matrix, search.user_weights, as_moments(search.train))])
     learning.run_epoch()  # warms up
     started = time.perf_counter()
     learning.run_epoch()
