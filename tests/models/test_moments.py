@@ -138,7 +138,7 @@ def test_lags_that_hardly_count_are_left_out_by_moments_too() -> None:
         prefix, target = np.zeros(300), np.zeros(300)
         for place in range(last + 1):
             prefix[moments[place]] = 0.8 ** (last - place)
-        target[sum(moments[last + 1 : last + 11], [])] = 1
+        target[[item for moment in moments[last + 1 : last + 11] for item in moment]] = 1
         inputs.append(prefix)
         wanted.append(target)
     for found, expected in ((gram, np.array(inputs).T @ inputs), (cross, np.array(inputs).T @ wanted)):
@@ -178,7 +178,7 @@ def test_the_loss_of_a_batch_is_that_of_prefixes_cut_between_moments() -> None:
         inputs = torch.zeros(ITEMS)
         for age, moment in enumerate(reversed(history[:cut])):
             inputs[moment] = 1.0 if cut is None else 0.8**age
-        wanted = sum(history if cut is None else history[cut : cut + 2], [])
+        wanted = [item for moment in (history if cut is None else history[cut : cut + 2]) for item in moment]
         codes = torch.tanh(inputs / inputs.norm() @ net.input_table + net.input_bias)
         log_shares = torch.log_softmax(net.output_table @ codes + net.output_bias, dim=0)
         losses.append(-log_shares[wanted].sum().item())
@@ -260,9 +260,7 @@ def test_times_that_never_tie_change_nothing(name: str) -> None:
 def test_both_engines_cut_between_the_same_moments(loop: str, stack: str) -> None:
     data = timed(random_histories(21, users=60, items=20, longest=16), items=20)
     asked = data.histories()
-    np.testing.assert_allclose(
-        MADE[loop]().fit(data).score(asked), MADE[stack]().fit(data).score(asked), atol=2e-4
-    )
+    np.testing.assert_allclose(MADE[loop]().fit(data).score(asked), MADE[stack]().fit(data).score(asked), atol=2e-4)
 
 
 def test_a_saved_model_weighs_its_histories_by_moments_as_before(tmp_path: Path) -> None:

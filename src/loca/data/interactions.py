@@ -115,7 +115,7 @@ class Interactions:
         begins[1:] = self.times[1:] != self.times[:-1]
         begins[starts] = True
         numbers = np.cumsum(begins)
-        return numbers - np.repeat(numbers[starts], counts[counts > 0])
+        return np.asarray(numbers - np.repeat(numbers[starts], counts[counts > 0]), dtype=np.int64)
 
     def matrix(self) -> csr_array:
         """The binary users × items matrix, for training; the entries of a row stand in the order of the history.
@@ -124,13 +124,13 @@ class Interactions:
         """
         rows = self._rows(np.ones(len(self), np.float32))
         by_item = rows.sorted_indices()
-        return rows if by_item.has_canonical_format else self.where(self._newest_places()).matrix()
+        return rows if by_item.has_canonical_format else self.distinct().matrix()
 
     def moment_matrix(self) -> csr_array | None:
         """The moments of the entries of `matrix`, in the same places; None where no two items share a moment."""
         if self.times is None or np.array_equal(self.moments(), self.places()):
             return None
-        distinct = self.where(self._newest_places())
+        distinct = self.distinct()
         return distinct._rows(distinct.moments().astype(np.int32))
 
     def _rows(self, values: npt.NDArray[Any]) -> csr_array:
@@ -140,13 +140,13 @@ class Interactions:
         indices, indptr = self.item_rows.astype(index), self.offsets.astype(index)
         return csr_array((values, indices, indptr), shape=(self.n_users, self.n_items))
 
-    def _newest_places(self) -> npt.NDArray[np.bool_]:
-        """Marks of the interactions that no later one of the same user and item repeats."""
+    def distinct(self) -> Interactions:
+        """The interactions that no later one of the same user and item repeats."""
         pairs = self.user_rows() * self.n_items + self.item_rows
         order = np.argsort(pairs, kind="stable")
         repeated = np.zeros(len(self), dtype=bool)
         repeated[order[:-1]] = pairs[order[1:]] == pairs[order[:-1]]
-        return ~repeated
+        return self.where(~repeated) if repeated.any() else self
 
     def histories(self, user_rows: Rows | None = None) -> csr_array:
         """Weighted users × items rows to answer from: 1 per stored item, or its weight by `recency`.

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from loca.communities.embeddings import TruncatedSVD
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix, as_moments
+from loca.data.order_check import minding_order
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files import save_model
@@ -107,7 +108,8 @@ class Auto:
         elif questions is None:
             raise ConfigError("auto: needs held-out items to choose on; give validation, or a chosen model")
         else:
-            self.model_ = self._search(weighed, user_weights, questions)
+            with minding_order(train):
+                self.model_ = self._search(weighed, user_weights, questions)
         self.model_.known_ = None  # kept once, here
         self.known_ = weighed if isinstance(weighed, Interactions) else None
         return self

@@ -196,8 +196,7 @@ def _begin(
     one = learners[0].begin(task.matrix, task.weights_of(0), task.moments)
     plan_loop_memory(one, len(learners), task.what)
     rest = [
-        learners[number].begin(task.matrix, task.weights_of(number), task.moments)
-        for number in range(1, len(learners))
+        learners[number].begin(task.matrix, task.weights_of(number), task.moments) for number in range(1, len(learners))
     ]
     return [one, *rest], SeparateModels.of(task.models)
 

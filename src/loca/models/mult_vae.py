@@ -114,9 +114,7 @@ class MultVAE:
         self.known_ = train if isinstance(train, Interactions) else None
         return self
 
-    def begin(
-        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
-    ) -> Learning:
+    def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Learning:
         """Fresh weights, and the learning that will change them an epoch at a time."""
         network = Autoencoder(matrix.shape[1], self.latent, self.hidden, True, choose_device(self.device))
         self.network_ = draw_first_weights(network, self.seed)

@@ -41,9 +41,9 @@ class NextEASE:
     B minimises Σ_u w_u (Σ_t ‖y_t − x_t B‖² + ordinary · ‖x_u − x_u B‖²) + ‖B‖² with a zero diagonal, over the users'
     weights w. Prefix x_t holds the first t + 1 items of a history, the newest with weight 1, the one before with
     `prefix_decay`, then its square, …; y_t the `next_count` items after them (None: all that follow). Items of one
-    moment (equal times) are one place: a prefix has all or none of them, and they do not follow each other. `ordinary` is
-    the share of EASE's own aim, the whole history x_u from itself; 0 learns from the order alone. The squares of the
-    weights of item i count l2 + p / (1 − p) · (what i has on the diagonal of the Gram matrix), p being `denoising`.
+    moment (equal times) are one place: a prefix has all or none of them, and they do not follow each other. `ordinary`
+    is the share of EASE's own aim, the whole history x_u from itself; 0 learns from the order alone. The squares of
+    the weights of item i count l2 + p / (1 − p) · (what i has on the diagonal of the Gram matrix), p being `denoising`.
     """
 
     def __init__(

@@ -194,8 +194,8 @@ def _block_sums(
     """Both sums over the pairs whose older item is one from start to stop, (stop − start, items) in 64 bits."""
     before, follow = torch.zeros(2, (stop - start) * item_count, dtype=torch.float64, device=members.device)
     by_lag = torch.from_numpy(weights.table()).to(members.device)
-    # Those with the most entries after them come first: the ones that reach an offset are then the first so many. Beyond
-    # the last lag it is no matter, and what keeps its order is read and added to neighbouring memory.
+    # Those with the most entries after them come first: the ones that reach an offset are then the first so many.
+    # Beyond the last lag it is no matter, and what keeps its order is read and added to neighbouring memory.
     reached = places.later[members].clamp_(max=weights.count - 1) if places.reach is None else places.reach[members]
     reach, order = reached.sort(descending=True, stable=True)
     members = members[order]

@@ -1,0 +1,85 @@
+"""Whether models that use order read anything out of the file's order of items at one time: AMusic, dated by day.
+
+Run: LOCA_DATA=… python benchmarks/order_ties.py [--shuffles 3] [--epochs 60]
+Protocol clean, without a refit. The same data are measured again with the items of each user's day shuffled before they
+are split, so that other items of the last day become test. The bar: the 95 % intervals of NDCG@100 hold each other's
+mean. Exits with 1 where it is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+
+import loca
+from loca.catalogue import MODELS
+from loca.experiments.recency_choice import start_recency
+from loca.reproduction.data_sets import open_data
+
+# NextEASE as in results/settings/amusic.toml.
+NEXT_EASE = {"l2": 408.1, "next_count": 1, "prefix_decay": 0.7519, "ordinary": 0.2811, "denoising": 0.5939}
+Interval = tuple[float, float, float]  # mean, low, high
+
+
+def main() -> int:
+    """One line for each model: as the file has it, then shuffled."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shuffles", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=60)
+    asked = parser.parse_args()
+    data = open_data("amusic")
+    whole = data.interactions
+    print(loca.check_order(whole), end="\n\n", flush=True)
+    found: dict[str, list[Interval]] = {}
+    for shuffle in range(asked.shuffles + 1):
+        split = replace(data, interactions=shuffle_moments(whole, shuffle) if shuffle else whole).split("clean")
+        for name, model, recency in models(asked.epochs):
+            started = time.perf_counter()
+            found.setdefault(name, []).append(measure(model, split.with_recency(recency)))
+            print(f"  {name}, shuffle {shuffle}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    print(
+        "NDCG@100 on test         as in the file          "
+        + "".join(f"shuffled {n + 1:<15}" for n in range(asked.shuffles))
+    )
+    for name, values in found.items():
+        print(f"{name:<24} " + " ".join(f"{mean:.4f} [{low:.4f}, {high:.4f}]" for mean, low, high in values))
+    return int(any(not agree(values[0], other) for values in found.values() for other in values[1:]))
+
+
+def models(epochs: int) -> list[tuple[str, loca.Recommender, loca.Recency | None]]:
+    """Name, model, and the recency it is asked under."""
+    following = loca.NextEASE(**NEXT_EASE)  # type: ignore[arg-type]
+    network = loca.clone(MODELS["next-vae"](), epochs=epochs, evaluate_every=2, seed=0)
+    return [
+        ("EASE", loca.EASE(l2=100), None),
+        ("EASE, decayed by 0.8", loca.EASE(l2=100), loca.Recency.per_position(0.8)),
+        ("NextEASE", following, start_recency(following)),
+        ("MultVAE of next items", network, start_recency(network)),
+    ]
+
+
+def measure(model: loca.Recommender, split: loca.Split) -> Interval:
+    """NDCG@100 on test with its interval over users."""
+    fitted = model.fit(split.train, validation=split.validation)
+    evaluation = loca.evaluate(fitted, split.test)
+    return (evaluation.means()["ndcg@100"], *evaluation.intervals()["ndcg@100"])
+
+
+def shuffle_moments(interactions: loca.Interactions, seed: int) -> loca.Interactions:
+    """The same interactions with the items of every moment of a user in a random order."""
+    rng = np.random.default_rng(seed)
+    order = np.lexsort((rng.random(len(interactions)), interactions.moments(), interactions.user_rows()))
+    return replace(interactions, item_rows=interactions.item_rows[order])
+
+
+def agree(one: Interval, other: Interval) -> bool:
+    """Whether each interval holds the other's mean."""
+    return one[1] <= other[0] <= one[2] and other[1] <= one[0] <= other[2]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
