@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 
+from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.statistics import aligned
 from loca.progress import say
@@ -130,10 +131,7 @@ def check_order(interactions: Interactions) -> OrderCheck:
     newer = np.flatnonzero(follows)
     older = newer - 1
     alike = np.ones(len(newer), bool) if data.times is None else data.times[newer] == data.times[older]
-    # The place of every item among the sorted ids, so that only numbers are compared.
-    ranks = np.empty(data.n_items, dtype=np.int64)
-    ranks[np.argsort(data.items.values, kind="stable")] = np.arange(data.n_items)
-    places = ranks[data.item_rows]
+    places = _ranks(data.items)[data.item_rows]
     rises = places[newer] > places[older]
     compared, risen = int(alike.sum()), int(rises[alike].sum())
     counts, shares = _directions(places[older], places[newer], data.n_items)
@@ -166,6 +164,16 @@ def minding_order(train: Interactions | csr_array | None) -> Iterator[None]:
         yield
     finally:
         _MINDED.reset(token)
+
+
+def _ranks(items: IdMap) -> npt.NDArray[np.int64]:
+    """The place of every item among the sorted ids: numbers, written as text or not, by size, all others as text."""
+    values = items.values.tolist()
+    if items.values.dtype.kind == "O" and all(value.isdecimal() for value in values):
+        values = [int(value) for value in values]
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[sorted(range(len(values)), key=values.__getitem__)] = np.arange(len(values))
+    return ranks
 
 
 def _directions(
