@@ -6,7 +6,8 @@ after: shuffled after the split, so that the questions are the same ones. The ba
 each other's mean. Exits with 1 where it is missed.
 before: shuffled before the split. A split holds out exactly the last five items and cuts through days, so that other
 items become test and other questions are asked, of EASE too, which knows no order: compare with its line.
-given: as after, but the times are taken away, so that the stored order counts as it did before equal times were one place.
+given: as after, but the times are taken away, so that the stored order counts, as it did before equal times were one
+place.
 """
 
 from __future__ import annotations
