@@ -23,6 +23,7 @@ from loca.errors import DataError
 from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
+from loca.local.local_models import SeparateModels
 from loca.models.autoencoder import Autoencoder, SparseRows, draw_first_weights
 from loca.models.draws import streams_at, uniform_at
 from loca.models.lessons import Lesson
@@ -271,3 +272,11 @@ def test_a_saved_model_weighs_its_histories_by_moments_as_before(tmp_path: Path)
     assert known is not None
     np.testing.assert_array_equal(known.histories().toarray(), data.histories().toarray())
     np.testing.assert_array_equal(known.moments(), data.moments())
+
+
+def test_dense_local_models_learn_from_the_moments_and_keep_no_data_of_their_own() -> None:
+    data = timed(random_histories(2))
+    ensemble = Ensemble(base=next_ease(), models=2, engine="one_by_one").fit(data)
+    assert isinstance(ensemble.models_, SeparateModels)
+    assert [one.known_ for one in ensemble.models_.models_] == [None, None]
+    assert ensemble.known_ is data
