@@ -120,9 +120,9 @@ class FineTuned:
         self.network_: Autoencoder | None = None
         self.best_epoch_: int | None = None
 
-    def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> Learning:
+    def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Learning:
         """The given weights, and the learning that will change them."""
-        learning = self._model.begin(matrix, user_weights)
+        learning = self._model.begin(matrix, user_weights, moments)
         learning.network.load_state_dict(self._start.state_dict())
         self.network_ = learning.network
         return learning

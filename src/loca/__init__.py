@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from loca.data.held_out import HeldOut as HeldOut
     from loca.data.held_out import Split as Split
     from loca.data.interactions import Interactions as Interactions
+    from loca.data.order_check import OrderCheck as OrderCheck
+    from loca.data.order_check import check_order as check_order
     from loca.data.presets import read_preset as read_preset
     from loca.data.readers import read_interactions as read_interactions
     from loca.data.recency import Recency as Recency
@@ -70,6 +72,8 @@ _HOMES = {
     "HeldOut": "loca.data.held_out",
     "Split": "loca.data.held_out",
     "Interactions": "loca.data.interactions",
+    "OrderCheck": "loca.data.order_check",
+    "check_order": "loca.data.order_check",
     "read_preset": "loca.data.presets",
     "read_interactions": "loca.data.readers",
     "Recency": "loca.data.recency",

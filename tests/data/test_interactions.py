@@ -1,5 +1,7 @@
 """Interactions keep each user's order, check themselves, and give the weights that a plain loop gives."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from event_examples import any_interactions, interactions_of, item_lists
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from loca.data.id_map import IdMap
-from loca.data.interactions import Interactions, as_matrix
+from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.data.recency import Recency
 from loca.errors import DataError
 
@@ -71,7 +73,8 @@ def test_history_weights_equal_a_plain_loop(interactions, unit, half_life):
         items = interactions.items_of(user)
         times = interactions.times[interactions.offsets[user] : interactions.offsets[user + 1]]
         for place, item in enumerate(items):  # a later place of the same item overwrites an earlier one
-            age = len(items) - 1 - place if unit == "positions" else times[-1] - times[place]
+            newer = {time for time in times if time > times[place]}  # a moment is one position
+            age = len(newer) if unit == "positions" else times[-1] - times[place]
             expected[user, item] = 1 if unit is None else 0.5 ** (age / half_life)
     found = interactions.with_recency(recency).histories()
     assert found.shape == expected.shape
@@ -153,3 +156,44 @@ def test_what_cannot_be_learned_from_is_refused():
         as_matrix([[1]])
     with pytest.raises(DataError, match="nothing to learn from: 2 users, 3 items, 0 pairs"):
         as_matrix(csr_array((2, 3)))
+
+
+def test_items_of_equal_times_share_a_moment_and_its_age():
+    timed = interactions_of([[0, 1, 2, 3], [], [4, 5]], [[3, 3, 5, 9], [], [7, 7]])
+    assert timed.moments().tolist() == [0, 0, 1, 2, 0, 0]
+    weights = timed.with_recency(Recency.per_position(0.5)).histories().toarray()
+    np.testing.assert_allclose(weights, [[0.25, 0.25, 0.5, 1, 0, 0], [0] * 6, [0, 0, 0, 0, 1, 1]])
+
+
+def test_without_times_every_item_is_a_moment_of_its_own():
+    given = interactions_of([[0, 1, 2], [], [2]])
+    assert given.moments().tolist() == given.places().tolist() == [0, 1, 2, 0]
+    assert given.moment_matrix() is None
+    assert as_moments(given) is None
+    assert as_moments(given.matrix()) is None
+
+
+@given(any_interactions())
+def test_the_moments_of_the_training_matrix_stand_beside_its_entries(interactions):
+    moments, matrix = as_moments(interactions), interactions.matrix()
+    distinct = interactions.distinct()
+    if moments is None:
+        assert distinct.moments().tolist() == distinct.places().tolist()
+        return
+    assert moments.indptr.tolist() == matrix.indptr.tolist()
+    assert moments.indices.tolist() == matrix.indices.tolist()
+    for user in range(interactions.n_users):
+        times = distinct.times[distinct.offsets[user] : distinct.offsets[user + 1]].tolist()
+        expected = [len({other for other in times if other < time}) for time in times]
+        assert moments.data[moments.indptr[user] : moments.indptr[user + 1]].tolist() == expected
+
+
+@given(any_interactions(), st.randoms())
+def test_the_order_of_items_inside_moments_does_not_weigh(interactions, random):
+    order = sorted(range(len(interactions)), key=lambda place: random.random())
+    users, moments = interactions.user_rows(), interactions.moments()
+    order.sort(key=lambda place: (users[place], moments[place]))
+    mixed = replace(interactions, item_rows=interactions.item_rows[order])
+    for recency in (Recency.per_position(0.7), Recency(2, unit="time"), None):
+        one, other = (data.with_recency(recency).histories().toarray() for data in (interactions, mixed))
+        np.testing.assert_array_equal(one, other)

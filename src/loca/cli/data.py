@@ -52,6 +52,8 @@ def describe_data(
 ) -> None:
     """Users, items, ratings, sparsity and concentration: the columns of the paper's Table 1, and some more.
 
+    The last lines say how far the order of the items can be trusted; docs/order.md explains them.
+
     Examples:
 
       loca data describe ratings.csv --min-user-interactions 10
@@ -60,7 +62,8 @@ def describe_data(
 
       loca data describe events.tsv --user-column 0 --item-column 2 --time-column 3 --json
     """
-    from loca.data.statistics import describe
+    from loca.data.order_check import check_order
+    from loca.data.statistics import aligned, describe
 
     out = Output(as_json, quiet)
     reading = options.reading_options(
@@ -69,8 +72,10 @@ def describe_data(
     )  # fmt: skip
     given: Given = {"data": reading, "describe": {"seed": seed}}
     request = check_request("describe", DescribeOptions, source, config, given, assignments or [])
-    statistics = describe(request.read())
-    out.answer(str(statistics), {"data": source, **asdict(statistics)})
+    interactions = request.read()
+    statistics, order = describe(interactions), check_order(interactions)
+    told = {**asdict(order), "looks_like_file_order": order.looks_like_file_order}
+    out.answer(aligned(statistics.lines() + order.lines()), {"data": source, **asdict(statistics), "order": told})
 
 
 @app.command("fetch")

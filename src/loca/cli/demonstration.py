@@ -33,6 +33,8 @@ def demo(
 
     Leaves a folder with the tables, a picture of the communities, the model and the next commands to try.
 
+    --recency lets the newest items count most. Equal times have no order: the items of one moment are one place.
+
     Examples:
 
       loca demo

@@ -189,15 +189,19 @@ def _unfinished_beside(folder: Path) -> Path:
 
 
 def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Interruption, output: Output) -> None:
+    from loca.data.order_check import minding_order
     from loca.experiments.candidates import describe_model
     from loca.experiments.choices import place_of_best
+    from loca.experiments.order_use import order_matters
     from loca.experiments.recency_choice import recency_json
     from loca.local.loca import Loca
 
     ((name, candidates),) = request.models.items()
     started = time.perf_counter()
     interactions = request.read()
-    with interruption.keep(_subject(name, candidates, interactions, request)):
+    in_use = order_matters(candidates, request.recency)
+    subject = _subject(name, candidates, interactions, request)
+    with interruption.keep(subject), minding_order(interactions if in_use else None):
         fitted, tried = _choose_and_fit(candidates, interactions, request, output)
         fitted.save(folder)
     parameters = describe_model(fitted)

@@ -21,6 +21,7 @@ class Interactions:
     """User u's items are `item_rows[offsets[u]:offsets[u + 1]]`, oldest first; `times` stands beside them or is None.
 
     `recency` says how a history is weighed when it is used to answer, to find communities, or to stop on validation.
+    Equal times have no order: the items of one moment share one place, whatever their order here.
     """
 
     users: IdMap
@@ -101,25 +102,54 @@ class Interactions:
         """The place of every interaction in its user's history: 0 for the oldest."""
         return np.arange(len(self)) - np.repeat(self.offsets[:-1], self.counts())
 
+    def moments(self) -> npt.NDArray[np.int64]:
+        """The number of every interaction's moment in its user's history: 0 for the oldest, one for equal times.
+
+        Without times every interaction is a moment of its own.
+        """
+        if self.times is None or len(self) == 0:
+            return self.places()
+        counts = self.counts()
+        starts = self.offsets[:-1][counts > 0]
+        begins = np.ones(len(self), dtype=bool)
+        begins[1:] = self.times[1:] != self.times[:-1]
+        begins[starts] = True
+        numbers = np.cumsum(begins)
+        return np.asarray(numbers - np.repeat(numbers[starts], counts[counts > 0]), dtype=np.int64)
+
     def matrix(self) -> csr_array:
         """The binary users × items matrix, for training; the entries of a row stand in the order of the history.
 
         A repeated pair counts once, at its newest place.
         """
+        rows = self._rows(np.ones(len(self), np.float32))
+        by_item = rows.sorted_indices()
+        return rows if by_item.has_canonical_format else self.distinct().matrix()
+
+    def moment_matrix(self) -> csr_array | None:
+        """The moments of the entries of `matrix`, in the same places; None where no two items share a moment."""
+        if self.times is None or np.array_equal(self.moments(), self.places()):
+            return None
+        distinct = self.distinct()
+        return distinct._rows(distinct.moments().astype(np.int32))
+
+    def _rows(self, values: npt.NDArray[Any]) -> csr_array:
+        """One value for every interaction as users × items, in the order of the histories."""
         # Copies: the caller's matrix may be sorted in place, these arrays may not.
         index = np.dtype(np.int32 if len(self) < 2**31 else np.int64)
         indices, indptr = self.item_rows.astype(index), self.offsets.astype(index)
-        rows = csr_array((np.ones(len(self), np.float32), indices, indptr), shape=(self.n_users, self.n_items))
-        by_item = rows.sorted_indices()
-        return rows if by_item.has_canonical_format else self.where(self._newest_places()).matrix()
+        return csr_array((values, indices, indptr), shape=(self.n_users, self.n_items))
 
-    def _newest_places(self) -> npt.NDArray[np.bool_]:
-        """Marks of the interactions that no later one of the same user and item repeats."""
+    def distinct(self) -> Interactions:
+        """The interactions that no later one of the same user and item repeats."""
         pairs = self.user_rows() * self.n_items + self.item_rows
+        by_value = np.sort(pairs)
+        if not (by_value[1:] == by_value[:-1]).any():
+            return self  # as almost always, and several times as fast as to find out which is the newest
         order = np.argsort(pairs, kind="stable")
         repeated = np.zeros(len(self), dtype=bool)
         repeated[order[:-1]] = pairs[order[1:]] == pairs[order[:-1]]
-        return ~repeated
+        return self.where(~repeated)
 
     def histories(self, user_rows: Rows | None = None) -> csr_array:
         """Weighted users × items rows to answer from: 1 per stored item, or its weight by `recency`.
@@ -131,9 +161,7 @@ class Interactions:
             plain = part.matrix()
             plain.sort_indices()
             return plain
-        index = np.dtype(np.int32 if len(part) < 2**31 else np.int64)
-        stored = (part.recency.weights(part._ages()), part.item_rows.astype(index), part.offsets.astype(index))
-        rows = csr_array(stored, shape=(part.n_users, part.n_items))
+        rows = part._rows(part.recency.weights(part._ages()))
         rows.sort_indices()
         if rows.has_canonical_format:
             return rows
@@ -146,15 +174,16 @@ class Interactions:
         return csr_array((weights, rows.indices[starts], np.searchsorted(starts, rows.indptr)), shape=rows.shape)
 
     def _ages(self) -> npt.NDArray[Any]:
-        counts = self.counts()
+        """How much older each item is than its user's newest: in units of time, or in moments."""
+        places: npt.NDArray[Any] = self.moments()
         if self.recency is not None and self.recency.unit == "time":
             if self.times is None:
                 raise DataError("recency in units of time needs a time column; use positions instead")
-            if len(self) == 0:
-                return self.times
-            newest = self.times[np.maximum(self.offsets[1:] - 1, 0)]
-            return np.asarray(np.repeat(newest, counts) - self.times)
-        return np.repeat(counts - 1, counts) - self.places()
+            places = self.times
+        if len(self) == 0:
+            return places
+        newest = places[np.maximum(self.offsets[1:] - 1, 0)]
+        return np.asarray(np.repeat(newest, self.counts()) - places)
 
     def of_users(self, user_rows: Rows) -> Interactions:
         """The interactions of chosen users (row numbers or a mask), renumbered from 0; the items stay as they are."""
@@ -192,6 +221,14 @@ def as_matrix(train: Interactions | csr_array) -> csr_array:
     if matrix.shape[0] == 0 or matrix.shape[1] == 0 or matrix.nnz == 0:
         raise DataError(f"nothing to learn from: {matrix.shape[0]} users, {matrix.shape[1]} items, {matrix.nnz} pairs")
     return matrix
+
+
+def as_moments(train: Interactions | csr_array) -> csr_array | None:
+    """The number of the moment of every entry of `as_matrix(train)`, in a matrix of the same stored places.
+
+    None where every entry is a place of its own: no times, no two items of a user at one time, or a bare matrix.
+    """
+    return train.moment_matrix() if isinstance(train, Interactions) else None
 
 
 def as_histories(train: Interactions | csr_array) -> csr_array:

@@ -25,6 +25,7 @@ _AGE = re.compile(r"\s*(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)\s*(?P<unit>[a-z]*)\s
 class Recency:
     """The newest item counts 1, one that is `half_life` positions (or units of time) older counts half of that.
 
+    Items of one moment (equal times) share one position, and so one weight.
     `shape` says how it goes on: `exponential` halves the weight every half-life, `power` falls as 1 / age, so that old
     items fade but slowly. All that is above `floor` fades; the floor itself stays.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,8 +50,13 @@ class Statistics:
         )
 
     def __str__(self) -> str:
-        width = max(len(name) for name, _ in self.lines())
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in self.lines())
+        return aligned(self.lines())
+
+
+def aligned(lines: Sequence[tuple[str, str]]) -> str:
+    """Names and values as two columns, one pair a line."""
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
 def describe(interactions: Interactions) -> Statistics:

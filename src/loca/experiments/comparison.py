@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loca.data.held_out import Split
+from loca.data.order_check import minding_order
 from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.experiments.cell_store import CellStore
 from loca.experiments.cells import ComparedModel as ComparedModel
 from loca.experiments.choices import RecencyRule
 from loca.experiments.grid import Grid
+from loca.experiments.order_use import order_matters
 from loca.experiments.planned_cells import plan_cells
 from loca.experiments.protocols import ProtocolName, Terms
 from loca.experiments.side_by_side import compute_here, compute_side_by_side
@@ -166,7 +168,10 @@ def compare(
     store = None if keep_in is None else CellStore(Path(keep_in))
     kept: dict[str, Recommender] = {}
     failed: dict[str, str] = {}
-    with nullcontext() if store is None else store.opened(plan.names, resume=resume):
+    asked = split.train.recency if recency == "given" else recency
+    in_use = order_matters((one for some in candidates.values() for one in some), asked)
+    kept_in = nullcontext() if store is None else store.opened(plan.names, resume=resume)
+    with kept_in, minding_order(split.train if in_use else None):
         done = plan.find_done(store, keep)
         if store is not None and len(done) < len(candidates):
             store.begin()

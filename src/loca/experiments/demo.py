@@ -137,7 +137,8 @@ def run_demo(
 ) -> Demonstration:
     """Compares on planted data, saves, reloads, recommends, explains and draws; everything is left in the folder.
 
-    Histories are weighed by `recency` wherever they are used to answer, in the saved model too.
+    Histories are weighed by `recency` wherever they are used to answer, in the saved model too. Equal times have no
+    order: items of one moment are one place.
     """
     with _on_one_thread():
         return _run(folder, seed, users, recency, note)
@@ -224,7 +225,7 @@ def next_commands(folder: Path, user: str, titles: list[str]) -> tuple[tuple[str
         (f"loca recommend {model} --user {user} -n 5", "a known user's list"),
         (f"loca recommend {model} --history {history}", "anybody's list, from a few titles"),
         (f"loca explain {model} --user {user}", "the communities behind a list"),
-        ("loca data describe planted", "the built-in data in numbers"),
+        ("loca data describe planted", "the built-in data in numbers, and how far its order can be trusted"),
         (
             "loca compare planted --models ease,ensemble,loca-ease --seed 1 --set planted.users=1000 "
             "--set loca-ease.anchors=20",

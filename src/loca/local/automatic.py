@@ -13,7 +13,8 @@ from scipy.sparse import csr_array
 
 from loca.communities.embeddings import TruncatedSVD
 from loca.data.held_out import HeldOut
-from loca.data.interactions import Interactions, as_matrix
+from loca.data.interactions import Interactions, as_matrix, as_moments
+from loca.data.order_check import minding_order
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files import save_model
@@ -107,7 +108,8 @@ class Auto:
         elif questions is None:
             raise ConfigError("auto: needs held-out items to choose on; give validation, or a chosen model")
         else:
-            self.model_ = self._search(weighed, user_weights, questions)
+            with minding_order(train):
+                self.model_ = self._search(weighed, user_weights, questions)
         self.model_.known_ = None  # kept once, here
         self.known_ = weighed if isinstance(weighed, Interactions) else None
         return self
@@ -251,7 +253,7 @@ def _fit_next(search: Search, start: NextEASE) -> dict[str, Recommender | None]:
 def _plan_networks(search: Search, network: MultVAE, matrix: csr_array) -> dict[str, Any]:
     """How many lessons, members of each ensemble and epochs fit the seconds that are left, by timing an epoch."""
     trial = clone(network, target="next")
-    learning = StackedLearning([trial.begin(matrix, search.user_weights)])
+    learning = StackedLearning([trial.begin(matrix, search.user_weights, as_moments(search.train))])
     learning.run_epoch()  # warms up
     started = time.perf_counter()
     learning.run_epoch()

@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.local.kept_differences import ARRAYS, Arrays, Gathering, KeptDifferences, Room, keep_largest
+from loca.local.kept_differences import ARRAYS, Arrays, Gathering, KeptDifferences, Room, WeightRows, keep_largest
 from loca.local.local_models import one_for_each
 from loca.local.local_solutions import ItemToItem, bytes_while_solving_next, solve_each
 from loca.memory import plan_memory, readable_bytes
@@ -173,12 +173,14 @@ def fit_ease_differences(
     device: torch.device,
     local_bytes: int = LOCAL_BYTES,
     what: str = "local models",
+    moments: csr_array | None = None,
     recall: Callable[[int], Arrays | None] = lambda number: None,
     keep: Callable[[int, Arrays], None] = lambda number, arrays: None,
 ) -> EaseDifferences:
     """Solves `count` copies of the base, copy j with the user weights `weights_of(j)`, and keeps what `centre` lacks.
 
-    `keep(j, arrays)` is called when model j is done; where `recall(j)` gives such arrays, they are taken instead.
+    `moments` numbers the moments of the entries of `matrix`, for a base that learns from order. `keep(j, arrays)` is
+    called when model j is done; where `recall(j)` gives such arrays, they are taken instead.
     """
     room = Room(centre.count_items(), local_bytes)
     at_once = _plan(base, matrix, room, count, device, what)
@@ -187,29 +189,26 @@ def fit_ease_differences(
     with bar(what, count) as progress:
         for start in range(0, count, at_once):
             group = range(start, min(start + at_once, count))
-            for arrays in _fit_group(base, centre_weights, matrix, weights_of, group, room, recall, keep, progress):
+            recalled = {number: recall(number) for number in group}
+            missing = [weights_of(number) for number in group if recalled[number] is None]
+            solutions = solve_each(base, matrix, missing, device, moments)
+            for arrays in _keep_group(recalled, solutions, centre_weights, room, keep, progress):
                 gathering.add(arrays)
     model = EaseDifferences(local_bytes=local_bytes)
     model.kept_ = gathering.whole()
     return model.around(centre, device)
 
 
-def _fit_group(
-    base: ItemToItem,
+def _keep_group(
+    recalled: dict[int, Arrays | None],
+    solutions: Iterator[WeightRows],
     centre: torch.Tensor,
-    matrix: csr_array,
-    weights_of: Callable[[int], UserWeights],
-    group: range,
     room: Room,
-    recall: Callable[[int], Arrays | None],
     keep: Callable[[int, Arrays], None],
     progress: Bar,
 ) -> Iterator[Arrays]:
-    """What is kept of each model of the group, in order; those that are not recalled are solved together."""
-    recalled = {number: recall(number) for number in group}
-    missing = [number for number in group if recalled[number] is None]
-    solutions = solve_each(base, matrix, [weights_of(number) for number in missing], centre.device)
-    for number in group:
+    """What is kept of each model of a group, in order: as recalled, or else of the next solution."""
+    for number in list(recalled):
         arrays = recalled.pop(number)
         if arrays is None:
             arrays = keep_largest(next(solutions), centre, room)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 
+from loca.data.interactions import Interactions, as_moments
 from loca.errors import ConfigError, did_you_mean
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import work_at_hand
@@ -70,7 +72,8 @@ class Engine:
 class LocalTask:
     """Unfitted models that differ in their seeds at most; model j learns from `matrix` with `weights_of(j)`.
 
-    `centre` is the fitted global model, where there is one.
+    `centre` is the fitted global model, where there is one; `train` what the matrix was made of, where that is more
+    than a matrix.
     """
 
     models: list[Recommender]
@@ -78,6 +81,17 @@ class LocalTask:
     weights_of: WeightsOf
     what: str
     centre: Recommender | None = None
+    train: Interactions | csr_array | None = None
+
+    @property
+    def learned(self) -> Interactions | csr_array:
+        """What a model's own `fit` learns from."""
+        return self.matrix if self.train is None else self.train
+
+    @cached_property
+    def moments(self) -> csr_array | None:
+        """The moments of the entries of `matrix`; None where each is a place of its own."""
+        return as_moments(self.learned)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,10 +160,11 @@ def _fit(task: LocalTask, engine: Engine) -> LocalModels:
     """Models that do not learn by epochs: one after the other, item-to-item models as differences to one centre."""
     base = task.models[0]
     if not isinstance(base, ItemToItem) or not keeps_differences(engine, task.matrix.shape[1]):
-        return SeparateModels.of(fit_each(task.models, task.matrix, task.weights_of, task.what))
+        return SeparateModels.of(fit_each(task.models, task.learned, task.weights_of, task.what))
     centre = task.centre
     if not isinstance(centre, ItemToItem) or not is_centre_for(base, centre):
-        centre = clone(base).fit(task.matrix)
+        centre = clone(base).fit(task.learned)
+        centre.known_ = None  # kept once, by the whole
     work = work_at_hand()
 
     def recall(number: int) -> Mapping[str, npt.NDArray[Any]] | None:
@@ -165,6 +180,7 @@ def _fit(task: LocalTask, engine: Engine) -> LocalModels:
         device=choose_device(base.device),
         local_bytes=engine.local_bytes,
         what=task.what,
+        moments=task.moments,
         recall=recall,
         keep=lambda number, arrays: work.keep(f"{task.what} {number}", ModelState(arrays)),
     )
@@ -177,9 +193,11 @@ def _begin(
     alike = [model for model in learners if isinstance(model, StackedKind)]
     if is_stacked(engine.name) and len(alike) == len(learners):
         return _begin_stacked(task, alike, engine)
-    one = learners[0].begin(task.matrix, task.weights_of(0))
+    one = learners[0].begin(task.matrix, task.weights_of(0), task.moments)
     plan_loop_memory(one, len(learners), task.what)
-    rest = [model.begin(task.matrix, task.weights_of(number)) for number, model in enumerate(learners) if number]
+    rest = [
+        learners[number].begin(task.matrix, task.weights_of(number), task.moments) for number in range(1, len(learners))
+    ]
     return [one, *rest], SeparateModels.of(task.models)
 
 
@@ -187,7 +205,7 @@ def _begin_stacked(
     task: LocalTask, learners: Sequence[StackedKind], engine: Engine
 ) -> tuple[list[StackedLearning], StackedNetworks]:
     """Networks of one shape that learn as one, and answer as one."""
-    one = learners[0].begin(task.matrix, task.weights_of(0))
+    one = learners[0].begin(task.matrix, task.weights_of(0), task.moments)
     users, device = max(1, len(one.support)), one.device
     plan = plan_stacks(
         one.network, one.plan, networks=len(learners), users=task.matrix.shape[0] if len(learners) > 1 else users,
@@ -211,7 +229,9 @@ def _in_stacks(
     while first < len(learners):
         numbers = range(first, min(first + size, len(learners)))
         try:
-            learning = [learners[number].begin(task.matrix, task.weights_of(number)) for number in numbers]
+            learning = [
+                learners[number].begin(task.matrix, task.weights_of(number), task.moments) for number in numbers
+            ]
             stack = StackedLearning(learning, precision=precision, at_once=at_once, parked=len(numbers) < len(learners))
         except torch.OutOfMemoryError:
             if size == 1:

@@ -97,7 +97,7 @@ class Ensemble:
 
         copies = copies_of(self.base, self.models, self.seed, "ensemble member")
         engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
-        task = LocalTask(copies, matrix, weights_of, "ensemble")
+        task = LocalTask(copies, matrix, weights_of, "ensemble", train=train)
         trained = train_together(task, engine, None if validation is None else validate)
         self.models_, self.epochs_ = trained.models, trained.epochs
         self.known_ = train if isinstance(train, Interactions) else None

@@ -154,7 +154,7 @@ class Loca:
         embeddings = embed_users(self.embedder_, as_histories(train))
         self.communities_ = self._find_communities(embeddings, np.flatnonzero(np.diff(matrix.indptr)))
         questions = self._questions(validation)
-        trained = self._train_locals(matrix, weights, embeddings, questions)
+        trained = self._train_locals(train, matrix, weights, embeddings, questions)
         self.locals_, self.local_epochs_ = trained.models, trained.epochs
         self.alpha_ = self._choose_alpha(questions)
         answering = self.communities_.answer_weights(embeddings)
@@ -207,7 +207,12 @@ class Loca:
         return BlendedQuestions(validation, answering, fitted(self.global_, self))
 
     def _train_locals(
-        self, matrix: csr_array, weights: UserWeights, embeddings: Floats, questions: BlendedQuestions | None
+        self,
+        train: Interactions | csr_array,
+        matrix: csr_array,
+        weights: UserWeights,
+        embeddings: Floats,
+        questions: BlendedQuestions | None,
     ) -> TrainedLocals:
         communities = fitted(self.communities_, self)
 
@@ -216,7 +221,7 @@ class Loca:
             return scaled_weights(together, float(weights.sum(dtype=np.float64)))
 
         models = copies_of(self.base, self.anchors, self.seed, "local model")
-        task = LocalTask(models, matrix, weights_of, "local models", fitted(self.global_, self))
+        task = LocalTask(models, matrix, weights_of, "local models", fitted(self.global_, self), train)
         engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
         if questions is None or self.stopping == "blended":
             # Judged without the global model's share where that is still to be chosen: with it, local models that

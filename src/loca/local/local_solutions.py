@@ -36,12 +36,16 @@ class DenseSolution:
 
 
 def solve_each(
-    base: ItemToItem, matrix: csr_array, user_weights: Sequence[UserWeights], device: torch.device
+    base: ItemToItem,
+    matrix: csr_array,
+    user_weights: Sequence[UserWeights],
+    device: torch.device,
+    moments: csr_array | None = None,
 ) -> Iterator[WeightRows]:
-    """What the base would learn from `matrix` with each of the user weights, in order."""
+    """What the base would learn from `matrix`, and from its `moments`, with each of the user weights, in order."""
     if isinstance(base, NextEASE):
         for weights in user_weights:
-            yield DenseSolution(solve_next(base, matrix, weights, device))
+            yield DenseSolution(solve_next(base, matrix, weights, device, moments))
     elif user_weights:
         systems = [EaseSystem.of(matrix, weights, base.l2, base.denoising) for weights in user_weights]
         yield from solve_systems(systems, device)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.data.interactions import Interactions
 from loca.errors import DataError
 from loca.memory import plan_memory
 from loca.models.networks import LearnsAlone
@@ -37,11 +38,14 @@ def scaled_weights(weights: UserWeights, total: float) -> npt.NDArray[np.float32
     return np.asarray(weights * (total / weights.sum(dtype=np.float64)), dtype=np.float32)
 
 
-def fit_each(models: list[Recommender], matrix: csr_array, weights_of: WeightsOf, what: str) -> list[Recommender]:
+def fit_each(
+    models: list[Recommender], train: Interactions | csr_array, weights_of: WeightsOf, what: str
+) -> list[Recommender]:
     """Fits model j with the user weights `weights_of(j)`, one after the other."""
     with bar(what, len(models)) as progress:
         for number, model in enumerate(models):
-            model.fit(matrix, user_weights=weights_of(number))
+            model.fit(train, user_weights=weights_of(number))
+            model.known_ = None  # kept once, by the whole
             progress.advance()
             if number == 0:
                 size = sum(array.nbytes for array in model.state().arrays.values())

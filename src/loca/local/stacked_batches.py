@@ -33,6 +33,7 @@ class StackedBatch:
     shares: Tensor  # (networks,), size of the batch / users of the epoch
     steps: Tensor  # (networks,), steps taken before this one
     lesson: Lesson
+    place_counts: Tensor | None  # (users of the matrix,), moments of each; None where every entry is a place
 
     @property
     def networks(self) -> int:
@@ -43,7 +44,7 @@ class StackedBatch:
         own = slice(first, last)
         return StackedBatch(
             self.histories, self.unit_values, self.users[own], self.lengths[own], self.stored[own],
-            self.scale[own], self.shares[own], self.steps[own], self.lesson,
+            self.scale[own], self.shares[own], self.steps[own], self.lesson, self.place_counts,
         )  # fmt: skip
 
     def entries(self, dropout_streams: Tensor, prefix_streams: Tensor, dropout: float) -> Entries:
@@ -57,7 +58,8 @@ class StackedBatch:
         places = counting + first[owner]
         values, inputs = self.histories.values[places], self.unit_values[places]
         if self.lesson.ordered:
-            within = counting - starts[owner]
+            moments = self.histories.moments
+            within = counting - starts[owner] if moments is None else moments[places]
             shown, values = self.lesson.shown_and_asked(values, within, self._cuts(prefix_streams)[owner])
             inputs = unit_rows_of(shown, owner, len(lengths))
         if dropout:
@@ -73,7 +75,8 @@ class StackedBatch:
         """Where each network cuts its users' histories in this step, networks one after the other."""
         places = torch.arange(2 * self.users.shape[1], device=self.users.device)
         draws = uniform_at(streams_at(streams, self.steps)[:, None], places)  # (networks, 2 · users)
-        return self.lesson.cut(self.lengths.flatten(), draws.reshape(-1, 2))
+        lengths = self.lengths if self.place_counts is None else self.place_counts[self.users]
+        return self.lesson.cut(lengths.flatten(), draws.reshape(-1, 2))
 
 
 class StackedUsers:
@@ -93,8 +96,9 @@ class StackedUsers:
         self._weights = torch.from_numpy(weights).to(self._device)
         self._lesson = first.plan.lesson
         matrix = first.matrix if self._lesson.ordered else first.matrix.sorted_indices()
-        self._histories = SparseRows.of(matrix, self._device)
+        self._histories = SparseRows.of(matrix, self._device, first.moments)
         self._unit_values = self._histories.unit_values()
+        self._place_counts = None if first.moments is None else self._histories.place_counts()
 
     def next_epoch(self) -> Iterator[StackedBatch]:
         """The batches of the next epoch of every network, in the order that each of them draws for itself."""
@@ -119,6 +123,7 @@ class StackedUsers:
                 shares=sizes / on_device[:active],
                 steps=steps[:active] + batch,
                 lesson=self._lesson,
+                place_counts=self._place_counts,
             )
 
     def _in_new_order(self, width: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,14 +25,16 @@ class SparseRows:
     columns: Tensor  # (stored,)
     values: Tensor  # (stored,)
     starts: Tensor  # (users + 1,)
+    moments: Tensor | None = None  # (stored,): an entry's moment in its history; None where each is one of its own
 
     @classmethod
-    def of(cls, rows: csr_array, device: torch.device) -> SparseRows:
-        """The stored entries of CSR rows, on a device."""
+    def of(cls, rows: csr_array, device: torch.device, moments: csr_array | None = None) -> SparseRows:
+        """The stored entries of CSR rows, on a device; `moments` has the moment of each in the same stored place."""
         return cls(
             torch.from_numpy(rows.indices.astype(np.int64)).to(device),
             torch.from_numpy(rows.data.astype(np.float32, copy=False)).to(device),
             torch.from_numpy(rows.indptr.astype(np.int64)).to(device),
+            None if moments is None else torch.from_numpy(moments.data).to(device),
         )
 
     @property
@@ -46,6 +48,21 @@ class SparseRows:
         users = torch.arange(self.user_count, device=lengths.device)
         return torch.repeat_interleave(users, lengths, output_size=len(self.columns))
 
+    def places(self) -> Tensor:
+        """The place of every stored entry in its user's history, 0 for the oldest; a moment is one place."""
+        if self.moments is not None:
+            return self.moments
+        return torch.arange(len(self.columns), device=self.columns.device) - self.starts[self.owner]
+
+    def place_counts(self) -> Tensor:
+        """How many places each user's history has, (users,)."""
+        lengths = self.starts.diff()
+        if self.moments is None:
+            return lengths
+        # Oldest first: the last entry is of the newest moment. An empty history has no entry, whatever stands there.
+        newest = self.moments[(self.starts[1:] - 1).clamp(min=0)]
+        return torch.where(lengths > 0, newest + 1, 0)
+
     def of_users(self, users: Tensor) -> SparseRows:
         """The rows of some users, in the given order; a user may be asked for more than once."""
         lengths = (self.starts[1:] - self.starts[:-1])[users]
@@ -53,7 +70,8 @@ class SparseRows:
         total = int(starts[-1])
         shift = torch.repeat_interleave(self.starts[users] - starts[:-1], lengths, output_size=total)
         places = torch.arange(total, device=users.device) + shift
-        return SparseRows(self.columns[places], self.values[places], starts)
+        moments = None if self.moments is None else self.moments[places]
+        return SparseRows(self.columns[places], self.values[places], starts, moments)
 
     def unit_values(self) -> Tensor:
         """The values with each user's row scaled to length 1; an empty row stays empty."""

@@ -107,8 +107,10 @@ class CDAE:
         self.known_ = train if isinstance(train, Interactions) else None
         return self
 
-    def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> NodeLearning:
-        """Fresh weights, and the learning that will change them an epoch at a time."""
+    def begin(
+        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
+    ) -> NodeLearning:
+        """Fresh weights, and the learning that will change them an epoch at a time; of sets, so without `moments`."""
         weights = check_user_weights(user_weights, matrix.shape[0])
         network = NodeNetwork(matrix.shape[1], self.latent, self.rule(), choose_device(self.device))
         self.network_ = draw_first_node_weights(network, item_shares(matrix, weights), self.seed)

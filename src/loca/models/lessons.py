@@ -17,9 +17,9 @@ TargetName = Literal["set", "next", "following"]
 class Lesson:
     """`"set"` shows the whole history and asks for it, as the paper does; the others show a random prefix.
 
-    `"next"` asks for the `next_count` items after it, `"following"` for all of them. In a prefix the newest item
+    `"next"` asks for the `next_count` places after it, `"following"` for all of them. In a prefix the newest place
     counts 1, the one before it `prefix_decay`, and so on. `set_share` of the users are shown as whole sets all the
-    same, drawn anew in every epoch.
+    same, drawn anew in every epoch. A place is an item, or all items of one moment: those are never cut apart.
     """
 
     target: TargetName = "set"
@@ -45,9 +45,9 @@ class Lesson:
         return self.target != "set"
 
     def cut(self, lengths: Tensor, draws: Tensor) -> Tensor:
-        """How many items of each history are the prefix, 1 to length − 1; 0 for a history shown as a whole set.
+        """How many places of each history are the prefix, 1 to length − 1; 0 for a history shown as a whole set.
 
-        `draws` holds two uniform numbers for each history, (histories, 2). A single item cannot be cut.
+        `draws` holds two uniform numbers for each history, (histories, 2). A single place cannot be cut.
         """
         prefix = 1 + (draws[:, 0] * (lengths - 1)).long().clamp(max=lengths - 2)
         whole = (draws[:, 1] < self.set_share) | (lengths < 2)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.held_out import HeldOut
-from loca.data.interactions import Interactions, as_matrix
+from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.files import save_model
 from loca.models.autoencoder import Autoencoder, draw_first_weights
 from loca.models.devices import check_device, choose_device
@@ -101,16 +101,16 @@ class MultDAE:
         validation: HeldOut | None = None,
     ) -> Self:
         """Learns from the first weights on; what an earlier fit learned is forgotten."""
-        learning = self.begin(as_matrix(train), user_weights)
+        learning = self.begin(as_matrix(train), user_weights, as_moments(train))
         self.best_epoch_ = learn(self, learning, validation)
         self.known_ = train if isinstance(train, Interactions) else None
         return self
 
-    def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> Learning:
+    def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Learning:
         """Fresh weights, and the learning that will change them an epoch at a time."""
         network = Autoencoder(matrix.shape[1], self.latent, self.hidden, False, choose_device(self.device))
         self.network_ = draw_first_weights(network, self.seed)
-        return begin_learning(self, self.network_, matrix, user_weights)
+        return begin_learning(self, self.network_, matrix, user_weights, moments)
 
     def score(self, histories: csr_array) -> Scores:
         """A logit for every item."""

@@ -37,8 +37,13 @@ class LearnsByEpoch(Protocol):
     @property
     def network_(self) -> Network | None: ...
 
-    def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> LearnsAlone:
-        """Fresh weights, held as `network_`, and the learning that will change them."""
+    def begin(
+        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
+    ) -> LearnsAlone:
+        """Fresh weights, held as `network_`, and the learning that will change them.
+
+        `moments` is `as_moments` of what `matrix` came from; models that learn from sets have no use for it.
+        """
         ...
 
     def score(self, histories: csr_array) -> Scores: ...
@@ -59,10 +64,11 @@ def begin_learning(
     network: Autoencoder,
     matrix: csr_array,
     user_weights: UserWeights | None,
+    moments: csr_array | None,
 ) -> Learning:
     """The learning of `network` under the model's own plan and seed."""
     weights = check_user_weights(user_weights, matrix.shape[0])
-    return Learning(network, matrix, weights, model.plan(), model.seed)
+    return Learning(network, matrix, weights, model.plan(), model.seed, moments)
 
 
 def learn(model: LearnsByEpoch, learning: LearnsAlone, validation: HeldOut | None) -> int:

@@ -13,14 +13,14 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.data.held_out import HeldOut
-from loca.data.interactions import Interactions, as_matrix
+from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files import save_model
 from loca.memory import plan_memory
 from loca.models.devices import check_device, choose_device, float32_products, free_bytes
 from loca.models.ease import check_ridge
 from loca.models.ease_systems import EaseSystem, fill_gram, invert_from_factor
-from loca.models.prefix_grams import add_prefix_sums, bytes_to_sum
+from loca.models.prefix_grams import add_prefix_sums, bytes_to_sum, count_places
 from loca.models.recommender import (
     ModelState,
     Scores,
@@ -40,9 +40,10 @@ class NextEASE:
 
     B minimises Σ_u w_u (Σ_t ‖y_t − x_t B‖² + ordinary · ‖x_u − x_u B‖²) + ‖B‖² with a zero diagonal, over the users'
     weights w. Prefix x_t holds the first t + 1 items of a history, the newest with weight 1, the one before with
-    `prefix_decay`, then its square, …; y_t the `next_count` items after them (None: all that follow). `ordinary` is
-    the share of EASE's own aim, the whole history x_u from itself; 0 learns from the order alone. The squares of the
-    weights of item i count l2 + p / (1 − p) · (what i has on the diagonal of the Gram matrix), p being `denoising`.
+    `prefix_decay`, then its square, …; y_t the `next_count` items after them (None: all that follow). Items of one
+    moment (equal times) are one place: a prefix has all or none of them, and they do not follow each other. `ordinary`
+    is the share of EASE's own aim, the whole history x_u from itself; 0 learns from the order alone. The squares of
+    the weights of item i count l2 + p / (1 − p) · (what i has on the diagonal of the Gram matrix), p being `denoising`.
     """
 
     def __init__(
@@ -82,8 +83,8 @@ class NextEASE:
     ) -> Self:
         """Solves once; validation is accepted and not needed. A user with weight 2 counts as two equal users.
 
-        The stored order of a matrix's row is the order of the history, oldest first. A user with one item counts
-        through `ordinary` alone.
+        The stored order of a matrix's row is the order of the history, oldest first. A user with one item, or with
+        items of one moment, counts through `ordinary` alone.
         """
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
@@ -93,7 +94,7 @@ class NextEASE:
         device, needed = plan_solving_next(items, matrix.nnz, wanted, free_bytes(wanted))
         in_main_memory = needed if device.type == "cpu" else 4 * items**2
         plan_memory(f"NextEASE for {items:,} items", in_main_memory, "filter rare items")
-        self.weights_ = solve_next(self, matrix, weights, device).cpu().numpy()
+        self.weights_ = solve_next(self, matrix, weights, device, as_moments(train)).cpu().numpy()
         return self
 
     def score(self, histories: csr_array) -> Scores:
@@ -140,17 +141,23 @@ def plan_solving_next(items: int, stored: int, device: torch.device, free: int) 
     return torch.device("cpu"), bytes_to_solve_next(items, stored, torch.device("cpu"))
 
 
-def solve_next(model: NextEASE, matrix: csr_array, user_weights: UserWeights, device: torch.device) -> Tensor:
+def solve_next(
+    model: NextEASE,
+    matrix: csr_array,
+    user_weights: UserWeights,
+    device: torch.device,
+    moments: csr_array | None = None,
+) -> Tensor:
     """B as a dense (items, items) array in 32 bits on the device: what `model.fit` finds with those weights."""
     weights = check_user_weights(user_weights, matrix.shape[0])
-    if model.ordinary == 0 and np.diff(matrix.indptr)[weights > 0].max() < 2:
+    if model.ordinary == 0 and count_places(matrix, moments)[weights > 0].max() < 2:
         raise DataError("NextEASE: no user has an item that follows another; take ordinary above 0")
-    solution = _try_to_solve(model, matrix, weights, device, torch.float32)
+    solution = _try_to_solve(model, matrix, moments, weights, device, torch.float32)
     if solution is None:
         say("NextEASE: the 32-bit factorisation failed; once more in 64 bits")
         if device.type == "cpu":
             plan_memory(f"NextEASE for {matrix.shape[1]:,} items", 24 * matrix.shape[1] ** 2, "filter rare items")
-        solution = _try_to_solve(model, matrix, weights, device, torch.float64)
+        solution = _try_to_solve(model, matrix, moments, weights, device, torch.float64)
     if solution is None:
         raise ConfigError(
             f"l2: {model.l2:g} is too small for these data, the equations have no solution; take a larger"
@@ -159,13 +166,18 @@ def solve_next(model: NextEASE, matrix: csr_array, user_weights: UserWeights, de
 
 
 def _try_to_solve(
-    model: NextEASE, matrix: csr_array, weights: npt.NDArray[np.float32], device: torch.device, kind: torch.dtype
+    model: NextEASE,
+    matrix: csr_array,
+    moments: csr_array | None,
+    weights: npt.NDArray[np.float32],
+    device: torch.device,
+    kind: torch.dtype,
 ) -> Tensor | None:
     """B from the inverse of the regularised Gram matrix, in place of the equations' other side; None where that fails.
 
     With that inverse P and the other side R, B = PR − P · diag(c), where c_j = (PR)_jj / P_jj makes the diagonal 0.
     """
-    gram, cross = _equations(model, matrix, weights, device, kind)
+    gram, cross = _equations(model, matrix, moments, weights, device, kind)
     gram.diagonal().add_(model.l2 + model.denoising / (1 - model.denoising) * gram.diagonal())
     inverse, problem = torch.linalg.cholesky_ex(gram)
     del gram
@@ -186,7 +198,12 @@ def _try_to_solve(
 
 
 def _equations(
-    model: NextEASE, matrix: csr_array, weights: npt.NDArray[np.float32], device: torch.device, kind: torch.dtype
+    model: NextEASE,
+    matrix: csr_array,
+    moments: csr_array | None,
+    weights: npt.NDArray[np.float32],
+    device: torch.device,
+    kind: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     """The Gram matrix without regularisation, and the other side of the equations."""
     gram = torch.zeros(matrix.shape[1], matrix.shape[1], dtype=kind, device=device)
@@ -194,5 +211,5 @@ def _equations(
         fill_gram(EaseSystem.of(matrix, weights, model.l2).columns, gram)
         gram *= model.ordinary
     cross = gram.clone()
-    add_prefix_sums(gram, cross, matrix, weights, model.prefix_decay, model.next_count)
+    add_prefix_sums(gram, cross, matrix, weights, model.prefix_decay, model.next_count, moments)
     return gram, cross

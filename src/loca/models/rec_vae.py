@@ -111,8 +111,10 @@ class RecVAE:
         self.known_ = train if isinstance(train, Interactions) else None
         return self
 
-    def begin(self, matrix: csr_array, user_weights: UserWeights | None) -> AlternatingLearning:
-        """Fresh weights, and the learning that will change them an epoch at a time."""
+    def begin(
+        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
+    ) -> AlternatingLearning:
+        """Fresh weights, and the learning that will change them an epoch at a time; of sets, so without `moments`."""
         weights = check_user_weights(user_weights, matrix.shape[0])
         network = RecVaeNetwork(matrix.shape[1], self.latent, self.hidden, choose_device(self.device))
         self.network_ = draw_first_rec_vae_weights(network, self.seed)

@@ -65,6 +65,7 @@ class Learning:
         user_weights: npt.NDArray[np.float32],
         plan: LearningPlan,
         seed: int,
+        moments: csr_array | None = None,
     ) -> None:
         self.network = network
         self.plan = plan
@@ -72,6 +73,7 @@ class Learning:
         self.step = 0
         self.epoch = 0
         self.matrix = matrix
+        self.moments = moments if plan.lesson.ordered else None
         self.support = supported_users(matrix, user_weights)
         # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
         # estimate of the weighted loss, and a user with weight 2 pulls like two users.
@@ -111,7 +113,7 @@ class Learning:
 
     def batch_loss(self, users: npt.NDArray[np.int64]) -> torch.Tensor:
         """The weighted mean loss of some of the supported users, with the dropout and noise of this step."""
-        rows, shown = self._show(csr_array(self.matrix[self.support[users]]))
+        rows, shown = self._show(self.support[users])
         mean, log_variance = self.network.encode(rows, self._dropped(shown))
         latent = mean
         kl = torch.zeros(rows.user_count, device=self.device)
@@ -148,17 +150,18 @@ class Learning:
                     key: torch.from_numpy(moment).to(self.device) for key, moment in moments.items()
                 }
 
-    def _show(self, histories: csr_array) -> tuple[SparseRows, torch.Tensor]:
+    def _show(self, users: npt.NDArray[np.int64]) -> tuple[SparseRows, torch.Tensor]:
         """The rows with what is asked for as values, and what is shown, each user's scaled to length 1."""
+        histories = csr_array(self.matrix[users])
         if not self.plan.lesson.ordered:
             histories.sort_indices()
             rows = SparseRows.of(histories, self.device)
             return rows, rows.unit_values()
-        rows = SparseRows.of(histories, self.device)
+        moments = None if self.moments is None else csr_array(self.moments[users])
+        rows = SparseRows.of(histories, self.device, moments)
         draws = uniform_at(self._stream(self.prefix_stream), self._places(2 * rows.user_count)).view(-1, 2)
-        cuts = self.plan.lesson.cut(rows.starts.diff(), draws)
-        places = self._places(len(rows.columns)) - rows.starts[rows.owner]
-        shown, asked = self.plan.lesson.shown_and_asked(rows.values, places, cuts[rows.owner])
+        cuts = self.plan.lesson.cut(rows.place_counts(), draws)
+        shown, asked = self.plan.lesson.shown_and_asked(rows.values, rows.places(), cuts[rows.owner])
         return SparseRows(rows.columns, asked, rows.starts), unit_rows_of(shown, rows.owner, rows.user_count)
 
     def _dropped(self, values: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,85 @@
+"""What the commands say of an order that looks like the file's, and that they say nothing elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_calls import TINY, Call
+
+WARNING = "the order of items looks like the file's, not the users' (ids rise within 100 % of equal times)"
+FEW = ("--validation", "1", "--set", "data.min_user_interactions=5")
+
+
+@pytest.fixture
+def by_day(tmp_path: Path) -> Path:
+    """Forty users who took items on three days, in a file that is sorted by item."""
+    rng = np.random.default_rng(0)
+    rows = [
+        (int(item), user, int(rng.integers(3)) * 86_400)
+        for user in range(40)
+        for item in rng.permutation(30)[: rng.integers(12, 16)]
+    ]
+    path = tmp_path / "days.csv"
+    path.write_text("item,user,time\n" + "\n".join(f"{item},{user},{time}" for item, user, time in sorted(rows)) + "\n")
+    return path
+
+
+def test_describe_says_how_far_the_order_can_be_trusted(call: Call, by_day: Path) -> None:
+    text = call("data", "describe", by_day).out
+    assert "\norder                                 looks like the file's, not the users'\n" in text
+    told = json.loads(call("data", "describe", by_day, "--json").out)["order"]
+    assert told["looks_like_file_order"]
+    assert told["rising"] == 1
+    assert 0.5 < told["in_one_moment"] < 1
+    assert not json.loads(call("data", "describe", "planted", *TINY, "--json").out)["order"]["looks_like_file_order"]
+
+
+@pytest.mark.parametrize(
+    ("options", "times"),
+    [
+        (("--model", "ease"), 0),
+        (("--model", "ease", "--recency", "4"), 1),
+        (("--model", "ease", "--recency", "1d"), 0),
+        (("--model", "ease", "--recency", "auto"), 1),
+        (("--model", "next-ease"), 1),
+        (("--model", "ensemble-next-ease", "--set", "models=2"), 1),
+        (("--model", "auto", "--trials", "2", "--budget", "60"), 1),
+    ],
+)
+def test_fit_warns_once_where_order_is_in_use(
+    call: Call, by_day: Path, tmp_path: Path, options: tuple[str, ...], times: int
+) -> None:
+    done = call("fit", by_day, "--out", tmp_path / "model", *FEW, *options)
+    assert done.code == 0, done.err
+    assert done.err.count(WARNING) == times
+
+
+@pytest.mark.parametrize(("models", "times"), [("popularity,ease", 0), ("ease,next-ease", 1)])
+def test_compare_warns_once_where_order_is_in_use(call: Call, by_day: Path, models: str, times: int) -> None:
+    done = call("compare", by_day, "--models", models, "--test", "2", *FEW)
+    assert done.code == 0, done.err
+    assert done.err.count(WARNING) == times
+
+
+def test_compare_warns_once_for_all_its_processes(call: Call, by_day: Path) -> None:
+    few = ("--set", "auto.trials=1", "--set", "auto.seconds=30", "--processes", "2")
+    done = call("compare", by_day, "--models", "next-ease,auto", "--test", "2", *FEW, *few)
+    assert done.code == 0, done.err
+    assert done.err.count(WARNING) == 1
+
+
+def test_nothing_is_said_of_an_order_that_may_be_the_users_own(call: Call, tmp_path: Path) -> None:
+    done = call("fit", "planted", "--out", tmp_path / "model", *TINY, "--model", "next-ease")
+    assert done.code == 0
+    assert "looks like the file's" not in done.err
+
+
+@pytest.mark.real_data
+def test_describe_warns_of_amusic_alone(call: Call, real_data: Path) -> None:
+    files = ("amusic/amusic.rating", "games-2018/interactions-ordered.csv.gz", "ml-1m/ratings-ordered.csv.gz")
+    said = {file: call("data", "describe", real_data / file).out for file in files}
+    assert [file for file in files if "looks like the file's" in said[file]] == ["amusic/amusic.rating"]
+    assert "0.957 (chance 0.717)" in said["amusic/amusic.rating"]
