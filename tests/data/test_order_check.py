@@ -98,7 +98,7 @@ def test_an_order_without_times_looks_like_the_file_where_whole_histories_are_so
     sorted_rows = interactions_of(np.sort(taken, axis=1).tolist())
     assert check_order(interactions_of(taken.tolist())).warning() is None
     # The ids are text, i10 before i2, so that not all rise; far more than half do.
-    assert "of neighbours): models that use order learn nothing real from it" in check_order(sorted_rows).warning()
+    assert "of neighbours): do not trust what models gain from it" in check_order(sorted_rows).warning()
 
 
 def test_the_expected_larger_count_is_that_of_a_fair_coin():

@@ -84,7 +84,7 @@ class OrderCheck:
         where = "equal times" if self.timed else "neighbours"
         return (
             f"the order of items looks like the file's, not the users' (ids {verb} within {_percent(share)} of {where})"
-            ": models that use order learn nothing real from it"
+            ": do not trust what models gain from it"
         )
 
     def lines(self) -> tuple[tuple[str, str], ...]:
