@@ -168,7 +168,7 @@ def test_the_products_keep_all_bits_and_leave_the_setting_as_it_was() -> None:
 def test_a_system_that_32_bits_cannot_hold_is_solved_in_64(
     users: int, items: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Everybody has the same items: all but singular beside an l2 that is lost in 32 bits.
+    # Everybody has the same items: the condition is 1e11, which no 32-bit arithmetic holds and 64 bits do.
     matrix, weights = csr_array(np.ones((users, items), np.float32)), np.full(users, 1e6)
     with caplog.at_level(logging.INFO, "loca"):
         found = solve_local(matrix, weights, 0.01, CPU)
