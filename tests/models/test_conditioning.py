@@ -110,6 +110,9 @@ def test_an_inverse_with_a_diagonal_that_is_no_positive_number_is_refused(kind: 
         inverse = torch.eye(3, dtype=kind)
         inverse[1, 1] = wrong
         assert inverse_error(inverse, torch.ones(3, dtype=kind), 1.0, 5) == float("inf")
+    inverse = torch.eye(3, dtype=kind)
+    inverse[0, 2] = float("nan")
+    assert inverse_error(inverse, torch.ones(3, dtype=kind), 1e-20, 5) == float("inf")
 
 
 @pytest.mark.parametrize("l2", [1.0, 10.0, 1000.0])

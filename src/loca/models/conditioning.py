@@ -51,9 +51,11 @@ def _step(terms: int, kind: torch.dtype) -> float:
 
 
 def _largest_sum(rows: Tensor, weights: Tensor, beside: Tensor) -> float:
-    """The largest of Σ_u w_u·r_ju² / b_j over the rows r_j."""
-    sums = torch.cat([block.square() @ weights for block in rows.split(_BLOCK)])
-    return float((sums / beside).max())
+    """The largest of Σ_u w_u·r_ju² / b_j over the rows r_j; infinity where one of them is no number."""
+    starts = range(0, len(rows), _BLOCK)
+    sums = torch.cat([rows[start : start + _BLOCK].square() @ weights for start in starts])
+    largest = float((sums / beside).max())
+    return math.inf if math.isnan(largest) else largest
 
 
 def _is_positive(numbers: Tensor) -> bool:

@@ -117,7 +117,8 @@ class EaseSystem:
     def diagonal(self) -> npt.NDArray[np.float64]:
         """What the smaller system has on its diagonal."""
         of_entries = np.repeat(np.arange(self.size), np.diff(self.rows.indptr)) if self.dual else self.rows.indices
-        return np.bincount(of_entries, weights=np.square(self.rows.data), minlength=self.size) + self.l2
+        sums = np.bincount(of_entries, weights=np.square(self.rows.data), minlength=self.size)
+        return np.asarray(sums + self.l2, dtype=np.float64)
 
     def fill(self, square: Tensor) -> None:
         """Writes the Gram matrix plus l2 on the diagonal into a square of zeros that may be larger than the system."""
