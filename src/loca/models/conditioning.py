@@ -16,7 +16,7 @@ def inverse_error(inverse: Tensor, diagonal: Tensor, ridges: Tensor | float, ter
     """How wrong P, the computed inverse of A = G + diag(ridges), may be; G is a Gram matrix of `terms` products a sum.
 
     Each P_jj is right to that relative error, each P_ij to that much of √(P_ii·P_jj). Rounding changes A_ij by up to
-    about e·√(A_ii·A_jj), e = 2ε·√terms, and so P_jj by up to e·Σ_i A_ii·P_ij². Because no eigenvalue of G is below 0,
+    about e·√(A_ii·A_jj), e = 4ε·√terms, and so P_jj by up to e·Σ_i A_ii·P_ij². Because no eigenvalue of G is below 0,
     the sum is at most P_jj · max_i A_ii / ridge_i. Where that does not keep below `LARGEST_ERROR`, the sum is taken
     from the computed P, (n, n): where A is singular but for rounding, it is P_jj / ε or so.
     """
@@ -46,8 +46,8 @@ def shares_error(
 
 
 def _step(terms: int, kind: torch.dtype) -> float:
-    """2ε·√n: how far rounding carries a sum of n products, and the steps of a factorisation after it."""
-    return 2 * torch.finfo(kind).eps * math.sqrt(terms)
+    """4ε·√n: how far rounding carries a sum of n products, and the steps of a factorisation after it."""
+    return 4 * torch.finfo(kind).eps * math.sqrt(terms)
 
 
 def _largest_sum(rows: Tensor, weights: Tensor, beside: Tensor) -> float:
