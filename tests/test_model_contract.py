@@ -41,13 +41,13 @@ from loca.ranking.recommendation import recommend
 VAE = {
     "latent": 16,
     "learning_rate": 1e-2,
-    "epochs": 20,
+    "epochs": 12,
     "patience": 4,
     "batch_size": 100,
     "kl_weight": 0.1,
     "anneal_steps": 100,
 }
-DAE = {"latent": 16, "learning_rate": 1e-2, "epochs": 20, "patience": 4, "batch_size": 100}
+DAE = {"latent": 16, "learning_rate": 1e-2, "epochs": 12, "patience": 4, "batch_size": 100}
 NARROW = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 4}
 
 MADE: dict[str, Callable[[], Recommender]] = {

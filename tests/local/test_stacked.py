@@ -34,12 +34,12 @@ from loca.models.training import LearningPlan
 from loca.ranking.evaluation import mean_ndcg
 
 BASES: dict[str, Recommender] = {
-    "variational": MultVAE(latent=8, epochs=4, batch_size=64, kl_weight=0.2, anneal_steps=20, learning_rate=1e-2),
-    "with a hidden layer": MultVAE(latent=8, hidden=12, epochs=4, batch_size=64, noise=0.01, kl_weight=0.0),
-    "denoising": MultDAE(latent=8, epochs=4, batch_size=64, weight_decay=1e-3, learning_rate=1e-2),
-    "without dropout": MultDAE(latent=8, hidden=12, epochs=4, batch_size=64, dropout=0.0),
-    "of next items": MultVAE(latent=8, epochs=4, batch_size=64, target="next", next_count=3, prefix_decay=0.7),
-    "of all that follows": MultDAE(latent=8, epochs=4, batch_size=64, target="following", set_share=0.4),
+    "variational": MultVAE(latent=8, epochs=4, batch_size=128, kl_weight=0.2, anneal_steps=20, learning_rate=1e-2),
+    "with a hidden layer": MultVAE(latent=8, hidden=12, epochs=4, batch_size=128, noise=0.01, kl_weight=0.0),
+    "denoising": MultDAE(latent=8, epochs=4, batch_size=128, weight_decay=1e-3, learning_rate=1e-2),
+    "without dropout": MultDAE(latent=8, hidden=12, epochs=4, batch_size=128, dropout=0.0),
+    "of next items": MultVAE(latent=8, epochs=4, batch_size=128, target="next", next_count=3, prefix_decay=0.7),
+    "of all that follows": MultDAE(latent=8, epochs=4, batch_size=128, target="following", set_share=0.4),
 }
 # What 32 bits leave open of scores of size 1 after some dozen steps of Adam in another order of sums.
 ROUNDING = 1e-4
