@@ -8,13 +8,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from loca.data.held_out import HeldOut, Split
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.progress import show_progress
+from machine import all_bytes, usable_cores, warn_of_small_machine
 
 torch.set_num_threads(1)
 show_progress(False)
+# The same examples every time, however busy the machine is; a test that needs more or fewer says so.
+settings.register_profile("suite", max_examples=40, deadline=None, derandomize=True)
+settings.load_profile("suite")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Says once, where all is begun, that the machine is too small."""
+    warning = warn_of_small_machine(usable_cores(), all_bytes())
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if warning and reporter is not None and not hasattr(session.config, "workerinput"):
+        reporter.write_line(warning, yellow=True)
 
 
 @pytest.fixture(scope="session")

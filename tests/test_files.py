@@ -192,7 +192,7 @@ values = st.recursive(
 
 
 @given(values, values)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_any_parameter_and_any_fact_come_back_with_value_and_type(
     tmp_path_factory: pytest.TempPathFactory, option: Any, fact: Any
 ) -> None:

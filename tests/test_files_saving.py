@@ -92,7 +92,7 @@ def test_a_save_killed_before_any_of_its_lines_leaves_the_old_model_or_the_new(f
     lines = lines_of_a_save(folder)
     assert lines > 200
     found = []
-    for moment in range(0, lines, 11):
+    for moment in range(0, lines, 19):
         save_model(OLD, folder)
 
         def kill(line: int, moment: int = moment) -> None:
@@ -111,7 +111,7 @@ def test_a_save_interrupted_before_any_of_its_lines_leaves_a_whole_model_and_no_
     folder: Path, quick_disk: None
 ) -> None:
     kept = set()
-    for moment in range(5, lines_of_a_save(folder), 11):
+    for moment in range(5, lines_of_a_save(folder), 19):
         save_model(OLD, folder)
         before = set(os.listdir(folder))
 

@@ -86,7 +86,7 @@ def test_a_model_of_next_items_answers_as_it_was_trained_unless_told_otherwise(
 
 
 def test_auto_told_not_to_weigh_weighs_nothing(call: Call, tmp_path: Path) -> None:
-    model = ("--model", "auto", "--trials", "2", "--recency", "none")
+    model = ("--set", "planted.users=200", "--model", "auto", "--trials", "2", "--recency", "none")
     call("fit", "planted", *DRIFTING, *model, "--no-refit", "--out", tmp_path / "m", "--quiet")
     known = loca.load(tmp_path / "m").known_
     assert known is not None

@@ -48,7 +48,8 @@ def test_answer_weights_are_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) 
     users = unit_rows(np.random.default_rng(0).normal(size=(50, 2)))
     whole = two_communities().answer_weights(users).toarray()
     monkeypatch.setattr(communities_file, "_USERS_PER_BLOCK", 7)
-    np.testing.assert_array_equal(two_communities().answer_weights(users).toarray(), whole)
+    # Products of other shapes may be summed in another order.
+    np.testing.assert_allclose(two_communities().answer_weights(users).toarray(), whole, atol=1e-5)
     assert two_communities().answer_weights(np.zeros((0, 2))).shape == (0, 2)
 
 
@@ -110,7 +111,7 @@ def test_embeddings_are_the_same_in_blocks(planted_split: Split, monkeypatch: py
     embedder = TruncatedSVD(dimensions=6).fit(matrix)
     whole = embed_users(embedder, matrix)
     monkeypatch.setattr("loca.communities.embeddings._USERS_PER_BLOCK", 33)
-    np.testing.assert_allclose(embed_users(embedder, matrix), whole, atol=1e-6)
+    np.testing.assert_allclose(embed_users(embedder, matrix), whole, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
 
 

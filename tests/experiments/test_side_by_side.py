@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -13,12 +14,16 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import loca.experiments.comparison as comparison
+import loca.experiments.side_by_side as side_by_side
 from loca.data.held_out import Split
 from loca.errors import ConfigError, LocaError
+from loca.experiments.cells import Cell, digest_of_split
 from loca.experiments.comparison import compare
+from loca.experiments.protocols import Terms
 from loca.experiments.report import as_text
 from loca.experiments.side_by_side import CellPlan, compute_side_by_side
 from loca.experiments.tuning import TuningBudget
+from loca.experiments.worker_processes import READY
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
@@ -76,15 +81,14 @@ def test_two_processes_give_the_numbers_of_one(
 def test_a_process_that_fails_is_named_and_the_others_are_kept(
     planted_split: Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    models = {"dying": Doomed(), "refused": Doomed(way="refuses"), "wrong": Doomed(way="errs"), "ease": EASE()}
+    models = {"dying": Doomed(), "wrong": Doomed(way="errs"), "ease": EASE()}
     kept = compare({"ease": EASE()}, planted_split, at=(5,), keep_in=tmp_path)
     with caplog.at_level(logging.INFO, "loca"):
-        found = compare(models, planted_split, at=(5,), processes=3, keep_in=tmp_path, control="dying")
+        found = compare(models, planted_split, at=(5,), processes=2, keep_in=tmp_path, control="dying")
     assert [one.name for one in found.measured] == ["ease"]
     assert found.of("ease").seconds == kept.of("ease").seconds, "it was not computed again"
     assert found.failed == {
         "dying": "its process was ended by signal 9, perhaps because the memory ran out",
-        "refused": "this cannot be done",
         "wrong": "ZeroDivisionError: a mistake in the program",
     }
     assert "wrong: Traceback" in caplog.text
@@ -92,6 +96,13 @@ def test_a_process_that_fails_is_named_and_the_others_are_kept(
     assert "dying failed: its process was ended by signal 9" in as_text(found)
     assert found.to_json()["failed"] == found.failed
     assert (tmp_path / "cells" / "unfinished").exists()
+
+
+def test_a_process_tells_what_is_refused_in_one_line(planted_split: Split) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    cell = Cell("refused", (Doomed(way="refuses"),), Terms(at=(5,)), digest_of_split(planted_split))
+    side_by_side._compute_and_tell(theirs, cell, planted_split, None, is_heard=False)
+    assert (ours.recv(), ours.recv()) == (READY, ("failed", "this cannot be done"))
 
 
 def test_where_all_fail_the_reasons_are_told_and_nothing_is_left(

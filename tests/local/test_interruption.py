@@ -24,7 +24,7 @@ class Killed(BaseException):
 
 
 def a_vae(**changes: object) -> MultVAE:
-    settings = {"latent": 6, "epochs": 7, "patience": 3, "batch_size": 100, "learning_rate": 3e-2, "kl_weight": 0.1}
+    settings = {"latent": 6, "epochs": 7, "patience": 3, "batch_size": 200, "learning_rate": 3e-2, "kl_weight": 0.1}
     return MultVAE(**(settings | changes))  # type: ignore[arg-type]
 
 

@@ -95,7 +95,7 @@ def test_local_networks_with_equal_weights_differ_by_their_seeds_alone(planted_s
     first, second = (model.locals_.score_with(number, matrix[:5]) for number in range(2))
     assert np.abs(first - second).max() > 1e-3
     alone = small_vae(epochs=2, seed=derive_seed(0, "local model", 0)).fit(matrix)
-    np.testing.assert_allclose(first, alone.score(matrix[:5]), atol=1e-6)
+    np.testing.assert_allclose(first, alone.score(matrix[:5]), atol=1e-4)  # two epochs of Adam in 32 bits
 
 
 def test_alpha_is_the_best_of_the_grid_on_validation(planted_split: Split) -> None:
@@ -107,7 +107,8 @@ def test_alpha_is_the_best_of_the_grid_on_validation(planted_split: Split) -> No
         )
         for alpha in ALPHAS
     ]
-    assert model.alpha_ == ALPHAS[int(np.argmax(scores))]
+    # Two shares may be as good but for rounding.
+    assert scores[ALPHAS.index(model.alpha_)] == pytest.approx(max(scores), abs=1e-5)
 
 
 def test_the_paper_rule_and_no_validation_give_the_global_model_no_share(planted_split: Split) -> None:

@@ -61,8 +61,8 @@ def test_every_row_equals_its_own_dense_regression(
     expected = [
         dense_row(row, fixed, weights, confidence, own) for row, own in zip(matrix.toarray(), ridges, strict=True)
     ]
-    # The basis is another one; the products with the columns are not.
-    np.testing.assert_allclose((solved @ columns.factors.T).numpy(), np.array(expected) @ fixed.T, atol=2e-4)
+    # The basis is another one; the products with the columns are not. 32 bits, conditions up to some thousands.
+    np.testing.assert_allclose((solved @ columns.factors.T).numpy(), np.array(expected) @ fixed.T, atol=1e-3)
 
 
 def test_turned_columns_have_a_diagonal_gram_matrix_and_the_same_products() -> None:

@@ -67,7 +67,9 @@ def test_blocks_of_items_change_nothing(have_common_users: bool, monkeypatch: py
     penalties = Penalties(0.2, 1.0, 1e-6, 1000)
     whole = solve(features, responses, user_weights, penalties)
     monkeypatch.setattr(regressions_file, "_BLOCK_ITEMS", 4)
-    np.testing.assert_allclose(solve(features, responses, user_weights, penalties), whole, atol=1e-6)
+    np.testing.assert_allclose(
+        solve(features, responses, user_weights, penalties), whole, atol=1e-5
+    )  # each stops at 1e-6
 
 
 def test_sparse_data_with_many_users_of_nothing_keep_their_optimum() -> None:

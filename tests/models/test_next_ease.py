@@ -140,7 +140,7 @@ def test_weighting_users_by_whole_numbers_equals_repeating_them() -> None:
     times = np.random.default_rng(8).integers(0, 4, len(histories))
     weighted = NextEASE(l2=2.0).fit(as_rows(histories), user_weights=times)
     repeated = NextEASE(l2=2.0).fit(as_rows([one for one, n in zip(histories, times, strict=True) for _ in range(n)]))
-    np.testing.assert_allclose(weighted.weights_, repeated.weights_, atol=1e-6)
+    np.testing.assert_allclose(weighted.weights_, repeated.weights_, atol=2e-5)
 
 
 def test_the_order_of_a_history_matters_here_and_not_to_ease() -> None:
@@ -231,7 +231,7 @@ def test_blocks_of_columns_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     rows = as_rows(random_histories(23))
     whole = NextEASE(l2=3.0).fit(rows).weights_
     monkeypatch.setattr(next_ease_file, "_BLOCK", 4)
-    np.testing.assert_allclose(NextEASE(l2=3.0).fit(rows).weights_, whole, atol=1e-6)
+    np.testing.assert_allclose(NextEASE(l2=3.0).fit(rows).weights_, whole, atol=2e-5)
 
 
 def test_a_catalogue_that_does_not_fit_into_memory_is_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def rankings(draw):
     return scores.astype(dtype), csr_array(hidden.astype(np.float32)), draw(st.integers(1, 30)), rng
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(rankings())
 def test_lists_equal_those_of_sorting_every_permitted_item(case):
     scores, hidden, n, rng = case

@@ -17,6 +17,7 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError, ModelFileError
 from loca.files import save_model
 from loca.memory import plan_memory
+from loca.models.conditioning import LARGEST_ERROR, inverse_error
 from loca.models.devices import check_device, choose_device, free_bytes
 from loca.models.ease_systems import EaseSystem, bytes_to_solve, solve_systems
 from loca.models.recommender import (
@@ -76,7 +77,7 @@ class EASE:
             return self
         weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, self.denoising, np.float32)
         if weights_in_32_bits is None:
-            say("EASE: the 32-bit factorisation failed; once more in 64 bits")
+            say("EASE: 32 bits do not hold these equations; once more in 64 bits")
             weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, self.denoising, np.float64)
         if weights_in_32_bits is None:
             raise ConfigError(
@@ -143,13 +144,15 @@ def _try_to_solve(
     item_count = matrix.shape[1]
     plan_memory(f"EASE for {item_count:,} items", item_count**2 * np.dtype(kind).itemsize, "filter rare items")
     square = weighted_gram(matrix, weights, kind)
-    square[np.diag_indices_from(square)] += l2 + denoising / (1 - denoising) * square.diagonal()
+    ridges = l2 + denoising / (1 - denoising) * square.diagonal()
+    square[np.diag_indices_from(square)] += ridges
+    diagonal = square.diagonal().copy()
     if not _invert_in_place(square):
         return None
-    diagonal = square.diagonal().copy()
-    if not (np.isfinite(diagonal).all() and (diagonal > 0).all()):
+    inverse, regularised, ridge = torch.from_numpy(square), torch.from_numpy(diagonal), torch.from_numpy(ridges)
+    if inverse_error(inverse, regularised, ridge, max(matrix.shape)) > LARGEST_ERROR:
         return None
-    square /= -diagonal  # column j is divided by −P_jj
+    square /= -square.diagonal()  # column j is divided by −P_jj
     np.fill_diagonal(square, 0)
     return square if square.dtype == np.float32 else square.astype(np.float32)
 

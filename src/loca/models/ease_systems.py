@@ -15,14 +15,13 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import ConfigError
+from loca.models.conditioning import LARGEST_ERROR, inverse_error, shares_error
 from loca.models.devices import float32_products
 from loca.models.recommender import UserWeights, check_user_weights
 from loca.progress import say
 
 _BLOCK = 1024  # rows of a block of a square array
 _SMALLEST_TRIANGLE = 256
-# Below this share of 1 the subtraction 1 − leverage has lost about a thousandth in 32 bits.
-_LEAST_SHARE_IN_32_BITS = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +114,12 @@ class EaseSystem:
         """The same transposed, (items, support)."""
         return csr_array(self.rows.T.tocsr())
 
+    def diagonal(self) -> npt.NDArray[np.float64]:
+        """What the smaller system has on its diagonal."""
+        of_entries = np.repeat(np.arange(self.size), np.diff(self.rows.indptr)) if self.dual else self.rows.indices
+        sums = np.bincount(of_entries, weights=np.square(self.rows.data), minlength=self.size)
+        return np.asarray(sums + self.l2, dtype=np.float64)
+
     def fill(self, square: Tensor) -> None:
         """Writes the Gram matrix plus l2 on the diagonal into a square of zeros that may be larger than the system."""
         fill_gram(self.rows if self.dual else self.columns, square)
@@ -139,14 +144,19 @@ class EaseSolution:
     def __init__(self, system: EaseSystem, inverse: Tensor) -> None:
         self.item_count: int = system.rows.shape[1]
         self._columns: DeviceRows | None = None
+        inverse = inverse[: system.size, : system.size]
+        terms, diagonal = max(system.rows.shape), torch.from_numpy(system.diagonal()).to(inverse)
+        self.error = inverse_error(inverse, diagonal, system.l2, terms)
         if system.dual:
             self._columns = DeviceRows.of(system.columns, inverse.device, inverse.dtype)
-            inverse = inverse[: system.size, : system.size]
             self._half = self._columns.times(inverse.contiguous())  # (items, support)
             of_entries = self._half[self._columns.owners, self._columns.columns] * self._columns.values
             self.shares = 1 - self._columns.row_sums(of_entries)  # (items,): l2 · P_jj
+            of_entries = self._columns.values.square() * inverse.diagonal()[self._columns.columns]
+            leverages = self._columns.row_sums(of_entries)
+            self.error = shares_error(self.shares, leverages, self._half, diagonal, system.l2, self.error, terms)
         else:
-            self._half = inverse[: system.size, : system.size]
+            self._half = inverse
             self.shares = self._half.diagonal() * system.l2
         self._l2 = system.l2
         self._scales: Tensor | None = None
@@ -155,11 +165,11 @@ class EaseSolution:
 
     @property
     def sound(self) -> bool:
-        """Whether every item's weights can be trusted as far as the number of bits goes."""
-        least = float(self.shares.min())
-        if self._columns is not None and self.shares.dtype == torch.float32:
-            return least > _LEAST_SHARE_IN_32_BITS
-        return least > 0 and bool(torch.isfinite(self.shares).all())
+        """Whether rounding, with its number of bits, leaves l2·P right to `conditioning.LARGEST_ERROR`.
+
+        P_jj has that relative error, P_ij is wrong by that much of √(P_ii·P_jj), and a weight by twice of √(P_ii/P_jj).
+        """
+        return self.error <= LARGEST_ERROR
 
     def weight_rows(self, items: Tensor) -> Tensor:
         """The rows B[items] in 32 bits, (rows, items)."""

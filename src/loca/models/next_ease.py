@@ -17,6 +17,7 @@ from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files import save_model
 from loca.memory import plan_memory
+from loca.models.conditioning import LARGEST_ERROR, inverse_error
 from loca.models.devices import check_device, choose_device, float32_products, free_bytes
 from loca.models.ease import check_ridge
 from loca.models.ease_systems import EaseSystem, fill_gram, invert_from_factor
@@ -154,7 +155,7 @@ def solve_next(
         raise DataError("NextEASE: no user has an item that follows another; take ordinary above 0")
     solution = _try_to_solve(model, matrix, moments, weights, device, torch.float32)
     if solution is None:
-        say("NextEASE: the 32-bit factorisation failed; once more in 64 bits")
+        say("NextEASE: 32 bits do not hold these equations; once more in 64 bits")
         if device.type == "cpu":
             plan_memory(f"NextEASE for {matrix.shape[1]:,} items", 24 * matrix.shape[1] ** 2, "filter rare items")
         solution = _try_to_solve(model, matrix, moments, weights, device, torch.float64)
@@ -178,16 +179,18 @@ def _try_to_solve(
     With that inverse P and the other side R, B = PR − P · diag(c), where c_j = (PR)_jj / P_jj makes the diagonal 0.
     """
     gram, cross = _equations(model, matrix, moments, weights, device, kind)
-    gram.diagonal().add_(model.l2 + model.denoising / (1 - model.denoising) * gram.diagonal())
+    ridges = model.l2 + model.denoising / (1 - model.denoising) * gram.diagonal()
+    gram.diagonal().add_(ridges)
+    regularised = gram.diagonal().clone()
     inverse, problem = torch.linalg.cholesky_ex(gram)
     del gram
     if int(problem):
         return None
     with float32_products():
         invert_from_factor(inverse)
-        diagonal = inverse.diagonal()
-        if not (bool(torch.isfinite(diagonal).all()) and float(diagonal.min()) > 0):
+        if inverse_error(inverse, regularised, ridges, max(matrix.shape)) > LARGEST_ERROR:
             return None
+        diagonal = inverse.diagonal()
         for start in range(0, len(cross), _BLOCK):
             block = slice(start, min(start + _BLOCK, len(cross)))
             solved = inverse @ cross[:, block]  # (items, block)
