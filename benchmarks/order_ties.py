@@ -26,7 +26,7 @@ from loca.experiments.recency_choice import start_recency
 from loca.reproduction.data_sets import StudiedData, open_data
 
 # NextEASE as in results/settings/amusic.toml.
-NEXT_EASE = {"l2": 408.1, "next_count": 1, "prefix_decay": 0.7519, "ordinary": 0.2811, "denoising": 0.5939}
+NEXT_EASE = {"l2": 400.0, "next_count": 1, "prefix_decay": 0.8, "ordinary": 10.0, "denoising": 0.6}
 Interval = tuple[float, float, float]  # mean, low, high
 
 

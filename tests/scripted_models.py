@@ -115,7 +115,7 @@ class Scripted:
         self.known_ = train if isinstance(train, Interactions) else None
         return self
 
-    def begin(self, matrix: csr_array, user_weights: Any) -> ScriptedLearning:
+    def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None) -> ScriptedLearning:
         self.network_ = ScriptedNetwork(self.script)
         return ScriptedLearning(self.network_, matrix.shape[0])
 

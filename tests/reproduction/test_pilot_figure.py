@@ -33,9 +33,9 @@ def measured(protocol: ProtocolName) -> tuple[Records, list[csr_array]]:
     learned_from: list[csr_array] = []
 
     class Noting(Scripted):
-        def begin(self, matrix: csr_array, user_weights: Any) -> Any:
+        def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None) -> Any:
             learned_from.append(matrix)
-            return super().begin(matrix, user_weights)
+            return super().begin(matrix, user_weights, moments)
 
     class ScriptedBench(Bench):
         def model(self, name: str, seed: int = 0) -> Recommender:
