@@ -243,7 +243,8 @@ def test_an_explanation_adds_up_and_names_what_each_community_says(planted_split
     text = str(explanation)
     assert model.known_.items.label(explanation.items[0]) in text
     assert f"community {explanation.communities[0].community} around" in text
-    assert f"{len(explanation.communities)} communities answer this history." in text
+    count = len(explanation.communities)
+    assert f"{count} {'community answers' if count == 1 else 'communities answer'} this history." in text
     assert text.endswith(f"The model: {model.locality_}.")
 
 

@@ -61,7 +61,8 @@ class Explanation:
             lines.append(f"       known for  {self._named(part.distinctive)}")
         lines.append(f"{self.alpha:6.1%} the global model")
         lines.append(f"       says       {self._named(self.global_items)}")
-        lines.append(f"{len(self.communities)} communities answer this history.")
+        count = len(self.communities)
+        lines.append(f"{count} {'community answers' if count == 1 else 'communities answer'} this history.")
         if self.locality is not None:
             lines.append(f"The model: {self.locality}.")
         return "\n".join(lines)
