@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from loca.data.id_map import IdMap
-from loca.data.interactions import Interactions, as_matrix, as_moments
+from loca.data.interactions import Interactions, as_histories, as_matrix, as_moments
 from loca.data.recency import Recency
 from loca.errors import DataError
 
@@ -197,3 +197,16 @@ def test_the_order_of_items_inside_moments_does_not_weigh(interactions, random):
     for recency in (Recency.per_position(0.7), Recency(2, unit="time"), None):
         one, other = (data.with_recency(recency).histories().toarray() for data in (interactions, mixed))
         np.testing.assert_array_equal(one, other)
+
+
+def test_histories_to_embed_are_the_same_bits_in_whatever_order_the_items_stand() -> None:
+    users, items = IdMap.numbered(1, "user"), IdMap.numbered(5, "item")
+    rows = [
+        as_histories(Interactions(users, items, np.array([0, 4]), np.array(one)))
+        for one in ([4, 0, 3, 1], [0, 1, 3, 4])
+    ]
+    np.testing.assert_array_equal(rows[0].indices, [0, 1, 3, 4])
+    np.testing.assert_array_equal(rows[0].indices, rows[1].indices)
+    bare = csr_array((np.ones(3, np.float32), [2, 0, 1], [0, 3]), shape=(1, 3))
+    np.testing.assert_array_equal(as_histories(bare).indices, [0, 1, 2])
+    np.testing.assert_array_equal(bare.indices, [2, 0, 1], "what was given stays as it is")

@@ -63,6 +63,8 @@ def test_ids_rise_as_numbers_where_all_are_numbers_and_as_text_elsewhere():
         return check_order(Interactions(IdMap.numbered(1, "user"), items, np.array([0, 2]), np.array([0, 1]))).rising
 
     assert rising("9", "10") == 1
+    assert rising("007", "8") == 1
+    assert rising("9" * 5000, "1" + "0" * 5000) == 1, "more digits than Python reads as a number"
     assert rising("i9", "i10") == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from loca.catalogue import MODELS
 from loca.communities.geometry import Quantile
 from loca.data.held_out import Split
 from loca.errors import ConfigError
@@ -11,7 +12,7 @@ from loca.experiments.lineage import begin_with_parents, find_parents, follows
 from loca.experiments.planned_cells import plan_cells
 from loca.experiments.protocols import Terms
 from loca.experiments.settings import Choice
-from loca.experiments.spaces import Among, Narrowing
+from loca.experiments.spaces import GIVEN, Among, Narrowing, SpaceName
 from loca.experiments.templates import plan_from_settings, plan_tuning
 from loca.experiments.tuning import TuningBudget
 from loca.local.automatic import Auto
@@ -21,6 +22,7 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender, get_params
+from loca.reproduction.bench import ALL_NAMES
 
 NEXT = {"target": "next", "set_share": 0.3}
 TEMPLATES: dict[str, Recommender] = {
@@ -162,3 +164,13 @@ def test_auto_searches_by_itself_under_the_budget_of_the_others(planted_split: S
     (model,) = few.make("auto", {}).candidates
     assert isinstance(model, Auto)
     assert (model.seconds, model.trials) == (99.0, 3)
+
+
+@pytest.mark.parametrize("kind", ["wide", "paper"])
+def test_models_with_the_authors_settings_are_compared_as_they_are(kind: SpaceName) -> None:
+    offered = {name: [MODELS[name]()] for name in GIVEN}
+    assert set(plan_tuning(offered, kind, {}).spaces.values()) == {None}
+
+
+def test_every_model_of_a_bench_can_be_tuned_or_is_given() -> None:
+    assert plan_tuning({name: [MODELS[name]()] for name in ALL_NAMES}, "wide", {}).spaces.keys() == set(ALL_NAMES)

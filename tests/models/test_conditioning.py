@@ -16,7 +16,7 @@ import loca.models.ease_systems as systems_file
 from loca.data.synthetic import PlantedData
 from loca.models.conditioning import LARGEST_ERROR, inverse_error
 from loca.models.ease import EASE
-from loca.models.ease_systems import EaseSolution, EaseSystem, invert_systems, solve_local
+from loca.models.ease_systems import EaseSolution, EaseSystem, invert_systems, solve_local, solve_systems
 from loca.models.next_ease import NextEASE
 
 CPU = torch.device("cpu")
@@ -158,3 +158,13 @@ def test_a_factorisation_that_fails_in_32_bits_is_done_in_64(monkeypatch: pytest
     for found in (EASE(l2=1.0).fit(matrix).weights_, solve_local(matrix, weights, 1.0, CPU)):
         # ε · √80 · a condition of 100
         np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_where_nobody_with_a_history_has_a_weight_there_is_nothing_to_solve() -> None:
+    matrix = csr_array(np.array([[0, 0, 0], [1, 1, 0], [0, 1, 1]], dtype=np.float32))
+    nobody, somebody = np.array([1, 0, 0], np.float32), np.array([1, 1, 1], np.float32)
+    np.testing.assert_array_equal(EASE(l2=10.0).fit(matrix, user_weights=nobody).weights_, np.zeros((3, 3)))
+    systems = [EaseSystem.of(matrix, weights, 10.0) for weights in (nobody, somebody)]
+    empty, whole = solve_systems(systems, torch.device("cpu"))
+    assert (empty.sound, whole.sound) == (True, True)
+    np.testing.assert_array_equal(empty.weights(), np.zeros((3, 3)))

@@ -121,7 +121,7 @@ def tune_models(
 
 def _plan(request: Request[TuneOptions]) -> TuningPlan:
     """What is tuned; a mistake in the last model's settings is told before the first is tuned."""
-    from loca.experiments.spaces import SpaceName
+    from loca.experiments.spaces import GIVEN, SpaceName
     from loca.experiments.studies import import_optuna
     from loca.experiments.templates import plan_from_settings
 
@@ -129,7 +129,8 @@ def _plan(request: Request[TuneOptions]) -> TuningPlan:
     plan = plan_from_settings(request.models, cast(SpaceName, request.own.space), request.tables)
     for name, space in plan.spaces.items():
         if space is None:
-            raise ConfigError(f"no {request.own.space} space to tune {name!r} in: it searches by itself, in loca fit")
+            why = "its settings are the paper's authors'" if name in GIVEN else "it searches by itself, in loca fit"
+            raise ConfigError(f"no {request.own.space} space to tune {name!r} in: {why}")
     return plan
 
 

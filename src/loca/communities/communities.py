@@ -47,7 +47,7 @@ class Locality:
     def __str__(self) -> str:
         return (
             f"global share alpha {self.alpha:g}; a local model trains on {self.effective_share:.1%} of the users in "
-            f"effect; {self.answering:.1f} communities answer a user"
+            f"effect; {self.answering:.3g} communities answer a user"
         )
 
 

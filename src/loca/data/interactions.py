@@ -232,9 +232,11 @@ def as_moments(train: Interactions | csr_array) -> csr_array | None:
 
 
 def as_histories(train: Interactions | csr_array) -> csr_array:
-    """The weighted histories of whatever a model's `fit` was given: by recency, or as `as_matrix` without one."""
+    """The weighted histories of whatever a model's `fit` was given, items rising: sums over a row then round alike."""
     matrix = as_matrix(train)
-    return train.histories() if isinstance(train, Interactions) and train.recency is not None else matrix
+    if isinstance(train, Interactions) and train.recency is not None:
+        return train.histories()
+    return matrix.sorted_indices()
 
 
 def _as_csr(matrix: Any) -> Any:

@@ -170,7 +170,7 @@ def _ranks(items: IdMap) -> npt.NDArray[np.int64]:
     """The place of every item among the sorted ids: numbers, written as text or not, by size, all others as text."""
     values = items.values.tolist()
     if items.values.dtype.kind == "O" and all(value.isdecimal() for value in values):
-        values = [int(value) for value in values]
+        values = [(len(digits), digits) for digits in (value.lstrip("0") for value in values)]
     ranks = np.empty(len(values), dtype=np.int64)
     ranks[sorted(range(len(values)), key=values.__getitem__)] = np.arange(len(values))
     return ranks

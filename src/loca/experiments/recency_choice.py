@@ -186,10 +186,7 @@ def _usable_span(histories: Interactions) -> tuple[float, ...]:
         return ()
     times, starts, ends = histories.times, histories.offsets[:-1][some], histories.offsets[1:][some]
     span = float(np.median(times[ends - 1] - times[starts]))
-    is_new = np.ones(len(times), dtype=bool)
-    is_new[1:] = times[1:] != times[:-1]
-    is_new[starts] = True
-    distinct = float(np.median(np.add.reduceat(is_new.astype(np.int64), starts)))
+    distinct = float(np.median(histories.moments()[ends - 1] + 1))
     return (span,) if span > 0 and math.isfinite(span) and distinct >= _DISTINCT_TIMES else ()
 
 

@@ -268,6 +268,10 @@ def check_space(name: str) -> None:
         raise ConfigError(f"unknown space {name!r}{nearest}")
 
 
+# Models whose settings are the paper's authors', and are compared as they are.
+GIVEN = ("loca-paper-vae", "loca-paper-ease", "ensemble-paper-vae", "ensemble-paper-ease")
+
+
 def space_of(name: str, kind: SpaceName) -> Space:
     """The space of a model of the catalogue: `wide`, ours, or `paper`, the values that the paper tried."""
     from loca.experiments.paper_spaces import PAPER

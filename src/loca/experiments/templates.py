@@ -10,7 +10,7 @@ from loca.errors import ConfigError
 from loca.experiments.lineage import begin_with_parents, find_parents, follows
 from loca.experiments.parameters import check_value, parameters_of
 from loca.experiments.settings import Choice
-from loca.experiments.spaces import Narrowing, Space, SpaceName, space_of, value_at
+from loca.experiments.spaces import GIVEN, Narrowing, Space, SpaceName, space_of, value_at
 from loca.files.model_state import is_model
 from loca.local.automatic import Auto
 from loca.models.recommender import Recommender
@@ -23,7 +23,7 @@ _NOTHING = Narrowing()
 class TuningPlan:
     """The models to tune, by name: how each begins, the space it is tuned in, and what was said of it.
 
-    The space is None for Auto, which searches by itself.
+    The space is None for Auto, which searches by itself, and for models whose settings are given.
     """
 
     templates: Mapping[str, Recommender]
@@ -59,7 +59,8 @@ def plan_tuning(candidates: Offered, kind: SpaceName, said: Mapping[str, Narrowi
     for name, model in templates.items():
         own = said.get(name, _NOTHING)
         follow = ["models"] if follows(name, templates, own) else []
-        spaces[name] = None if isinstance(model, Auto) else own.narrow(space_of(name, kind)).without(follow)
+        is_given = isinstance(model, Auto) or name in GIVEN
+        spaces[name] = None if is_given else own.narrow(space_of(name, kind)).without(follow)
     return TuningPlan(templates, spaces, said)
 
 

@@ -163,7 +163,6 @@ class Loca:
         trained_on = self.communities_.effective_shares(embeddings[has_history], weights[has_history])
         answered = np.diff(answering.indptr)[has_history]
         self.locality_ = Locality(self.alpha_, float(trained_on.mean()), float(answered.mean()))
-        say(f"LOCA: {self.locality_}")
         self.distinctive_ = over_represented(matrix, answering, DISTINCTIVE_ITEMS)
         self.known_ = train if isinstance(train, Interactions) else None
         return self

@@ -20,6 +20,8 @@ def inverse_error(inverse: Tensor, diagonal: Tensor, ridges: Tensor | float, ter
     the sum is at most P_jj · max_i A_ii / ridge_i. Where that does not keep below `LARGEST_ERROR`, the sum is taken
     from the computed P, (n, n): where A is singular but for rounding, it is P_jj / ε or so.
     """
+    if not len(inverse):
+        return 0.0  # no equations, and nothing that could be wrong
     own = inverse.diagonal()
     if not _is_positive(own):
         return math.inf
@@ -37,6 +39,8 @@ def shares_error(
     x_jᵀQx_j: their sum is rounded by up to about 8ε of it, beside a share that may be small. Rounding K changes it by
     e·Σ_u K_uu·(Qx_j)_u², at most e · max_u K_uu / l2 of the share because ‖Qx_j‖² ≤ P_jj; else the sum is taken.
     """
+    if not len(diagonal):
+        return 0.0  # nobody has a weight: all shares are 1
     if not (_is_positive(shares) and error <= LARGEST_ERROR):
         return math.inf
     step = _step(terms, shares.dtype)

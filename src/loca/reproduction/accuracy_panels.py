@@ -99,12 +99,12 @@ def _metric_row(results: Results, name: str) -> Iterator[tuple[str, ...]]:
 
 
 def _locality(measured: Sequence[ComparedModel], fact: str) -> str:
-    """A figure of how local a LOCA is: α of every seed, the others as means; nothing for other models."""
+    """A figure of how local a LOCA is: α of every seed where they differ, else means; nothing for other models."""
     values = [float(one.found[fact]) for one in measured if one.found.get(fact) is not None]
     if not values:
         return ""
     if fact == "alpha":
-        return ", ".join(f"{one:g}" for one in dict.fromkeys(values))
+        return ", ".join(f"{one:g}" for one in (values if len(set(values)) > 1 else values[:1]))
     mean = sum(values) / len(values)
     return f"{mean:.1%}" if fact == "effective_share" else f"{mean:.1f}"
 

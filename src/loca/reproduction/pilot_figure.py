@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from loca.communities.embeddings import embed_users
 from loca.communities.geometry import Floats, angular_distances, unit_rows
 from loca.data.held_out import HeldOut
+from loca.data.interactions import Interactions
 from loca.experiments.grid import Grid
 from loca.experiments.protocols import chosen_on
 from loca.local.engines import Engine, LocalTask, train_together
@@ -77,18 +78,19 @@ class _Pilot:
         records += _lines(seed, "MultVAE", None, of_whole)
         for share in SHARES:
             trained = order[:, : max(2, round(share * len(embeddings)))]
-            models = self._train(base, train.matrix(), trained, chosen)
+            models = self._train(base, train, trained, chosen)
             records += _lines(seed, "local", share, asked.values(models.score_with))
         return records
 
-    def _train(self, base: Recommender, matrix: csr_array, trained: Rows, asked: MemberQuestions) -> LocalModels:
+    def _train(self, base: Recommender, train: Interactions, trained: Rows, asked: MemberQuestions) -> LocalModels:
         def weights_of(number: int) -> Floats:
-            weights = np.zeros(matrix.shape[0], dtype=np.float32)
+            weights = np.zeros(train.n_users, dtype=np.float32)
             weights[trained[number]] = 1
             return weights
 
         copies = copies_of(base, len(trained), self.seed, "pilot model")
-        task = LocalTask(copies, matrix, weights_of, f"local models of {trained.shape[1]:,} users")
+        what = f"local models of {trained.shape[1]:,} users"
+        task = LocalTask(copies, train.matrix(), weights_of, what, train=train)
 
         def judge(models: LocalModels) -> float:
             return float(np.mean(list(asked.score(models, range(len(trained))).values())))
