@@ -201,10 +201,8 @@ def test_the_order_of_items_inside_moments_does_not_weigh(interactions, random):
 
 def test_histories_to_embed_are_the_same_bits_in_whatever_order_the_items_stand() -> None:
     users, items = IdMap.numbered(1, "user"), IdMap.numbered(5, "item")
-    rows = [
-        as_histories(Interactions(users, items, np.array([0, 4]), np.array(one)))
-        for one in ([4, 0, 3, 1], [0, 1, 3, 4])
-    ]
+    orders = [4, 0, 3, 1], [0, 1, 3, 4]
+    rows = [as_histories(Interactions(users, items, np.array([0, 4]), np.array(one))) for one in orders]
     np.testing.assert_array_equal(rows[0].indices, [0, 1, 3, 4])
     np.testing.assert_array_equal(rows[0].indices, rows[1].indices)
     bare = csr_array((np.ones(3, np.float32), [2, 0, 1], [0, 3]), shape=(1, 3))
