@@ -59,7 +59,7 @@ def test_printed_figures_stand_beside_both_protocols_which_say_how_many_users_th
     )
     printed = {row[0]: row[1] for row in beside.grid.rows}
     assert printed == {
-        **dict.fromkeys(("Popularity", "ItemKNN", "MultDAE", "GLSLIM", "Ensemble_VAE (3)"), ""),
+        **dict.fromkeys(("Popularity", "ItemKNN", "MultDAE", "Ensemble_VAE (3)"), ""),
         "WMF": "0.0783",
         "SLIM": "0.0656",
         "CDAE": "0.0712",

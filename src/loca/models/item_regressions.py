@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from loca.models.sparse_weights import weigh_users
 from loca.progress import bar, say
 
 Numbers = npt.NDArray[np.float64]
-# Items whose responses and linear terms are made at once.
+# Items whose linear terms are made at once.
 _BLOCK_ITEMS = 512
 # Of one stored number of the Gram matrix: value and item, while its product is made and after.
 _BYTES_PER_PAIR = 32
@@ -32,15 +32,10 @@ _MOST_TRIES = 4
 
 @dataclass(frozen=True, eq=False)
 class Regressions:
-    """Response j, a column over the users, is explained by the features A, users × items, of all items but j.
-
-    Each user counts with a weight, D. `responses(start, stop)` makes the columns of those items, users × some, so that
-    they need not all exist at once.
-    """
+    """Column j of the features A, users × items, is explained by those of all other items; D weighs the users."""
 
     features: csr_array
     user_weights: npt.NDArray[Any]
-    responses: Callable[[int, int], csr_array | csc_array]
 
     def blocks(self) -> Iterator[tuple[int, int]]:
         """Ranges of items, one after the other."""
@@ -54,9 +49,9 @@ class Regressions:
 
 
 def solve_regressions(regressions: Regressions, penalties: Penalties, device: torch.device) -> csr_array:
-    """Weights, items × items, whose column j minimises ½‖√D(Aw − y_j)‖² + l1 Σw + l2/2 Σw² with w ≥ 0 and w_j = 0.
+    """Weights, items × items, whose column j minimises ½‖√D(Aw − a_j)‖² + l1 Σw + l2/2 Σw² with w ≥ 0 and w_j = 0.
 
-    As no feature is below 0, only items i with b_i = (AᵀDy_j)_i > l1 can have a weight: the candidates. A column is
+    As no feature is below 0, only items i with b_i = (AᵀDa_j)_i > l1 can have a weight: the candidates. A column is
     done when no optimality condition of it is violated by more than `tolerance` · max_i b_i: |gradient_i| where
     w_i > 0, and how far the gradient lies below 0 elsewhere. Where most pairs of items have common users the Gram
     matrix is the shorter way, many users in few numbers; where few have, the columns themselves are. A GPU takes
@@ -67,7 +62,8 @@ def solve_regressions(regressions: Regressions, penalties: Penalties, device: to
     if device.type == "cuda" or regressions.have_common_users():
         gram = sparse_gram(regressions.features, regressions.user_weights)
         weighted = csr_array(regressions.features.multiply(regressions.user_weights.astype(np.float64)[:, None]))
-        linear = [csr_array(regressions.responses(*block).T.tocsr() @ weighted) for block in regressions.blocks()]
+        columns = csc_array(regressions.features.tocsc())
+        linear = [csr_array(columns[:, start:stop].T.tocsr() @ weighted) for start, stop in regressions.blocks()]
         return solve_elastic_nets(gram, csr_array(vstack(linear, format="csr")), penalties, device)
     return _descend_on_columns(regressions, penalties)
 
@@ -98,7 +94,7 @@ def _descend_on_columns(regressions: Regressions, penalties: Penalties) -> csr_a
         # Whether a column is done is measured here.
         warnings.simplefilter("ignore")
         for start, stop in regressions.blocks():
-            responses = csc_array(csr_array(regressions.responses(start, stop).multiply(roots)).tocsc())
+            responses = csc_array(columns[:, start:stop])
             linear = csr_array(responses.T.tocsr() @ rows)
             linear.sort_indices()
             for place, target in enumerate(range(start, stop)):

@@ -16,7 +16,6 @@ from loca.files import save_model
 from loca.models.devices import check_device, choose_device
 from loca.models.elastic_net import Penalties
 from loca.models.item_regressions import Regressions, solve_regressions
-from loca.models.item_regressions import sparse_gram as sparse_gram
 from loca.models.recommender import ModelState, Scores, UserWeights, check_user_weights, clone, fitted
 from loca.models.sparse_weights import score_sparsely, weights_as_arrays, weights_from_arrays
 
@@ -63,10 +62,8 @@ class SLIM:
         self.known_ = train if isinstance(train, Interactions) else None
         support = np.flatnonzero(weights)
         rows = csr_array(matrix[support]).astype(np.float64)
-        columns = rows.tocsc()
-        regressions = Regressions(rows, weights[support], lambda start, stop: columns[:, start:stop])
         penalties = Penalties(self.l1, self.l2, self.tolerance, self.iterations)
-        self.weights_ = solve_regressions(regressions, penalties, choose_device(self.device))
+        self.weights_ = solve_regressions(Regressions(rows, weights[support]), penalties, choose_device(self.device))
         return self
 
     def score(self, histories: csr_array) -> Scores:
@@ -95,11 +92,11 @@ class SLIM:
         save_model(self, folder)
 
 
-def check_penalties(l1: float, l2: float, kind: str = "") -> None:
-    """Refuses an l1 or l2 below 0; their names begin with `kind`."""
+def check_penalties(l1: float, l2: float) -> None:
+    """Refuses an l1 or l2 below 0."""
     for name, value in (("l1", l1), ("l2", l2)):
         if not 0 <= value < float("inf"):
-            raise ConfigError(f"{kind}{name}: expected a number from 0, found {value!r}")
+            raise ConfigError(f"{name}: expected a number from 0, found {value!r}")
 
 
 def check_precision(tolerance: float, iterations: int) -> None:
