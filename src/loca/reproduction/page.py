@@ -31,9 +31,8 @@ def page_of(
     exhibits: Sequence[Exhibit],
     provenance: Provenance,
     title: str,
-    reasons: Sequence[str] = (),
 ) -> str:
-    """The page as HTML; exhibits link to their files, which lie beside it. `reasons` say why things are as they are."""
+    """The page as HTML; exhibits link to their files, which lie beside it."""
     keys = [exhibit.key for exhibit in exhibits]
     if len(set(keys)) != len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
@@ -44,7 +43,7 @@ def page_of(
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>\n{STYLE}</style>\n</head>\n'
         f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{first_screen(headlines)}"
-        f"{_why(reasons)}{_findings_by_kind(exhibits)}{_contents(exhibits)}{_exhibits(exhibits)}"
+        f"{_findings_by_kind(exhibits)}{_contents(exhibits)}{_exhibits(exhibits)}"
         f"{_what_was_run(provenance, exhibits)}</main>\n</body>\n</html>\n"
     )
 
@@ -66,11 +65,6 @@ def _findings_by_kind(exhibits: Sequence[Exhibit]) -> str:
         f'<h2>What matches the paper, and what does not</h2>\n<p class="note">{escape(_SORTED_BY)}</p>\n'
         f'<div class="kinds">\n{"".join(blocks)}</div>\n'
     )
-
-
-def _why(reasons: Sequence[str]) -> str:
-    items = "".join(f"<li>{_prose(one)}</li>\n" for one in reasons)
-    return f"<h2>Why</h2>\n<ul>\n{items}</ul>\n" if reasons else ""
 
 
 def _contents(exhibits: Sequence[Exhibit]) -> str:

@@ -23,7 +23,6 @@ from loca.reproduction.exhibit_files import write_exhibit
 from loca.reproduction.measurings import Measuring, find_kept, find_or_measure, seconds_kept
 from loca.reproduction.page import page_of
 from loca.reproduction.pieces import PIECES
-from loca.reproduction.reasons import reasons
 from loca.reproduction.result_folder import KEPT, PAGE
 from loca.reproduction.run_description import describe_run
 
@@ -131,7 +130,7 @@ def _write_page(asked: Reproduction, exhibits: Mapping[str, Exhibit], studied: S
     ordered = [shown[name] for name in PIECES if name in shown]
     rivals = [differences(one) for one in seen]
     run = describe_run(asked.command, seen)
-    page = page_of(headlines(seen, rivals), ordered, run, "LOCA: the paper, reproduced", reasons(seen, rivals))
+    page = page_of(headlines(seen, rivals), ordered, run, "LOCA: the paper, reproduced")
     write_whole(asked.folder / PAGE, page)
 
 
