@@ -17,10 +17,8 @@ _HIT = "✓ "
 _BEST, _HEAVIEST = "best two, chosen by their lists", "two of greatest weight"
 _AVERAGE_NOTE = (
     "Told apart: in each of the two lists the share of its own genre less that of the other is more than half. "
-    "Division is the mean of that difference over both lists, 1 at most. Chance deals the same "
-    "recommendations out to the same number of lists at random; the best two are then chosen there too. Below chance "
-    "the local models are more alike than that; by luck alone about half of the users are above it. Above the global "
-    "list: one list has more of the first genre and the other more of the second than the global list has."
+    "Division is the mean of that difference over both lists, 1 at most. Above the global list: one list has more of "
+    "the first genre and the other more of the second than the global list has."
 )
 _Pair = Callable[[ExaminedUser], DividedPair]
 
@@ -83,8 +81,8 @@ def _cell(item: ShownItem, genres: tuple[str, str], with_hit: bool) -> str:
 
 def _average_panel(search: CaseSearch, study: CaseStudy) -> Panel:
     users = [one.lists for one in search.examined]
-    header = ("Lists", "Own genre", "Other genre", "Division", "By chance")
-    counts = ("Users told apart", "Users above chance", "Users above the global list")
+    header = ("Lists", "Own genre", "Other genre", "Division")
+    counts = ("Users told apart", "Users above the global list")
     rows = (
         _pair_row(f"User {study.user}: {_BEST}", [study.examined], _best, is_one=True),
         _pair_row(f"All: {_BEST}", users, _best),
@@ -101,7 +99,6 @@ def _pair_row(name: str, users: Sequence[ExaminedUser], pair_of: _Pair, *, is_on
     pairs = [pair_of(one) for one in users]
     marks = (
         [pair.tells_apart for pair in pairs],
-        [pair.is_above_chance for pair in pairs],
         [pair.has_more_than(one.global_shares) for one, pair in zip(users, pairs, strict=True)],
     )
     return (
@@ -109,14 +106,13 @@ def _pair_row(name: str, users: Sequence[ExaminedUser], pair_of: _Pair, *, is_on
         f"{np.mean([pair.own for pair in pairs]):.0%}",
         f"{np.mean([pair.other for pair in pairs]):.0%}",
         f"{np.mean([pair.division for pair in pairs]):.2f}",
-        f"{np.mean([pair.chance for pair in pairs]):.2f}",
         *(("yes" if mark[0] else "no") if is_one else _of(sum(mark), len(users)) for mark in marks),
     )
 
 
 def _single_row(name: str, shares: Sequence[tuple[float, float]]) -> tuple[str, ...]:
     """A model with one list for both genres: the mean share of either."""
-    return (name, f"{np.mean(shares):.0%}", *[""] * 6)
+    return (name, f"{np.mean(shares):.0%}", *[""] * 4)
 
 
 def _findings(search: CaseSearch) -> Iterator[Finding]:
@@ -155,16 +151,15 @@ def _typical(search: CaseSearch) -> Finding:
     users = [one.lists for one in search.examined]
     apart = sum(one.best.tells_apart for one in users)
     heaviest = sum(one.heaviest.tells_apart for one in users)
-    above = sum(one.best.is_above_chance for one in users)
     more = sum(one.best.has_more_than(one.global_shares) for one in users)
     word = "typical" if 2 * apart > len(users) else "not typical"
     count = len(users)
     return Finding(
         "found",
         f"Such a story is {word}: even with the two local models chosen by their lists, two genres are told apart for "
-        f"{_of(apart, count)} examined users, divided more than by chance for {_of(above, count)} and more than in the "
-        f"global list for {_of(more, count)}; the two local models of greatest weight, chosen without a look at their "
-        f"lists, tell them apart for {_of(heaviest, count)}.",
+        f"{_of(apart, count)} examined users, and divided more than in the global list for "
+        f"{_of(more, count)}; the two local models of greatest weight, chosen without a look at their lists, tell them "
+        f"apart for {_of(heaviest, count)}.",
     )
 
 
@@ -211,7 +206,6 @@ def _examined_record(one: Examined) -> dict[str, Value]:
             f"{name}_a_in_b": pair.other[1],
             f"{name}_clarity": pair.clarity,
             f"{name}_division": pair.division,
-            f"{name}_division_by_chance": pair.chance,
         }
     return record
 
