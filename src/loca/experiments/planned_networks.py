@@ -15,8 +15,7 @@ from loca.local.memory_plan import bytes_of_a_loop_step, bytes_while_learning, p
 from loca.local.stacked_inputs import multiplies_densely
 from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
 from loca.models.autoencoder import Autoencoder
-from loca.models.cdae import CDAE
-from loca.models.cdae_network import NodeNetwork
+from loca.models.cdae import CDAE, NodeNetwork
 from loca.models.devices import choose_device
 from loca.models.mult_vae import MultVAE
 from loca.models.rec_vae import RecVAE
