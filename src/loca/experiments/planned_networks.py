@@ -18,8 +18,7 @@ from loca.models.autoencoder import Autoencoder
 from loca.models.cdae import CDAE, NodeNetwork
 from loca.models.devices import choose_device
 from loca.models.mult_vae import MultVAE
-from loca.models.rec_vae import RecVAE
-from loca.models.rec_vae_network import RecVaeNetwork
+from loca.models.rec_vae import RecVAE, RecVaeNetwork
 
 META = torch.device("meta")
 # Of the users whom one network is shown: row and weight, and in a stack also their order in an epoch.
