@@ -22,8 +22,7 @@ from loca.local.automatic_search import Budget, Climb, Search, Trial
 from loca.local.blend import Blend
 from loca.local.blend_explanation import BlendExplanation, explain_blend
 from loca.local.ensemble import Ensemble
-from loca.local.explaining import explain_history
-from loca.local.explanation import Explanation
+from loca.local.explanation import Explanation, explain_history
 from loca.local.loca import Loca
 from loca.local.stacked import StackedLearning
 from loca.models.devices import check_device
