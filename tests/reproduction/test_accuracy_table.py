@@ -6,8 +6,7 @@ import pytest
 from result_examples import accuracies, bench, compared, headlines_of, level, results, with_singles
 
 from loca.reproduction import accuracy_table
-from loca.reproduction.accuracy_differences import Rival, differences
-from loca.reproduction.accuracy_table import make, needed
+from loca.reproduction.accuracy_table import Rival, differences, make, needed
 from loca.reproduction.bench import BASELINES, Results
 from loca.reproduction.scale import Scale
 

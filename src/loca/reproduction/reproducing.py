@@ -15,8 +15,7 @@ from loca.experiments.cells import Cell, ComparedModel
 from loca.experiments.side_by_side import CellPlan, Done, compute_here, compute_side_by_side
 from loca.files.whole_files import write_whole
 from loca.progress import say
-from loca.reproduction.accuracy_differences import differences
-from loca.reproduction.accuracy_table import headlines
+from loca.reproduction.accuracy_table import differences, headlines
 from loca.reproduction.bench import AUTHORS, CONTROLS, LOCALS, Bench, Records, Results, base_of
 from loca.reproduction.exhibit import Exhibit
 from loca.reproduction.exhibit_files import write_exhibit
