@@ -13,10 +13,10 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 from scipy.sparse import csr_array
 
-import loca.models.item_regressions as regressions_file
+import loca.models.slim as regressions_file
 from loca.errors import DataError
 from loca.models.elastic_net import Penalties
-from loca.models.item_regressions import Regressions, solve_regressions
+from loca.models.slim import Regressions, solve_regressions
 
 CPU = torch.device("cpu")
 
