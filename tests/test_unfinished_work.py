@@ -425,7 +425,7 @@ def test_a_state_under_another_name_or_of_another_kind_is_not_taken(
     assert "expected the state 'b', found 'a'" in said.messages[0]
     assert "not a state that loca has kept" in said.messages[1]
     assert "expected a plain file" in said.messages[2]
-    monkeypatch.setattr("loca.files.sealed_state._VERSION", 2)
+    monkeypatch.setattr("loca.files.unfinished_work._VERSION", 2)
     assert work.recall("a") is None
     assert "kept in another format" in said.messages[3]
 
