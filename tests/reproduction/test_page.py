@@ -15,8 +15,7 @@ from exhibit_examples import FIGURE, PROVENANCE, TABLE, gain, headline, many_hea
 from loca.errors import ConfigError, DataError
 from loca.experiments.grid import Grid
 from loca.reproduction.exhibit import Chart, Curve, Finding, Gain, Headline, Panel
-from loca.reproduction.first_screen import figures_of, gains_in_order, overall_sentence
-from loca.reproduction.page import page_of
+from loca.reproduction.page import figures_of, gains_in_order, overall_sentence, page_of
 
 VOID = {"meta", "link", "br"}
 TITLE = "LOCA again"
