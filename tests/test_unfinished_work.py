@@ -495,7 +495,7 @@ def lines_traced(act: Callable[[int], None]) -> Callable[[FrameType, str, Any], 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
         nonlocal count
         name = frame.f_code.co_filename
-        if not name.endswith(("work_folder.py", "sealed_state.py", "array_files.py", "unfinished_work.py")):
+        if not name.endswith(("work_folder.py", "array_files.py", "unfinished_work.py")):
             return None
         if event == "line":
             count += 1
