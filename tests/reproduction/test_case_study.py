@@ -20,8 +20,8 @@ from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
+from loca.reproduction.case_piece import case_exhibit
 from loca.reproduction.case_study import CaseSearch, find_case
-from loca.reproduction.case_table import case_exhibit
 from loca.reproduction.two_tastes import Sought
 
 # Items 0 … 9 are War, 10 … 19 are Love, 20 … 39 are Drama.
