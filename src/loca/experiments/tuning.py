@@ -19,8 +19,8 @@ from loca.data.interactions import Interactions
 from loca.errors import ConfigError, DataError, LocaError
 from loca.experiments.candidates import describe_model
 from loca.experiments.choices import RecencyRule
-from loca.experiments.proposals import Proposals
 from loca.experiments.settings import Table
+from loca.experiments.spaces import Point
 from loca.experiments.spaces import Space as Space
 from loca.experiments.spaces import space_of as space_of
 from loca.experiments.studies import (
@@ -33,6 +33,7 @@ from loca.experiments.studies import (
     account_of,
     drop_study,
     import_optuna,
+    is_stopped,
     open_study,
     quiet_optuna,
     shared_fits_of,
@@ -45,6 +46,7 @@ from loca.files.shared_fits import digest_of_model, sharing_fits_in
 from loca.files.unfinished_work import digest_of
 from loca.models.recommender import Recommender
 from loca.progress import Bar, bar, say, without_bars
+from loca.random_streams import derive_seed, stream
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
@@ -56,6 +58,9 @@ _TRIALS_FOR_IMPORTANCE = 16
 # Of trials that have learned as long, those among the worst third go; none before it has had ten epochs.
 _KEPT_PERCENT, _FIRST_TRIALS, _FIRST_STEPS, _LEAST_RIVALS = 67.0, 5, 10, 4
 _MOST_FAILURES_IN_A_ROW = 10
+_RANDOM_TRIALS = 8
+# Grids beyond this are searched as endless spaces are.
+_LARGEST_GRID = 10_000
 
 
 @dataclass(frozen=True)
@@ -339,3 +344,60 @@ def best_of(study: Study) -> FrozenTrial | None:
     """The finished trial with the best score, the first of equals."""
     finished = [one for one in study.get_trials(deepcopy=False) if one.state.name == "COMPLETE"]
     return max(finished, key=lambda one: (one.value, -one.number), default=None)
+
+
+class Proposals:
+    """The trials of a study in their order, which the seed and the outcomes so far say.
+
+    Each proposal has a sampler of its own, seeded by its place: a run that goes on proposes what an unbroken one does.
+    """
+
+    def __init__(self, study: Study, task: TrialTask, seed: int) -> None:
+        self.study = study
+        self.space = task.space
+        self.seed = seed
+        self.template_point = task.space.coordinates(task.template)
+        self.is_grid = task.space.size is not None and task.space.size <= _LARGEST_GRID
+
+    def next(self) -> Trial | None:
+        """The next trial, with its point drawn; None where every point of a grid was tried."""
+        tried = [one for one in self.study.get_trials(deepcopy=False) if not is_stopped(one)]
+        if not any(one.user_attrs.get(TEMPLATE) for one in tried):
+            return self._try_template()
+        if self.is_grid:
+            return self._next_on_grid(tried)
+        return self._proposed(len(tried))
+
+    def _try_template(self) -> Trial:
+        trial = self.study.ask() if self.template_point is None else self._at(self.template_point)
+        trial.set_user_attr(TEMPLATE, True)
+        return trial
+
+    def _next_on_grid(self, tried: list[FrozenTrial]) -> Trial | None:
+        points = list(self.space.points())
+        taken = [one.params for one in tried if self.template_point is not None or not one.user_attrs.get(TEMPLATE)]
+        order = stream(self.seed, "grid", self.study.study_name).permutation(len(points))
+        point = next((points[place] for place in order if points[place] not in taken), None)
+        return None if point is None else self._at(point)
+
+    def _at(self, point: Point) -> Trial:
+        optuna = import_optuna()
+        # Not enqueued: what a kill leaves in the queue would come up again out of its turn.
+        self.study.sampler = optuna.samplers.PartialFixedSampler(dict(point), optuna.samplers.RandomSampler(seed=0))
+        trial = self.study.ask()
+        self.space.draw(trial)
+        return trial
+
+    def _proposed(self, place: int) -> Trial:
+        optuna = import_optuna()
+        self.study.sampler = optuna.samplers.TPESampler(
+            n_startup_trials=_RANDOM_TRIALS,
+            seed=derive_seed(self.seed, "sampler", self.study.study_name, place) % 2**32,
+            # A template outside the space has no point: without groups it would keep all others from being compared.
+            group=self.template_point is None,
+            multivariate=True,
+            constant_liar=True,
+        )
+        trial = self.study.ask()
+        self.space.draw(trial)
+        return trial
