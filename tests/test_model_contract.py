@@ -22,7 +22,6 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.cdae import CDAE
 from loca.models.ease import EASE
-from loca.models.glslim import GLSLIM
 from loca.models.item_knn import ItemKNN
 from loca.models.llorma import LLORMA
 from loca.models.mult_dae import MultDAE
@@ -70,7 +69,6 @@ MADE: dict[str, Callable[[], Recommender]] = {
     "wmf": lambda: WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0, iterations=200),
     "wmf with scaled ridges": lambda: WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0, frequency_scaling=0.5),
     "llorma": lambda: LLORMA(anchors=4, factors=6, confidence=5.0, user_l2=5.0, item_l2=5.0),
-    "glslim": lambda: GLSLIM(clusters=2, rounds=3),
     "sglsvd": lambda: SGLSVD(clusters=3, global_rank=6, local_rank=3),
     "cdae": lambda: CDAE(latent=16, learning_rate=2e-2, epochs=20, patience=4, batch_size=100),
     "rec-vae": lambda: RecVAE(latent=16, hidden=32, learning_rate=5e-3, epochs=8, patience=4, batch_size=100),

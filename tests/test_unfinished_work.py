@@ -425,7 +425,7 @@ def test_a_state_under_another_name_or_of_another_kind_is_not_taken(
     assert "expected the state 'b', found 'a'" in said.messages[0]
     assert "not a state that loca has kept" in said.messages[1]
     assert "expected a plain file" in said.messages[2]
-    monkeypatch.setattr("loca.files.sealed_state._VERSION", 2)
+    monkeypatch.setattr("loca.files.unfinished_work._VERSION", 2)
     assert work.recall("a") is None
     assert "kept in another format" in said.messages[3]
 
@@ -495,7 +495,7 @@ def lines_traced(act: Callable[[int], None]) -> Callable[[FrameType, str, Any], 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
         nonlocal count
         name = frame.f_code.co_filename
-        if not name.endswith(("work_folder.py", "sealed_state.py", "array_files.py", "unfinished_work.py")):
+        if not name.endswith(("work_folder.py", "array_files.py", "unfinished_work.py")):
             return None
         if event == "line":
             count += 1

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from loca.local.loca import Loca as Loca
     from loca.models.cdae import CDAE as CDAE
     from loca.models.ease import EASE as EASE
-    from loca.models.glslim import GLSLIM as GLSLIM
     from loca.models.item_knn import ItemKNN as ItemKNN
     from loca.models.llorma import LLORMA as LLORMA
     from loca.models.mult_dae import MultDAE as MultDAE
@@ -103,7 +102,6 @@ _HOMES = {
     "SGLSVD": "loca.models.sglsvd",
     "RecVAE": "loca.models.rec_vae",
     "LLORMA": "loca.models.llorma",
-    "GLSLIM": "loca.models.glslim",
     "ItemKNN": "loca.models.item_knn",
     "CDAE": "loca.models.cdae",
     "MultDAE": "loca.models.mult_dae",

@@ -18,7 +18,6 @@ from loca.local.local_models import SeparateModels
 from loca.local.stacked_networks import StackedNetworks
 from loca.models.cdae import CDAE
 from loca.models.ease import EASE
-from loca.models.glslim import GLSLIM
 from loca.models.item_knn import ItemKNN
 from loca.models.llorma import LLORMA
 from loca.models.mult_dae import MultDAE
@@ -37,7 +36,6 @@ KINDS: Mapping[str, type] = {
     "EASE": EASE,
     "NextEASE": NextEASE,
     "SLIM": SLIM,
-    "GLSLIM": GLSLIM,
     "WMF": WMF,
     "LLORMA": LLORMA,
     "SGLSVD": SGLSVD,
@@ -110,7 +108,6 @@ MODELS: Mapping[str, Callable[[], Recommender]] = {
     "rec-vae": RecVAE,
     "llorma": LLORMA,
     "sglsvd": SGLSVD,
-    "glslim": GLSLIM,
     "llorma-vae": _llorma_vae,
     "loca-ease": lambda: Loca(base=EASE(), embedding=TruncatedSVD()),
     "loca-vae": lambda: Loca(base=MultVAE()),

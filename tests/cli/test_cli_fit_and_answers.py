@@ -16,7 +16,7 @@ from command_calls import DRIFTING, TINY, Call
 
 import loca
 import loca.experiments.demo as demonstration
-from loca.cli.item_names import find_items
+from loca.cli.answers import find_items
 from loca.data.id_map import IdMap
 from loca.errors import DataError
 from loca.models.mult_vae import MultVAE

@@ -8,8 +8,8 @@ from loca.catalogue import MODELS
 from loca.communities.geometry import Quantile
 from loca.data.held_out import Split
 from loca.errors import ConfigError
+from loca.experiments.comparison import plan_cells
 from loca.experiments.lineage import begin_with_parents, find_parents, follows
-from loca.experiments.planned_cells import plan_cells
 from loca.experiments.protocols import Terms
 from loca.experiments.settings import Choice
 from loca.experiments.spaces import GIVEN, Among, Narrowing, SpaceName

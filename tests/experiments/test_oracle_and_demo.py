@@ -17,7 +17,7 @@ from loca.data.recency import Recency
 from loca.data.splitting import leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError, LocaError
-from loca.experiments.oracle import evaluate_true_communities
+from loca.experiments.demo import evaluate_true_communities
 from loca.experiments.picture import choose_users, draw_communities, lay_out
 from loca.local.loca import Loca
 from loca.models.ease import EASE

@@ -23,7 +23,6 @@ from loca.experiments.planned_setting import Setting
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.cdae import CDAE
-from loca.models.glslim import GLSLIM
 from loca.models.item_knn import ItemKNN
 from loca.models.llorma import LLORMA
 from loca.models.rec_vae import RecVAE
@@ -50,7 +49,6 @@ EXACT: dict[str, Callable[[], Recommender]] = {
 }
 # Weighted users have other weights between items than all users have.
 ROUGH: dict[str, Callable[[], Recommender]] = {
-    "glslim": lambda: GLSLIM(clusters=2, rounds=2),
     "loca-slim": lambda: Loca(base=SLIM(), anchors=3),
     "loca of item-knn": lambda: Loca(base=ItemKNN(), anchors=3),
     "ensemble-slim": lambda: Ensemble(base=SLIM(), models=3),
@@ -238,7 +236,6 @@ def test_models_of_items_take_longer_by_the_items_and_pairs(
 
     assert seconds(ItemKNN()) == 1.0
     assert seconds(SLIM()) == 1.0
-    assert seconds(GLSLIM(clusters=3, rounds=2)) == 2 * (1 + 3) * 1.0
     # Half of 20 items took as long as all of them: so do three times as many items three times as long.
     monkeypatch.setattr(sparse_samples, "_ITEMS_SOLVED", 20)
     assert seconds(SLIM()) == pytest.approx(60 / 20)
@@ -259,7 +256,7 @@ def test_a_plan_is_timed_in_silence(name: str, planted: PlantedData, caplog: pyt
 
 def test_what_does_not_fit_is_not_timed(planted: PlantedData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.experiments.planning.available_bytes", lambda: 100_000)
-    for model in (WMF(), SLIM(), LLORMA(), SGLSVD(), RecVAE(), CDAE(), GLSLIM(), ItemKNN()):
+    for model in (WMF(), SLIM(), LLORMA(), SGLSVD(), RecVAE(), CDAE(), ItemKNN()):
         plan = plan_of(model, planted.interactions, timed=True)
         assert len(plan.problems) == 1
         assert plan.seconds is None

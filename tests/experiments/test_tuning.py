@@ -12,7 +12,6 @@ import pytest
 import rich.progress
 from tuning_models import Slope
 
-import loca.experiments.search as search
 import loca.experiments.tuning as tuning
 from loca.data.held_out import HeldOut, Split
 from loca.errors import ConfigError, ModelFileError
@@ -51,10 +50,12 @@ def tuned(planted_split: Split) -> Callable[..., Tuning]:
 def studies(monkeypatch: pytest.MonkeyPatch) -> list[optuna.Study]:
     """The studies of all that is tuned, also of those in no file."""
     seen: list[optuna.Study] = []
+    found = tuning.best_of
 
     def best_of(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
-        seen.append(study)
-        return search.best_of(study)
+        if not any(study is one for one in seen):
+            seen.append(study)
+        return found(study)
 
     monkeypatch.setattr(tuning, "best_of", best_of)
     return seen
@@ -127,7 +128,7 @@ def test_a_study_that_was_stopped_ends_as_an_unbroken_one(
             return run_trial(*given)
 
         with monkeypatch.context() as patched:
-            patched.setattr(search, "run_trial", run)
+            patched.setattr(tuning, "run_trial", run)
             with pytest.raises(KeyboardInterrupt):
                 tuned(trials=10, study=tmp_path / f"{stop_after}")
         resumed = tuned(trials=10, study=tmp_path / f"{stop_after}")
@@ -147,7 +148,7 @@ def test_trials_of_a_killed_run_are_given_up_and_tried_again(tuned: Callable[...
 def test_trials_and_seconds_count_over_all_runs(
     tuned: Callable[..., Tuning], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "run_trial", lambda task, trial, seconds: Outcome("finished", 0.5, 10.0))
+    monkeypatch.setattr(tuning, "run_trial", lambda task, trial, seconds: Outcome("finished", 0.5, 10.0))
     study = tmp_path / "s.db"
     assert tuned(trials=2, study=study).finished == 2
     assert tuned(trials=None, seconds=35.0, study=study).finished == 4, "20 s were spent, 30 after the third"
@@ -163,7 +164,7 @@ def test_a_trial_may_take_what_is_left(tuned: Callable[..., Tuning], monkeypatch
         allowed.append(seconds)
         return Outcome("finished", 0.5, 10.0)
 
-    monkeypatch.setattr(search, "run_trial", run)
+    monkeypatch.setattr(tuning, "run_trial", run)
     tuned(trials=None, seconds=25.0)
     assert allowed == [25.0, 15.0, 5.0]
 

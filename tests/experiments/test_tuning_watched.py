@@ -10,10 +10,10 @@ from tuning_models import Slope
 
 import loca.experiments.trials as trials
 from loca.data.held_out import HeldOut, Split
-from loca.experiments.search import make_pruner
 from loca.experiments.spaces import Space
 from loca.experiments.studies import quiet_optuna
 from loca.experiments.trials import Outcome, TrialTask, run_trial
+from loca.experiments.tuning import make_pruner
 from loca.files.shared_fits import fit_once
 from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE

@@ -16,8 +16,7 @@ from loca.data.recency import Recency
 from loca.data.splitting import leave_last_out
 from loca.errors import ConfigError, DataError
 from loca.files.unfinished_work import keep_work_in
-from loca.local.automatic import Auto
-from loca.local.automatic_search import Budget, Climb, Search
+from loca.local.automatic import Auto, Budget, Climb, Search
 from loca.local.blend import Blend
 from loca.local.stacked import StackedLearning
 from loca.models.ease import EASE

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 import loca
 import loca.files.array_files as array_files
-import loca.local.stacked_questions as questions_file
+import loca.local.stacked_networks as questions_file
 from loca.data.held_out import Split
 from loca.errors import DataError, ModelFileError
 from loca.files.model_state import ModelState

@@ -20,9 +20,16 @@ from loca.files import load_model
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.autoencoder import SparseRows
-from loca.models.cdae import CDAE
-from loca.models.cdae_learning import UserNodes, item_shares
-from loca.models.cdae_network import LossName, NodeNetwork, NodeRule, activate, draw_first_node_weights
+from loca.models.cdae import (
+    CDAE,
+    LossName,
+    NodeNetwork,
+    NodeRule,
+    UserNodes,
+    activate,
+    draw_first_node_weights,
+    item_shares,
+)
 from loca.models.network_answers import LearnsByEpoch
 from loca.models.popularity import Popularity
 from loca.models.recommender import ModelState, Recommender

@@ -13,8 +13,7 @@ from loca.data.held_out import Split
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files import load_model
 from loca.models.factors import draw_factors
-from loca.models.llorma import LLORMA
-from loca.models.local_factors import LocalLearning, kernel_weights, learn_local_factors
+from loca.models.llorma import LLORMA, LocalLearning, kernel_weights, learn_local_factors
 from loca.models.recommender import ModelState, get_params
 from loca.models.wmf import WMF
 from loca.ranking.evaluation import evaluate

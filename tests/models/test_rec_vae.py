@@ -23,9 +23,16 @@ from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.autoencoder import SparseRows
 from loca.models.network_answers import opening_device
-from loca.models.rec_vae import RecVAE
-from loca.models.rec_vae_learning import AlternatingLearning, RecVaePlan, log_posterior, log_prior, sample
-from loca.models.rec_vae_network import RecVaeNetwork, draw_first_rec_vae_weights
+from loca.models.rec_vae import (
+    AlternatingLearning,
+    RecVAE,
+    RecVaeNetwork,
+    RecVaePlan,
+    draw_first_rec_vae_weights,
+    log_posterior,
+    log_prior,
+    sample,
+)
 from loca.models.recommender import ModelState, Recommender
 from loca.ranking.evaluation import mean_ndcg
 

@@ -11,13 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-import loca.models.spectral_bases as bases_file
+import loca.models.sglsvd as bases_file
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files import load_model
 from loca.models.recommender import ModelState
-from loca.models.sglsvd import SGLSVD
-from loca.models.spectral_bases import Memberships, SpectralBases, best_shares, leading_directions
-from loca.models.user_groups import group_users
+from loca.models.sglsvd import SGLSVD, Memberships, SpectralBases, best_shares, group_users, leading_directions
 
 CPU = torch.device("cpu")
 

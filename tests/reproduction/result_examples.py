@@ -14,8 +14,7 @@ from loca.experiments.cells import ComparedModel
 from loca.experiments.choices import Tried
 from loca.experiments.protocols import ProtocolName
 from loca.ranking.evaluation import Evaluation
-from loca.reproduction.accuracy_differences import differences
-from loca.reproduction.accuracy_table import headlines
+from loca.reproduction.accuracy_table import differences, headlines
 from loca.reproduction.bench import BASELINES, Bench, Records, Results
 from loca.reproduction.data_sets import StudiedData
 from loca.reproduction.exhibit import Headline

@@ -6,7 +6,7 @@ import pytest
 from result_examples import accuracies, compared, level, results, swaying, with_singles
 
 from loca.ranking.significance import PairedDifference
-from loca.reproduction.accuracy_differences import Rival, best_baseline, best_single, differences
+from loca.reproduction.accuracy_table import Rival, best_baseline, best_single, differences
 from loca.reproduction.bench import SINGLES, Results
 
 

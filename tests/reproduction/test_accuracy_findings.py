@@ -120,7 +120,7 @@ def test_where_a_rival_of_many_models_is_the_best_baseline_the_claim_is_held_aga
     assert "Auto − LLORMA (the best baseline)" in rows
 
 
-@pytest.mark.parametrize(("left_out", "known"), [("llorma", False), ("glslim", True)])
+@pytest.mark.parametrize(("left_out", "known"), [("llorma", False), ("item-knn", True)])
 def test_the_best_baseline_needs_all_rivals_of_the_paper_and_no_other(left_out: str, known: bool) -> None:
     cells = with_singles({name: [compared(level(value))] for name, value in ABOVE.items()})
     del cells[left_out]

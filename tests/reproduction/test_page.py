@@ -15,8 +15,7 @@ from exhibit_examples import FIGURE, PROVENANCE, TABLE, gain, headline, many_hea
 from loca.errors import ConfigError, DataError
 from loca.experiments.grid import Grid
 from loca.reproduction.exhibit import Chart, Curve, Finding, Gain, Headline, Panel
-from loca.reproduction.first_screen import figures_of, gains_in_order, overall_sentence
-from loca.reproduction.page import page_of
+from loca.reproduction.page import figures_of, gains_in_order, overall_sentence, page_of
 
 VOID = {"meta", "link", "br"}
 TITLE = "LOCA again"
@@ -244,11 +243,3 @@ def test_the_same_contents_give_the_same_page_and_an_empty_page_is_one_too(page:
     assert page_of(many_headlines(), [TABLE, FIGURE], PROVENANCE, TITLE) == page
     empty = page_of([], [], replace(PROVENANCE, commands=(), settings={}, versions={}, machine={}, seconds={}), TITLE)
     assert "No LOCA was compared" in Outline(empty).text
-
-
-def test_reasons_have_a_part_of_their_own_and_without_any_there_is_none() -> None:
-    page = page_of([], [TABLE], PROVENANCE, TITLE, ("`paper` asks <more>.", "The ensemble gains +5%."))
-    part = page[page.index("<h2>Why</h2>") : page.index("<h2>What matches")]
-    assert "<li><code>paper</code> asks &lt;more&gt;.</li>" in part
-    assert "<li>The ensemble gains +5%.</li>" in part
-    assert "<h2>Why</h2>" not in page_of([], [TABLE], PROVENANCE, TITLE)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from result_examples import bench, compared, level, results
 
-from loca.reproduction.run_description import describe_run
+from loca.reproduction.reproducing import describe_run
 from loca.reproduction.scale import Scale
 
 

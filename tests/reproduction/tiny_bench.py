@@ -20,7 +20,6 @@ TABLES: dict[str, dict[str, Any]] = {
     "wmf": {"factors": 8, "confidence": 5.0, "user_l2": 5.0, "item_l2": 5.0, "iterations": 3},
     "llorma": {"anchors": 3, "factors": 4, "confidence": 5.0, "iterations": 2},
     "sglsvd": {"clusters": 2, "global_rank": 5, "local_rank": 2},
-    "glslim": {"clusters": 2, "rounds": 2},
     "loca-vae": {"base": _NETWORK},
     "llorma-vae": {"base": _NETWORK},
     "loca-dae": {"base": _NETWORK},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,12 @@ from loca.cli.output import Output
 from loca.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loca.data.id_map import IdMap
     from loca.data.interactions import Interactions
+    from loca.local.blend_explanation import BlendExplanation, PartAnswer
+    from loca.local.explanation import Explanation
     from loca.models.recommender import Recommender
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")]
@@ -52,7 +58,6 @@ def recommend_items(
     """
     output = Output(as_json, quiet)
     model, who = _who_asks(folder, user, history, recency)
-    from loca.cli.item_names import find_items
     from loca.ranking.recommendation import recommendation_table
 
     items = who.items
@@ -89,7 +94,6 @@ def explain_answer(
     model, who = _who_asks(folder, user, history, recency)
     import numpy as np
 
-    from loca.cli.explanation_json import blend_json, explanation_json
     from loca.local.automatic import Auto
     from loca.local.blend import Blend
     from loca.local.blend_explanation import BlendExplanation
@@ -115,7 +119,6 @@ def _who_asks(
 ) -> tuple[Recommender, Interactions]:
     """The model, and those who ask: known users by id, or one history under the name `history`."""
     from loca.catalogue import load
-    from loca.cli.item_names import find_items
     from loca.experiments.sections import parse_recency
 
     if bool(users) == bool(history):
@@ -156,3 +159,115 @@ def _list_text(user: Any, rows: list[dict[str, Any]]) -> str:
         (f"{row['rank']:>4}. {row.get('title', row['item'])}", str(row["item"]), f"{row['score']:.4f}") for row in rows
     )
     return f"For {user}\n" + Grid(("      recommended", "item", "score"), lines).plain()
+
+
+def find_items(items: IdMap, texts: Sequence[str], option: str) -> list[int]:
+    """The item rows named by the texts of an option, in their order; an unknown name is refused with close ones.
+
+    At each place the longest stretch that is an id or a title counts, so `Godfather, The` is one title.
+    """
+    by_title = _rows_by_title(items)
+    found: list[int] = []
+    for text in texts:
+        pieces = text.split(",")
+        place = 0
+        while place < len(pieces):
+            if not pieces[place].strip():
+                place += 1
+                continue
+            row, place = _longest(items, by_title, pieces, place)
+            found.append(row)
+    if not found:
+        raise DataError(f"{option}: expected at least one item id or title, found {','.join(texts)!r}")
+    return list(dict.fromkeys(reversed(found)))[::-1]
+
+
+def _longest(items: IdMap, by_title: dict[str, list[int]], pieces: list[str], place: int) -> tuple[int, int]:
+    for end in range(len(pieces), place, -1):
+        name = ",".join(pieces[place:end]).strip()
+        if name in items:
+            return items.row(name), end
+        rows = by_title.get(name.casefold(), [])
+        if len(rows) > 1:
+            ids = ", ".join(str(one) for one in items.ids(rows[:5]))
+            raise DataError(f"the title {name!r} names {len(rows)} items: {ids}; give the id")
+        if rows:
+            return rows[0], end
+    return items.row(pieces[place].strip()), place  # refuses, naming close ones
+
+
+def _rows_by_title(items: IdMap) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {}
+    if items.labels is not None:
+        for row, title in enumerate(items.labels.tolist()):
+            rows.setdefault(str(title).casefold(), []).append(row)
+    return rows
+
+
+def blend_json(explanation: BlendExplanation, items: IdMap) -> dict[str, Any]:
+    """The list, and each part with its own list and what it adds to the items of the blend's."""
+    return {
+        "history": _named(explanation.history, None, items, ""),
+        "items": _named(explanation.items, explanation.scores, items, "score"),
+        "parts": [_part_json(part, explanation, items) for part in explanation.parts],
+    }
+
+
+def _part_json(part: PartAnswer, explanation: BlendExplanation, items: IdMap) -> dict[str, Any]:
+    from loca.local.blend_explanation import BlendExplanation
+
+    added = _named(explanation.items, part.contributions, items, "contribution")
+    for place, one in enumerate(added):
+        one["share"], one["rank"] = float(part.shares[place]), int(part.ranks[place])
+    document: dict[str, Any] = {
+        "part": part.name,
+        "weight": part.weight,
+        "items": _named(part.items, part.scores, items, "score"),
+        "adds": added,
+    }
+    if isinstance(part.inside, BlendExplanation):
+        document["inside"] = blend_json(part.inside, items)
+    elif part.inside is not None:
+        document["inside"] = explanation_json(part.inside, items)
+    return document
+
+
+def explanation_json(explanation: Explanation, items: IdMap) -> dict[str, Any]:
+    """The list, the communities that answer and the global model, each item with its id, title and figure.
+
+    The history stands oldest first.
+    """
+    return {
+        "history": _named(explanation.history, None, items, ""),
+        "items": _named(explanation.items, explanation.scores, items, "score"),
+        "communities": [
+            {
+                "community": part.community,
+                "anchor": part.anchor,
+                "weight": part.weight,
+                "members": part.members,
+                "items": _named(part.items, part.scores, items, "score"),
+                "known_for": _named(part.distinctive, part.lifts, items, "lift"),
+            }
+            for part in explanation.communities
+        ],
+        "global": {
+            "weight": explanation.alpha,
+            "items": _named(explanation.global_items, explanation.global_scores, items, "score"),
+        },
+        "locality": None if explanation.locality is None else asdict(explanation.locality),
+    }
+
+
+def _named(rows: npt.NDArray[Any], figures: npt.NDArray[Any] | None, items: IdMap, figure: str) -> list[dict[str, Any]]:
+    """Each listed item; a place that could not be filled (−1) is left out."""
+    listed = []
+    for place, row in enumerate(rows.tolist()):
+        if row >= 0:
+            named: dict[str, Any] = {"item": items.ids([row])[0]}
+            if items.labels is not None:
+                named["title"] = items.label(row)
+            if figures is not None:
+                named[figure] = float(figures[place])
+            listed.append(named)
+    return listed

@@ -12,19 +12,20 @@ from loca.data.held_out import Split
 from loca.data.order_check import minding_order
 from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.experiments.cell_store import CellStore
+from loca.experiments.cells import Cell, digest_of_split
 from loca.experiments.cells import ComparedModel as ComparedModel
 from loca.experiments.choices import RecencyRule
 from loca.experiments.grid import Grid
 from loca.experiments.order_use import order_matters
-from loca.experiments.planned_cells import plan_cells
 from loca.experiments.protocols import ProtocolName, Terms
-from loca.experiments.side_by_side import compute_here, compute_side_by_side
+from loca.experiments.side_by_side import CellPlan, compute_here, compute_side_by_side
 from loca.experiments.spaces import Narrowing, SpaceName
+from loca.experiments.templates import Offered, plan_tuning
 from loca.local.automatic import Auto
 from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.models.recommender import Recommender
+from loca.models.recommender import Recommender, clone
 from loca.ranking.metrics import check_lengths
 from loca.ranking.significance import PairedDifference, holm, paired_difference
 
@@ -260,3 +261,26 @@ def _differences(
         Difference(*pair, one, float(t_p[place]), float(wilcoxon_p[place]))
         for place, (pair, one) in enumerate(zip(pairs, paired, strict=True))
     )
+
+
+def plan_cells(candidates: Offered, split: Split, terms: Terms, said: Mapping[str, Narrowing]) -> CellPlan:
+    """The cells of the named candidates; under a budget those that begin with what another's study chose come later."""
+    data = digest_of_split(split)
+    if terms.budget is None:
+        return CellPlan(tuple(candidates), {}, lambda name, done: Cell(name, tuple(candidates[name]), terms, data))
+    plan = plan_tuning(candidates, terms.space, said)
+
+    def make(name: str, done: Mapping[str, ComparedModel]) -> Cell:
+        tuned = {other: one.tuning.best for other, one in done.items() if one.tuning is not None}
+        return Cell(name, (_within(plan.template(name, tuned), terms),), terms, data, plan.spaces[name])
+
+    return CellPlan(tuple(candidates), plan.parents(), make)
+
+
+def _within(model: Recommender, terms: Terms) -> Recommender:
+    """The model, and Auto with the budget that all others have."""
+    budget = terms.budget
+    if budget is None or not isinstance(model, Auto):
+        return model
+    seconds = model.seconds if budget.seconds is None else budget.seconds
+    return clone(model, seconds=seconds, trials=model.trials if budget.trials is None else budget.trials)

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from loca.catalogue import load
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.data.held_out import Split
+from loca.data.held_out import HeldOut, Split
+from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splitting import leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
-from loca.errors import LocaError
+from loca.errors import ConfigError, DataError, LocaError
 from loca.experiments.comparison import Comparison, Difference, compare
-from loca.experiments.oracle import evaluate_true_communities
 from loca.experiments.picture import draw_communities
 from loca.experiments.report import write_tables, write_texts
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
+from loca.local.one_by_one import scaled_weights
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.models.recommender import Recommender, fitted
-from loca.ranking.evaluation import Evaluation
+from loca.models.recommender import Recommender, Scores, clone, fitted
+from loca.ranking.evaluation import Evaluation, measure, summarise
 from loca.ranking.recommendation import recommendation_table
 
 L2_CHOICES = (30.0, 100.0, 300.0)
@@ -43,6 +45,8 @@ LOCAL_EASE_MODELS = 40
 LOCAL_VAE_MODELS = 10
 
 Note = Callable[[str], None]
+UserRows = npt.NDArray[np.int64]
+Shares = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,3 +258,58 @@ def _write(found: Demonstration, folder: Path) -> None:
             "explanation.txt": f"For {found.user}\n{found.explanation}\n",
         },
     )
+
+
+def evaluate_true_communities(
+    candidates: Sequence[Recommender],
+    planted: PlantedData,
+    split: Split,
+    *,
+    at: Iterable[int] = (50, 100),
+    seed: int = 0,
+) -> Evaluation:
+    """What a model would reach that knows who belongs where, under the clean protocol.
+
+    The base is chosen from `candidates` on validation, refitted on train + validation, and measured on test once.
+    No model that has to find the communities itself is expected to do better.
+    """
+    if split.validation is None or not candidates:
+        raise ConfigError("the upper bound needs candidates, and a validation part to choose one on")
+    scores = [_validate(base, planted, split.train, split.validation) for base in candidates]
+    best = candidates[int(np.argmax(scores))]
+    answer = _answers(best, planted, split.train_and_validation, split.test)
+    return summarise(measure(answer, split.test, at=at), split.test, seed=seed)
+
+
+def _validate(base: Recommender, planted: PlantedData, train: Interactions, questions: HeldOut) -> float:
+    measured = measure(_answers(base, planted, train, questions), questions, at=(100,))
+    return float(measured.values["ndcg@100"].mean())
+
+
+def _answers(
+    base: Recommender, planted: PlantedData, train: Interactions, questions: HeldOut
+) -> Callable[[UserRows], Scores]:
+    """Scores for user rows of `questions`, from one model per community fitted with the true shares as weights."""
+    learners = _shares_of(planted, train)
+    models = [
+        clone(base).fit(train, user_weights=scaled_weights(shares.astype(np.float32), len(learners)))
+        for shares in learners.T
+    ]
+    asked = _shares_of(planted, questions.histories).astype(np.float32)  # (users, communities)
+
+    def score_users(user_rows: UserRows) -> Scores:
+        histories = questions.history_matrix[user_rows]
+        blended = np.zeros(histories.shape, dtype=np.float32)
+        for community, model in enumerate(models):
+            blended += asked[user_rows, community][:, None] * model.score(histories)
+        return blended
+
+    return score_users
+
+
+def _shares_of(planted: PlantedData, interactions: Interactions) -> Shares:
+    """The true shares of these users in the communities, users × communities."""
+    if len(planted.memberships) != planted.interactions.n_users:
+        raise DataError("planted data: expected the memberships of every user")
+    rows = planted.interactions.users.rows(interactions.users.values.tolist())
+    return np.asarray(planted.memberships[rows])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from loca.experiments.factor_paces import pace_of_sglsvd, pace_of_wmf
-from loca.experiments.fit_plan import Part, Taken, sum_known
+from loca.experiments.fit_plan import Part, Taken
 from loca.experiments.planned_setting import BYTES_PER_ENTRY, Planned, Setting
 from loca.experiments.sparse_samples import (
     SparseSize,
@@ -18,10 +18,8 @@ from loca.experiments.sparse_samples import (
 )
 from loca.models.devices import choose_device
 from loca.models.factors import bytes_to_alternate
-from loca.models.glslim import GLSLIM
 from loca.models.item_knn import ItemKNN
 from loca.models.llorma import LLORMA
-from loca.models.recommender import clone
 from loca.models.sglsvd import SGLSVD, bytes_to_learn
 from loca.models.slim import SLIM
 from loca.models.wmf import WMF
@@ -39,8 +37,6 @@ _BYTES_PER_CANDIDATE = 80
 _BLOCK_NUMBERS = {"cpu": 2**23, "cuda": 2**27}
 _BLOCK_ARRAYS = 5
 _SOLVED_WHOLE = 500
-# Of the weights that a group would have by itself, those that what all users share leaves (ML-100K and planted data).
-_SHARE_LEFT = 0.25
 
 
 @dataclass(frozen=True)
@@ -49,15 +45,6 @@ class _NetsSize:
 
     on_device: int
     beside: int
-
-
-@dataclass(frozen=True)
-class _Nets:
-    """So many SLIMs of one kind; each keeps a share of the weights that it would find by itself."""
-
-    model: SLIM
-    count: int
-    share: float = 1.0
 
 
 def plan_item_knn(setting: Setting, model: ItemKNN, name: str) -> Planned:
@@ -75,39 +62,17 @@ def plan_item_knn(setting: Setting, model: ItemKNN, name: str) -> Planned:
 
 def plan_slim(setting: Setting, model: SLIM, name: str) -> Planned:
     """A Gram matrix, and an elastic net for every item."""
-    return _plan_nets(setting, [_Nets(model, 1)], 1, name)
-
-
-def plan_glslim(setting: Setting, model: GLSLIM, name: str) -> Planned:
-    """A SLIM of all users and one of each group, anew in every round; all are asked for an answer.
-
-    With g = ½ each of the two explains half: its features are half as large, and penalties weigh twice and four times
-    as much. A group has its share of the users, to whom they weigh more by as much.
-    """
-    groups = model.clusters
-    of_all = SLIM(l1=2 * model.global_l1, l2=4 * model.global_l2, tolerance=model.tolerance, device=model.device)
-    of_one = clone(of_all, l1=2 * groups * model.local_l1, l2=4 * groups * model.local_l2)
-    return _plan_nets(setting, [_Nets(of_all, 1), _Nets(of_one, groups, _SHARE_LEFT)], model.rounds, name)
-
-
-def _plan_nets(setting: Setting, kinds: list[_Nets], rounds: int, name: str) -> Planned:
-    """SLIMs, so many of each kind, that are found anew in each round and answer together."""
-    device = choose_device(kinds[0].model.device)
-    timed_on = None if setting.rank is None else device
-    samples = [(sample_slim(one.model, setting.matrix, timed_on), one.count) for one in kinds]
-    nets = _size_of_nets(setting, samples[0][0].size, device)
-    weights = [round(one.share * sample.size.weights) for one, (sample, _) in zip(kinds, samples, strict=True)]
-    kept = sum(one.count * _bytes_of_weights(setting.items, found) for one, found in zip(kinds, weights, strict=True))
-    # What one kind leaves for the other to explain is counted beside.
-    beside = (len(kinds) - 1) * _BYTES_PER_COUNTED_PAIR * _most_pairs(setting)
+    device = choose_device(model.device)
+    sample = sample_slim(model, setting.matrix, None if setting.rank is None else device)
+    nets = _size_of_nets(setting, sample.size, device)
+    kept = _bytes_of_weights(setting.items, sample.size.weights)
     fit = scoring = None
-    if setting.may_time(device, nets.on_device):
-        fit = sum_known(None if one.pace is None else rounds * count * one.pace.fit for one, count in samples)
-        scoring = sum_known(None if one.pace is None else count * one.pace.answer for one, count in samples)
+    if setting.may_time(device, nets.on_device) and sample.pace is not None:
+        fit, scoring = sample.pace.fit, sample.pace.answer
     part = Part(
         name,
         on_device=Taken(nets.on_device) if device.type == "cuda" else Taken(),
-        in_memory=Taken(max(_bytes_to_count(setting), 2 * kept + nets.beside) + beside, kept),
+        in_memory=Taken(max(_bytes_to_count(setting), 2 * kept + nets.beside), kept),
         in_folder=kept,
         seconds=fit,
         advice="filter rare items or raise l1",

@@ -15,12 +15,10 @@ from loca.local.memory_plan import bytes_of_a_loop_step, bytes_while_learning, p
 from loca.local.stacked_inputs import multiplies_densely
 from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
 from loca.models.autoencoder import Autoencoder
-from loca.models.cdae import CDAE
-from loca.models.cdae_network import NodeNetwork
+from loca.models.cdae import CDAE, NodeNetwork
 from loca.models.devices import choose_device
 from loca.models.mult_vae import MultVAE
-from loca.models.rec_vae import RecVAE
-from loca.models.rec_vae_network import RecVaeNetwork
+from loca.models.rec_vae import RecVAE, RecVaeNetwork
 
 META = torch.device("meta")
 # Of the users whom one network is shown: row and weight, and in a stack also their order in an epoch.

@@ -8,7 +8,6 @@ from typing import Any
 from loca.errors import ConfigError
 from loca.experiments.fit_plan import Part, Taken
 from loca.experiments.planned_competitors import (
-    plan_glslim,
     plan_item_knn,
     plan_llorma,
     plan_sglsvd,
@@ -22,7 +21,6 @@ from loca.local.engines import Engine, StackedKind, is_stacked, keeps_difference
 from loca.local.local_solutions import ItemToItem
 from loca.models.cdae import CDAE
 from loca.models.ease import EASE
-from loca.models.glslim import GLSLIM
 from loca.models.item_knn import ItemKNN
 from loca.models.llorma import LLORMA
 from loca.models.mult_dae import MultDAE
@@ -49,8 +47,6 @@ def plan_model(setting: Setting, model: Any, name: str, weighted: bool = False) 
             return plan_item_knn(setting, model, name)
         case SLIM():
             return plan_slim(setting, model, name)
-        case GLSLIM():
-            return plan_glslim(setting, model, name)
         case WMF():
             return plan_wmf(setting, model, name, weighted)
         case LLORMA():

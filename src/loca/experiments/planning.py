@@ -26,7 +26,6 @@ from loca.memory import available_bytes
 from loca.models.cdae import CDAE
 from loca.models.devices import choose_device, free_bytes, ranking_bytes
 from loca.models.ease import EASE
-from loca.models.glslim import GLSLIM
 from loca.models.llorma import LLORMA
 from loca.models.mult_dae import MultDAE
 from loca.models.mult_vae import MultVAE
@@ -38,7 +37,7 @@ from loca.models.wmf import WMF
 from loca.ranking.top_n import block_rows
 
 # What computes where it is told to; the other models are at work in main memory.
-_Computing = EASE | NextEASE | SLIM | GLSLIM | WMF | LLORMA | CDAE | RecVAE | MultVAE | MultDAE
+_Computing = EASE | NextEASE | SLIM | WMF | LLORMA | CDAE | RecVAE | MultVAE | MultDAE
 # Sparse rows of the training part, of histories and targets to judge by, and a copy on its way.
 _COPIES_OF_THE_DATA = 4
 # Users × items: local and global scores, both times their shares, the sum, and a copy that is ranked.

@@ -58,15 +58,6 @@ WIDE: Mapping[str, Space] = {
     "ease": Space(_RIDGE),
     "next-ease": Space(_NEXT_RIDGE),
     "slim": Space({"l1": Reals(0.1, 30.0, log=True), "l2": Reals(1.0, 1000.0, log=True)}),
-    "glslim": Space(
-        {
-            "clusters": Wholes(2, 20, log=True),
-            "global_l1": Reals(0.05, 10.0, log=True),
-            "global_l2": Reals(1.0, 500.0, log=True),
-            "local_l1": Reals(0.1, 20.0, log=True),
-            "local_l2": Reals(10.0, 3000.0, log=True),
-        }
-    ),
     "wmf": Space(
         {
             "factors": Wholes(32, 1024, log=True),

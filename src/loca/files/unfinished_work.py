@@ -5,20 +5,23 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
 
 from loca.data.interactions import Interactions
-from loca.errors import ConfigError, LocaError
-from loca.files.checked_json import dump_json
+from loca.errors import ConfigError, LocaError, ModelFileError
+from loca.files.array_files import ArrayNote, check_arrays, find_arrays, map_arrays, plain_dtype, write_arrays
+from loca.files.checked_json import dump_json, parse_json, take
+from loca.files.model_folder import check_plain
 from loca.files.model_state import ModelState
-from loca.files.sealed_state import read_state, write_state
 from loca.files.work_folder import (
     SUBJECT,
     check_start,
@@ -32,11 +35,18 @@ from loca.files.work_folder import (
     remove_work,
 )
 from loca.files.work_subject import first_difference, read_subject, subject_bytes
+from loca.files.written_values import read_values, write_values
 from loca.progress import say
 
 _TIMES_ITS_COST = 10
 # Whatever reading a damaged file may raise; memory that is short is no damage.
 _DAMAGE = (ValueError, TypeError, LookupError, RecursionError, OSError, SafetensorError, LocaError)
+_FORMAT = "loca-state"
+_VERSION = 1
+_STATE = "state/"
+# Two arrays beside the state's own: the facts with the dtype and shape of everything, and the checksums of all others.
+_ABOUT = "about"
+_CHECKSUMS = "checksums"
 
 
 class UnfinishedWork:
@@ -197,3 +207,53 @@ def _begin(folder: Path, subject: Mapping[str, Any], *, resume: bool, fresh: boo
         say(f"{folder}: no unfinished work to go on with; this run starts from the beginning")
     remove_files(folder, own_files(folder))
     put_file(folder / SUBJECT, lambda file: file.write(subject_bytes(subject)))
+
+
+def write_state(file: BinaryIO, name: str, state: ModelState) -> None:
+    """Writes the arrays and facts of a state called `name`; the file must be open for writing and reading.
+
+    The checksums are known once all is written, and are then put into the place left for them: no array is read twice.
+    """
+    if state.parts:
+        raise ModelFileError(f"state {name!r}: expected arrays and facts, found the part {next(iter(state.parts))!r}")
+    arrays: dict[str, npt.NDArray[Any]] = {f"{_STATE}{key}": array for key, array in state.arrays.items()}
+    facts = write_values(state.facts, arrays, f"state {name!r}, fact")
+    shapes = {key: {"dtype": plain_dtype(key, array), "shape": list(array.shape)} for key, array in arrays.items()}
+    about = {"format": _FORMAT, "version": _VERSION, "name": name, "facts": facts, "arrays": shapes}
+    arrays[_ABOUT] = np.frombuffer(dump_json(about), np.uint8)
+    notes = write_arrays(file, {**arrays, _CHECKSUMS: np.zeros(len(arrays), np.uint32)})
+    first, _ = find_arrays(file)[_CHECKSUMS]
+    file.seek(first)
+    file.write(np.array([notes[key].checksum for key in arrays], "<u4").tobytes())
+
+
+def read_state(path: Path, name: str) -> ModelState:
+    """The state called `name` again, to the last bit; an error says where anything is amiss.
+
+    Large arrays are read-only views of the file, and take no memory of their own.
+    """
+    check_plain(path)
+    with safe_open(path, framework="numpy") as file:
+        if not {_ABOUT, _CHECKSUMS} <= set(file.keys()):
+            raise ValueError("not a state that loca has kept")
+        text, checksums = file.get_tensor(_ABOUT), file.get_tensor(_CHECKSUMS)
+    if checksums.dtype != np.uint32 or checksums.ndim != 1 or zlib.crc32(text.data) != checksums[-1]:
+        raise ValueError("changed since it was kept")
+    about = parse_json(text.tobytes())
+    if take(about, "format", str) != _FORMAT or take(about, "version", int) != _VERSION:
+        raise ValueError("kept in another format, by another loca")
+    if take(about, "name", str) != name:
+        raise ValueError(f"expected the state {name!r}, found {about['name']!r:.100}")
+    shapes = take(about, "arrays", dict)
+    notes = {
+        key: ArrayNote.from_json({**shapes[key], "checksum": int(checksum)})
+        for key, checksum in zip(shapes, checksums[:-1], strict=True)
+    }
+    own = {
+        _ABOUT: ArrayNote("U8", text.shape, int(checksums[-1])),
+        _CHECKSUMS: ArrayNote("U32", checksums.shape, 0),
+    }
+    check_arrays(path, {**notes, **own})
+    arrays = map_arrays(path, notes, verify=True)
+    facts = read_values(take(about, "facts", dict), arrays, {})
+    return ModelState({key.removeprefix(_STATE): one for key, one in arrays.items() if key.startswith(_STATE)}, facts)

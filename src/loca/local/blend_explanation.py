@@ -12,8 +12,7 @@ from scipy.sparse import csr_array
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.local.blend_scales import ask_part, sharpened
-from loca.local.explaining import check_explained, explain_history
-from loca.local.explanation import Explanation, ItemRows, name_items, opening_lines
+from loca.local.explanation import Explanation, ItemRows, check_explained, explain_history, name_items, opening_lines
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, fitted
 from loca.ranking.top_n import rank_top_n

@@ -31,8 +31,7 @@ from loca.local.engines import (
     train_apart,
     train_together,
 )
-from loca.local.explaining import explain_history
-from loca.local.explanation import Explanation, over_represented
+from loca.local.explanation import Explanation, explain_history, over_represented
 from loca.local.loca_state import communities_from, communities_state, loca_state, restore_loca
 from loca.local.local_models import LocalModels
 from loca.local.one_by_one import copies_of, scaled_weights

@@ -25,8 +25,8 @@ from loca.reproduction.scale import Scale
 Records = list[dict[str, Value]]
 
 SINGLES = ("popularity", "item-knn", "wmf", "slim", "cdae", "mult-dae", "mult-vae", "ease", "rec-vae")
-# The rivals; the last three are of many local models themselves.
-BASELINES = (*SINGLES, "llorma", "sglsvd", "glslim")
+# The rivals; the last two are of many local models themselves.
+BASELINES = (*SINGLES, "llorma", "sglsvd")
 LOCALS = ("loca-vae", "loca-ease", "loca-dae")
 CONTROLS = ("ensemble-vae", "ensemble-ease", "ensemble-dae", "llorma-vae")
 # The paper's models with its authors' own settings, for the data sets and the protocol that it prints figures of.
@@ -174,7 +174,7 @@ def labelled(name: str) -> str:
     """The name of a model as the paper writes it."""
     written = {
         "wmf": "WMF", "slim": "SLIM", "cdae": "CDAE", "mult-dae": "MultDAE", "mult-vae": "MultVAE", "ease": "EASE",
-        "rec-vae": "RecVAE", "llorma": "LLORMA", "sglsvd": "sGLSVD", "glslim": "GLSLIM", "item-knn": "ItemKNN",
+        "rec-vae": "RecVAE", "llorma": "LLORMA", "sglsvd": "sGLSVD", "item-knn": "ItemKNN",
         "popularity": "Popularity", "loca-vae": "LOCA_VAE", "loca-ease": "LOCA_EASE", "loca-dae": "LOCA_DAE",
         "ensemble-vae": "Ensemble_VAE", "ensemble-ease": "Ensemble_EASE", "ensemble-dae": "Ensemble_DAE",
         "llorma-vae": "LLORMA_VAE", "next-ease": "NextEASE", "auto": "Auto",

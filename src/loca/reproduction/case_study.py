@@ -97,13 +97,12 @@ def find_case(
     *,
     sought: Sought | None = None,
     n: int = 5,
-    seed: int = 0,
 ) -> CaseSearch:
     """The user of two tastes whose local models divide them most clearly, and what all examined ones look like.
 
     Test users whose history is as `sought` are taken, the most promising first, if at least two local models answer
     for them and something of theirs was held out; of these the one with the highest score (`examine_users`) is shown,
-    of equal ones the most promising. Titles are those of the split's items. `seed` is for the deals of chance alone.
+    of equal ones the most promising. Titles are those of the split's items.
     """
     check_list_length(n)
     sought = Sought() if sought is None else sought
@@ -119,7 +118,7 @@ def find_case(
     taken = answered[: sought.users]
     chosen = tastes.keep(taken)
     lists = ask_for_lists(model, csr_array(histories[taken]), csr_array(answering[taken]), n)
-    examined = examine_users(chosen, table, lists, csr_array(test.target_matrix[chosen.user_rows]), seed)
+    examined = examine_users(chosen, table, lists, csr_array(test.target_matrix[chosen.user_rows]))
     best = max(examined, key=lambda one: one.score, default=None)  # the first of equal ones
     share = 1 - fitted(model.alpha_, model)
     return CaseSearch(

@@ -1,4 +1,4 @@
-"""How clearly local models divide two tastes of a user, by their own top lists, beside chance and the global model."""
+"""How clearly local models divide two tastes of a user, by their own top lists, beside the global model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from scipy.sparse import csr_array
 from loca.local.loca import Loca
 from loca.models.recommender import fitted
 from loca.progress import bar
-from loca.random_streams import stream
 from loca.ranking.top_n import ItemRows, block_rows, rank_top_n
 from loca.reproduction.two_tastes import GenreTable, TwoTastes
-
-_DEALS = 50
 
 
 @dataclass(frozen=True)
@@ -23,13 +20,12 @@ class DividedPair:
     """Two local models of one user, the first for genre A and the second for B, by what their top lists hold.
 
     `own` is the share of A in the first list and of B in the second, `other` that of B in the first and of A in the
-    second; `chance` is the division to be expected if the same items were dealt out to the lists at random.
+    second.
     """
 
     models: tuple[int, int]
     own: tuple[float, float]
     other: tuple[float, float]
-    chance: float
 
     @property
     def clarity(self) -> float:
@@ -48,10 +44,6 @@ class DividedPair:
         So it is in the paper's case study: 5 of 5 and 2 of the other, 5 of 5 and none of the other.
         """
         return self.clarity > 0.5
-
-    @property
-    def is_above_chance(self) -> bool:
-        return self.division > self.chance
 
     def has_more_than(self, shares: tuple[float, float]) -> bool:
         """Whether the first list has more of A and the second more of B than one list with these shares of A and B."""
@@ -113,7 +105,7 @@ def ask_for_lists(model: Loca, histories: csr_array, answering: csr_array, n: in
 
 
 def examine_users(
-    tastes: TwoTastes, table: GenreTable, lists: AskedLists, truth: csr_array, seed: int
+    tastes: TwoTastes, table: GenreTable, lists: AskedLists, truth: csr_array
 ) -> tuple[ExaminedUser, ...]:
     """What the lists of each user's local models say of his two genres; `truth` is users × items.
 
@@ -132,11 +124,10 @@ def examine_users(
         chosen = lists.local[place, own]  # (models, n)
         in_a, in_b = _marked(table.of_items[:, genre_a], chosen), _marked(table.of_items[:, genre_b], chosen)
         is_hit = _marked(held_out[place], chosen)
-        chances = _deal(in_a.astype(np.int64) - in_b, stream(seed, "dealt lists", place))
         best = _best_pair(in_a, in_b, is_hit)
         lean = in_a.sum(axis=1) - in_b.sum(axis=1)
         heaviest = (0, 1) if lean[0] >= lean[1] else (1, 0)
-        best_pair = _pair(best, own, in_a, in_b, chances[0])
+        best_pair = _pair(best, own, in_a, in_b)
         hits = len(np.unique(chosen[list(best)][is_hit[list(best)]]))
         n = chosen.shape[1]
         examined.append(
@@ -144,7 +135,7 @@ def examine_users(
                 place=place,
                 model_count=len(own),
                 best=best_pair,
-                heaviest=_pair(heaviest, own, in_a, in_b, chances[1]),
+                heaviest=_pair(heaviest, own, in_a, in_b),
                 global_shares=_shares(table, genre_a, genre_b, lists.global_[place]),
                 loca_shares=_shares(table, genre_a, genre_b, lists.loca[place]),
                 hits=hits,
@@ -176,24 +167,13 @@ def _pair(
     own: npt.NDArray[np.int64],
     in_a: npt.NDArray[np.bool_],
     in_b: npt.NDArray[np.bool_],
-    chance: float,
 ) -> DividedPair:
     first, second = places
     return DividedPair(
         models=(int(own[first]), int(own[second])),
         own=(float(in_a[first].mean()), float(in_b[second].mean())),
         other=(float(in_b[first].mean()), float(in_a[second].mean())),
-        chance=chance,
     )
-
-
-def _deal(leans: npt.NDArray[np.int64], rng: np.random.Generator) -> tuple[float, float]:
-    """The mean division if all listed items (+1 for A, −1 for B; models × n) are dealt out to as many lists at random:
-    of the two lists that lie farthest apart, and of two given ones."""
-    dealt = rng.permuted(np.tile(leans.ravel(), (_DEALS, 1)), axis=1).reshape(_DEALS, *leans.shape)
-    means = dealt.mean(axis=2)  # (deals, models)
-    farthest = (means.max(axis=1) - means.min(axis=1)) / 2
-    return float(farthest.mean()), float(np.abs(means[:, 0] - means[:, 1]).mean() / 2)
 
 
 def _shares(table: GenreTable, genre_a: int, genre_b: int, item_rows: ItemRows) -> tuple[float, float]:

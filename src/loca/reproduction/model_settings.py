@@ -34,7 +34,6 @@ _SMALL: Tables = {
     "wmf": {"factors": 16, "confidence": 3.0, "user_l2": 30.0, "item_l2": 30.0},
     "llorma": {"anchors": 10, "factors": 16, "confidence": 5.0, "user_l2": 10.0, "item_l2": 10.0},
     "sglsvd": {"global_rank": 15, "local_rank": 5},
-    "glslim": {"clusters": 3},
 }
 
 

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import loca
 from loca.data.held_out import Split
 from loca.errors import ConfigError, LocaError
 from loca.experiments.cell_store import CellStore
 from loca.experiments.cells import Cell, ComparedModel
+from loca.experiments.fitted_facts import describe_machine
+from loca.experiments.report import flat_settings
 from loca.experiments.side_by_side import CellPlan, Done, compute_here, compute_side_by_side
 from loca.files.whole_files import write_whole
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
 from loca.progress import say
-from loca.reproduction.accuracy_differences import differences
-from loca.reproduction.accuracy_table import headlines
+from loca.reproduction.accuracy_table import differences, headlines
 from loca.reproduction.bench import AUTHORS, CONTROLS, LOCALS, Bench, Records, Results, base_of
-from loca.reproduction.exhibit import Exhibit
+from loca.reproduction.exhibit import Exhibit, Provenance, Value
 from loca.reproduction.exhibit_files import write_exhibit
 from loca.reproduction.measurings import Measuring, find_kept, find_or_measure, seconds_kept
 from loca.reproduction.page import page_of
 from loca.reproduction.pieces import PIECES
-from loca.reproduction.reasons import reasons
 from loca.reproduction.result_folder import KEPT, PAGE
-from loca.reproduction.run_description import describe_run
+
+_LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "polars", "matplotlib")
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,7 @@ def _write_page(asked: Reproduction, exhibits: Mapping[str, Exhibit], studied: S
     ordered = [shown[name] for name in PIECES if name in shown]
     rivals = [differences(one) for one in seen]
     run = describe_run(asked.command, seen)
-    page = page_of(headlines(seen, rivals), ordered, run, "LOCA: the paper, reproduced", reasons(seen, rivals))
+    page = page_of(headlines(seen, rivals), ordered, run, "LOCA: the paper, reproduced")
     write_whole(asked.folder / PAGE, page)
 
 
@@ -298,3 +305,66 @@ def _telling(name: str, failed: dict[str, str]) -> Iterator[None]:
         for line in traceback.format_exc().splitlines():
             say(line)
         failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def describe_run(command: str, studied: Sequence[Results]) -> Provenance:
+    """What the results come from: wherever a cell was computed, it says so itself."""
+    settings: dict[str, Value] = {}
+    for results in studied:
+        settings |= _settings(results)
+    return Provenance(
+        commands=(command,),
+        settings=settings,
+        versions={"loca": loca.__version__, "python": platform.python_version(), **_versions()},
+        machine=_machines(studied),
+        seconds={one.bench.title: one.seconds for one in studied},
+    )
+
+
+def _settings(results: Results) -> dict[str, Value]:
+    """The sizes of a bench and the settings of its models, where they are not the defaults."""
+    bench = results.bench
+    told: dict[str, Value] = {
+        f"{bench.title}: users, items": f"{bench.split.train.n_users:,}, {bench.split.train.n_items:,}",
+        f"{bench.title}: sizes": _in_words(
+            {name.replace("_", " "): value for name, value in vars(bench.scale).items()}
+        ),
+    }
+    measured = {called.split(" seed ")[0] for called in results.cells}
+    for name in (one for one in bench.names if one in measured):
+        told[f"{bench.title}: {name}"] = _in_words(_given(bench, name)) or "defaults"
+    return told
+
+
+def _given(bench: Bench, name: str) -> dict[str, Value]:
+    """The settings that a model was given, with the number of its models as the sizes have it."""
+    given, model = flat_settings(bench.tables.get(name, {})), bench.model(name)
+    if isinstance(model, Loca):
+        return given | {"anchors": model.anchors}
+    return given | {"models": model.models} if isinstance(model, Ensemble) else given
+
+
+def _in_words(values: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _versions() -> dict[str, str]:
+    """Of the libraries that are installed."""
+    found = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _machines(studied: Sequence[Results]) -> Mapping[str, str]:
+    """The machines that cells were computed on, and how many each; the one that wrote the page."""
+    found: dict[str, int] = {}
+    for results in studied:
+        for one in results.cells.values():
+            told = f"{one.found.get('machine', 'unknown')}, torch {one.found.get('torch', 'unknown')}"
+            found[told] = found.get(told, 0) + 1
+    return {
+        **{told: f"{count} cells" for told, count in found.items()},
+        f"{describe_machine()}, {sys.platform}": "this page",
+    }

@@ -1,4 +1,4 @@
-"""An exhibit without charts comes back from its records as it was."""
+"""Table 4 on a bench: an exhibit without charts comes back from its records as it was."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from exhibit_examples import FIGURE, TABLE
 
 from loca.experiments.grid import Grid
+from loca.reproduction.case_piece import as_records, from_records
 from loca.reproduction.exhibit import Exhibit, Finding, Panel
-from loca.reproduction.kept_exhibits import as_records, from_records
 from loca.reproduction.measurings import Measuring, find_or_measure
 
 WHOLE = Exhibit(
