@@ -13,7 +13,6 @@ import pytest
 import torch
 from golden_cases import (
     CATALOGUE,
-    CLOSED_FORMS,
     COMMANDS,
     DIGESTS,
     DOCUMENTS,
@@ -26,6 +25,7 @@ from golden_cases import (
     document_of,
     fitted_scores,
     loaded_scores,
+    tolerances,
 )
 
 GOLDEN_SCORES = {one.stem: json.loads(one.read_text()) for one in sorted(SCORES.glob("*.json"))}
@@ -48,10 +48,7 @@ def test_a_command_answers_as_it_did(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", GOLDEN_SCORES)
 def test_a_model_fitted_at_seed_0_scores_as_it_did(name: str, tmp_path: Path) -> None:
     golden = np.array(GOLDEN_SCORES[name])
-    tolerance = 1e-4 if name in CLOSED_FORMS else 2e-2
-    np.testing.assert_allclose(
-        fitted_scores(name, tmp_path), golden, rtol=tolerance, atol=tolerance * np.abs(golden).max() / 10
-    )
+    np.testing.assert_allclose(fitted_scores(name, tmp_path), golden, **tolerances(name, golden))
 
 
 def test_every_model_of_the_catalogue_has_golden_scores() -> None:
