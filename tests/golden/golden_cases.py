@@ -70,13 +70,16 @@ PLANTED = (
 )
 LISTS = ("--at", "5,10,20")
 NETWORK = {"latent": 8, "learning_rate": 0.01, "epochs": 6, "evaluate_every": 6, "batch_size": 50}
+# The KL term is there from early on, so that it is noticed.
+VAE = {**NETWORK, "anneal_steps": 4}
 BASE = {f"base__{key}": value for key, value in NETWORK.items()}
+VAE_BASE = {**BASE, "base__anneal_steps": 4}
 LOCAL = {"anchors": 3, "alpha": 0.5, "anchor_selection": "random", "answer_bandwidth": "1.3*q0.9"}
 LOCAL_EASE = {"anchors": 3, "alpha": 0.5, "answer_bandwidth": "q0.9", "embedding__dimensions": 8}
 NETWORKS_COMPARED = (
     *("--models", "popularity,ease,mult-vae,ensemble,loca-vae"),
-    *under("mult-vae", settings(**NETWORK)),
-    *under("loca-vae", settings(**BASE, **LOCAL)),
+    *under("mult-vae", settings(**VAE)),
+    *under("loca-vae", settings(**VAE_BASE, **LOCAL)),
 )
 EASE_COMPARED = (
     *("--models", "popularity,item-knn,ease,next-ease,ensemble,loca-ease"),
@@ -111,7 +114,7 @@ COMMANDS: dict[str, Case] = {
     ),
     "fit-loca-ease": Case(("fit", *PLANTED, "--out", "m", *settings(base__l2=20, **LOCAL_EASE))),
     "fit-choice": Case(("fit", *PLANTED, "--model", "ease", "--out", "m", "--choose", "l2=1,20")),
-    "fit-mult-vae": Case(("fit", *PLANTED, "--model", "mult-vae", "--out", "m", *settings(**NETWORK))),
+    "fit-mult-vae": Case(("fit", *PLANTED, "--model", "mult-vae", "--out", "m", *settings(**VAE))),
     "fit-recency": Case(("fit", *PLANTED, "--model", "ease", "--out", "m", "--recency", "30d:power:0.1")),
     # One trial is EASE, a closed form; a second would be networks of its own choice.
     "fit-auto": Case(("fit", *PLANTED, "--model", "auto", "--trials", "1", "--budget", "2h", "--out", "m")),
@@ -236,19 +239,19 @@ CATALOGUE: dict[str, dict[str, object]] = {
     "ease": {"l2": 20},
     "cdae": NETWORK,
     "mult-dae": NETWORK,
-    "mult-vae": {**NETWORK, "hidden": 12},
+    "mult-vae": {**VAE, "hidden": 12},
     "rec-vae": _REC,
     "llorma": {"anchors": 3, "factors": 4, "confidence": 5, "user_l2": 5, "item_l2": 5},
     "sglsvd": {"clusters": 2, "global_rank": 4, "local_rank": 2},
-    "llorma-vae": {**BASE, "anchors": 3, "alpha": 0.5},
+    "llorma-vae": {**VAE_BASE, "anchors": 3, "alpha": 0.5},
     "loca-ease": {"base__l2": 20, **LOCAL_EASE},
-    "loca-vae": {**BASE, **LOCAL},
+    "loca-vae": {**VAE_BASE, **LOCAL},
     "loca-dae": {**BASE, **LOCAL},
     "loca-wmf": {**_WMF_BASE, **LOCAL},
     "loca-slim": {**_SLIM_BASE, **LOCAL_EASE},
     "loca-rec-vae": {**_REC_BASE, **LOCAL},
     "ensemble-ease": {"base__l2": 20, **FEW},
-    "ensemble-vae": {**BASE, **FEW},
+    "ensemble-vae": {**VAE_BASE, **FEW},
     "ensemble-dae": {**BASE, **FEW},
     "ensemble-wmf": {**_WMF_BASE, **FEW},
     "ensemble-slim": {**_SLIM_BASE, **FEW},
