@@ -267,9 +267,15 @@ CATALOGUE: dict[str, dict[str, object]] = {
     "ensemble-paper-vae": {**BASE, **FEW},
     "ensemble-paper-ease": FEW,
     "auto": {"chosen": "ease"},
+    # The same models in other ways of learning.
+    "loca-ease@stacked": {"base__l2": 20, **LOCAL_EASE, "engine": "stacked"},
+    "ensemble-next-ease@stacked": {"base__l2": 20, **FEW, "engine": "stacked"},
+    "loca-vae@one_by_one": {**VAE_BASE, **LOCAL, "engine": "one_by_one"},
+    "ease@denoising": {"l2": 20, "denoising": 0.3},
 }
 CLOSED_FORMS = {
     *("popularity", "item-knn", "slim", "ease", "sglsvd", "next-ease", "auto"),
+    *("loca-ease@stacked", "ensemble-next-ease@stacked", "ease@denoising"),
     *("loca-ease", "loca-slim", "loca-next-ease"),
     *("ensemble-ease", "ensemble-slim", "ensemble-next-ease", "ensemble-paper-ease"),
 }
@@ -298,7 +304,7 @@ def histories(items: int) -> csr_array:
 
 def fitted_scores(name: str, folder: Path) -> list[list[float]]:
     """What a model of the catalogue scores after `loca fit` with nothing held out, at seed 0."""
-    words = ("fit", *PLANTED, "--model", name, "--validation", "0", "--out", "m", "--quiet")
+    words = ("fit", *PLANTED, "--model", name.partition("@")[0], "--validation", "0", "--out", "m", "--quiet")
     call(folder, *words, *settings(**CATALOGUE[name]))
     return shown(loca.load(folder / "m").score(histories(48))[:, ::4])
 
