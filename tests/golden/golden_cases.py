@@ -175,7 +175,7 @@ def call(folder: Path, *words: str) -> str:
 
 def _read(path: Path) -> list[Any]:
     """The rows of a table, or the lines of a text without seconds."""
-    text = path.read_text().replace(" glslim,", "")  # goes with GLSLIM, which Table 2 names among what it has not
+    text = path.read_text()
     if path.suffix == ".csv":
         return list(csv.DictReader(io.StringIO(text)))
     lines = [re.sub(r"in \d+\.\d+ s$", "in … s", line) for line in text.splitlines()]
@@ -281,10 +281,7 @@ CLOSED_FORMS = {
 }
 # Alternating least squares in 32 bits, far from convergence: what a processor rounds otherwise grows.
 ALTERNATING = {"wmf", "loca-wmf", "ensemble-wmf", "llorma"}
-# GLSLIM leaves the project: with it go these lines, the last line of `saved_models`, scores/glslim.json,
-# model_scores/glslim.json and the folder models/glslim.
-CATALOGUE["glslim"] = {"clusters": 2, "rounds": 2}
-CLOSED_FORMS.add("glslim")
+
 HISTORIES = ((3, 7, 11), (0,), (1, 2, 4, 8, 16), (19, 5, 6, 9, 10, 12, 13))
 
 
@@ -353,7 +350,6 @@ def saved_models() -> dict[str, Callable[[], loca.Recommender]]:
         "ensemble-vae": lambda: loca.Ensemble(base=vae, models=2),
         "blend": lambda: loca.Blend(parts=[ease, loca.Popularity(), vae]),
         "auto": lambda: loca.Auto(chosen=loca.Blend(parts=[ease, loca.NextEASE(l2=20.0, device="cpu")])),
-        "glslim": lambda: loca.GLSLIM(clusters=2, rounds=2, device="cpu"),
     }
 
 
