@@ -9,10 +9,11 @@ from loca.communities.geometry import Quantile
 from loca.data.held_out import Split
 from loca.errors import ConfigError
 from loca.experiments.comparison import plan_cells
+from loca.experiments.default_spaces import GIVEN
 from loca.experiments.lineage import begin_with_parents, find_parents, follows
 from loca.experiments.protocols import Terms
 from loca.experiments.settings import Choice
-from loca.experiments.spaces import GIVEN, Among, Narrowing, SpaceName
+from loca.experiments.spaces import Among, Narrowing, SpaceName
 from loca.experiments.templates import plan_from_settings, plan_tuning
 from loca.experiments.tuning import TuningBudget
 from loca.local.automatic import Auto

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from loca.catalogue import MODELS
 from loca.communities.geometry import Quantile
 from loca.errors import ConfigError
-from loca.experiments.paper_spaces import PAPER
-from loca.experiments.spaces import Among, Narrowing, Quantiles, Reals, Space, Wholes, space_of
-from loca.experiments.wide_spaces import WIDE
+from loca.experiments.default_spaces import PAPER, WIDE, space_of
+from loca.experiments.spaces import Among, Narrowing, Quantiles, Reals, Space, Wholes
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE

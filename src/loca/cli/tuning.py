@@ -123,7 +123,8 @@ def tune_models(
 
 def _plan(request: Request[TuneOptions]) -> TuningPlan:
     """What is tuned; a mistake in the last model's settings is told before the first is tuned."""
-    from loca.experiments.spaces import GIVEN, SpaceName
+    from loca.experiments.default_spaces import GIVEN
+    from loca.experiments.spaces import SpaceName
     from loca.experiments.studies import import_optuna
     from loca.experiments.templates import plan_from_settings
 

@@ -268,25 +268,5 @@ def check_space(name: str) -> None:
         raise ConfigError(f"unknown space {name!r}{nearest}")
 
 
-# Models whose settings are the paper's authors', and are compared as they are.
-GIVEN = ("loca-paper-vae", "loca-paper-ease", "ensemble-paper-vae", "ensemble-paper-ease")
-
-
-def space_of(name: str, kind: SpaceName) -> Space:
-    """The space of a model of the catalogue: `wide`, ours, or `paper`, the values that the paper tried."""
-    from loca.experiments.paper_spaces import PAPER
-    from loca.experiments.wide_spaces import WIDE
-
-    check_space(kind)
-    spaces = {"wide": WIDE, "paper": PAPER}
-    found = spaces[kind].get(name)
-    if found is None:
-        known = spaces[kind]
-        instead = "" if kind == "wide" or name not in WIDE else "; --space wide has one"
-        nearest = instead or did_you_mean(name, known) or f"; there is one for {', '.join(known)}"
-        raise ConfigError(f"no {kind} space to tune {name!r} in{nearest}")
-    return found
-
-
 def _is_named(name: str, names: Collection[str]) -> bool:
     return any(name == one or name.startswith(f"{one}.") for one in names)

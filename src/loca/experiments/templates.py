@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loca.errors import ConfigError
+from loca.experiments.default_spaces import GIVEN, space_of
 from loca.experiments.lineage import begin_with_parents, find_parents, follows
 from loca.experiments.parameters import check_value, parameters_of
 from loca.experiments.settings import Choice
-from loca.experiments.spaces import GIVEN, Narrowing, Space, SpaceName, space_of, value_at
+from loca.experiments.spaces import Narrowing, Space, SpaceName, value_at
 from loca.files.model_state import is_model
 from loca.local.automatic import Auto
 from loca.models.recommender import Recommender

@@ -19,10 +19,10 @@ from loca.data.interactions import Interactions
 from loca.errors import ConfigError, DataError, LocaError
 from loca.experiments.candidates import describe_model
 from loca.experiments.choices import RecencyRule
+from loca.experiments.default_spaces import space_of as space_of
 from loca.experiments.settings import Table
 from loca.experiments.spaces import Point
 from loca.experiments.spaces import Space as Space
-from loca.experiments.spaces import space_of as space_of
 from loca.experiments.studies import (
     ENDED,
     REASON,
