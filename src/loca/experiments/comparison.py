@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loca.data.held_out import Split
 from loca.data.order_check import minding_order
@@ -15,9 +14,10 @@ from loca.experiments.cell_store import CellStore
 from loca.experiments.cells import Cell, digest_of_split
 from loca.experiments.cells import ComparedModel as ComparedModel
 from loca.experiments.choices import RecencyRule
-from loca.experiments.grid import Grid
 from loca.experiments.order_use import order_matters
 from loca.experiments.protocols import ProtocolName, Terms
+from loca.experiments.report import Comparison as Comparison
+from loca.experiments.report import Difference as Difference
 from loca.experiments.side_by_side import CellPlan, compute_here, compute_side_by_side
 from loca.experiments.spaces import Narrowing, SpaceName
 from loca.experiments.templates import Offered, plan_tuning
@@ -27,99 +27,12 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone
 from loca.ranking.metrics import check_lengths
-from loca.ranking.significance import PairedDifference, holm, paired_difference
+from loca.ranking.significance import holm, paired_difference
 
 if TYPE_CHECKING:
     from loca.experiments.tuning import TuningBudget
 
 Candidates = Recommender | Sequence[Recommender]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """`first` minus `second` over the same users.
-
-    `t_p_holm` and `wilcoxon_p_holm` are the p values of the two tests, each corrected by Holm over all differences of
-    the comparison.
-    """
-
-    first: str
-    second: str
-    paired: PairedDifference
-    t_p_holm: float
-    wilcoxon_p_holm: float
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """The models in the order asked for, and their differences in `metric`; prints as two tables.
-
-    `models` holds the fitted models that were to be kept, `failed` why others have no place in the tables. With a
-    `budget` each model was tuned in the `space` of that name.
-    """
-
-    protocol: ProtocolName
-    refit: bool
-    metric: str
-    control: str | None
-    measured: tuple[ComparedModel, ...]
-    differences: tuple[Difference, ...]
-    models: Mapping[str, Recommender] = field(default_factory=dict)
-    budget: TuningBudget | None = None
-    space: SpaceName = "wide"
-    failed: Mapping[str, str] = field(default_factory=dict)
-
-    def of(self, name: str) -> ComparedModel:
-        """What one model reached."""
-        found = {one.name: one for one in self.measured}
-        if name not in found:
-            raise ConfigError(f"no model {name!r} in this comparison{did_you_mean(name, found)}")
-        return found[name]
-
-    def difference(self, first: str, second: str) -> Difference:
-        """One of the differences."""
-        for one in self.differences:
-            if (one.first, one.second) == (first, second):
-                return one
-        raise ConfigError(f"{first!r} was not compared with {second!r}; compared were {self._pairs()}")
-
-    def _pairs(self) -> str:
-        return ", ".join(f"{one.first} − {one.second}" for one in self.differences) or "none"
-
-    def grids(self) -> tuple[Grid, Grid]:
-        """The two tables, of models and of differences."""
-        from loca.experiments.report import difference_grid, model_grid
-
-        return model_grid(self), difference_grid(self)
-
-    def __str__(self) -> str:
-        from loca.experiments.report import as_text
-
-        return as_text(self)
-
-    def to_markdown(self) -> str:
-        """Both tables in Markdown."""
-        from loca.experiments.report import as_markdown
-
-        return as_markdown(self)
-
-    def to_csv(self) -> str:
-        """One line per model and metric: mean, interval, users and seconds."""
-        from loca.experiments.documents import as_csv
-
-        return as_csv(self)
-
-    def differences_to_csv(self) -> str:
-        """One line per difference: mean, interval, both tests and their corrected p values."""
-        from loca.experiments.documents import differences_as_csv
-
-        return differences_as_csv(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything that was measured, as JSON values without NaN or infinity."""
-        from loca.experiments.documents import as_json
-
-        return as_json(self)
 
 
 def compare(

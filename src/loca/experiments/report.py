@@ -1,21 +1,110 @@
-"""A comparison as people read it: plain tables and Markdown, and the folder that all its tables are written into."""
+"""A comparison and how it is written: plain tables, Markdown, CSV, JSON, settings, and the folder of all of them."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from loca.errors import ConfigError
-from loca.experiments.comparison import ComparedModel, Comparison, Difference
-from loca.experiments.grid import Grid
-from loca.experiments.protocols import SELECTED_ON_TEST
+from loca.errors import ConfigError, did_you_mean
+from loca.experiments.cells import ComparedModel
+from loca.experiments.choices import Tried
+from loca.experiments.grid import Grid, finite
+from loca.experiments.protocols import SELECTED_ON_TEST, ProtocolName
+from loca.experiments.recency_choice import recency_json
+from loca.experiments.spaces import SpaceName
 from loca.files.whole_files import write_whole
+from loca.models.recommender import Recommender
 from loca.ranking.significance import PairedDifference, verdict_on
+
+if TYPE_CHECKING:
+    from loca.experiments.tuning import Tuning, TuningBudget
 
 # What says how a model is computed, and not what it is.
 _NOT_TOLD = ("model", "seed", "device", "engine", "precision", "answer_precision", "local_bytes")
+_DIFFERENCE_KEYS = (
+    "first", "second", "mean", "relative", "low", "high",
+    "t", "t_p", "t_p_holm", "wilcoxon_p", "wilcoxon_p_holm", "users",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`first` minus `second` over the same users.
+
+    `t_p_holm` and `wilcoxon_p_holm` are the p values of the two tests, each corrected by Holm over all differences of
+    the comparison.
+    """
+
+    first: str
+    second: str
+    paired: PairedDifference
+    t_p_holm: float
+    wilcoxon_p_holm: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The models in the order asked for, and their differences in `metric`; prints as two tables.
+
+    `models` holds the fitted models that were to be kept, `failed` why others have no place in the tables. With a
+    `budget` each model was tuned in the `space` of that name.
+    """
+
+    protocol: ProtocolName
+    refit: bool
+    metric: str
+    control: str | None
+    measured: tuple[ComparedModel, ...]
+    differences: tuple[Difference, ...]
+    models: Mapping[str, Recommender] = field(default_factory=dict)
+    budget: TuningBudget | None = None
+    space: SpaceName = "wide"
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, name: str) -> ComparedModel:
+        """What one model reached."""
+        found = {one.name: one for one in self.measured}
+        if name not in found:
+            raise ConfigError(f"no model {name!r} in this comparison{did_you_mean(name, found)}")
+        return found[name]
+
+    def difference(self, first: str, second: str) -> Difference:
+        """One of the differences."""
+        for one in self.differences:
+            if (one.first, one.second) == (first, second):
+                return one
+        raise ConfigError(f"{first!r} was not compared with {second!r}; compared were {self._pairs()}")
+
+    def _pairs(self) -> str:
+        return ", ".join(f"{one.first} − {one.second}" for one in self.differences) or "none"
+
+    def grids(self) -> tuple[Grid, Grid]:
+        """The two tables, of models and of differences."""
+        return model_grid(self), difference_grid(self)
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def to_markdown(self) -> str:
+        """Both tables in Markdown."""
+        return as_markdown(self)
+
+    def to_csv(self) -> str:
+        """One line per model and metric: mean, interval, users and seconds."""
+        return as_csv(self)
+
+    def differences_to_csv(self) -> str:
+        """One line per difference: mean, interval, both tests and their corrected p values."""
+        return differences_as_csv(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that was measured, as JSON values without NaN or infinity."""
+        return as_json(self)
 
 
 def model_grid(comparison: Comparison) -> Grid:
@@ -219,3 +308,118 @@ def write_texts(folder: Path, texts: dict[str, str]) -> None:
     """Text files by name into a folder, which is made where it is missing; each replaces an older one as a whole."""
     for name, text in texts.items():
         write_whole(folder / name, text)
+
+
+def as_csv(comparison: Comparison) -> str:
+    """One line per model and metric; the last three are empty where nothing was tuned."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    costs = ["finished", "pruned", "tuning_seconds"]
+    writer.writerow(["model", "metric", "mean", "low", "high", "users", "seconds", "is_result", *costs])
+    for one in comparison.measured:
+        intervals = one.evaluation.intervals()
+        for metric, mean in one.evaluation.means().items():
+            low, high = intervals[metric]
+            users, seconds = len(one.evaluation.users), f"{one.seconds:.2f}"
+            tuned = ["", "", ""]
+            if one.tuning is not None:
+                tuned = [f"{one.tuning.finished}", f"{one.tuning.pruned}", f"{one.tuning.seconds:.2f}"]
+            writer.writerow([one.name, metric, mean, low, high, users, seconds, comparison.protocol == "clean", *tuned])
+    return out.getvalue()
+
+
+def differences_as_csv(comparison: Comparison) -> str:
+    """One line per difference, with the same figures as in JSON."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*_DIFFERENCE_KEYS, "metric", "is_result"])
+    for one in comparison.differences:
+        figures = _difference_json(one)
+        writer.writerow(
+            [*(figures[key] for key in _DIFFERENCE_KEYS), comparison.metric, comparison.protocol == "clean"]
+        )
+    return out.getvalue()
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Everything that was measured; `is_result` is false where choices were made on test."""
+    written = {
+        "protocol": comparison.protocol,
+        "is_result": comparison.protocol == "clean",
+        "refit": comparison.refit and comparison.protocol == "clean",
+        "metric": comparison.metric,
+        "control": comparison.control,
+        "budget": _budget_json(comparison),
+        "models": [_measured_json(one) for one in comparison.measured],
+        "differences": [_difference_json(one) for one in comparison.differences],
+    }
+    for line in why_no_differences(comparison):
+        written["no_differences"] = line
+    if comparison.failed:
+        written["failed"] = dict(comparison.failed)
+    if comparison.protocol == "paper":
+        written["warning"] = SELECTED_ON_TEST
+    clean: dict[str, Any] = finite(written)
+    return clean
+
+
+def _budget_json(comparison: Comparison) -> dict[str, Any]:
+    text, budget = told_budget(comparison), comparison.budget
+    if budget is None:
+        return {"text": text}
+    return {"text": text, "trials": budget.trials, "seconds": budget.seconds, "space": comparison.space}
+
+
+def _measured_json(one: ComparedModel) -> dict[str, Any]:
+    evaluation = one.evaluation
+    intervals = evaluation.intervals()
+    return {
+        "name": one.name,
+        "users": len(evaluation.users),
+        "metrics": {
+            name: {"mean": mean, "low": intervals[name][0], "high": intervals[name][1]}
+            for name, mean in evaluation.means().items()
+        },
+        "catalogue_coverage": {str(n): share for n, share in evaluation.catalogue_coverage.items()},
+        "novelty": {str(n): bits for n, bits in evaluation.novelty.items()},
+        "parameters": one.parameters,
+        "tried": [_tried_json(tried) for tried in one.tried],
+        "chosen": one.chosen,
+        "recency": recency_json(one.recency),
+        "seconds": one.seconds,
+        **({} if one.tuning is None else {"tuning": _tuning_json(one.tuning)}),
+    }
+
+
+def _tuning_json(tuning: Tuning) -> dict[str, Any]:
+    return {
+        "settings": flat_settings(tuning.settings),
+        "ndcg@100": tuning.ndcg,
+        "finished": tuning.finished,
+        "pruned": tuning.pruned,
+        "failed": tuning.failed,
+        "seconds": tuning.seconds,
+    }
+
+
+def _tried_json(one: Tried) -> dict[str, Any]:
+    choice = {} if one.recency is None else {"recency_choice": one.recency.as_json()}
+    return {"settings": one.settings, "ndcg@100": one.ndcg, "seconds": one.seconds, **choice}
+
+
+def _difference_json(one: Difference) -> dict[str, Any]:
+    paired = one.paired
+    return {
+        "first": one.first,
+        "second": one.second,
+        "mean": paired.mean,
+        "relative": paired.relative,
+        "low": paired.low,
+        "high": paired.high,
+        "t": paired.t,
+        "t_p": paired.t_p,
+        "t_p_holm": one.t_p_holm,
+        "wilcoxon_p": paired.wilcoxon_p,
+        "wilcoxon_p_holm": one.wilcoxon_p_holm,
+        "users": paired.user_count,
+    }
