@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ ROOMS = [
 ]
 # What the core may load besides the standard library and itself: it must run where only these are installed.
 CORE_ROOMS = {"errors", "random_streams", "memory", "ranking", "files", "models", "communities", "local", "catalogue"}
+# The house may only grow by what a feature needs: a commit that makes it smaller lowers these.
+MOST_FILES, MOST_LINES = 204, 31_600
 CORE_PACKAGES = {"numpy", "scipy", "torch", "safetensors", "sklearn", "loca"}
 
 
@@ -118,3 +121,28 @@ def test_pages_are_finished_and_their_links_lead_somewhere(page: Path) -> None:
     assert "@@" not in text
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+def test_the_house_does_not_grow_unnoticed() -> None:
+    assert len(FILES) <= MOST_FILES
+    assert sum(len(path.read_text().splitlines()) for path in FILES) <= MOST_LINES
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    """Also not inside functions or for types alone; the public list names everything and is left out."""
+    modules = {".".join(("loca", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in FILES}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items() if name != "loca.__init__"}
+    graph = {name: names_from(path, modules) - {name} for name, path in modules.items()}
+    while leaves := [name for name, others in graph.items() if not others & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    assert not graph, f"in or before a cycle: {sorted(graph)}"
+
+
+def names_from(path: Path, modules: Container[str]) -> set[str]:
+    """The modules of the package that a file imports anywhere, also as a name from the folder that they lie in."""
+    found = imported(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name in modules}

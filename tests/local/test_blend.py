@@ -17,8 +17,7 @@ from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files.model_state import ModelState
 from loca.files.unfinished_work import UnfinishedWork, keep_work_in
-from loca.local.blend import Blend
-from loca.local.blend_explanation import BlendExplanation
+from loca.local.blend import Blend, BlendExplanation
 from loca.local.explanation import Explanation
 from loca.local.loca import Loca
 from loca.models.ease import EASE

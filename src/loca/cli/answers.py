@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from loca.data.id_map import IdMap
     from loca.data.interactions import Interactions
-    from loca.local.blend_explanation import BlendExplanation, PartAnswer
+    from loca.local.blend import BlendExplanation, PartAnswer
     from loca.local.explanation import Explanation
     from loca.models.recommender import Recommender
 
@@ -95,8 +95,7 @@ def explain_answer(
     import numpy as np
 
     from loca.local.automatic import Auto
-    from loca.local.blend import Blend
-    from loca.local.blend_explanation import BlendExplanation
+    from loca.local.blend import Blend, BlendExplanation
     from loca.local.loca import Loca
 
     if not isinstance(model, Loca | Blend | Auto):
@@ -214,7 +213,7 @@ def blend_json(explanation: BlendExplanation, items: IdMap) -> dict[str, Any]:
 
 
 def _part_json(part: PartAnswer, explanation: BlendExplanation, items: IdMap) -> dict[str, Any]:
-    from loca.local.blend_explanation import BlendExplanation
+    from loca.local.blend import BlendExplanation
 
     added = _named(explanation.items, part.contributions, items, "contribution")
     for place, one in enumerate(added):

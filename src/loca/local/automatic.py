@@ -20,8 +20,7 @@ from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.files import save_model
 from loca.files.unfinished_work import work_at_hand
-from loca.local.blend import POWERS, Blend
-from loca.local.blend_explanation import BlendExplanation, explain_blend
+from loca.local.blend import POWERS, Blend, BlendExplanation, explain_blend
 from loca.local.blend_scales import sharpened
 from loca.local.ensemble import Ensemble
 from loca.local.explanation import Explanation, explain_history

@@ -315,3 +315,12 @@ def _ask_rows(rows: csr_array, shares: csr_array, first: int) -> tuple[npt.NDArr
     starts = np.concatenate([[0], np.cumsum(pairs)]).astype(np.int32)
     asked = csr_array((values, renumbered[keys], starts), shape=(users, len(wanted)))
     return wanted + first * items, asked
+
+
+def put_centre(local: EaseDifferences, centre: Any) -> None:
+    """Gives differences of EASE models the model that they are differences to."""
+    if not isinstance(centre, ItemToItem):
+        raise ModelFileError(
+            f"expected an EASE or NextEASE that the local models differ from, found {type(centre).__name__}"
+        )
+    local.around(centre)

@@ -14,9 +14,8 @@ from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError, ModelFileError
 from loca.files import save_model
-from loca.local.ease_differences import LOCAL_BYTES, EaseDifferences, check_local_bytes
+from loca.local.ease_differences import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
 from loca.local.engines import Engine, EngineName, LocalTask, check_engine, train_together
-from loca.local.loca_state import put_centre
 from loca.local.local_models import LocalModels
 from loca.local.one_by_one import copies_of
 from loca.local.stacked_arithmetic import PrecisionName, check_precision

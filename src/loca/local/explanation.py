@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.communities import Locality
+from loca.communities.communities import Communities, Locality
+from loca.communities.geometry import Floats
 from loca.data.id_map import Id, IdMap
 from loca.data.interactions import Interactions
 from loca.errors import DataError
-from loca.models.recommender import fitted
+from loca.local.local_models import LocalModels
+from loca.models.recommender import Recommender, Scores, fitted
 from loca.ranking.top_n import rank_top_n
-
-if TYPE_CHECKING:
-    from loca.local.loca import Loca
 
 ItemRows = npt.NDArray[np.int32]
 _PSEUDO_MEMBERS = 20.0
+
+
+class Explained(Protocol):
+    """What an explanation asks of a fitted Loca."""
+
+    global_: Recommender | None
+    locals_: LocalModels | None
+    communities_: Communities | None
+    alpha_: float | None
+    locality_: Locality | None
+    members_: npt.NDArray[np.int64] | None
+    distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None
+    known_: Interactions | None
+
+    def embed(self, histories: csr_array) -> Floats: ...
+
+    def score(self, histories: csr_array) -> Scores: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +139,7 @@ def check_explained(history: csr_array, order: npt.NDArray[Any] | None) -> None:
 
 
 def explain_history(
-    model: Loca, history: csr_array, n: int, order: npt.NDArray[Any] | None, known: Interactions | None = None
+    model: Explained, history: csr_array, n: int, order: npt.NDArray[Any] | None, known: Interactions | None = None
 ) -> Explanation:
     """The top n of one history, and of every community that answers for it, the strongest first.
 
@@ -162,7 +178,7 @@ def explain_history(
 
 
 def _answer_of(
-    model: Loca, history: csr_array, n: int, community: int, weight: float, known: Interactions | None
+    model: Explained, history: csr_array, n: int, community: int, weight: float, known: Interactions | None
 ) -> CommunityAnswer:
     """What one community says, and what it is known for."""
     items, scores = rank_top_n(fitted(model.locals_, model).score_with(community, history), history, n)

@@ -17,11 +17,11 @@ from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users
 from loca.communities.geometry import Bandwidth, Floats, KernelName, Quantile, check_bandwidth, check_kernel
 from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_histories, as_matrix
-from loca.errors import ConfigError
+from loca.errors import ConfigError, LocaError, ModelFileError
 from loca.files import save_model
 from loca.files.shared_fits import fit_once
 from loca.files.unfinished_work import work_at_hand
-from loca.local.ease_differences import LOCAL_BYTES, check_local_bytes
+from loca.local.ease_differences import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
 from loca.local.engines import (
     Engine,
     EngineName,
@@ -32,7 +32,6 @@ from loca.local.engines import (
     train_together,
 )
 from loca.local.explanation import Explanation, explain_history, over_represented
-from loca.local.loca_state import communities_from, communities_state, loca_state, restore_loca
 from loca.local.local_models import LocalModels
 from loca.local.one_by_one import copies_of, scaled_weights
 from loca.local.stacked_arithmetic import PrecisionName, check_precision
@@ -181,7 +180,7 @@ class Loca:
         work = work_at_hand()
         kept = work.recall("communities")
         if kept is not None:
-            return communities_from(kept)
+            return _communities_from(kept)
         found = find_communities(
             embeddings[with_history],
             anchors=self.anchors,
@@ -194,7 +193,7 @@ class Loca:
         )
         communities = replace(found, anchors=with_history[found.anchors])
         if work.due():
-            work.keep("communities", communities_state(communities))
+            work.keep("communities", _communities_state(communities))
         return communities
 
     def _questions(self, validation: HeldOut | None) -> BlendedQuestions | None:
@@ -279,14 +278,132 @@ class Loca:
         return embedder is self.global_
 
     def state(self) -> ModelState:
-        return loca_state(self)
+        return _loca_state(self)
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         model = cls(**params)
-        restore_loca(model, state)
+        _restore_loca(model, state)
         return model
 
     def save(self, folder: str | Path) -> None:
         """Writes the model into a folder, whole or not at all."""
         save_model(self, folder)
+
+
+def _loca_state(model: Loca) -> ModelState:
+    """Everything that the fitted model has learned."""
+    communities, (items, lifts) = fitted(model.communities_, model), fitted(model.distinctive_, model)
+    parts: dict[str, Any] = {"global": model.global_}
+    if not model.embeds_itself():
+        parts["embedder"] = model.embedder_
+    local = fitted(model.locals_, model)
+    parts["local models"] = local
+    if isinstance(local, EaseDifferences) and local.centre_ is not model.global_:
+        parts["centre"] = local.centre_
+    own = _communities_state(communities)
+    learned: dict[str, npt.NDArray[Any]] = {
+        "members": fitted(model.members_, model),
+        "distinctive_items": items,
+        "distinctive_lifts": lifts,
+    }
+    chosen: dict[str, Any] = {"alpha": model.alpha_, "local_epochs": model.local_epochs_}
+    if model.locality_ is not None:
+        chosen["locality"] = {
+            "effective_share": model.locality_.effective_share,
+            "answering": model.locality_.answering,
+        }
+    return ModelState({**own.arrays, **learned}, {**own.facts, **chosen}, parts)
+
+
+def _communities_state(communities: Communities) -> ModelState:
+    """Communities as arrays and facts."""
+    return ModelState(
+        arrays={"anchors": communities.anchors, "anchor_embeddings": communities.anchor_embeddings},
+        facts={
+            "train_bandwidth": communities.train_bandwidth,
+            "answer_bandwidth": communities.answer_bandwidth,
+            "coverage": communities.coverage,
+            "kernel": communities.kernel,
+        },
+    )
+
+
+def _communities_from(state: ModelState) -> Communities:
+    """The communities that a state holds; they check themselves."""
+    return Communities(
+        anchors=state.arrays["anchors"],
+        anchor_embeddings=state.arrays["anchor_embeddings"],
+        train_bandwidth=state.facts["train_bandwidth"],
+        answer_bandwidth=state.facts["answer_bandwidth"],
+        kernel=state.facts["kernel"],
+        coverage=state.facts["coverage"],
+    )
+
+
+def _restore_loca(model: Loca, state: ModelState) -> None:
+    """Gives an unfitted model what `state` holds."""
+    arrays, facts = state.arrays, state.facts
+    try:
+        communities = _communities_from(state)
+    except LocaError as problem:
+        raise ModelFileError(str(problem)) from problem
+    count = len(communities)
+    local = state.parts.get("local models")
+    if set(state.parts) - {"embedder", "centre"} != {"global", "local models"} or not isinstance(local, LocalModels):
+        raise ModelFileError(f"loca: expected a global and local models, found {', '.join(sorted(state.parts))}")
+    if not isinstance(state.parts["global"], Recommender):
+        raise ModelFileError("loca: the global model is not a recommender")
+    if isinstance(local, EaseDifferences):
+        put_centre(local, state.parts.get("centre", state.parts["global"]))
+    if len(local) != count:
+        raise ModelFileError(f"loca: expected {count} local models, found {len(local)}")
+    items, lifts, members = arrays["distinctive_items"], arrays["distinctive_lifts"], arrays["members"]
+    if members.shape != (count,) or items.ndim != 2 or len(items) != count or lifts.shape != items.shape:
+        raise ModelFileError(f"loca: the arrays do not fit {count} communities")
+    if not (items.dtype.kind == "i" and (items >= 0).all() and (communities.anchors >= 0).all()):
+        raise ModelFileError("loca: an item or an anchor has a row below 0")
+    if not np.isfinite(communities.anchor_embeddings).all():
+        raise ModelFileError("loca: the anchor embeddings hold NaN or infinity")
+    if not isinstance(facts["alpha"], int | float) or not 0 <= facts["alpha"] <= 1:
+        raise ModelFileError(f"loca: expected alpha from 0 to 1, found {facts['alpha']!r}")
+    embedder = state.parts.get("embedder", state.parts["global"])
+    if not isinstance(embedder, Embedder):
+        raise ModelFileError(f"loca: {type(embedder).__name__} cannot embed histories")
+    _refuse_other_items(state.parts["global"], local, communities, embedder, int(items.max(initial=0)))
+    model.global_ = state.parts["global"]
+    model.embedder_ = embedder
+    model.communities_ = communities
+    model.locals_ = local
+    model.local_epochs_ = facts["local_epochs"]
+    model.alpha_ = float(facts["alpha"])
+    model.locality_ = _locality(model.alpha_, facts.get("locality"))
+    model.members_ = members
+    model.distinctive_ = (items, lifts)
+
+
+def _locality(alpha: float, written: Any) -> Locality | None:
+    """How local the model is; None for one that was saved before this was measured."""
+    if written is None:
+        return None
+    figures = written if isinstance(written, dict) else {}
+    share, answering = figures.get("effective_share"), figures.get("answering")
+    for one in (share, answering):
+        if not isinstance(one, int | float) or not 0 <= one < float("inf"):
+            raise ModelFileError(f"loca: expected the figures of its locality as numbers ≥ 0, found {written!r}")
+    return Locality(alpha, float(share or 0), float(answering or 0))
+
+
+def _refuse_other_items(
+    global_model: Recommender, local: LocalModels, communities: Communities, embedder: Embedder, largest: int
+) -> None:
+    """Refuses parts that score other items than the global model, or embed into another space than the anchors'."""
+    item_count = global_model.count_items()
+    if local.count_items() != item_count or largest >= item_count:
+        raise ModelFileError(f"loca: expected parts that all score the same {item_count} items")
+    try:
+        dimensions = embedder.embed(csr_array(np.zeros((1, item_count), dtype=np.float32))).shape[1]
+    except LocaError as problem:
+        raise ModelFileError(f"loca: the embedder does not fit: {problem}") from problem
+    if dimensions != communities.anchor_embeddings.shape[1]:
+        raise ModelFileError(f"loca: the embedder gives {dimensions} dimensions, the anchors have others")
