@@ -189,7 +189,8 @@ def mean_ndcgs(
     user_rows = _users_with_targets(held_out)
     sums: list[float] = []
     for block in _blocks(user_rows, held_out.n_items, block_bytes):
-        block_sums = [float(_ndcgs(scores, held_out, block, n).sum()) for scores in score_users(block)]
+        ndcgs = _ndcgs_of(held_out, block, n)
+        block_sums = [float(ndcgs(scores).sum()) for scores in score_users(block)]
         sums = [total + part for total, part in zip(sums or [0.0] * len(block_sums), block_sums, strict=True)]
     return [total / len(user_rows) for total in sums]
 
@@ -208,14 +209,20 @@ def ndcg_of_each(
     """
     parts = [np.empty(0)]
     for places in _blocks(np.arange(len(user_rows)), held_out.n_items, block_bytes):
-        parts.append(_ndcgs(score_asked(places), held_out, user_rows[places], n))
+        parts.append(_ndcgs_of(held_out, user_rows[places], n)(score_asked(places)))
     return np.concatenate(parts)
 
 
-def _ndcgs(scores: AnyScores, held_out: HeldOut, user_rows: UserRows, n: int) -> Values:
-    """The NDCG@n of every row of scores, those of the `user_rows`, with what is in their histories hidden."""
-    listed, _ = rank_top_n(_checked(scores, len(user_rows), held_out.n_items), held_out.history_matrix[user_rows], n)
-    return ndcg(find_hits(listed, held_out.target_matrix[user_rows]), held_out.target_counts[user_rows], n)
+def _ndcgs_of(held_out: HeldOut, user_rows: UserRows, n: int) -> Callable[[AnyScores], Values]:
+    """What gives the NDCG@n of each row of scores, those of the `user_rows`, with what is in their histories hidden."""
+    histories, targets = held_out.history_matrix[user_rows], held_out.target_matrix[user_rows]
+    counts = held_out.target_counts[user_rows]
+
+    def ndcgs(scores: AnyScores) -> Values:
+        listed, _ = rank_top_n(_checked(scores, *targets.shape), histories, n)
+        return ndcg(find_hits(listed, targets), counts, n)
+
+    return ndcgs
 
 
 def _users_with_targets(held_out: HeldOut) -> UserRows:
