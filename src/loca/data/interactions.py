@@ -175,11 +175,11 @@ class Interactions:
 
     def _ages(self) -> npt.NDArray[Any]:
         """How much older each item is than its user's newest: in units of time, or in moments."""
-        places: npt.NDArray[Any] = self.moments()
-        if self.recency is not None and self.recency.unit == "time":
-            if self.times is None:
-                raise DataError("recency in units of time needs a time column; use positions instead")
-            places = self.times
+        places: npt.NDArray[Any] | None = self.times
+        if self.recency is None or self.recency.unit == "positions":
+            places = self.moments()
+        if places is None:
+            raise DataError("recency in units of time needs a time column; use positions instead")
         if len(self) == 0:
             return places
         newest = places[np.maximum(self.offsets[1:] - 1, 0)]

@@ -109,7 +109,8 @@ class MultVAE:
         validation: HeldOut | None = None,
     ) -> Self:
         """Learns from the first weights on; what an earlier fit learned is forgotten."""
-        learning = self.begin(as_matrix(train), user_weights, as_moments(train))
+        moments = as_moments(train) if self.plan().lesson.ordered else None  # found by sorting all pairs
+        learning = self.begin(as_matrix(train), user_weights, moments)
         self.best_epoch_ = learn(self, learning, validation)
         self.known_ = train if isinstance(train, Interactions) else None
         return self
