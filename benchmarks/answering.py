@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from loca.catalogue import load
 from loca.communities.communities import find_communities
 from loca.communities.embeddings import embed_users
+from loca.data.datasets import read_preset
 from loca.data.interactions import Interactions
-from loca.data.presets import read_preset
+from loca.evaluation.recommend import recommend
 from loca.local.loca import Loca
-from loca.local.stacked_networks import StackedNetworks
+from loca.local.stacked.inference import StackedNetworks
 from loca.memory import readable_bytes
 from loca.models.mult_vae import MultVAE
 from loca.random_streams import stream
-from loca.ranking.recommendation import recommend
+from loca.registry import load
 
 
 def main() -> None:

@@ -18,18 +18,17 @@ from scipy.sparse import csr_array
 from loca.communities.communities import find_communities
 from loca.communities.embeddings import TruncatedSVD, embed_users
 from loca.communities.geometry import Quantile
-from loca.data.held_out import HeldOut
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
-from loca.data.splitting import leave_last_out
-from loca.local.ease_differences import LOCAL_BYTES, fit_ease_differences
-from loca.local.one_by_one import scaled_weights
+from loca.data.splits import HeldOut, leave_last_out
+from loca.evaluation.evaluate import measure
+from loca.local.local_ease import LOCAL_BYTES, fit_ease_differences
+from loca.local.training import scaled_weights
 from loca.memory import readable_bytes
 from loca.models.devices import choose_device
 from loca.models.ease import EASE
-from loca.models.ease_systems import DeviceRows, invert_from_factor, solve_local
+from loca.models.ease_solver import DeviceRows, invert_from_factor, solve_local
 from loca.models.recommender import clone
-from loca.ranking.evaluation import measure
 
 WeightsOf = Callable[[int], np.ndarray]
 

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 import torch
 from scipy.sparse import csr_array
 
-from loca.local.memory_plan import plan_stacks
-from loca.local.one_by_one import copies_of
-from loca.local.stacked import StackedLearning
+from loca.local.stacked.memory import plan_stacks
+from loca.local.stacked.trainer import StackedLearning
+from loca.local.training import copies_of
 from loca.models.devices import choose_device
+from loca.models.early_stopping import RunsEpochs
 from loca.models.mult_vae import MultVAE
-from loca.models.stopping import RunsEpochs
 from ordered_sets import read_data
 from stacked_engine import random_histories
 

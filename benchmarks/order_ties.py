@@ -21,9 +21,9 @@ from dataclasses import replace
 import numpy as np
 
 import loca
-from loca.catalogue import MODELS
-from loca.experiments.recency_choice import start_recency
+from loca.registry import MODELS
 from loca.reproduction.data_sets import StudiedData, open_data
+from loca.tuning.recency_selection import start_recency
 
 # NextEASE as in results/settings/amusic.toml.
 NEXT_EASE = {"l2": 400.0, "next_count": 1, "prefix_decay": 0.8, "ordinary": 10.0, "denoising": 0.6}

@@ -32,8 +32,8 @@ from rectools.dataset import Dataset
 from rectools.models.nn.transformers.sasrec import SASRecModel
 
 import loca
-from loca.ranking.evaluation import mean_ndcgs, measure
-from loca.ranking.significance import bootstrap_intervals
+from loca.evaluation.evaluate import mean_ndcgs, measure
+from loca.evaluation.significance import bootstrap_intervals
 from ordered_sets import SETS, read_data
 
 LIST_LENGTH = 100

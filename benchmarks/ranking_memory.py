@@ -14,13 +14,13 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from loca.data.held_out import HeldOut
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
+from loca.data.splits import HeldOut
+from loca.evaluation.evaluate import evaluate
 from loca.memory import readable_bytes
 from loca.models.popularity import Popularity
 from loca.random_streams import stream
-from loca.ranking.evaluation import evaluate
 
 BAR_BYTES = 2_000_000_000
 TARGETS = 5

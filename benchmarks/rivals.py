@@ -22,7 +22,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import loca
-from loca.ranking.metrics import find_hits, ndcg
+from loca.evaluation.metrics import find_hits, ndcg
 from rivals_libraries import Cornac, Lenskit, Loca, NetworkSettings, start_lenskit
 from rivals_limits import lapack_seconds, network_seconds, scoring_seconds
 

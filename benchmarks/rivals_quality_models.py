@@ -23,7 +23,7 @@ from lenskit.training import TrainingOptions
 from scipy.sparse import csr_array
 
 import loca
-from loca.ranking.evaluation import measure
+from loca.evaluation.evaluate import measure
 from rivals_libraries import Cornac, Lenskit
 
 Settings = Mapping[str, Any]

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from loca.local.memory_plan import plan_stacks
-from loca.local.one_by_one import copies_of
-from loca.local.stacked import StackedLearning
+from loca.local.stacked.memory import plan_stacks
+from loca.local.stacked.trainer import StackedLearning
+from loca.local.training import copies_of
 from loca.memory import readable_bytes
 from loca.models.devices import choose_device
+from loca.models.early_stopping import RunsEpochs
 from loca.models.mult_vae import MultVAE
-from loca.models.stopping import RunsEpochs
 from loca.models.training import Learning
 from loca.random_streams import stream
 

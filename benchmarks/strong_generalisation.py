@@ -38,8 +38,8 @@ from torch.nn import functional as F
 
 import loca
 import rivals_quality_models as models
+from loca.evaluation.evaluate import measure
 from loca.random_streams import stream
-from loca.ranking.evaluation import measure
 from rivals_libraries import Cornac
 from rivals_quality import versions
 from rivals_quality_models import LIST_LENGTH, Settings, Trial, Values

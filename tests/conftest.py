@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from loca.data.held_out import HeldOut, Split
+from loca.data.splits import HeldOut, Split
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.progress import show_progress
 from machine import all_bytes, usable_cores, warn_of_small_machine

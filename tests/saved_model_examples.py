@@ -13,8 +13,8 @@ from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import ConfigError, NotFittedError
-from loca.files import load_model
-from loca.files.model_state import ModelState, get_params, is_model
+from loca.persistence import load_model
+from loca.persistence.manifest import ModelState, get_params, is_model
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,13 +13,12 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
-from loca.data.held_out import HeldOut, Split
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions, as_matrix
-from loca.data.splitting import leave_last_out
-from loca.files.model_state import ModelState
-from loca.models.network_answers import learn, score_histories
+from loca.data.splits import HeldOut, Split, leave_last_out
+from loca.models.network_base import learn, score_histories
 from loca.models.recommender import clone
+from loca.persistence.manifest import ModelState
 
 # What validation asks every user for, what test asks for, and an item that nobody has.
 ON_VALIDATION, ON_TEST, NEVER = 0, 1, 2

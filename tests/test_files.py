@@ -19,8 +19,8 @@ from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import ModelFileError, NotFittedError
-from loca.files import load_model, save_model
-from loca.files.model_state import ModelState, get_params, is_model, parameter_names
+from loca.persistence import load_model, save_model
+from loca.persistence.manifest import ModelState, get_params, is_model, parameter_names
 from saved_model_examples import KINDS, Leaf, Share, Tree, example_interactions, example_model, load, same
 
 NUMBER_TYPES = [
@@ -268,7 +268,7 @@ def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
 def test_facts_too_large_for_the_manifest_are_refused_when_saving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loca.files.saving.LARGEST_MANIFEST", 1000)
+    monkeypatch.setattr("loca.persistence.model_io.LARGEST_MANIFEST", 1000)
     model = Tree()
     model.facts_ = {"long": list(range(1000))}
     with pytest.raises(ModelFileError, match="hold the large ones as numpy arrays"):
@@ -305,7 +305,7 @@ def test_a_new_parameter_with_a_default_does_not_break_old_files(tmp_path: Path)
 
 
 def test_saving_and_loading_need_no_torch() -> None:
-    code = "import sys, loca.files; sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
+    code = "import sys, loca.persistence; sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
     source = Path(__file__).parents[1] / "src"
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, check=False)
     assert done.returncode == 0

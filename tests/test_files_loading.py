@@ -16,8 +16,8 @@ import pytest
 
 from loca.data.recency import Recency
 from loca.errors import LocaError, ModelFileError
-from loca.files import load_model, save_model
-from loca.files.manifest import LARGEST_MANIFEST, seal
+from loca.persistence import load_model, save_model
+from loca.persistence.manifest import LARGEST_MANIFEST, seal
 from saved_model_examples import KINDS, Leaf, Tree, example_model, load, same
 
 MODEL = example_model()
@@ -358,9 +358,9 @@ def test_interactions_without_their_arrays_are_refused(folder: Path) -> None:
 def test_a_model_larger_than_the_memory_is_refused_before_any_array_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loca.files.loading.available_bytes", lambda: 1000)
-    monkeypatch.setattr("loca.files.loading.map_arrays", None)
-    monkeypatch.setattr("loca.files.loading.read_known", None)
+    monkeypatch.setattr("loca.persistence.model_io.available_bytes", lambda: 1000)
+    monkeypatch.setattr("loca.persistence.model_io.map_arrays", None)
+    monkeypatch.setattr("loca.persistence.model_io.read_known", None)
     assert "of memory and 1 kB are free; close other programs" in refusal(folder)
 
 
@@ -409,7 +409,7 @@ def test_an_error_without_words_is_named_by_its_kind(folder: Path, monkeypatch: 
     def run_out(*args: Any, **options: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("loca.files.loading.map_arrays", run_out)
+    monkeypatch.setattr("loca.persistence.model_io.map_arrays", run_out)
     assert refusal(folder).endswith("MemoryError")
 
 
@@ -418,7 +418,7 @@ def test_a_refused_model_is_an_error_that_commands_show_as_one_line() -> None:
 
 
 def test_the_folder_is_read_again_when_it_was_replaced_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from loca.files import loading
+    from loca.persistence import model_io as loading
 
     real, calls = loading.check_arrays, []
 
@@ -433,7 +433,7 @@ def test_the_folder_is_read_again_when_it_was_replaced_meanwhile(folder: Path, m
 
 
 def test_a_folder_removed_while_it_is_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from loca.files import loading
+    from loca.persistence import model_io as loading
 
     def remove(path: Path, notes: Any) -> None:
         (folder / "model.json").unlink()

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loca.catalogue import KINDS as CATALOGUE
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.data.held_out import Split
+from loca.data.splits import Split
 from loca.errors import ModelFileError
-from loca.files import array_files, load_model, save_model
-from loca.files.array_files import ArrayNote, find_arrays, map_arrays, write_arrays
-from loca.files.manifest import seal
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender
+from loca.persistence import arrays as array_files
+from loca.persistence import load_model, save_model
+from loca.persistence.arrays import ArrayNote, find_arrays, map_arrays, write_arrays
+from loca.persistence.manifest import seal
+from loca.registry import KINDS as CATALOGUE
 from saved_model_examples import KINDS, Tree, example_model, load, same
 
 ROWS = 1100
@@ -155,7 +155,7 @@ def test_opening_a_model_of_many_gigabytes_takes_next_to_no_memory(
 ) -> None:
     rows = 12 * GB // (4096 * 4)
     make_huge(folder, rows)
-    monkeypatch.setattr("loca.files.loading.available_bytes", lambda: 1_000_000)
+    monkeypatch.setattr("loca.persistence.model_io.available_bytes", lambda: 1_000_000)
     gc.collect()
     before = resident_bytes()
     back = load(folder).arrays_
@@ -166,7 +166,7 @@ def test_opening_a_model_of_many_gigabytes_takes_next_to_no_memory(
 
 
 def test_what_must_be_read_at_once_still_counts_as_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loca.files.loading.available_bytes", lambda: 39)
+    monkeypatch.setattr("loca.persistence.model_io.available_bytes", lambda: 39)
     with pytest.raises(ModelFileError, match="the model needs 40 B of memory and 39 B are free"):
         load(folder)
 

@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from loca.errors import ModelFileError
-from loca.files import load_model, save_model
-from loca.files.model_folder import is_own_name
+from loca.persistence import load_model, save_model
+from loca.persistence.atomic_write import is_own_name
 from saved_model_examples import KINDS, Tree, example_model, load, same
 
 OLD, NEW = example_model(1), example_model(2)
@@ -48,7 +48,7 @@ def before_every_line(act: Callable[[int], None]) -> Callable[[FrameType, str, A
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
         nonlocal count
-        if not frame.f_code.co_filename.endswith(("files/model_folder.py", "files/array_files.py")):
+        if not frame.f_code.co_filename.endswith(("persistence/atomic_write.py", "persistence/arrays.py")):
             return None
         if event == "line":
             count += 1
@@ -309,7 +309,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused(folder: Path, monkeypatc
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    monkeypatch.setattr("loca.files.saving.read_plain", lambda path, most: b'{"format": "loca-model"}')
+    monkeypatch.setattr("loca.persistence.model_io.read_plain", lambda path, most: b'{"format": "loca-model"}')
     with pytest.raises(ModelFileError, match="Permission denied; the model that was there is kept; choose another"):
         save_model(NEW, folder)
     monkeypatch.undo()

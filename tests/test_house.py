@@ -23,20 +23,33 @@ ROOMS = [
     "progress",
     "memory",
     "data",
-    "ranking",
-    "files",
+    "evaluation",
+    "persistence",
     "models",
     "communities",
     "local",
-    "catalogue",
+    "registry",
+    "text_table",
+    "config",
+    "tuning",
     "experiments",
     "reproduction",
     "cli",
 ]
 # What the core may load besides the standard library and itself: it must run where only these are installed.
-CORE_ROOMS = {"errors", "random_streams", "memory", "ranking", "files", "models", "communities", "local", "catalogue"}
+CORE_ROOMS = {
+    "errors",
+    "random_streams",
+    "memory",
+    "evaluation",
+    "persistence",
+    "models",
+    "communities",
+    "local",
+    "registry",
+}
 # The house may only grow by what a feature needs: a commit that makes it smaller lowers these.
-MOST_FILES, MOST_LINES = 204, 31_600
+MOST_FILES, MOST_LINES = 146, 30_950
 CORE_PACKAGES = {"numpy", "scipy", "torch", "safetensors", "sklearn", "loca"}
 
 
@@ -72,7 +85,7 @@ def test_every_file_stands_in_a_room() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_a_file_tells_one_story_and_opens_with_one_sentence(path: Path) -> None:
     text = path.read_text()
-    assert len(text.splitlines()) <= 500
+    assert len(text.splitlines()) <= 900
     sentence = ast.get_docstring(ast.parse(text)) or ""
     assert sentence.split("\n")[0].endswith("."), "the first line says in one sentence what a reader finds here"
 

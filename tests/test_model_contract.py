@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from loca.catalogue import KINDS, MODELS, load
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.data.held_out import Split
 from loca.data.recency import SMALLEST_WEIGHT, Recency
+from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
-from loca.local.automatic import Auto
+from loca.evaluation.evaluate import evaluate
+from loca.evaluation.recommend import recommend
+from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
@@ -24,8 +25,7 @@ from loca.models.cdae import CDAE
 from loca.models.ease import EASE
 from loca.models.item_knn import ItemKNN
 from loca.models.llorma import LLORMA
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.rec_vae import RecVAE
@@ -34,8 +34,7 @@ from loca.models.sglsvd import SGLSVD
 from loca.models.slim import SLIM
 from loca.models.wmf import WMF
 from loca.random_streams import stream
-from loca.ranking.evaluation import evaluate
-from loca.ranking.recommendation import recommend
+from loca.registry import KINDS, MODELS, load
 
 VAE = {
     "latent": 16,

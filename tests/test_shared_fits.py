@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import loca.files.shared_fits as shared_fits
-from loca.catalogue import KINDS
+import loca.persistence.fit_cache as shared_fits
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.data.held_out import HeldOut, Split
-from loca.files.shared_fits import fit_once, is_fitting_a_part, sharing_fits_in
+from loca.data.splits import HeldOut, Split
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import fitted
+from loca.persistence.fit_cache import fit_once, is_fitting_a_part, sharing_fits_in
+from loca.registry import KINDS
 
 
 def validation_of(split: Split) -> HeldOut:

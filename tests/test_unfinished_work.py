@@ -24,11 +24,16 @@ from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import LocaError, ModelFileError
-from loca.files import array_files
-from loca.files.model_state import ModelState
-from loca.files.unfinished_work import UnfinishedWork, digest_of, keep_work_in, work_at_hand
-from loca.files.work_folder import file_name_of
-from loca.files.work_subject import first_difference
+from loca.persistence import arrays as array_files
+from loca.persistence.checkpoint import (
+    UnfinishedWork,
+    digest_of,
+    file_name_of,
+    first_difference,
+    keep_work_in,
+    work_at_hand,
+)
+from loca.persistence.manifest import ModelState
 from saved_model_examples import Tree, example_interactions, same
 
 SUBJECT = {"loca": "0.1.0", "model": "Loca", "base.l2": 100.0, "data": "0011"}
@@ -190,7 +195,7 @@ def test_a_keep_is_due_when_the_seconds_have_passed_since_the_last(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("loca.files.unfinished_work.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("loca.persistence.checkpoint.time.monotonic", lambda: clock[0])
     with keep_work_in(folder, subject=SUBJECT, resume=False, seconds_between=10) as work:
         assert not work.due()
         clock[0] = 109.9
@@ -425,7 +430,7 @@ def test_a_state_under_another_name_or_of_another_kind_is_not_taken(
     assert "expected the state 'b', found 'a'" in said.messages[0]
     assert "not a state that loca has kept" in said.messages[1]
     assert "expected a plain file" in said.messages[2]
-    monkeypatch.setattr("loca.files.unfinished_work._VERSION", 2)
+    monkeypatch.setattr("loca.persistence.checkpoint._VERSION", 2)
     assert work.recall("a") is None
     assert "kept in another format" in said.messages[3]
 
@@ -495,7 +500,7 @@ def lines_traced(act: Callable[[int], None]) -> Callable[[FrameType, str, Any], 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
         nonlocal count
         name = frame.f_code.co_filename
-        if not name.endswith(("work_folder.py", "array_files.py", "unfinished_work.py")):
+        if not name.endswith(("persistence/checkpoint.py", "persistence/arrays.py")):
             return None
         if event == "line":
             count += 1

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import loca.files.whole_files as whole_files
+import loca.persistence.atomic_write as whole_files
 from loca.errors import DataError
-from loca.files.whole_files import write_whole, written_beside
+from loca.persistence.atomic_write import write_whole, written_beside
 
 
 def test_text_and_bytes_replace_what_was_there_in_folders_that_are_made(tmp_path: Path) -> None:

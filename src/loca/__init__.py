@@ -6,22 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loca.catalogue import load as load
     from loca.communities.embeddings import GivenEmbeddings as GivenEmbeddings
     from loca.communities.embeddings import TruncatedSVD as TruncatedSVD
     from loca.communities.geometry import Quantile as Quantile
-    from loca.data.held_out import HeldOut as HeldOut
-    from loca.data.held_out import Split as Split
+    from loca.data.datasets import read_preset as read_preset
     from loca.data.interactions import Interactions as Interactions
-    from loca.data.order_check import OrderCheck as OrderCheck
-    from loca.data.order_check import check_order as check_order
-    from loca.data.presets import read_preset as read_preset
     from loca.data.readers import read_interactions as read_interactions
     from loca.data.recency import Recency as Recency
-    from loca.data.splitting import hold_last as hold_last
-    from loca.data.splitting import hold_out_users as hold_out_users
-    from loca.data.splitting import leave_last_out as leave_last_out
-    from loca.data.splitting import split_at_time as split_at_time
+    from loca.data.splits import HeldOut as HeldOut
+    from loca.data.splits import Split as Split
+    from loca.data.splits import hold_last as hold_last
+    from loca.data.splits import hold_out_users as hold_out_users
+    from loca.data.splits import leave_last_out as leave_last_out
+    from loca.data.splits import split_at_time as split_at_time
+    from loca.data.statistics import OrderCheck as OrderCheck
+    from loca.data.statistics import check_order as check_order
     from loca.data.statistics import describe as describe
     from loca.data.synthetic import planted_communities as planted_communities
     from loca.errors import ConfigError as ConfigError
@@ -29,12 +28,14 @@ if TYPE_CHECKING:
     from loca.errors import LocaError as LocaError
     from loca.errors import ModelFileError as ModelFileError
     from loca.errors import NotFittedError as NotFittedError
-    from loca.experiments.choices import choose_on_validation as choose_on_validation
+    from loca.evaluation.evaluate import Evaluation as Evaluation
+    from loca.evaluation.evaluate import evaluate as evaluate
+    from loca.evaluation.recommend import recommend as recommend
+    from loca.evaluation.recommend import recommendation_table as recommendation_table
+    from loca.evaluation.significance import paired_difference as paired_difference
     from loca.experiments.comparison import Comparison as Comparison
     from loca.experiments.comparison import compare as compare
-    from loca.experiments.recency_choice import choose_recency as choose_recency
-    from loca.files.unfinished_work import keep_work_in as keep_work_in
-    from loca.local.automatic import Auto as Auto
+    from loca.local.auto import Auto as Auto
     from loca.local.blend import Blend as Blend
     from loca.local.ensemble import Ensemble as Ensemble
     from loca.local.loca import Loca as Loca
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from loca.models.ease import EASE as EASE
     from loca.models.item_knn import ItemKNN as ItemKNN
     from loca.models.llorma import LLORMA as LLORMA
-    from loca.models.mult_dae import MultDAE as MultDAE
+    from loca.models.mult_vae import MultDAE as MultDAE
     from loca.models.mult_vae import MultVAE as MultVAE
     from loca.models.next_ease import NextEASE as NextEASE
     from loca.models.popularity import Popularity as Popularity
@@ -53,33 +54,32 @@ if TYPE_CHECKING:
     from loca.models.sglsvd import SGLSVD as SGLSVD
     from loca.models.slim import SLIM as SLIM
     from loca.models.wmf import WMF as WMF
+    from loca.persistence.checkpoint import keep_work_in as keep_work_in
     from loca.progress import show_progress as show_progress
-    from loca.ranking.evaluation import Evaluation as Evaluation
-    from loca.ranking.evaluation import evaluate as evaluate
-    from loca.ranking.recommendation import recommend as recommend
-    from loca.ranking.recommendation import recommendation_table as recommendation_table
-    from loca.ranking.significance import paired_difference as paired_difference
+    from loca.registry import load as load
+    from loca.tuning.model_selection import choose_on_validation as choose_on_validation
+    from loca.tuning.recency_selection import choose_recency as choose_recency
 
     __version__: str
 
 # Where each public name lives; its module is loaded when the name is first asked for.
 _HOMES = {
-    "load": "loca.catalogue",
+    "load": "loca.registry",
     "GivenEmbeddings": "loca.communities.embeddings",
     "TruncatedSVD": "loca.communities.embeddings",
     "Quantile": "loca.communities.geometry",
-    "HeldOut": "loca.data.held_out",
-    "Split": "loca.data.held_out",
+    "HeldOut": "loca.data.splits",
+    "Split": "loca.data.splits",
     "Interactions": "loca.data.interactions",
-    "OrderCheck": "loca.data.order_check",
-    "check_order": "loca.data.order_check",
-    "read_preset": "loca.data.presets",
+    "OrderCheck": "loca.data.statistics",
+    "check_order": "loca.data.statistics",
+    "read_preset": "loca.data.datasets",
     "read_interactions": "loca.data.readers",
     "Recency": "loca.data.recency",
-    "hold_last": "loca.data.splitting",
-    "hold_out_users": "loca.data.splitting",
-    "leave_last_out": "loca.data.splitting",
-    "split_at_time": "loca.data.splitting",
+    "hold_last": "loca.data.splits",
+    "hold_out_users": "loca.data.splits",
+    "leave_last_out": "loca.data.splits",
+    "split_at_time": "loca.data.splits",
     "describe": "loca.data.statistics",
     "planted_communities": "loca.data.synthetic",
     "ConfigError": "loca.errors",
@@ -87,12 +87,12 @@ _HOMES = {
     "LocaError": "loca.errors",
     "ModelFileError": "loca.errors",
     "NotFittedError": "loca.errors",
-    "choose_on_validation": "loca.experiments.choices",
+    "choose_on_validation": "loca.tuning.model_selection",
     "Comparison": "loca.experiments.comparison",
     "compare": "loca.experiments.comparison",
-    "choose_recency": "loca.experiments.recency_choice",
-    "keep_work_in": "loca.files.unfinished_work",
-    "Auto": "loca.local.automatic",
+    "choose_recency": "loca.tuning.recency_selection",
+    "keep_work_in": "loca.persistence.checkpoint",
+    "Auto": "loca.local.auto",
     "Blend": "loca.local.blend",
     "Ensemble": "loca.local.ensemble",
     "Loca": "loca.local.loca",
@@ -104,7 +104,7 @@ _HOMES = {
     "LLORMA": "loca.models.llorma",
     "ItemKNN": "loca.models.item_knn",
     "CDAE": "loca.models.cdae",
-    "MultDAE": "loca.models.mult_dae",
+    "MultDAE": "loca.models.mult_vae",
     "MultVAE": "loca.models.mult_vae",
     "NextEASE": "loca.models.next_ease",
     "Popularity": "loca.models.popularity",
@@ -112,11 +112,11 @@ _HOMES = {
     "clone": "loca.models.recommender",
     "get_params": "loca.models.recommender",
     "show_progress": "loca.progress",
-    "Evaluation": "loca.ranking.evaluation",
-    "evaluate": "loca.ranking.evaluation",
-    "recommend": "loca.ranking.recommendation",
-    "recommendation_table": "loca.ranking.recommendation",
-    "paired_difference": "loca.ranking.significance",
+    "Evaluation": "loca.evaluation.evaluate",
+    "evaluate": "loca.evaluation.evaluate",
+    "recommend": "loca.evaluation.recommend",
+    "recommendation_table": "loca.evaluation.recommend",
+    "paired_difference": "loca.evaluation.significance",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from command_calls import TINY, Call, environment
 
-from loca.data.held_out import Split
-from loca.experiments.cell_store import CellStore
-from loca.experiments.side_by_side import CellPlan, Done
+from loca.data.splits import Split
+from loca.experiments.parallel import CellPlan, Done
+from loca.experiments.run_store import CellStore
 from loca.models.ease import EASE
 
 LOCAL = ("--models", "popularity,ease,ensemble,loca-ease", "--set", "loca-ease.anchors=3", "--at", "5,10")
@@ -169,7 +169,7 @@ def test_results_of_other_settings_are_refused(call: Call, tmp_path: Path) -> No
 def test_a_wrong_budget_is_refused_before_any_data_is_read(
     call: Call, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
-    monkeypatch.setattr("loca.cli.request.planted_communities", lambda **given: pytest.fail("data was read"))
+    monkeypatch.setattr("loca.cli.options.planted_communities", lambda **given: pytest.fail("data was read"))
     assert message in call("compare", "planted", "--models", "ease,popularity", *options).mistake
 
 
@@ -221,7 +221,7 @@ def test_a_comparison_runs_where_only_numerical_packages_are(tmp_path: Path) -> 
         "sys.meta_path.insert(0, Absent())\n"
         "import loca\n"
         "from loca.experiments.report import settings_file, write_tables\n"
-        "from loca.experiments.tuning import TuningBudget\n"
+        "from loca.tuning.search_space import TuningBudget\n"
         "data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions\n"
         "split = loca.leave_last_out(data, test=2, validation=2)\n"
         "from pathlib import Path\n"

@@ -249,7 +249,7 @@ def test_the_protocol_paper_is_loud(call: Call) -> None:
 def test_a_wrong_option_is_refused_before_any_data_is_read(
     call: Call, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
-    monkeypatch.setattr("loca.cli.request.planted_communities", lambda **given: pytest.fail("data was read"))
+    monkeypatch.setattr("loca.cli.options.planted_communities", lambda **given: pytest.fail("data was read"))
     assert message in call("compare", "planted", *options).mistake
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from command_calls import TINY, Call
 
-from loca.catalogue import load
 from loca.cli.main import main
 from loca.communities.geometry import Quantile
 from loca.data.synthetic import PlantedData
-from loca.local import automatic
-from loca.local.automatic import Auto
+from loca.evaluation.recommend import recommend
+from loca.local import auto as automatic
+from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.local.loca import Loca
 from loca.models.ease import EASE
-from loca.ranking.recommendation import recommend
+from loca.registry import load
 
 
 @pytest.fixture(scope="module")

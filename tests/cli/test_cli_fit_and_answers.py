@@ -16,7 +16,7 @@ from command_calls import DRIFTING, TINY, Call
 
 import loca
 import loca.experiments.demo as demonstration
-from loca.cli.answers import find_items
+from loca.cli.recommend import find_items
 from loca.data.id_map import IdMap
 from loca.errors import DataError
 from loca.models.mult_vae import MultVAE
@@ -158,7 +158,7 @@ def test_the_refit_is_spoken_of_only_where_there_was_one(call: Call, tmp_path: P
 def test_a_folder_that_cannot_take_the_model_is_refused_before_training(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loca.cli.request.planted_communities", lambda **given: pytest.fail("data was read"))
+    monkeypatch.setattr("loca.cli.options.planted_communities", lambda **given: pytest.fail("data was read"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     assert "not a loca model" in call("fit", "planted", "--out", tmp_path / "mine").mistake

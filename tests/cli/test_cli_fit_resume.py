@@ -17,9 +17,8 @@ from command_calls import DRIFTING, TINY, Call, environment
 
 import loca
 from loca.cli.main import main
-from loca.files.unfinished_work import UnfinishedWork
-from loca.files.work_folder import file_name_of
 from loca.models.ease import EASE
+from loca.persistence.checkpoint import UnfinishedWork, file_name_of
 
 NETWORK = ("--model", "mult-vae", "--set", "epochs=12", "--set", "batch_size=20", "--choose", "latent=5,9,3")
 EASES = ("--model", "ease", "--choose", "l2=10,100,1000")
@@ -261,7 +260,7 @@ def test_another_version_of_loca_is_refused(
 def test_options_that_make_no_sense_are_refused_before_data_are_read(
     call: Call, tmp_path: Path, options: tuple[str, ...], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loca.cli.request.planted_communities", lambda **given: pytest.fail("data was read"))
+    monkeypatch.setattr("loca.cli.options.planted_communities", lambda **given: pytest.fail("data was read"))
     assert line in call("fit", "planted", "--out", tmp_path / "m", *options).mistake
     assert os.listdir(tmp_path) == []
 

@@ -19,7 +19,7 @@ import loca
 from loca.cli import doctor, output
 from loca.cli.commands import app
 from loca.cli.main import main
-from loca.experiments.grid import Grid
+from loca.text_table import Grid
 
 COMMANDS = (["demo"], ["data", "describe"], ["compare"], ["plan"], ["fit"], ["recommend"], ["explain"], ["doctor"])
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from command_calls import TINY, Call
 
-from loca.experiments.studies import names_in
+from loca.tuning.study import names_in
 
 EASE = ("tune", "planted", *TINY, "--model", "ease")
 
@@ -151,7 +151,7 @@ def test_without_optuna_one_line_says_how_to_get_it(call: Call, monkeypatch: pyt
 
 
 def test_ctrl_c_is_one_line_and_the_study_stays(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import loca.experiments.tuning as tuning
+    import loca.tuning.study as tuning
 
     def stop(*given: Any) -> None:
         raise KeyboardInterrupt

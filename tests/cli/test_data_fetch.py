@@ -18,7 +18,7 @@ from command_calls import Call
 
 from loca.cli.data import fetch_set
 from loca.cli.output import Output
-from loca.data.public_sets import PUBLIC_SETS, Checksum, PublicSet
+from loca.data.datasets import PUBLIC_SETS, Checksum, PublicSet
 
 REVIEWS = "".join(
     json.dumps({"overall": 5.0, "reviewerID": f"A{user:09}", "asin": f"B{item:09}", "unixReviewTime": item}) + "\n"

@@ -10,7 +10,7 @@ import loca.communities.communities as communities_file
 from loca.communities.communities import Communities, find_communities
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD, embed_users
 from loca.communities.geometry import Quantile, unit_rows
-from loca.data.held_out import Split
+from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.models.recommender import ModelState
 

@@ -16,12 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loca.communities.coverage as coverage_file
-import loca.communities.device_neighbourhoods as device_file
-import loca.communities.neighbourhoods as host_file
-from loca.communities.coverage import cover_greedily
-from loca.communities.device_neighbourhoods import DeviceNeighbourhoods, bytes_on_device, set_bits
+import loca.communities.coverage as device_file
+import loca.communities.coverage as host_file
+from loca.communities.coverage import (
+    DeviceNeighbourhoods,
+    HostNeighbourhoods,
+    bytes_on_device,
+    cover_greedily,
+    set_bits,
+)
 from loca.communities.geometry import unit_rows
-from loca.communities.neighbourhoods import HostNeighbourhoods
 from loca.errors import ConfigError, DataError
 from loca.models.devices import free_bytes
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from file_server import Shelf, serving
 
-from loca.data.downloading import Patience
-from loca.data.fetching import fetch
-from loca.data.public_sets import PUBLIC_SETS
+from loca.data.datasets import PUBLIC_SETS
+from loca.data.download import Patience, fetch
 from loca.errors import DataError
 
 TEXT = b"".join(b"%d\t%d\t5.0\t1355328000\n" % (user, user + 7) for user in range(5_000))

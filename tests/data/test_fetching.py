@@ -18,12 +18,9 @@ from pathlib import Path
 import pytest
 from file_server import Shelf, serving
 
-from loca.data.downloading import Patience
-from loca.data.fetching import data_folder, fetch
-from loca.data.layouts import LAYOUTS
-from loca.data.presets import PRESETS, find_preset, read_preset
-from loca.data.public_sets import PUBLIC_SETS, Checksum, Licence, PublicSet, find_set
-from loca.data.readers import read_interactions
+from loca.data.datasets import PRESETS, PUBLIC_SETS, Checksum, Licence, PublicSet, find_preset, find_set, read_preset
+from loca.data.download import Patience, data_folder, fetch
+from loca.data.readers import LAYOUTS, read_interactions
 from loca.errors import ConfigError, DataError
 
 # Bytes that repeat nowhere, so that a wrongly glued file cannot be right by chance.

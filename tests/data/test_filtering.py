@@ -8,8 +8,7 @@ from event_examples import any_interactions, histories_of, interactions_of, item
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loca.data.events import Events
-from loca.data.filtering import drop_unused, keep_active, keep_distinct, keep_ratings_of_at_least
+from loca.data.filtering import Events, drop_unused, keep_active, keep_distinct, keep_ratings_of_at_least
 from loca.data.id_map import IdMap
 from loca.data.readers import read_interactions
 from loca.errors import ConfigError, DataError

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from loca.data.genres import genres_of_planted, read_genres
+from loca.data.item_metadata import genres_of_planted, read_genres
 from loca.errors import DataError
 
 EXPECTED = {1: ("Comedy", "Romance"), 3: (), 2: ("Drama",)}

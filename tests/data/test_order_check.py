@@ -10,8 +10,8 @@ from scipy.stats import binom
 import loca
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
-from loca.data.order_check import _expected_larger, check_order, minding_order
 from loca.data.readers import read_interactions
+from loca.data.statistics import _expected_larger, check_order, minding_order
 
 
 def by_day(items, days):

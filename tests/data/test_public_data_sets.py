@@ -2,11 +2,11 @@
 
 import pytest
 
-from loca.data.presets import PRESETS, read_preset
+from loca.data.datasets import PRESETS, read_preset
+from loca.data.item_metadata import read_titles
 from loca.data.readers import read_interactions
-from loca.data.splitting import leave_last_out
+from loca.data.splits import leave_last_out
 from loca.data.statistics import describe
-from loca.data.titles import read_titles
 
 pytestmark = pytest.mark.real_data
 

@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from loca.data import delimited
+from loca.data import text_tables as delimited
 from loca.data.readers import read_interactions
 from loca.errors import DataError, LocaError
 

@@ -13,7 +13,7 @@ import pytest
 from event_examples import histories_of
 from scipy.sparse import coo_array, coo_matrix, csc_matrix, csr_array
 
-from loca.data import json_lines
+from loca.data import readers as json_lines
 from loca.data.readers import read_interactions
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError

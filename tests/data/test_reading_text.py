@@ -10,11 +10,10 @@ from event_examples import histories_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loca.data import delimited
-from loca.data.columns import Places
+from loca.data import text_tables as delimited
+from loca.data.archives import BLOCK_BYTES, Source
 from loca.data.readers import read_interactions
-from loca.data.sources import BLOCK_BYTES, Source
-from loca.data.text_shape import find_shape
+from loca.data.text_tables import Places, find_shape
 from loca.errors import DataError
 
 HISTORIES = {"ann": ["x", "y", "z"], "bob": ["z", "x"]}

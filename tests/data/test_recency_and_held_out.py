@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from event_examples import interactions_of
 
-from loca.data.held_out import HeldOut
 from loca.data.recency import Recency, parse_age
-from loca.data.splitting import leave_last_out
+from loca.data.splits import HeldOut, leave_last_out
 from loca.errors import ConfigError, DataError
 
 

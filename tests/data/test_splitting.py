@@ -8,7 +8,7 @@ from event_examples import any_interactions, histories_of, interactions_of, item
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loca.data.splitting import hold_last, hold_out_users, leave_last_out, split_at_time
+from loca.data.splits import hold_last, hold_out_users, leave_last_out, split_at_time
 from loca.errors import ConfigError, DataError
 
 

@@ -7,7 +7,7 @@ import zipfile
 import pytest
 from event_examples import histories_of, interactions_of
 
-from loca.data.presets import PRESETS, find_preset, read_preset
+from loca.data.datasets import PRESETS, find_preset, read_preset
 from loca.data.recency import Recency
 from loca.data.statistics import describe
 from loca.errors import ConfigError, DataError

@@ -8,7 +8,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from loca.data.titles import read_titles
+from loca.data.item_metadata import read_titles
 from loca.errors import DataError
 
 EXPECTED = {1: 'Amélie, or: the 5" film (2001)', 2: "Il Postino (1994)"}

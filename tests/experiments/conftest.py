@@ -10,10 +10,9 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-import loca.models.factors as factors
-from loca.data.held_out import HeldOut, Split
+import loca.models.als as factors
 from loca.data.interactions import Interactions, as_matrix
-from loca.data.splitting import leave_last_out
+from loca.data.splits import HeldOut, Split, leave_last_out
 from loca.data.synthetic import planted_communities
 from loca.experiments import (
     calibration,
@@ -25,7 +24,7 @@ from loca.experiments import (
     planning,
     sparse_samples,
 )
-from loca.files.model_state import ModelState
+from loca.persistence.manifest import ModelState
 
 
 class Diary:

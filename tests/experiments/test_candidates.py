@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from loca.catalogue import MODELS
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
+from loca.config.model_factory import build_models, describe_model, expand_names, what_differs
+from loca.config.settings import Choice
 from loca.errors import ConfigError
-from loca.experiments.candidates import build_models, describe_model, expand_names, what_differs
-from loca.experiments.settings import Choice
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.models.mult_vae import MultDAE, MultVAE
+from loca.registry import MODELS
 
 
 def build(name: str, table: dict[str, Any], seed: int = 0) -> list[Any]:

@@ -10,24 +10,22 @@ import numpy as np
 import pytest
 
 import loca
-from loca.data.held_out import Split
 from loca.data.recency import Recency
+from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.experiments.cell_computing import compute_cell
-from loca.experiments.cell_store import CellStore
-from loca.experiments.cells import Cell, ComparedModel, digest_of_split
 from loca.experiments.comparison import compare
-from loca.experiments.protocols import ProtocolName, Terms, run_clean
-from loca.experiments.spaces import Among, Space
-from loca.experiments.tuning import TuningBudget
-from loca.files.model_state import ModelState
-from loca.files.unfinished_work import UnfinishedWork
-from loca.local.first_models import FirstModels
+from loca.experiments.run_store import CellStore
+from loca.experiments.runs import Cell, ComparedModel, compute_cell, digest_of_split
+from loca.local.ensemble import FirstModels
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import get_params
+from loca.persistence.checkpoint import UnfinishedWork
+from loca.persistence.manifest import ModelState
+from loca.tuning.model_selection import ProtocolName, Terms, run_clean
+from loca.tuning.search_space import Among, Space, TuningBudget
 
 RIDGES = Space({"l2": Among((1.0, 30.0, 1000.0))})
 NOT_REFITTED = Terms(at=(5, 20), refit=False)

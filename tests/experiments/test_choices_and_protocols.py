@@ -9,31 +9,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loca.data.held_out import Split
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.data.splitting import leave_last_out
+from loca.data.splits import Split, leave_last_out
 from loca.errors import ConfigError
-from loca.experiments.choices import (
-    RecencyRule,
-    Tried,
-    choose_on,
-    choose_on_validation,
-    choose_parameters,
-    place_of_best,
-)
-from loca.experiments.protocols import check_protocol, run_clean, run_paper
-from loca.experiments.recency_choice import choose_recency
-from loca.files.model_state import ModelState
-from loca.files.unfinished_work import keep_work_in, work_at_hand
-from loca.local.automatic import Auto
+from loca.evaluation.evaluate import evaluate, mean_ndcg
+from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import clone, get_params
-from loca.ranking.evaluation import evaluate, mean_ndcg
+from loca.persistence.checkpoint import keep_work_in, work_at_hand
+from loca.persistence.manifest import ModelState
+from loca.tuning.model_selection import (
+    RecencyRule,
+    Tried,
+    check_protocol,
+    choose_on,
+    choose_on_validation,
+    choose_parameters,
+    place_of_best,
+    run_clean,
+    run_paper,
+)
+from loca.tuning.recency_selection import choose_recency
 
 
 def test_the_best_candidate_on_validation_is_chosen_and_all_scores_are_kept(planted_split: Split, diary: Any) -> None:

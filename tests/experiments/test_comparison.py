@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loca.data.held_out import Split
 from loca.data.recency import Recency
+from loca.data.splits import Split
 from loca.errors import ConfigError, DataError
+from loca.evaluation.evaluate import evaluate
+from loca.evaluation.significance import holm, paired_difference
 from loca.experiments.comparison import Comparison, compare
-from loca.experiments.grid import Grid, finite
 from loca.experiments.report import refuse_file, settings_file, write_tables
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.popularity import Popularity
-from loca.ranking.evaluation import evaluate
-from loca.ranking.significance import holm, paired_difference
+from loca.text_table import Grid, finite
 from scripted_models import RIGHT_ON_TEST, RIGHT_ON_VALIDATION, SECOND, Scripted, scripted_split
 
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from loca.catalogue import MODELS
 from loca.communities.geometry import Quantile
-from loca.data.held_out import Split
+from loca.config.settings import Choice
+from loca.data.splits import Split
 from loca.errors import ConfigError
 from loca.experiments.comparison import plan_cells
-from loca.experiments.default_spaces import GIVEN
-from loca.experiments.lineage import begin_with_parents, find_parents, follows
-from loca.experiments.protocols import Terms
-from loca.experiments.settings import Choice
-from loca.experiments.spaces import Among, Narrowing, SpaceName
-from loca.experiments.templates import plan_from_settings, plan_tuning
-from loca.experiments.tuning import TuningBudget
-from loca.local.automatic import Auto
+from loca.local.auto import Auto
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender, get_params
-from loca.reproduction.bench import ALL_NAMES
+from loca.registry import MODELS
+from loca.reproduction.benchmark import ALL_NAMES
+from loca.tuning.default_spaces import GIVEN
+from loca.tuning.model_selection import Terms
+from loca.tuning.search_space import Among, Narrowing, SpaceName, TuningBudget
+from loca.tuning.warm_start import begin_with_parents, find_parents, follows, plan_from_settings, plan_tuning
 
 NEXT = {"target": "next", "set_share": 0.3}
 TEMPLATES: dict[str, Recommender] = {

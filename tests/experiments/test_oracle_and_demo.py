@@ -10,19 +10,17 @@ import numpy as np
 import pytest
 
 import loca.experiments.demo as demo
-from loca.catalogue import load
 from loca.communities.geometry import Quantile
-from loca.data.held_out import Split
 from loca.data.recency import Recency
-from loca.data.splitting import leave_last_out
+from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError, LocaError
-from loca.experiments.demo import evaluate_true_communities
-from loca.experiments.picture import choose_users, draw_communities, lay_out
+from loca.evaluation.evaluate import evaluate
+from loca.experiments.demo import choose_users, draw_communities, evaluate_true_communities, lay_out
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
-from loca.ranking.evaluation import evaluate
+from loca.registry import load
 
 
 def test_knowing_the_true_communities_beats_one_model_for_all() -> None:

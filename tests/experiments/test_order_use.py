@@ -2,14 +2,14 @@
 
 import pytest
 
-from loca.catalogue import MODELS
 from loca.data.recency import Recency
-from loca.experiments.order_use import order_matters, uses_order
 from loca.local.blend import Blend
 from loca.local.loca import Loca
 from loca.models.ease import EASE
-from loca.models.mult_dae import MultDAE
+from loca.models.mult_vae import MultDAE
 from loca.models.next_ease import NextEASE
+from loca.registry import MODELS
+from loca.tuning.model_selection import order_matters, uses_order
 
 
 def test_of_the_catalogue_those_named_by_what_comes_next_and_auto_use_order():

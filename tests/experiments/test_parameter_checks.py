@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from loca.communities.geometry import Quantile
+from loca.config.options import build_section, check_names, check_value, parameters_of
 from loca.errors import ConfigError
-from loca.experiments.parameters import build_section, check_names, check_value, parameters_of
 from loca.models.ease import EASE
 from loca.models.popularity import Popularity
 

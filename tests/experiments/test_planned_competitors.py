@@ -13,7 +13,6 @@ import pytest
 from plan_checks import Watched, part_of, plan_of
 from scipy.sparse import csr_array
 
-from loca.catalogue import MODELS
 from loca.data.interactions import Interactions
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.experiments import factor_paces, sparse_samples
@@ -30,6 +29,7 @@ from loca.models.recommender import Recommender
 from loca.models.sglsvd import SGLSVD
 from loca.models.slim import SLIM
 from loca.models.wmf import WMF
+from loca.registry import MODELS
 
 QUICK: dict[str, Any] = {"epochs": 1, "batch_size": 100}
 # Their folders are known to the byte: sizes follow from the data, or the sample holds all targets.

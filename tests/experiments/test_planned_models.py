@@ -10,22 +10,22 @@ import pytest
 import torch
 from plan_checks import Watched, part_of, plan_of
 
-from loca.data.held_out import Split
 from loca.data.recency import Recency
+from loca.data.splits import Split
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError
 from loca.experiments import planned_models, planned_networks
-from loca.experiments.recency_choice import recency_candidates
-from loca.local import automatic
-from loca.local.automatic import Auto
+from loca.local import auto as automatic
+from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.local.stacked_inputs import multiplies_densely
+from loca.local.stacked.ops import multiplies_densely
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
+from loca.tuning.recency_selection import recency_candidates
 
 SEARCH = "weights of the blend"
 

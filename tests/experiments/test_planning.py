@@ -17,20 +17,19 @@ from scipy.sparse import csr_array
 import loca.experiments.calibration as calibration
 import loca.experiments.planned_networks as planned_networks
 import loca.experiments.planning as planning
+from loca.communities.coverage import HostNeighbourhoods
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.communities.neighbourhoods import HostNeighbourhoods
-from loca.data.held_out import Split
+from loca.data.splits import Split
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError
 from loca.experiments.fit_plan import FitPlan, Machine, Part, Taken, readable_seconds
 from loca.experiments.planning import plan_fit
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.local.memory_plan import bytes_of_a_loop_step, bytes_while_learning
+from loca.local.stacked.memory import bytes_of_a_loop_step, bytes_while_learning
 from loca.models.ease import EASE
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender

@@ -11,18 +11,18 @@ import pytest
 from scipy import stats
 from scipy.sparse import csr_array
 
-from loca.data.held_out import HeldOut, Split
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
+from loca.data.splits import HeldOut, Split
+from loca.evaluation.evaluate import evaluate, mean_ndcg
+from loca.evaluation.significance import paired_difference
 from loca.experiments.comparison import compare
-from loca.experiments.recency_choice import RecencyChoice, choose_recency, recency_candidates, start_recency
-from loca.files.model_state import ModelState
 from loca.local.ensemble import Ensemble
 from loca.models.ease import EASE
 from loca.models.popularity import Popularity
-from loca.ranking.evaluation import evaluate, mean_ndcg
-from loca.ranking.significance import paired_difference
+from loca.persistence.manifest import ModelState
+from loca.tuning.recency_selection import RecencyChoice, choose_recency, recency_candidates, start_recency
 
 USERS, ITEMS = 40, 12
 STRONG, WEAK = Recency.per_position(0.5), Recency.per_position(0.99)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from loca.config.options import DataOptions, RecencyOptions, SplitOptions, parse_recency, read_data
 from loca.data.recency import Recency
 from loca.errors import ConfigError
-from loca.experiments.sections import DataOptions, RecencyOptions, SplitOptions, parse_recency, read_data
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from loca.config.settings import Choice, parse_value, read_section, read_settings, read_toml
 from loca.errors import ConfigError
-from loca.experiments.settings import Choice, parse_value, read_section, read_settings, read_toml
 
 
 def settings(config: Path | None = None, **given: Any) -> dict[str, dict[str, Any]]:

@@ -14,20 +14,20 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import loca.experiments.comparison as comparison
-import loca.experiments.side_by_side as side_by_side
-from loca.data.held_out import Split
+import loca.experiments.parallel as side_by_side
+from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError
-from loca.experiments.cells import Cell, digest_of_split
 from loca.experiments.comparison import compare
-from loca.experiments.protocols import Terms
+from loca.experiments.parallel import CellPlan, compute_side_by_side
 from loca.experiments.report import as_text
-from loca.experiments.side_by_side import CellPlan, compute_side_by_side
-from loca.experiments.tuning import TuningBudget
-from loca.experiments.worker_processes import READY
+from loca.experiments.runs import Cell, digest_of_split
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.popularity import Popularity
+from loca.tuning.model_selection import Terms
+from loca.tuning.search_space import TuningBudget
+from loca.tuning.workers import READY
 
 
 class Doomed(Popularity):

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loca.catalogue import MODELS
 from loca.communities.geometry import Quantile
 from loca.errors import ConfigError
-from loca.experiments.default_spaces import PAPER, WIDE, space_of
-from loca.experiments.spaces import Among, Narrowing, Quantiles, Reals, Space, Wholes
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import get_params
+from loca.registry import MODELS
+from loca.tuning.default_spaces import PAPER, WIDE, space_of
+from loca.tuning.search_space import Among, Narrowing, Quantiles, Reals, Space, Wholes
 
 
 class Drawn:

@@ -12,18 +12,27 @@ import pytest
 import rich.progress
 from tuning_models import Slope
 
-import loca.experiments.tuning as tuning
-from loca.data.held_out import HeldOut, Split
+import loca.tuning.study as tuning
+from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError, ModelFileError
-from loca.experiments.spaces import Among, Reals, Space
-from loca.experiments.studies import names_in, open_study, quiet_optuna
-from loca.experiments.trials import Outcome, TrialTask, run_trial
-from loca.experiments.tuning import Tuning, TuningBudget, space_of, tune
+from loca.evaluation.evaluate import mean_ndcg
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.progress import bar, show_progress
-from loca.ranking.evaluation import mean_ndcg
+from loca.tuning.search_space import Among, Reals, Space
+from loca.tuning.study import (
+    Outcome,
+    TrialTask,
+    Tuning,
+    TuningBudget,
+    names_in,
+    open_study,
+    quiet_optuna,
+    run_trial,
+    space_of,
+    tune,
+)
 
 SHARES = Space({"share": Reals(0.0, 1.0)})
 

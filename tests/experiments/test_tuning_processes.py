@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from tuning_models import Slope
 
-import loca.experiments.trial_workers as trial_workers
-from loca.data.held_out import Split
+import loca.tuning.study as trial_workers
+from loca.data.splits import Split
 from loca.errors import ConfigError
-from loca.experiments.spaces import Reals, Space
-from loca.experiments.trials import Outcome
-from loca.experiments.tuning import Tuning, TuningBudget, tune
-from loca.experiments.worker_processes import Worker
+from loca.tuning.search_space import Reals, Space
+from loca.tuning.study import Outcome, Tuning, TuningBudget, tune
+from loca.tuning.workers import Worker
 
 
 def tune_slope(split: Split, study: Path | None, trials: int = 6, **params: Any) -> Tuning:

@@ -8,17 +8,15 @@ import optuna
 import pytest
 from tuning_models import Slope
 
-import loca.experiments.trials as trials
-from loca.data.held_out import HeldOut, Split
-from loca.experiments.spaces import Space
-from loca.experiments.studies import quiet_optuna
-from loca.experiments.trials import Outcome, TrialTask, run_trial
-from loca.experiments.tuning import make_pruner
-from loca.files.shared_fits import fit_once
+import loca.tuning.study as trials
+from loca.data.splits import HeldOut, Split
 from loca.local.loca import Loca
+from loca.models.early_stopping import tell_score
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import Recommender
-from loca.models.watching import tell_score
+from loca.persistence.fit_cache import fit_once
+from loca.tuning.search_space import Space
+from loca.tuning.study import Outcome, TrialTask, make_pruner, quiet_optuna, run_trial
 
 SMALL = {"latent": 6, "epochs": 12, "batch_size": 100, "patience": 50, "dropout": 0.1, "learning_rate": 0.03}
 

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError
-from loca.files.model_state import ModelState
+from loca.models.early_stopping import tell_score
 from loca.models.recommender import clone
-from loca.models.watching import tell_score
+from loca.persistence.manifest import ModelState
 
 
 class Slope:

@@ -287,7 +287,7 @@ HISTORIES = ((3, 7, 11), (0,), (1, 2, 4, 8, 16), (19, 5, 6, 9, 10, 12, 13))
 
 def catalogue_names() -> set[str]:
     """All model names that commands know."""
-    from loca.catalogue import MODELS as known
+    from loca.registry import MODELS as known
 
     return set(known)
 

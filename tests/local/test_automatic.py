@@ -7,23 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import loca.local.automatic as automatic_file
-from loca.catalogue import load
-from loca.data.held_out import Split
+import loca.local.auto as automatic_file
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.data.splitting import leave_last_out
+from loca.data.splits import Split, leave_last_out
 from loca.errors import ConfigError, DataError
-from loca.files.unfinished_work import keep_work_in
-from loca.local.automatic import Auto, Budget, Climb, Search
+from loca.evaluation.evaluate import evaluate
+from loca.local.auto import Auto, Budget, Climb, Search
 from loca.local.blend import Blend
-from loca.local.stacked import StackedLearning
+from loca.local.stacked.trainer import StackedLearning
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.recommender import clone
-from loca.ranking.evaluation import evaluate
+from loca.persistence.checkpoint import keep_work_in
+from loca.registry import load
 
 real_plan = automatic_file._plan_networks
 

@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from loca.catalogue import load
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.data.held_out import Split
 from loca.data.recency import Recency
+from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.files.model_state import ModelState
-from loca.files.unfinished_work import UnfinishedWork, keep_work_in
+from loca.evaluation.evaluate import evaluate, mean_ndcg
+from loca.evaluation.recommend import recommend
+from loca.evaluation.top_n import rank_top_n
 from loca.local.blend import Blend, BlendExplanation
-from loca.local.explanation import Explanation
+from loca.local.explain import Explanation
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import clone, get_params
-from loca.ranking.evaluation import evaluate, mean_ndcg
-from loca.ranking.recommendation import recommend
-from loca.ranking.top_n import rank_top_n
+from loca.persistence.checkpoint import UnfinishedWork, keep_work_in
+from loca.persistence.manifest import ModelState
+from loca.registry import load
 
 
 def small_loca() -> Loca:

@@ -10,12 +10,12 @@ import pytest
 from loca.cli.main import main
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.data.held_out import Split
 from loca.data.recency import Recency
+from loca.data.splits import Split
+from loca.evaluation.recommend import recommend
 from loca.local.blend import Blend
 from loca.local.loca import Loca
 from loca.models.ease import EASE
-from loca.ranking.recommendation import recommend
 
 
 @pytest.fixture(scope="module")

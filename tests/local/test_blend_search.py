@@ -9,24 +9,29 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from loca.data.held_out import HeldOut, Split
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.data.splitting import hold_last
+from loca.data.splits import HeldOut, Split, hold_last
 from loca.data.synthetic import planted_communities
 from loca.errors import DataError
+from loca.evaluation.evaluate import mean_ndcg
 from loca.local.blend import POWERS, Blend
-from loca.local.blend_cache import cache_scores
-from loca.local.blend_scales import ask_part, gives_logits, sharpened, z_scores
-from loca.local.blend_search import find_weights, powers_to_try, score_alone
+from loca.local.blend_search import (
+    ask_part,
+    cache_scores,
+    find_weights,
+    gives_logits,
+    powers_to_try,
+    score_alone,
+    sharpened,
+    z_scores,
+)
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender
-from loca.ranking.evaluation import mean_ndcg
 
 USERS, ITEMS = 300, 80
 

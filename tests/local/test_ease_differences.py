@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-import loca.local.ease_differences as differences_file
-import loca.local.kept_differences as kept_file
-import loca.models.ease_systems as systems_file
+import loca.local.compressed_weights as kept_file
+import loca.local.local_ease as differences_file
+import loca.models.ease_solver as systems_file
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
-from loca.local.aggregation import blend_local
-from loca.local.ease_differences import EaseDifferences, fit_ease_differences
-from loca.local.kept_differences import KeptDifferences, Room, keep_largest
+from loca.local.compressed_weights import KeptDifferences, Room, keep_largest
+from loca.local.local_ease import EaseDifferences, fit_ease_differences
+from loca.local.local_models import blend_local
 from loca.models.ease import EASE
-from loca.models.ease_systems import EaseSystem, invert_from_factor, solve_local, solve_systems
+from loca.models.ease_solver import EaseSystem, invert_from_factor, solve_local, solve_systems
 from loca.models.recommender import ModelState
 
 CPU = torch.device("cpu")

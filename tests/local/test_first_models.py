@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from loca.data.held_out import Split
+from loca.data.splits import Split
 from loca.errors import ConfigError
-from loca.local.ensemble import Ensemble
-from loca.local.first_models import FirstModels, keep_first
+from loca.local.ensemble import Ensemble, FirstModels, keep_first
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE

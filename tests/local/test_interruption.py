@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import loca.local.loca as loca_file
-import loca.local.local_solutions as solutions_file
-import loca.models.stopping as stopping_file
+import loca.local.local_ease as solutions_file
+import loca.models.early_stopping as stopping_file
 from loca.communities.embeddings import TruncatedSVD
-from loca.data.held_out import Split
-from loca.files.unfinished_work import UnfinishedWork, keep_work_in
+from loca.data.splits import Split
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
+from loca.persistence.checkpoint import UnfinishedWork, keep_work_in
 
 
 class Killed(BaseException):

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-import loca.local.stacked_arithmetic as arithmetic_file
-import loca.models.draws as draws_file
-from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate
-from loca.local.stacked_inputs import DenseInputs, GatheredInputs
-from loca.models.draws import normal_at, uniform_at
+import loca.local.stacked.ops as arithmetic_file
+import loca.models.counter_rng as draws_file
+from loca.local.stacked.ops import AdamStep, DenseInputs, Entries, GatheredInputs, Moments, decode_and_differentiate
+from loca.models.counter_rng import normal_at, uniform_at
 from loca.models.training import LearningPlan
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

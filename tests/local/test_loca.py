@@ -13,20 +13,19 @@ from scipy.sparse import csr_array
 import loca
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.data.held_out import HeldOut, Split
+from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.local.aggregation import blend_local, combine
+from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.top_n import rank_top_n
 from loca.local.ensemble import Ensemble
-from loca.local.explanation import over_represented
+from loca.local.explain import over_represented
 from loca.local.loca import ALPHAS, Loca
-from loca.local.local_models import SeparateModels
+from loca.local.local_models import SeparateModels, blend_local, combine
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import ModelState, clone, get_params
 from loca.random_streams import derive_seed
-from loca.ranking.evaluation import mean_ndcg
-from loca.ranking.top_n import rank_top_n
 from scripted_models import NEVER, ON_VALIDATION, Scripted, ranked, scripted_split
 
 SVD = TruncatedSVD(dimensions=8)

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import loca.local.validation as validation_file
-from loca.data.held_out import HeldOut, Split
-from loca.local.local_models import SeparateModels
-from loca.local.validation import MemberQuestions
+import loca.local.local_models as validation_file
+from loca.data.splits import HeldOut, Split
+from loca.evaluation.evaluate import mean_ndcg
+from loca.local.local_models import MemberQuestions, SeparateModels
 from loca.models.ease import EASE
-from loca.ranking.evaluation import mean_ndcg
 
 MODELS = 4
 

@@ -7,18 +7,16 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-import loca.local.ease_differences as differences_file
+import loca.local.local_ease as differences_file
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.data.held_out import Split
+from loca.data.splits import Split
 from loca.errors import DataError
-from loca.local.aggregation import blend_local
-from loca.local.ease_differences import EaseDifferences, fit_ease_differences
+from loca.local.compressed_weights import Room
 from loca.local.ensemble import Ensemble
-from loca.local.kept_differences import Room
 from loca.local.loca import Loca
-from loca.local.local_models import SeparateModels
-from loca.local.local_solutions import is_centre_for
+from loca.local.local_ease import EaseDifferences, fit_ease_differences, is_centre_for
+from loca.local.local_models import SeparateModels, blend_local
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity

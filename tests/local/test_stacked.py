@@ -11,27 +11,23 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-import loca.local.engines as engines_file
-import loca.local.stacked as stacked_file
-from loca.data.held_out import HeldOut, Split
+import loca.local.stacked.trainer as stacked_file
+import loca.local.training as engines_file
+from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError
-from loca.local.engines import Engine, LocalTask, TrainedLocals, train_apart, train_together
+from loca.evaluation.evaluate import mean_ndcg
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.local.local_models import LocalModels
-from loca.local.memory_plan import StackPlan, plan_stacks
-from loca.local.one_by_one import copies_of
-from loca.local.stacked import StackedLearning
-from loca.local.stacked_arithmetic import AdamStep, Entries, Moments, decode_and_differentiate
-from loca.local.stacked_inputs import DenseInputs, multiplies_densely
-from loca.local.stacked_networks import StackedNetworks
-from loca.local.validation import MemberQuestions
+from loca.local.local_models import LocalModels, MemberQuestions
+from loca.local.stacked.inference import StackedNetworks
+from loca.local.stacked.memory import StackPlan, plan_stacks
+from loca.local.stacked.ops import AdamStep, DenseInputs, Entries, Moments, decode_and_differentiate, multiplies_densely
+from loca.local.stacked.trainer import StackedLearning
+from loca.local.training import Engine, LocalTask, TrainedLocals, copies_of, train_apart, train_together
 from loca.models.autoencoder import Autoencoder, SparseRows, multinomial_loss
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import Recommender, clone
 from loca.models.training import LearningPlan
-from loca.ranking.evaluation import mean_ndcg
 
 BASES: dict[str, Recommender] = {
     "variational": MultVAE(latent=8, epochs=4, batch_size=128, kl_weight=0.2, anneal_steps=20, learning_rate=1e-2),

@@ -10,17 +10,16 @@ import torch
 from scipy.sparse import csr_array
 
 import loca
-import loca.files.array_files as array_files
-import loca.local.stacked_networks as questions_file
-from loca.data.held_out import Split
+import loca.local.stacked.inference as questions_file
+import loca.persistence.arrays as array_files
+from loca.data.splits import Split
 from loca.errors import DataError, ModelFileError
-from loca.files.model_state import ModelState
-from loca.local.aggregation import blend_local
 from loca.local.loca import Loca
-from loca.local.stacked_networks import StackedNetworks
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.local.local_models import blend_local
+from loca.local.stacked.inference import StackedNetworks
+from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import Recommender
+from loca.persistence.manifest import ModelState
 
 BASES: dict[str, Recommender] = {
     "variational": MultVAE(latent=8, epochs=3),
@@ -171,7 +170,7 @@ def test_arrays_that_do_not_fit_are_refused(planted_split: Split) -> None:
 
 
 def test_a_part_of_a_model_is_not_a_model(planted_split: Split, tmp_path: Path) -> None:
-    from loca.files import save_model
+    from loca.persistence import save_model
 
     save_model(a_loca(planted_split, "variational").locals_, tmp_path / "part")
     with pytest.raises(ModelFileError, match="expected a recommender, found a part of one, StackedNetworks"):

@@ -7,15 +7,14 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from loca.data.held_out import Split
+from loca.data.splits import Split
 from loca.errors import ConfigError, ModelFileError
+from loca.evaluation.evaluate import mean_ndcg
 from loca.models.autoencoder import Autoencoder, SparseRows, divergence, draw_first_weights, multinomial_loss
 from loca.models.devices import choose_device
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import ModelState
 from loca.models.training import Learning, LearningPlan
-from loca.ranking.evaluation import mean_ndcg
 
 CPU = torch.device("cpu")
 QUIET = LearningPlan(

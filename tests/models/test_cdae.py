@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from torch.nn import functional as F
 
-from loca.catalogue import KINDS
 from loca.communities.geometry import Quantile
-from loca.data.held_out import Split
+from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.files import load_model
+from loca.evaluation.evaluate import mean_ndcg
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.autoencoder import SparseRows
@@ -30,10 +29,11 @@ from loca.models.cdae import (
     draw_first_node_weights,
     item_shares,
 )
-from loca.models.network_answers import LearnsByEpoch
+from loca.models.network_base import LearnsByEpoch
 from loca.models.popularity import Popularity
 from loca.models.recommender import ModelState, Recommender
-from loca.ranking.evaluation import mean_ndcg
+from loca.persistence import load_model
+from loca.registry import KINDS
 
 CPU = torch.device("cpu")
 LOSSES: list[LossName] = ["logistic", "square"]

@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import loca.models.ease as ease_file
-import loca.models.ease_systems as systems_file
+import loca.models.ease_solver as systems_file
 from loca.data.synthetic import PlantedData
-from loca.models.conditioning import LARGEST_ERROR, inverse_error
 from loca.models.ease import EASE
-from loca.models.ease_systems import EaseSolution, EaseSystem, invert_systems, solve_local, solve_systems
+from loca.models.ease_solver import (
+    LARGEST_ERROR,
+    EaseSolution,
+    EaseSystem,
+    inverse_error,
+    invert_systems,
+    solve_local,
+    solve_systems,
+)
 from loca.models.next_ease import NextEASE
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from loca.models.draws import fill_normal, normal_at, streams_at, uniform_at
+from loca.models.counter_rng import fill_normal, normal_at, streams_at, uniform_at
 from loca.random_streams import derive_seed
 
 PLACES = torch.arange(200_000)
@@ -59,5 +59,5 @@ def test_many_streams_are_drawn_from_at_once() -> None:
 def test_filled_weights_are_the_stream_in_order_whatever_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     filled = fill_normal(torch.empty(30, 7), 5, 0.5)
     torch.testing.assert_close(filled.view(-1), normal_at(torch.tensor(5), torch.arange(210)) * 0.5)
-    monkeypatch.setattr("loca.models.draws._PLACES_AT_ONCE", {"cpu": 16})
+    monkeypatch.setattr("loca.models.counter_rng._PLACES_AT_ONCE", {"cpu": 16})
     torch.testing.assert_close(fill_normal(torch.empty(30, 7), 5, 0.5), filled, rtol=0, atol=0)

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 import loca.models.ease as ease_file
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.ease import EASE, weighted_gram
-from loca.models.ease_systems import solve_local
+from loca.models.ease_solver import solve_local
 from loca.models.recommender import ModelState
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
-import loca.models.factors as factors_file
+import loca.models.als as factors_file
 from loca.errors import DataError
-from loca.models.factors import Columns, Regression, RowBlocks, alternate, check_values, draw_factors, solve_rows
+from loca.models.als import Columns, Regression, RowBlocks, alternate, check_values, draw_factors, solve_rows
 from loca.progress import Bar
 
 CPU = torch.device("cpu")

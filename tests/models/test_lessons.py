@@ -12,15 +12,13 @@ from scipy.sparse import csr_array
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.data.splitting import leave_last_out
+from loca.data.splits import leave_last_out
 from loca.errors import ConfigError
+from loca.evaluation.evaluate import mean_ndcg
 from loca.models.autoencoder import Autoencoder, draw_first_weights
-from loca.models.draws import streams_at, uniform_at
-from loca.models.lessons import Lesson, unit_rows_of
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
-from loca.models.training import Learning, LearningPlan
-from loca.ranking.evaluation import mean_ndcg
+from loca.models.counter_rng import streams_at, uniform_at
+from loca.models.mult_vae import MultDAE, MultVAE
+from loca.models.training import Learning, LearningPlan, Lesson, unit_rows_of
 
 CPU = torch.device("cpu")
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from scipy.sparse import csr_array, random_array
 
-from loca.data.held_out import Split
+from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.files import load_model
-from loca.models.factors import draw_factors
+from loca.evaluation.evaluate import evaluate
+from loca.models.als import draw_factors
 from loca.models.llorma import LLORMA, LocalLearning, kernel_weights, learn_local_factors
 from loca.models.recommender import ModelState, get_params
 from loca.models.wmf import WMF
-from loca.ranking.evaluation import evaluate
+from loca.persistence import load_model
 
 Dense = np.ndarray
 SMALL = {"anchors": 5, "factors": 4, "confidence": 8.0, "user_l2": 2.0, "item_l2": 3.0, "iterations": 3}

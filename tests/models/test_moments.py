@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-import loca.models.prefix_grams as sums_file
-from loca.catalogue import load
+import loca.models.next_ease as sums_file
 from loca.communities.embeddings import TruncatedSVD
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions, as_matrix, as_moments
@@ -25,14 +24,12 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.autoencoder import Autoencoder, SparseRows, draw_first_weights
-from loca.models.draws import streams_at, uniform_at
-from loca.models.lessons import Lesson
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
-from loca.models.next_ease import NextEASE
-from loca.models.prefix_grams import add_prefix_sums
+from loca.models.counter_rng import streams_at, uniform_at
+from loca.models.mult_vae import MultDAE, MultVAE
+from loca.models.next_ease import NextEASE, add_prefix_sums
 from loca.models.recommender import Recommender
-from loca.models.training import Learning, LearningPlan
+from loca.models.training import Learning, LearningPlan, Lesson
+from loca.registry import load
 
 CPU = torch.device("cpu")
 ITEMS = 9

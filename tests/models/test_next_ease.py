@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import loca.models.next_ease as next_ease_file
-import loca.models.prefix_grams as sums_file
-from loca.data.held_out import HeldOut
+import loca.models.next_ease as sums_file
 from loca.data.interactions import Interactions
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.files import load_model
+from loca.evaluation.evaluate import evaluate
 from loca.models.ease import EASE
-from loca.models.next_ease import NextEASE, plan_solving_next, solve_next
-from loca.models.prefix_grams import add_prefix_sums
+from loca.models.next_ease import NextEASE, add_prefix_sums, plan_solving_next, solve_next
 from loca.models.recommender import ModelState, get_params
-from loca.ranking.evaluation import evaluate
+from loca.persistence import load_model
 
 CPU = torch.device("cpu")
 ITEMS = 9

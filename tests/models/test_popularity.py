@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from loca.catalogue import load
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.errors import ConfigError, DataError
 from loca.models.popularity import Popularity
+from loca.registry import load
 
 DAY = 86_400
 

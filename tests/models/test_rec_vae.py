@@ -15,14 +15,14 @@ from torch import distributions
 from torch.nn import functional as F
 
 from loca.communities.geometry import Quantile
-from loca.data.held_out import Split
+from loca.data.splits import Split
 from loca.errors import ConfigError, ModelFileError
-from loca.files.loading import load_model
+from loca.evaluation.evaluate import mean_ndcg
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.autoencoder import SparseRows
-from loca.models.network_answers import opening_device
+from loca.models.network_base import opening_device
 from loca.models.rec_vae import (
     AlternatingLearning,
     RecVAE,
@@ -34,7 +34,7 @@ from loca.models.rec_vae import (
     sample,
 )
 from loca.models.recommender import ModelState, Recommender
-from loca.ranking.evaluation import mean_ndcg
+from loca.persistence.model_io import load_model
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"latent": 16, "hidden": 24, "learning_rate": 1e-2, "epochs": 12, "batch_size": 100}

@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 
 import loca.models.sglsvd as bases_file
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.files import load_model
 from loca.models.recommender import ModelState
 from loca.models.sglsvd import SGLSVD, Memberships, SpectralBases, best_shares, group_users, leading_directions
+from loca.persistence import load_model
 
 CPU = torch.device("cpu")
 

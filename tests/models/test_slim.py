@@ -12,9 +12,9 @@ from scipy.sparse import csr_array
 from sklearn.linear_model import ElasticNet
 
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.files import load_model
 from loca.models.recommender import ModelState
 from loca.models.slim import SLIM
+from loca.persistence import load_model
 
 
 def random_matrix(seed: int, users: int = 60, items: int = 25) -> np.ndarray:

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from loca.models.autoencoder import Autoencoder
-from loca.models.networks import Network
-from loca.models.stopping import BestWeights, learn_until_best
-from loca.models.watching import watched_by
+from loca.models.early_stopping import BestWeights, Network, learn_until_best, watched_by
 
 
 class ToldScores:

@@ -12,10 +12,10 @@ from implicit.cpu.als import AlternatingLeastSquares
 from scipy.sparse import csr_array, csr_matrix, random_array
 
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.files import load_model
-from loca.models.factors import draw_factors
+from loca.models.als import draw_factors
 from loca.models.recommender import ModelState, get_params
 from loca.models.wmf import WMF
+from loca.persistence import load_model
 
 Dense = np.ndarray
 

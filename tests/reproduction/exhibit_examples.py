@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from loca.experiments.grid import Grid
-from loca.ranking.significance import Verdict
-from loca.reproduction.exhibit import Chart, Curve, Exhibit, Finding, Gain, Headline, Panel, Provenance
+from loca.evaluation.significance import Verdict
+from loca.reproduction.report_items import Chart, Curve, Exhibit, Finding, Gain, Headline, Panel, Provenance
+from loca.text_table import Grid
 
 LINES = Chart(
     title="(a) AMusic",

@@ -10,15 +10,13 @@ import numpy.typing as npt
 
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
-from loca.experiments.cells import ComparedModel
-from loca.experiments.choices import Tried
-from loca.experiments.protocols import ProtocolName
-from loca.ranking.evaluation import Evaluation
-from loca.reproduction.accuracy_table import differences, headlines
-from loca.reproduction.bench import BASELINES, Bench, Records, Results
+from loca.evaluation.evaluate import Evaluation
+from loca.experiments.runs import ComparedModel
+from loca.reproduction.benchmark import BASELINES, Bench, Records, Results, Scale
 from loca.reproduction.data_sets import StudiedData
-from loca.reproduction.exhibit import Headline
-from loca.reproduction.scale import Scale
+from loca.reproduction.report_items import Headline
+from loca.reproduction.table2 import differences, headlines
+from loca.tuning.model_selection import ProtocolName, Tried
 
 USERS = 40
 IDS = tuple(f"u{row:02d}" for row in range(USERS))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from result_examples import accuracies, compared, level, results, swaying, with_singles
 
-from loca.ranking.significance import PairedDifference
-from loca.reproduction.accuracy_table import Rival, best_baseline, best_single, differences
-from loca.reproduction.bench import SINGLES, Results
+from loca.evaluation.significance import PairedDifference
+from loca.reproduction.benchmark import SINGLES, Results
+from loca.reproduction.table2 import Rival, best_baseline, best_single, differences
 
 
 def test_the_best_single_model_is_chosen_where_choices_are_made_and_not_by_the_result() -> None:

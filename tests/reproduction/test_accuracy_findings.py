@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from result_examples import bench, compared, headlines_of, level, results, with_singles
 
-from loca.experiments.protocols import ProtocolName
-from loca.reproduction.accuracy_table import make
-from loca.reproduction.exhibit import Finding
+from loca.reproduction.report_items import Finding
+from loca.reproduction.table2 import make
+from loca.tuning.model_selection import ProtocolName
 
 VAE_BASE, VAE_ENSEMBLE = "LOCA_VAE against its base", "LOCA_VAE against the ensemble of as many"
 EASE_BASE, EASE_ENSEMBLE = "LOCA_EASE against its base", "LOCA_EASE against the ensemble of as many"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from result_examples import accuracies, bench, compared, headlines_of, level, results, with_singles
 
-from loca.reproduction import accuracy_table
-from loca.reproduction.accuracy_table import Rival, differences, make, needed
-from loca.reproduction.bench import BASELINES, Results
-from loca.reproduction.scale import Scale
+from loca.reproduction import table2 as accuracy_table
+from loca.reproduction.benchmark import BASELINES, Results, Scale
+from loca.reproduction.table2 import Rival, differences, make, needed
 
 
 def test_differences_are_told_once_for_each_bench(monkeypatch: pytest.MonkeyPatch) -> None:

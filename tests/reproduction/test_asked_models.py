@@ -10,10 +10,9 @@ from tiny_bench import tiny_bench
 
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError
-from loca.reproduction.bench import ALL_NAMES, AUTHORS, BEYOND
-from loca.reproduction.pieces import PIECES
-from loca.reproduction.reproducing import models_of
-from loca.reproduction.result_folder import KEPT, TUNED, check_start
+from loca.reproduction.benchmark import ALL_NAMES, AUTHORS, BEYOND
+from loca.reproduction.paper import PIECES
+from loca.reproduction.runner import KEPT, TUNED, check_start, models_of
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from result_examples import USERS, bench, compared, level, results
 
-from loca.experiments.cells import Cell
-from loca.reproduction import bandwidth_figures, ratings_figure
-from loca.reproduction.bench import Bench
+from loca.experiments.runs import Cell
+from loca.reproduction import figures as bandwidth_figures
+from loca.reproduction import figures as ratings_figure
+from loca.reproduction.benchmark import Bench
 
 Needed = Callable[[Bench], dict[str, Cell]]
 BOTH = (bandwidth_figures.needed_by_training, bandwidth_figures.needed_by_answering)

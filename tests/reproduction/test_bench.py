@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tiny_bench import tiny_bench
 
-import loca.reproduction.bench as bench_file
+import loca.reproduction.benchmark as bench_file
+from loca.config.model_factory import build_models
 from loca.data.synthetic import PlantedData
-from loca.experiments.candidates import build_models
 from loca.models.recommender import get_params
 
 

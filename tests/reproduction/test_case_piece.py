@@ -7,10 +7,10 @@ from pathlib import Path
 
 from exhibit_examples import FIGURE, TABLE
 
-from loca.experiments.grid import Grid
-from loca.reproduction.case_piece import as_records, from_records
-from loca.reproduction.exhibit import Exhibit, Finding, Panel
 from loca.reproduction.measurings import Measuring, find_or_measure
+from loca.reproduction.report_items import Exhibit, Finding, Panel
+from loca.reproduction.table4 import as_records, from_records
+from loca.text_table import Grid
 
 WHOLE = Exhibit(
     key="table4",

@@ -11,18 +11,16 @@ from scipy.sparse import csr_array
 from loca.communities.communities import Communities
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.data.genres import genres_of_planted
-from loca.data.held_out import HeldOut, Split
 from loca.data.interactions import Interactions
+from loca.data.item_metadata import genres_of_planted
+from loca.data.splits import HeldOut, Split
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, DataError
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.reproduction.case_piece import case_exhibit
-from loca.reproduction.case_study import CaseSearch, find_case
-from loca.reproduction.two_tastes import Sought
+from loca.reproduction.table4 import CaseSearch, Sought, case_exhibit, find_case
 
 # Items 0 … 9 are War, 10 … 19 are Love, 20 … 39 are Drama.
 WAR, LOVE, DRAMA = list(range(10)), list(range(10, 20)), list(range(20, 40))

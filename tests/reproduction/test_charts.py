@@ -13,10 +13,10 @@ from exhibit_examples import BARS, LINES
 from matplotlib.colors import to_hex
 
 from loca.errors import DataError
-from loca.experiments.picture import as_png
+from loca.experiments.demo import as_png
 from loca.reproduction.charts import as_svg, draw_charts
-from loca.reproduction.exhibit import Chart, Curve, Exhibit
-from loca.reproduction.exhibit_files import write_exhibit
+from loca.reproduction.report import write_exhibit
+from loca.reproduction.report_items import Chart, Curve, Exhibit
 
 
 def legend_of(figure: Any) -> list[str]:

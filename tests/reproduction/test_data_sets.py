@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from loca.data.public_sets import PUBLIC_SETS
+from loca.data.datasets import PUBLIC_SETS
 from loca.errors import ConfigError, DataError
-from loca.experiments.protocols import run_paper
 from loca.models.ease import EASE
 from loca.reproduction.data_sets import KNOWN, StudiedData, open_data
-from loca.reproduction.printed import printed_accuracy
+from loca.reproduction.published import printed_accuracy
+from loca.tuning.model_selection import run_paper
 
 # Two users with eleven films each, in the order of their times.
 FILMS = {1: list(range(101, 112)), 2: list(range(111, 100, -1))}

@@ -10,9 +10,9 @@ import pytest
 from exhibit_examples import FIGURE, TABLE
 
 from loca.errors import ConfigError, DataError
-from loca.experiments.grid import Grid
-from loca.reproduction.exhibit import Finding, Panel
-from loca.reproduction.exhibit_files import as_csv, as_markdown, write_exhibit
+from loca.reproduction.report import as_csv, as_markdown, write_exhibit
+from loca.reproduction.report_items import Finding, Panel
+from loca.text_table import Grid
 
 
 def test_the_header_is_every_key_in_order_of_first_appearance_and_missing_values_are_empty() -> None:

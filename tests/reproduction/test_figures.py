@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from result_examples import IDS, USERS, bench, compared, level, results, swaying
 
-from loca.experiments.cells import ComparedModel
-from loca.reproduction import count_figures, ratings_figure
-from loca.reproduction.bandwidth_figures import ANSWER_WIDTHS, TRAIN_WIDTHS, make_by_answering, make_by_training
-from loca.reproduction.bench import Results
-from loca.reproduction.exhibit import Curve, Exhibit
-from loca.reproduction.exhibit_files import write_exhibit
-from loca.reproduction.ratings_figure import group_users
-from loca.reproduction.scale import Scale
+from loca.experiments.runs import ComparedModel
+from loca.reproduction import figures as count_figures
+from loca.reproduction import figures as ratings_figure
+from loca.reproduction.benchmark import Results, Scale
+from loca.reproduction.figures import ANSWER_WIDTHS, TRAIN_WIDTHS, group_users, make_by_answering, make_by_training
+from loca.reproduction.report import write_exhibit
+from loca.reproduction.report_items import Curve, Exhibit
 
 
 def by_label(exhibit: Exhibit, chart: int = 0) -> dict[str, Curve]:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 import pytest
 from result_examples import bench, compared, level, results
 
-from loca.experiments.cells import ComparedModel
-from loca.reproduction import anchor_table, pilot_figure, training_time
-from loca.reproduction.bench import Bench, Records, Results
-from loca.reproduction.exhibit import Exhibit, Value
-from loca.reproduction.scale import Scale
+from loca.experiments.runs import ComparedModel
+from loca.reproduction import figure2 as pilot_figure
+from loca.reproduction import table3 as anchor_table
+from loca.reproduction import table5 as training_time
+from loca.reproduction.benchmark import Bench, Records, Results, Scale
+from loca.reproduction.report_items import Exhibit, Value
 
 # Table 3
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from loca.errors import ConfigError
-from loca.reproduction.bench import Records
+from loca.reproduction.benchmark import Records
 from loca.reproduction.measurings import Measuring, find_kept, find_or_measure, seconds_kept
 
 SUBJECT: Mapping[str, Any] = {"data": "a digest", "protocol": "clean", "latent": 8, "anchors": None}

@@ -12,15 +12,14 @@ from tiny_bench import tiny_bench
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, LocaError
 from loca.experiments.comparison import Comparison
-from loca.experiments.tuning import TuningBudget
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE
-from loca.reproduction import model_settings
-from loca.reproduction.bench import ALL_NAMES, Bench
+from loca.reproduction import settings as model_settings
+from loca.reproduction.benchmark import ALL_NAMES, SMALL, Bench, Scale
 from loca.reproduction.data_sets import open_data
-from loca.reproduction.model_settings import scale_for, tables_for, tune_bench
-from loca.reproduction.scale import SMALL, Scale
+from loca.reproduction.settings import scale_for, tables_for, tune_bench
+from loca.tuning.search_space import TuningBudget
 
 EASE = "[ease]\nl2 = {}\n"
 
@@ -160,7 +159,7 @@ def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Bench, 
 
 def test_what_tuning_found_is_found_again(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
-    monkeypatch.setattr("loca.experiments.cell_store.compute_cell", lambda *_, **__: pytest.fail("tuned again"))
+    monkeypatch.setattr("loca.experiments.run_store.compute_cell", lambda *_, **__: pytest.fail("tuned again"))
     assert tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=True) == found
 
 

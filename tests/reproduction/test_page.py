@@ -13,9 +13,9 @@ import pytest
 from exhibit_examples import FIGURE, PROVENANCE, TABLE, gain, headline, many_headlines
 
 from loca.errors import ConfigError, DataError
-from loca.experiments.grid import Grid
-from loca.reproduction.exhibit import Chart, Curve, Finding, Gain, Headline, Panel
-from loca.reproduction.page import figures_of, gains_in_order, overall_sentence, page_of
+from loca.reproduction.report import figures_of, gains_in_order, overall_sentence, page_of
+from loca.reproduction.report_items import Chart, Curve, Finding, Gain, Headline, Panel
+from loca.text_table import Grid
 
 VOID = {"meta", "link", "br"}
 TITLE = "LOCA again"

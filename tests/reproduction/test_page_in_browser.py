@@ -8,7 +8,7 @@ import pytest
 from browser import CHROMIUM, browse, measured
 from exhibit_examples import FIGURE, PROVENANCE, TABLE, many_headlines
 
-from loca.reproduction.page import page_of
+from loca.reproduction.report import page_of
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the command chromium, which is not on the PATH")
 

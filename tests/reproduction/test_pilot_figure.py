@@ -8,12 +8,12 @@ import pytest
 from scipy.sparse import csr_array
 from tiny_bench import TINY
 
-from loca.experiments.protocols import ProtocolName
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender
-from loca.reproduction import pilot_figure
-from loca.reproduction.bench import Bench, Records
+from loca.reproduction import figure2 as pilot_figure
+from loca.reproduction.benchmark import Bench, Records
 from loca.reproduction.data_sets import StudiedData
+from loca.tuning.model_selection import ProtocolName
 from scripted_models import (
     ON_TEST,
     RIGHT_ON_TEST,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from loca.data.presets import PRESETS
-from loca.reproduction.bench import ALL_NAMES
-from loca.reproduction.printed import printed_accuracy, printed_seconds, printed_selection
-from loca.reproduction.seed_means import METRICS
+from loca.data.datasets import PRESETS
+from loca.reproduction.benchmark import ALL_NAMES, METRICS
+from loca.reproduction.published import printed_accuracy, printed_seconds, printed_selection
 
 IN_TABLE_2 = {
     *("wmf", "slim", "cdae", "mult-vae", "ease", "rec-vae", "llorma", "sglsvd", "loca-vae", "loca-ease"),

@@ -11,15 +11,15 @@ import pytest
 from browser import CHROMIUM, browse, measured
 from tiny_bench import TINY, tiny_bench
 
-from loca.data.held_out import Split
+from loca.data.splits import Split
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, LocaError
-from loca.experiments import cell_store
-from loca.experiments.cells import Cell
-from loca.reproduction import measurings, training_time
-from loca.reproduction.pieces import PIECES, find_pieces
-from loca.reproduction.reproducing import Reproduction, reproduce
-from loca.reproduction.result_folder import PAGE, check_start
+from loca.experiments import run_store as cell_store
+from loca.experiments.runs import Cell
+from loca.reproduction import measurings
+from loca.reproduction import table5 as training_time
+from loca.reproduction.paper import PIECES, find_pieces
+from loca.reproduction.runner import PAGE, Reproduction, check_start, reproduce
 
 COMMAND = "loca reproduce all --data tiny"
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from result_examples import bench, compared, level, results
 
-from loca.reproduction.reproducing import describe_run
-from loca.reproduction.scale import Scale
+from loca.reproduction.benchmark import Scale
+from loca.reproduction.runner import describe_run
 
 
 def test_settings_have_as_many_models_as_were_asked_for() -> None:

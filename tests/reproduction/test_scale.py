@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loca.errors import ConfigError
-from loca.reproduction.scale import SMALL, Scale
+from loca.reproduction.benchmark import SMALL, Scale
 
 
 @pytest.mark.parametrize(

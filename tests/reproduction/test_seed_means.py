@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from result_examples import compared, evaluation, level, swaying
 
-from loca.ranking.significance import bootstrap_intervals, paired_difference
-from loca.reproduction.seed_means import SeedMeans, chosen_by, over_seeds
+from loca.evaluation.significance import bootstrap_intervals, paired_difference
+from loca.reproduction.benchmark import SeedMeans, chosen_by, over_seeds
 
 
 def two_seeds() -> SeedMeans:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from loca.data.datasets import PRESETS, Printed, read_preset
 from loca.data.interactions import Interactions
-from loca.data.presets import PRESETS, Printed, read_preset
 from loca.data.statistics import Statistics, describe
-from loca.reproduction.statistics_table import statistics_exhibit
+from loca.reproduction.table1 import statistics_exhibit
 
 PRINTED = Printed(users=2, items=100, ratings=10, sparsity=95.0, concentration=60.0)
 

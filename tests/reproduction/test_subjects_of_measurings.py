@@ -14,8 +14,10 @@ from loca.data.synthetic import PlantedData
 from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import Recommender
-from loca.reproduction import case_piece, pilot_figure, training_time
-from loca.reproduction.bench import Bench, Records, Results
+from loca.reproduction import figure2 as pilot_figure
+from loca.reproduction import table4 as case_piece
+from loca.reproduction import table5 as training_time
+from loca.reproduction.benchmark import Bench, Records, Results
 from loca.reproduction.measurings import Measuring, exactly
 
 

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from loca.data.id_map import IdMap
 from loca.errors import ConfigError, DataError
-from loca.reproduction.two_tastes import GenreTable, Sought, find_two_tastes, tabulate_genres
+from loca.reproduction.table4 import GenreTable, Sought, find_two_tastes, tabulate_genres
 
 # Items 0 … 9 are War, 10 … 19 are Love, 20 and 21 are both, 22 … 59 are Drama.
 GENRES = {

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from loca.data.genres import genres_of_planted
+from loca.data.item_metadata import genres_of_planted
 from loca.data.synthetic import PlantedData
-from loca.experiments.protocols import ProtocolName
-from loca.reproduction.bench import Bench
+from loca.reproduction.benchmark import Bench, Scale
 from loca.reproduction.data_sets import StudiedData
-from loca.reproduction.scale import Scale
+from loca.tuning.model_selection import ProtocolName
 
 _NETWORK: dict[str, Any] = {"latent": 8, "epochs": 2, "batch_size": 200, "learning_rate": 0.01}
 TABLES: dict[str, dict[str, Any]] = {

@@ -8,14 +8,14 @@ import typer
 
 import loca
 from loca.cli import data
-from loca.cli.answers import explain_answer, recommend_items
-from loca.cli.comparing import compare_models
-from loca.cli.demonstration import demo
+from loca.cli.compare import compare_models
+from loca.cli.demo import demo
 from loca.cli.doctor import look
-from loca.cli.fitting import fit
-from loca.cli.planning import plan
-from loca.cli.reproducing import reproduce_paper
-from loca.cli.tuning import tune_models
+from loca.cli.fit import fit
+from loca.cli.plan import plan
+from loca.cli.recommend import explain_answer, recommend_items
+from loca.cli.reproduce import reproduce_paper
+from loca.cli.tune import tune_models
 
 app = typer.Typer(
     name="loca",

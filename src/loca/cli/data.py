@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loca.cli import options
+from loca.cli.options import DescribeOptions, Given, check_request
 from loca.cli.output import Output
-from loca.cli.request import DescribeOptions, Given, check_request
 from loca.errors import ConfigError
 
 if TYPE_CHECKING:
-    from loca.data.public_sets import PublicSet
+    from loca.data.datasets import PublicSet
 
 app = typer.Typer(help="Fetch public data and look at interactions.", no_args_is_help=False)
 
@@ -62,8 +62,7 @@ def describe_data(
 
       loca data describe events.tsv --user-column 0 --item-column 2 --time-column 3 --json
     """
-    from loca.data.order_check import check_order
-    from loca.data.statistics import aligned, describe
+    from loca.data.statistics import aligned, check_order, describe
 
     out = Output(as_json, quiet)
     reading = options.reading_options(
@@ -99,8 +98,8 @@ def fetch_data(
 
       loca data fetch amusic --to data
     """
-    from loca.data.fetching import data_folder
-    from loca.data.public_sets import find_set
+    from loca.data.datasets import find_set
+    from loca.data.download import data_folder
 
     out = Output(as_json, quiet)
     folder = data_folder(to)
@@ -114,8 +113,8 @@ def fetch_data(
 
 def list_sets(folder: Path, out: Output) -> None:
     """Answers with every public data set: name, size, licence in two words, and whether it is in the folder."""
-    from loca.data.downloading import megabytes
-    from loca.data.public_sets import PUBLIC_SETS
+    from loca.data.datasets import PUBLIC_SETS
+    from loca.data.download import megabytes
 
     lines, documents = [], []
     for one in PUBLIC_SETS.values():
@@ -129,8 +128,7 @@ def list_sets(folder: Path, out: Output) -> None:
 
 def fetch_set(public_set: PublicSet, folder: Path, out: Output, *, again: bool = False) -> None:
     """Answers with where the data set lies now, what is known about its bytes, and the command that reads it."""
-    from loca.data.downloading import megabytes
-    from loca.data.fetching import fetch
+    from loca.data.download import fetch, megabytes
 
     found = fetch(public_set, folder, again=again)
     command = public_set.reading_command(found.path)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from loca.experiments.grid import Grid, finite
 from loca.progress import show_progress
+from loca.text_table import Grid, finite
 
 
 class _ToStandardError(logging.Handler):

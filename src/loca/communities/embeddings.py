@@ -10,8 +10,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.communities.geometry import Floats, unit_rows
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_histories
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.recommender import ModelState, UserWeights, check_histories, clone, fitted
 from loca.random_streams import derive_seed

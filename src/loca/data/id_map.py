@@ -14,6 +14,7 @@ import numpy.typing as npt
 from loca.errors import DataError
 
 Id = str | int | float
+Column = int | str  # a column by its place or its name
 
 
 @dataclass(frozen=True, eq=False)

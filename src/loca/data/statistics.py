@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.special import gammaln
 
+from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
+from loca.progress import say
 
 
 @dataclass(frozen=True)
@@ -95,3 +102,190 @@ def _concentration(from_the_top: npt.NDArray[np.int64], percent: int) -> float:
 
 def _tell(time: float | None) -> str:
     return f"{time:g}" if isinstance(time, float) else str(time)
+
+
+# Shorter histories are left out where there are longer ones, as the protocols leave them out.
+_LEAST_HISTORY = 10
+_LEAST_HISTORIES = 3
+# An order looks like the file's where so many neighbours have nothing but the file to order them, and so many of those
+# rise, or so few, and that surely.
+_MANY = 0.2
+_FAR = 0.7
+_SURE = 5.0
+_MINDED: ContextVar[bool] = ContextVar("whether this run has looked at the order", default=False)
+
+
+@dataclass(frozen=True)
+class OrderCheck:
+    """What `check_order` found; prints as a few lines.
+
+    Attributes
+    ----------
+    histories : int
+        The histories that were looked at, distinct pairs of a user and an item.
+    neighbours : int
+        Interactions that directly follow another one of the same history.
+    timed : bool
+        Whether the times are known.
+    in_one_moment : float
+        The share of neighbours with equal times; 0 without times.
+    compared : int
+        Neighbours that nothing but the file orders: those of one moment, or without times all.
+    rising : float or None
+        The share of those in which the item id rises, numbers as numbers and all others as text; by chance ½.
+        None where there are none.
+    rising_z : float
+        How many standard deviations that is away from ½.
+    pairs : int
+        Unordered pairs of items that stand side by side in at least 3 histories.
+    direction : float or None
+        The share of its occurrences in which such a pair stands in its more frequent direction, the mean over pairs.
+    direction_by_chance : float or None
+        The same where both directions are equally likely: E[max(k, n − k)] / n for k ~ Binomial(n, ½).
+    """
+
+    histories: int
+    neighbours: int
+    timed: bool
+    in_one_moment: float
+    compared: int
+    rising: float | None
+    rising_z: float
+    pairs: int
+    direction: float | None
+    direction_by_chance: float | None
+
+    @property
+    def looks_like_file_order(self) -> bool:
+        """Whether many neighbours have no order of their own, and stand sorted by item id far beyond chance."""
+        if self.rising is None or self.compared < _MANY * self.neighbours:
+            return False
+        return max(self.rising, 1 - self.rising) >= _FAR and abs(self.rising_z) >= _SURE
+
+    def warning(self) -> str | None:
+        """One line for whoever is about to learn from this order; None where it does not look like the file's."""
+        if not self.looks_like_file_order or self.rising is None:
+            return None
+        verb, share = ("rise", self.rising) if self.rising > 0.5 else ("fall", 1 - self.rising)
+        where = "equal times" if self.timed else "neighbours"
+        return (
+            f"the order of items looks like the file's, not the users' (ids {verb} within {_percent(share)} of {where})"
+            ": do not trust what models gain from it"
+        )
+
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """What a person reads: name and value, one a line."""
+        moments = f"{_percent(self.in_one_moment)} of {self.neighbours:,}" if self.timed else "no times are known"
+        rising, direction = "none to compare", "no pair stands side by side in 3 histories"
+        if self.rising is not None:
+            rising = f"{_percent(self.rising)} of {self.compared:,} (chance 50 %, z = {self.rising_z:.1f})"
+        if self.direction is not None and self.direction_by_chance is not None:
+            direction = f"{self.direction:.3f} (chance {self.direction_by_chance:.3f}), {self.pairs:,} pairs"
+        return (
+            ("neighbours in one moment", moments),
+            (f"item ids rise {'inside moments' if self.timed else 'along histories'}", rising),
+            ("pairs in their usual direction", direction),
+            (
+                "order",
+                "looks like the file's, not the users'" if self.looks_like_file_order else "may be the users' own",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return aligned(self.lines())
+
+
+def check_order(interactions: Interactions) -> OrderCheck:
+    """How far the order of the histories can be trusted.
+
+    Parameters
+    ----------
+    interactions : Interactions
+        A repeated pair counts once, at its newest place. Histories below 10 items are left out where any has as many.
+
+    Returns
+    -------
+    OrderCheck
+        Ties in time, whether item ids rise where only the file orders the items, and the direction of neighbours.
+    """
+    data = interactions.distinct()
+    long = data.counts() >= _LEAST_HISTORY
+    if long.any() and not long.all():
+        data = data.of_users(long)
+    follows = np.ones(len(data), dtype=bool)  # whether an interaction has one before it in its history
+    follows[data.offsets[:-1][data.counts() > 0]] = False
+    newer = np.flatnonzero(follows)
+    older = newer - 1
+    alike = np.ones(len(newer), bool) if data.times is None else data.times[newer] == data.times[older]
+    places = _ranks(data.items)[data.item_rows]
+    rises = places[newer] > places[older]
+    compared, risen = int(alike.sum()), int(rises[alike].sum())
+    counts, shares = _directions(places[older], places[newer], data.n_items)
+    return OrderCheck(
+        histories=int((data.counts() > 0).sum()),
+        neighbours=len(newer),
+        timed=data.times is not None,
+        in_one_moment=compared / len(newer) if data.times is not None and len(newer) else 0.0,
+        compared=compared,
+        rising=risen / compared if compared else None,
+        rising_z=(2 * risen - compared) / math.sqrt(compared) if compared else 0.0,
+        pairs=len(counts),
+        direction=float(shares.mean()) if len(counts) else None,
+        direction_by_chance=float((_expected_larger(counts) / counts).mean()) if len(counts) else None,
+    )
+
+
+@contextmanager
+def minding_order(train: Interactions | csr_array | None) -> Iterator[None]:
+    """Says in one line, before models learn from this order, where it looks like the file's; once in a run.
+
+    None: the order is of no use here, or somebody else has looked at it. While this lasts nothing inside says it again.
+    """
+    if train is not None and not _MINDED.get():
+        line = check_order(train if isinstance(train, Interactions) else Interactions.from_matrix(train)).warning()
+        if line is not None:
+            say(line)
+    token = _MINDED.set(True)
+    try:
+        yield
+    finally:
+        _MINDED.reset(token)
+
+
+def _ranks(items: IdMap) -> npt.NDArray[np.int64]:
+    """The place of every item among the sorted ids: numbers, written as text or not, by size, all others as text."""
+    values = items.values.tolist()
+    if items.values.dtype.kind == "O" and all(value.isdecimal() for value in values):
+        values = [(len(digits), digits) for digits in (value.lstrip("0") for value in values)]
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[sorted(range(len(values)), key=values.__getitem__)] = np.arange(len(values))
+    return ranks
+
+
+def _directions(
+    older: npt.NDArray[np.int64], newer: npt.NDArray[np.int64], item_count: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """For each pair with enough neighbours their number, and the share of them in the more frequent direction."""
+    # One number for the pair, and the direction in its last bit: sorted, all of a pair stand together.
+    keys = (np.minimum(older, newer) * item_count + np.maximum(older, newer)) * 2 + (older < newer)
+    keys.sort()
+    begins = np.ones(len(keys), dtype=bool)
+    begins[1:] = (keys[1:] >> 1) != (keys[:-1] >> 1)
+    starts = np.flatnonzero(begins)
+    counts = np.diff(np.append(starts, len(keys)))
+    upward = np.add.reduceat(keys & 1, starts) if len(starts) else counts
+    often = counts >= _LEAST_HISTORIES
+    counts, upward = counts[often], upward[often]
+    return counts, np.maximum(upward, counts - upward) / counts
+
+
+def _expected_larger(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """E[max(k, n − k)] for k ~ Binomial(n, ½): n/2 and the mean deviation from it, m · C(n, m) / 2ⁿ, m = ⌊n/2⌋ + 1."""
+    n = counts.astype(np.float64)
+    m = np.floor(n / 2) + 1
+    log_choose = gammaln(n + 1) - gammaln(m + 1) - gammaln(n - m + 1)
+    return np.asarray(n / 2 + m * np.exp(log_choose - n * math.log(2)))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

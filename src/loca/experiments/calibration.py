@@ -10,29 +10,26 @@ import torch
 from scipy.sparse import csr_array
 
 from loca.communities.anchors import AnchorSelection, choose_anchors
-from loca.communities.device_neighbourhoods import DeviceNeighbourhoods
+from loca.communities.coverage import DeviceNeighbourhoods, HostNeighbourhoods, words_for
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Bandwidth, resolve_bandwidth, unit_rows
-from loca.communities.neighbourhoods import HostNeighbourhoods, words_for
+from loca.evaluation.top_n import block_rows, rank_top_n
 from loca.experiments.stopwatch import least_seconds as _seconds
 from loca.experiments.stopwatch import some_rows, spread
-from loca.local.blend_cache import CachedBlock
-from loca.local.ease_differences import EaseDifferences, fit_ease_differences
-from loca.local.engines import StackedKind
+from loca.local.blend_search import CachedBlock
+from loca.local.local_ease import EaseDifferences, ItemToItem, fit_ease_differences
 from loca.local.local_models import LocalModels
-from loca.local.local_solutions import ItemToItem
-from loca.local.stacked import StackedLearning
-from loca.local.stacked_arithmetic import PrecisionName
-from loca.local.stacked_networks import StackedNetworks
+from loca.local.stacked.inference import StackedNetworks
+from loca.local.stacked.ops import PrecisionName
+from loca.local.stacked.trainer import StackedLearning
+from loca.local.training import StackedKind
 from loca.models.cdae import CDAE
-from loca.models.ease_systems import EaseSystem, solve_systems
-from loca.models.network_answers import score_on
-from loca.models.next_ease import NextEASE
-from loca.models.prefix_grams import LagWeights
+from loca.models.ease_solver import EaseSystem, solve_systems
+from loca.models.network_base import score_on
+from loca.models.next_ease import LagWeights, NextEASE
 from loca.models.rec_vae import RecVAE
 from loca.models.recommender import clone
 from loca.random_streams import stream
-from loca.ranking.top_n import block_rows, rank_top_n
 
 Network = StackedKind | CDAE | RecVAE
 # Large enough to keep a device as busy as the real work does, small enough to be done at once.

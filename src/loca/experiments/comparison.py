@@ -7,30 +7,28 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loca.data.held_out import Split
-from loca.data.order_check import minding_order
+from loca.data.splits import Split
+from loca.data.statistics import minding_order
 from loca.errors import ConfigError, LocaError, did_you_mean
-from loca.experiments.cell_store import CellStore
-from loca.experiments.cells import Cell, digest_of_split
-from loca.experiments.cells import ComparedModel as ComparedModel
-from loca.experiments.choices import RecencyRule
-from loca.experiments.order_use import order_matters
-from loca.experiments.protocols import ProtocolName, Terms
+from loca.evaluation.metrics import check_lengths
+from loca.evaluation.significance import holm, paired_difference
+from loca.experiments.parallel import CellPlan, compute_here, compute_side_by_side
 from loca.experiments.report import Comparison as Comparison
 from loca.experiments.report import Difference as Difference
-from loca.experiments.side_by_side import CellPlan, compute_here, compute_side_by_side
-from loca.experiments.spaces import Narrowing, SpaceName
-from loca.experiments.templates import Offered, plan_tuning
-from loca.local.automatic import Auto
+from loca.experiments.run_store import CellStore
+from loca.experiments.runs import Cell, digest_of_split
+from loca.experiments.runs import ComparedModel as ComparedModel
+from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone
-from loca.ranking.metrics import check_lengths
-from loca.ranking.significance import holm, paired_difference
+from loca.tuning.model_selection import ProtocolName, RecencyRule, Terms, order_matters
+from loca.tuning.search_space import Narrowing, SpaceName
+from loca.tuning.warm_start import Offered, plan_tuning
 
 if TYPE_CHECKING:
-    from loca.experiments.tuning import TuningBudget
+    from loca.tuning.search_space import TuningBudget
 
 Candidates = Recommender | Sequence[Recommender]
 

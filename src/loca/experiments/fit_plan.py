@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loca.experiments.grid import Grid
 from loca.memory import readable_bytes
+from loca.text_table import Grid
 
 NONE = "–"
 

@@ -16,8 +16,8 @@ from loca.experiments.sparse_samples import (
     sample_slim,
     size_of_item_knn,
 )
+from loca.models.als import bytes_to_alternate
 from loca.models.devices import choose_device
-from loca.models.factors import bytes_to_alternate
 from loca.models.item_knn import ItemKNN
 from loca.models.llorma import LLORMA
 from loca.models.sglsvd import SGLSVD, bytes_to_learn

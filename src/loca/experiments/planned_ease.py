@@ -7,9 +7,14 @@ import torch
 from loca.experiments.calibration import pace_of_ease, pace_of_local_ease
 from loca.experiments.fit_plan import Part, Taken
 from loca.experiments.planned_setting import BYTES_PER_ENTRY, Planned, Setting
-from loca.local.ease_differences import bytes_while_blending, bytes_while_solving, systems_at_once
-from loca.local.kept_differences import Room
-from loca.local.local_solutions import ItemToItem, bytes_while_solving_next
+from loca.local.compressed_weights import Room
+from loca.local.local_ease import (
+    ItemToItem,
+    bytes_while_blending,
+    bytes_while_solving,
+    bytes_while_solving_next,
+    systems_at_once,
+)
 from loca.models.devices import choose_device
 from loca.models.ease import plan_solving
 from loca.models.next_ease import NextEASE, plan_solving_next

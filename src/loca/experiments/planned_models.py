@@ -10,32 +10,30 @@ from typing import Any
 import torch
 
 from loca.communities.anchors import refuse_too_many
-from loca.communities.device_neighbourhoods import bytes_on_device
+from loca.communities.coverage import bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import Embedder, TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.communities.neighbourhoods import bytes_of_bits
 from loca.errors import ConfigError
+from loca.evaluation.top_n import block_rows
 from loca.experiments.calibration import seconds_to_choose_anchors, seconds_to_cover, seconds_to_embed, seconds_to_weigh
 from loca.experiments.fit_plan import Part, Taken, sum_known
 from loca.experiments.planned_parts import plan_local, plan_model
 from loca.experiments.planned_setting import Planned, Setting
-from loca.local.automatic import COMMUNITIES, LESSONS, MOST_MEMBERS, Auto
+from loca.local.auto import COMMUNITIES, LESSONS, MOST_MEMBERS, Auto
 from loca.local.blend import CACHE_BYTES, POWERS, Blend
-from loca.local.blend_cache import DEPTH
-from loca.local.engines import Engine, keeps_differences
+from loca.local.blend_search import DEPTH
 from loca.local.ensemble import Ensemble
 from loca.local.loca import ALPHAS, DISTINCTIVE_ITEMS, Loca
-from loca.local.local_solutions import ItemToItem, is_centre_for
+from loca.local.local_ease import ItemToItem, is_centre_for
+from loca.local.training import Engine, keeps_differences
 from loca.models.cdae import CDAE
 from loca.models.devices import choose_device
 from loca.models.ease import EASE
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.rec_vae import RecVAE
 from loca.models.recommender import Recommender, get_params
 from loca.models.wmf import WMF
-from loca.ranking.top_n import block_rows
 
 # Of the pairs of a user and a community that answers: weight and number, and once more the other way round.
 _BYTES_PER_ANSWER_WEIGHT = 16

@@ -10,10 +10,10 @@ import torch
 from loca.experiments.calibration import Network, pace_of_network, pace_of_stack
 from loca.experiments.fit_plan import Part, Taken
 from loca.experiments.planned_setting import BYTES_PER_ENTRY, Planned, Setting
-from loca.local.engines import Engine, StackedKind
-from loca.local.memory_plan import bytes_of_a_loop_step, bytes_while_learning, plan_stacks
-from loca.local.stacked_inputs import multiplies_densely
-from loca.local.stacked_networks import AnswerPrecision, StackedNetworks
+from loca.local.stacked.inference import AnswerPrecision, StackedNetworks
+from loca.local.stacked.memory import bytes_of_a_loop_step, bytes_while_learning, plan_stacks
+from loca.local.stacked.ops import multiplies_densely
+from loca.local.training import Engine, StackedKind
 from loca.models.autoencoder import Autoencoder
 from loca.models.cdae import CDAE, NodeNetwork
 from loca.models.devices import choose_device

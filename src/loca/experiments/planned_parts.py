@@ -17,14 +17,13 @@ from loca.experiments.planned_competitors import (
 from loca.experiments.planned_ease import plan_differences, plan_ease
 from loca.experiments.planned_networks import plan_loop, plan_network, plan_stack
 from loca.experiments.planned_setting import Planned, Setting
-from loca.local.engines import Engine, StackedKind, is_stacked, keeps_differences
-from loca.local.local_solutions import ItemToItem
+from loca.local.local_ease import ItemToItem
+from loca.local.training import Engine, StackedKind, is_stacked, keeps_differences
 from loca.models.cdae import CDAE
 from loca.models.ease import EASE
 from loca.models.item_knn import ItemKNN
 from loca.models.llorma import LLORMA
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.rec_vae import RecVAE

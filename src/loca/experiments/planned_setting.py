@@ -9,7 +9,7 @@ import torch
 from scipy.sparse import csr_array
 
 from loca.experiments.fit_plan import Machine, Part
-from loca.local.memory_plan import StackPlan
+from loca.local.stacked.memory import StackPlan
 
 # Of sparse rows while they are solved: 64-bit values and columns, and once more the other way round.
 BYTES_PER_ENTRY = 48

@@ -11,14 +11,12 @@ import torch
 
 from loca.data.interactions import Interactions
 from loca.errors import ConfigError
+from loca.evaluation.top_n import block_rows
 from loca.experiments.calibration import seconds_to_rank
-from loca.experiments.choices import RecencyRule
 from loca.experiments.fit_plan import FitPlan, Machine, Part, Taken, sum_known
 from loca.experiments.planned_models import plan_parts
 from loca.experiments.planned_setting import Planned, Setting
-from loca.experiments.recency_choice import recency_candidates, start_recency
-from loca.files.known_interactions import bytes_of_known
-from loca.local.automatic import Auto
+from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
@@ -27,14 +25,15 @@ from loca.models.cdae import CDAE
 from loca.models.devices import choose_device, free_bytes, ranking_bytes
 from loca.models.ease import EASE
 from loca.models.llorma import LLORMA
-from loca.models.mult_dae import MultDAE
-from loca.models.mult_vae import MultVAE
+from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.rec_vae import RecVAE
 from loca.models.recommender import Recommender, get_params
 from loca.models.slim import SLIM
 from loca.models.wmf import WMF
-from loca.ranking.top_n import block_rows
+from loca.persistence.model_io import bytes_of_known
+from loca.tuning.model_selection import RecencyRule
+from loca.tuning.recency_selection import recency_candidates, start_recency
 
 # What computes where it is told to; the other models are at work in main memory.
 _Computing = EASE | NextEASE | SLIM | WMF | LLORMA | CDAE | RecVAE | MultVAE | MultDAE

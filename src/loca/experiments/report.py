@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loca.errors import ConfigError, did_you_mean
-from loca.experiments.cells import ComparedModel
-from loca.experiments.choices import Tried
-from loca.experiments.grid import Grid, finite
-from loca.experiments.protocols import SELECTED_ON_TEST, ProtocolName
-from loca.experiments.recency_choice import recency_json
-from loca.experiments.spaces import SpaceName
-from loca.files.whole_files import write_whole
+from loca.evaluation.significance import PairedDifference, verdict_on
+from loca.experiments.runs import ComparedModel
 from loca.models.recommender import Recommender
-from loca.ranking.significance import PairedDifference, verdict_on
+from loca.persistence.atomic_write import write_whole
+from loca.text_table import Grid, finite
+from loca.tuning.model_selection import SELECTED_ON_TEST, ProtocolName, Tried
+from loca.tuning.recency_selection import recency_json
+from loca.tuning.search_space import SpaceName
 
 if TYPE_CHECKING:
-    from loca.experiments.tuning import Tuning, TuningBudget
+    from loca.tuning.search_space import TuningBudget
+    from loca.tuning.study import Tuning
 
 # What says how a model is computed, and not what it is.
 _NOT_TOLD = ("model", "seed", "device", "engine", "precision", "answer_precision", "local_bytes")
@@ -294,8 +294,8 @@ def write_tables(comparison: Comparison, folder: Path) -> None:
 
 def settings_file(comparison: Comparison) -> str:
     """The chosen settings of all models of the catalogue as TOML that commands take with --config."""
-    from loca.catalogue import MODELS
-    from loca.experiments.tuned_settings import toml_text
+    from loca.config.settings import toml_text
+    from loca.registry import MODELS
 
     told = {one.name: one.settings for one in comparison.measured if one.name in MODELS and one.settings is not None}
     sections = {name: table for name, table in told.items() if table}

@@ -12,19 +12,28 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.data.held_out import HeldOut
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions, as_matrix
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.files import save_model
-from loca.files.unfinished_work import work_at_hand
-from loca.local.blend_scales import ScaleName, ask_part, check_scale, sharpened
-from loca.local.blend_search import Column, FoundBlend, PartEarned, find_blend, judge_blend
-from loca.local.explanation import Explanation, ItemRows, check_explained, explain_history, name_items, opening_lines
+from loca.evaluation.top_n import rank_top_n
+from loca.local.blend_search import (
+    Column,
+    FoundBlend,
+    PartEarned,
+    ScaleName,
+    ask_part,
+    check_scale,
+    find_blend,
+    judge_blend,
+    sharpened,
+)
+from loca.local.explain import Explanation, ItemRows, check_explained, explain_history, name_items, opening_lines
 from loca.local.loca import Loca
 from loca.models.recommender import ModelState, Recommender, Scores, UserWeights, clone, fitted, get_params
+from loca.persistence import save_model
+from loca.persistence.checkpoint import work_at_hand
 from loca.progress import say
-from loca.ranking.top_n import rank_top_n
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0)
 CACHE_BYTES = 1_000_000_000

@@ -10,16 +10,16 @@ import numpy as np
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
-from loca.files import save_model
-from loca.local.ease_differences import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
-from loca.local.engines import Engine, EngineName, LocalTask, check_engine, train_together
-from loca.local.local_models import LocalModels
-from loca.local.one_by_one import copies_of
-from loca.local.stacked_arithmetic import PrecisionName, check_precision
-from loca.local.stacked_networks import AnswerPrecision, check_answer_precision
+from loca.evaluation.evaluate import mean_ndcg
+from loca.local.loca import Loca
+from loca.local.local_ease import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
+from loca.local.local_models import BlendedAnswers, LocalModels
+from loca.local.stacked.inference import AnswerPrecision, check_answer_precision
+from loca.local.stacked.ops import PrecisionName, check_precision
+from loca.local.training import Engine, EngineName, LocalTask, check_engine, copies_of, train_together
 from loca.models.devices import ranking_bytes
 from loca.models.recommender import (
     ModelState,
@@ -31,8 +31,8 @@ from loca.models.recommender import (
     fitted,
     get_params,
 )
+from loca.persistence import save_model
 from loca.random_streams import stream
-from loca.ranking.evaluation import mean_ndcg
 
 
 class Ensemble:
@@ -141,3 +141,47 @@ class Ensemble:
 def _mean(models: LocalModels, histories: csr_array) -> Tensor:
     """The mean of all models' scores, users × items."""
     return models.blend(histories, csr_array(np.ones((histories.shape[0], len(models)), dtype=np.float32)))
+
+
+class FirstModels:
+    """The first `count` models of a fitted `whole`; who is then left without a community gets the global scores.
+
+    Anchors are chosen one after the other, but for k-means, and each model draws from its own stream: these are the
+    models of a whole that has no more, which learned for as many epochs, and share the whole's α.
+    """
+
+    def __init__(self, whole: Loca | Ensemble, count: int) -> None:
+        size = whole.anchors if isinstance(whole, Loca) else whole.models
+        if not 1 <= count <= size:
+            raise ConfigError(f"expected from 1 to {size} of the models, found {count}")
+        self.whole = whole
+        self.count = count
+
+    @property
+    def known_(self) -> Interactions | None:
+        return self.whole.known_
+
+    def count_items(self) -> int:
+        """How many items it scores."""
+        return self.whole.count_items()
+
+    def score(self, histories: csr_array) -> Scores:
+        """The scores of the first models alone, users × items."""
+        rows, whole = csr_array(histories), self.whole
+        if isinstance(whole, Ensemble):
+            models = fitted(whole.models_, whole)
+            everyone = csr_array(np.ones((rows.shape[0], len(models)), dtype=np.float32))
+            scores = models.blend(rows, keep_first(everyone, self.count))
+        else:
+            answers = BlendedAnswers(fitted(whole.locals_, whole), fitted(whole.global_, whole))
+            weights = fitted(whole.communities_, whole).answer_weights(whole.embed(rows))
+            scores = answers.scores(rows, keep_first(weights, self.count), fitted(whole.alpha_, whole))
+        return np.asarray(scores.cpu().numpy(), dtype=np.float32)
+
+
+def keep_first(answer_weights: csr_array, count: int) -> csr_array:
+    """The same weights, users × models, with nothing stored but for the first models."""
+    kept = csr_array(answer_weights, copy=True)
+    kept.data[kept.indices >= count] = 0
+    kept.eliminate_zeros()
+    return kept

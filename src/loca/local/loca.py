@@ -15,28 +15,25 @@ from loca.communities.anchors import AnchorSelection, check_selection, refuse_to
 from loca.communities.communities import Communities, Locality, find_communities
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users
 from loca.communities.geometry import Bandwidth, Floats, KernelName, Quantile, check_bandwidth, check_kernel
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_histories, as_matrix
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, LocaError, ModelFileError
-from loca.files import save_model
-from loca.files.shared_fits import fit_once
-from loca.files.unfinished_work import work_at_hand
-from loca.local.ease_differences import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
-from loca.local.engines import (
+from loca.local.explain import Explanation, explain_history, over_represented
+from loca.local.local_ease import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
+from loca.local.local_models import BlendedAnswers, BlendedQuestions, LocalModels, MemberQuestions
+from loca.local.stacked.inference import AnswerPrecision, check_answer_precision
+from loca.local.stacked.ops import PrecisionName, check_precision
+from loca.local.training import (
     Engine,
     EngineName,
     LocalTask,
     TrainedLocals,
     check_engine,
+    copies_of,
+    scaled_weights,
     train_apart,
     train_together,
 )
-from loca.local.explanation import Explanation, explain_history, over_represented
-from loca.local.local_models import LocalModels
-from loca.local.one_by_one import copies_of, scaled_weights
-from loca.local.stacked_arithmetic import PrecisionName, check_precision
-from loca.local.stacked_networks import AnswerPrecision, check_answer_precision
-from loca.local.validation import BlendedAnswers, BlendedQuestions, MemberQuestions
 from loca.models.recommender import (
     ModelState,
     Recommender,
@@ -47,6 +44,9 @@ from loca.models.recommender import (
     fitted,
     get_params,
 )
+from loca.persistence import save_model
+from loca.persistence.checkpoint import work_at_hand
+from loca.persistence.fit_cache import fit_once
 from loca.progress import say
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

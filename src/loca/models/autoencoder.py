@@ -12,8 +12,7 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loca.models.draws import fill_normal
-from loca.models.lessons import unit_rows_of
+from loca.models.counter_rng import fill_normal
 from loca.models.recommender import check_histories
 from loca.random_streams import derive_seed
 
@@ -163,3 +162,9 @@ def draw_first_weights(network: Autoencoder, seed: int) -> Autoencoder:
         else:
             fill_normal(weights, derive_seed(seed, "first weights", name), math.sqrt(2.0 / sum(weights.shape)))
     return network
+
+
+def unit_rows_of(values: Tensor, owner: Tensor, rows: int) -> Tensor:
+    """Entries with each row scaled to length 1; a row of zeros stays one."""
+    squares = torch.zeros(rows, device=values.device).index_add_(0, owner, values**2)
+    return values / squares.sqrt().clamp_min(1e-12)[owner]

@@ -14,15 +14,14 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, did_you_mean
-from loca.files import save_model
 from loca.memory import plan_memory
 from loca.models.autoencoder import SparseRows
+from loca.models.counter_rng import fill_normal, streams_at, uniform_at
 from loca.models.devices import check_device, choose_device
-from loca.models.draws import fill_normal, streams_at, uniform_at
-from loca.models.network_answers import (
+from loca.models.network_base import (
     check_schedule,
     count_items_of,
     embed_histories,
@@ -43,6 +42,7 @@ from loca.models.recommender import (
     fitted,
     supported_users,
 )
+from loca.persistence import save_model
 from loca.random_streams import derive_seed, stream
 
 LossName = Literal["logistic", "square"]

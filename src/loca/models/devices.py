@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 
 from loca.errors import ConfigError
+from loca.evaluation.top_n import BLOCK_BYTES
 from loca.memory import available_bytes
-from loca.ranking.top_n import BLOCK_BYTES
 
 
 def check_device(name: str) -> None:

@@ -12,14 +12,12 @@ import torch
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
-from loca.files import save_model
 from loca.memory import plan_memory
-from loca.models.conditioning import LARGEST_ERROR, inverse_error
 from loca.models.devices import check_device, choose_device, free_bytes
-from loca.models.ease_systems import EaseSystem, bytes_to_solve, solve_systems
+from loca.models.ease_solver import LARGEST_ERROR, EaseSystem, bytes_to_solve, inverse_error, solve_systems
 from loca.models.recommender import (
     ModelState,
     Scores,
@@ -29,6 +27,7 @@ from loca.models.recommender import (
     clone,
     fitted,
 )
+from loca.persistence import save_model
 from loca.progress import bar, say
 
 Square = npt.NDArray[Any]

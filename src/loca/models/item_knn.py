@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError
-from loca.files import save_model
 from loca.memory import plan_memory
 from loca.models.recommender import ModelState, Scores, UserWeights, check_user_weights, clone, fitted
 from loca.models.sparse_weights import score_sparsely, weigh_users, weights_as_arrays, weights_from_arrays
+from loca.persistence import save_model
 from loca.progress import bar
 
 # Pairs of items at once: so many similarities are found, sorted and thinned out before the next.

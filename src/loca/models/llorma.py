@@ -19,12 +19,10 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
-from loca.files import save_model
-from loca.models.devices import check_device, choose_device, float32_products
-from loca.models.factors import (
+from loca.models.als import (
     Columns,
     Floats,
     Regression,
@@ -34,6 +32,7 @@ from loca.models.factors import (
     draw_factors,
     solve_rows,
 )
+from loca.models.devices import check_device, choose_device, float32_products
 from loca.models.recommender import (
     ModelState,
     Scores,
@@ -45,6 +44,7 @@ from loca.models.recommender import (
     fitted,
 )
 from loca.models.wmf import WMF, check_factorisation, plan_alternating
+from loca.persistence import save_model
 from loca.progress import bar
 from loca.random_streams import stream
 

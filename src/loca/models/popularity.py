@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.recency import parse_age
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.files import save_model
 from loca.models.recommender import (
     ModelState,
     Scores,
@@ -25,6 +24,7 @@ from loca.models.recommender import (
     clone,
     fitted,
 )
+from loca.persistence import save_model
 
 
 class Popularity:

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, NotFittedError, did_you_mean
-from loca.files.model_state import ModelState as ModelState
-from loca.files.model_state import get_params as get_params
-from loca.files.model_state import is_model
+from loca.persistence.manifest import ModelState as ModelState
+from loca.persistence.manifest import get_params as get_params
+from loca.persistence.manifest import is_model
 
 Scores = npt.NDArray[np.float32]
 UserWeights = npt.NDArray[Any]

@@ -14,10 +14,9 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
-from loca.files import save_model
 from loca.memory import plan_memory
 from loca.models.devices import check_device, choose_device
 from loca.models.recommender import (
@@ -31,6 +30,7 @@ from loca.models.recommender import (
     fitted,
     supported_users,
 )
+from loca.persistence import save_model
 from loca.progress import bar, say
 from loca.random_streams import stream
 

@@ -15,15 +15,15 @@ from scipy.sparse import csc_array, csr_array, vstack
 from sklearn import config_context
 from sklearn.linear_model import enet_path
 
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError
-from loca.files import save_model
 from loca.memory import plan_memory
 from loca.models.devices import check_device, choose_device
 from loca.models.elastic_net import Penalties, solve_elastic_nets
 from loca.models.recommender import ModelState, Scores, UserWeights, check_user_weights, clone, fitted
 from loca.models.sparse_weights import score_sparsely, weigh_users, weights_as_arrays, weights_from_arrays
+from loca.persistence import save_model
 from loca.progress import bar, say
 
 Numbers = npt.NDArray[np.float64]

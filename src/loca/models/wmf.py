@@ -17,13 +17,11 @@ import torch
 from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
-from loca.data.held_out import HeldOut
 from loca.data.interactions import Interactions, as_matrix
+from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
-from loca.files import save_model
 from loca.memory import plan_memory
-from loca.models.devices import check_device, choose_device, float32_products, free_bytes
-from loca.models.factors import (
+from loca.models.als import (
     Columns,
     Floats,
     Regression,
@@ -34,6 +32,7 @@ from loca.models.factors import (
     draw_factors,
     solve_rows,
 )
+from loca.models.devices import check_device, choose_device, float32_products, free_bytes
 from loca.models.recommender import (
     ModelState,
     Scores,
@@ -44,6 +43,7 @@ from loca.models.recommender import (
     clone,
     fitted,
 )
+from loca.persistence import save_model
 from loca.progress import bar, say
 
 

@@ -13,7 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from loca.errors import DataError
-from loca.reproduction.exhibit import Chart, Curve
+from loca.reproduction.report_items import Chart, Curve
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -6,20 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loca.data.fetching import data_folder
-from loca.data.genres import genres_of_planted, read_genres
-from loca.data.held_out import Split
+from loca.config.options import PLANTED
+from loca.data.datasets import PUBLIC_SETS, read_preset
+from loca.data.download import data_folder
 from loca.data.id_map import Id
 from loca.data.interactions import Interactions
-from loca.data.presets import read_preset
-from loca.data.public_sets import PUBLIC_SETS
+from loca.data.item_metadata import genres_of_planted, read_genres, read_titles
 from loca.data.readers import read_interactions
-from loca.data.splitting import leave_last_out
+from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import planted_communities
-from loca.data.titles import read_titles
 from loca.errors import ConfigError, did_you_mean
-from loca.experiments.protocols import ProtocolName, counted_as_paper
-from loca.experiments.sections import PLANTED
+from loca.tuning.model_selection import ProtocolName, counted_as_paper
 
 Genres = Mapping[Id, tuple[str, ...]]
 _TEST = 5

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import loca
+from loca.config.model_factory import describe_model
 from loca.errors import ConfigError
-from loca.experiments.candidates import describe_model
-from loca.files.model_state import ModelState
-from loca.files.shared_fits import digest_of_model
-from loca.files.unfinished_work import UnfinishedWork
-from loca.files.work_subject import first_difference
 from loca.models.recommender import Recommender
+from loca.persistence.checkpoint import UnfinishedWork, first_difference
+from loca.persistence.fit_cache import digest_of_model
+from loca.persistence.manifest import ModelState
 from loca.progress import say
-from loca.reproduction.bench import Records
+from loca.reproduction.benchmark import Records
 
 _FORMAT = 1
 

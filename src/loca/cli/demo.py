@@ -1,0 +1,73 @@
+"""`loca demo`: the whole walk on built-in data, in about two minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from loca.cli import options
+from loca.cli.compare import show
+from loca.cli.fit import check_folder
+from loca.cli.output import Output
+from loca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from loca.experiments.demo import Demonstration
+
+Folder = Annotated[Path, typer.Option("--out", help="The folder to leave everything in.")]
+Seed = Annotated[int, typer.Option(help="The seed of the data and of all models.")]
+Users = Annotated[int, typer.Option(help="How many users to plant.")]
+
+
+def demo(
+    out: Folder = Path("loca-demo"),
+    seed: Seed = 0,
+    users: Users = 4000,
+    recency: options.Recency = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Plant communities, compare models honestly, save the LOCA model, ask it and let it explain itself.
+
+    Leaves a folder with the tables, a picture of the communities, the model and the next commands to try.
+
+    --recency lets the newest items count most. Equal times have no order: the items of one moment are one place.
+
+    Examples:
+
+      loca demo
+
+      loca demo --seed 1 --out another-demo
+
+      loca demo --recency 4 --out newest-count-most
+    """
+    from loca.config.options import parse_recency
+    from loca.experiments.report import refuse_file
+
+    output = Output(as_json, quiet)
+    if users < 100:
+        raise ConfigError(f"users: expected at least 100 for six communities, found {users}")
+    weighed = None if recency is None else parse_recency(recency)
+    refuse_file(out)
+    check_folder(out / "model")
+    from loca.experiments.demo import run_demo
+
+    found = run_demo(out, seed=seed, users=users, recency=weighed, note=output.note)
+    if as_json:
+        output.answer("", found.document())
+    else:
+        _tell(found, out, output)
+
+
+def _tell(found: Demonstration, folder: Path, output: Output) -> None:
+    show(found.comparison, output)
+    print()
+    for line in (*found.verdicts(), found.bound_line()):
+        print(line)
+    print(f"\nFor {found.user} the saved and reloaded model recommends\n{found.answer}\n\n{found.explanation}")
+    print(f"\nIn {folder}: comparison.txt, .md, .csv and .json, differences.csv, communities.png, model/, NEXT.md.")
+    print("Try next:\n")
+    for command, about in found.next_commands:
+        print(f"  {command}\n      {about}")

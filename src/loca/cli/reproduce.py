@@ -1,0 +1,269 @@
+"""`loca reproduce`: every table and figure of the paper, and the page that holds them."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from loca.cli import options
+from loca.cli.output import Output
+from loca.errors import ConfigError
+
+if TYPE_CHECKING:
+    from loca.reproduction.benchmark import Bench
+    from loca.tuning.model_selection import ProtocolName
+    from loca.tuning.search_space import TuningBudget
+
+PieceName = Annotated[
+    str,
+    typer.Argument(metavar="WHAT", help="table1 to table5, figure2, figure4 to figure8, or all.", show_default=False),
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option("--data", help="planted, amusic, games-2018, ml-1m, …, or a file; several times for several."),
+]
+Protocol = Annotated[str, typer.Option(help="clean, paper (chosen on test: not a result), or both.")]
+Out = Annotated[Path, typer.Option(help="The folder that keeps everything.")]
+_SIZE = "Size"
+LocalModels = Annotated[
+    int | None,
+    typer.Option(help="Local models of Tables 2, 3 and Figures 4, 5 (300; 12 on planted).", rich_help_panel=_SIZE),
+]
+SweepModels = Annotated[
+    int | None,
+    typer.Option(help="Local models of Table 4 and of each point of Figures 6 to 8 (100; 6).", rich_help_panel=_SIZE),
+]
+PilotModels = Annotated[int | None, typer.Option(help="Random anchors of Figure 2 (100; 10).", rich_help_panel=_SIZE)]
+LoopModels = Annotated[
+    int | None, typer.Option(help="The most models that Table 5 trains in a loop (20; 5).", rich_help_panel=_SIZE)
+]
+Seeds = Annotated[int | None, typer.Option(help="Seeds of every model that draws anything (3).", rich_help_panel=_SIZE)]
+Models = Annotated[
+    str | None,
+    typer.Option(help="Compute only these models, comma separated; kept ones are shown too.", rich_help_panel=_SIZE),
+]
+_TUNING = "Settings of the models"
+Settings = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file of settings, as compare and tune write it, or a folder with NAME-PROTOCOL.toml or NAME.toml.",
+        rich_help_panel=_TUNING,
+    ),
+]
+Trials = Annotated[int | None, typer.Option(help="Tune: settings to try for each model.", rich_help_panel=_TUNING)]
+Seconds = Annotated[float | None, typer.Option(help="Tune: seconds for each model.", rich_help_panel=_TUNING)]
+_RUNNING = "Running"
+Processes = Annotated[int, typer.Option(help="Cells computed side by side.", rich_help_panel=_RUNNING)]
+Resume = Annotated[bool, typer.Option("--resume", help="Take what --out keeps, and go on.", rich_help_panel=_RUNNING)]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Drop what --out keeps of these data.", rich_help_panel=_RUNNING)]
+KeptOnly = Annotated[
+    bool, typer.Option("--kept-only", help="Show what --out keeps; compute nothing.", rich_help_panel=_RUNNING)
+]
+
+
+def reproduce_paper(
+    what: PieceName,
+    data: Data = None,
+    protocol: Protocol = "clean",
+    out: Out = Path("reproduction"),
+    local_models: LocalModels = None,
+    sweep_models: SweepModels = None,
+    pilot_models: PilotModels = None,
+    loop_models: LoopModels = None,
+    seeds: Seeds = None,
+    models: Models = None,
+    settings: Settings = None,
+    trials: Trials = None,
+    seconds: Seconds = None,
+    processes: Processes = 1,
+    resume: Resume = False,
+    fresh: Fresh = False,
+    kept_only: KeptOnly = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Make a table or figure of the paper, or all of them, and a report that opens in any browser.
+
+    Examples:
+
+      loca reproduce all
+
+      loca reproduce table2 --data amusic --protocol both --settings results/settings --out amusic
+
+      loca reproduce table2 --data ratings.csv --seconds 90 --processes 4
+
+      loca reproduce figure5 --data ml-1m --local-models 100 --seeds 1
+
+    Each piece becomes WHAT.csv (every seed, every setting), WHAT.md and, where it has a picture, WHAT.png and WHAT.svg
+    in --out; report.html holds all of them. Protocol clean chooses on validation and asks the test items once; paper
+    repeats how the paper's program chose, on the test items, and is there to be set beside the printed figures.
+
+    Every finished cell is kept; after a kill the same command with --resume goes on, and pieces share what they can.
+    """
+    from loca.reproduction.paper import WITHOUT_COMMUNITIES, find_pieces
+    from loca.reproduction.report import file_names
+    from loca.reproduction.runner import PAGE, TUNED, Reproduction, check_start, models_of, reproduce
+    from loca.reproduction.settings import tuned_before
+
+    output = Output(as_json, quiet)
+    pieces = find_pieces(what)
+    only = _check_models(models)
+    pieces = pieces if not only else _with_rows(pieces)
+    protocols = _check_protocols(protocol)
+    budget = _budget(trials, seconds, settings)
+    if kept_only and (fresh or budget is not None):
+        raise ConfigError("--kept-only shows what is kept; leave out --fresh, --trials and --seconds")
+    if processes < 1:
+        raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes}")
+    _check_out(out)
+    resume = resume or kept_only
+    check_start(out, resume=resume, fresh=fresh)
+    sizes = {
+        "local_models": local_models,
+        "sweep_models": sweep_models,
+        "pilot_models": pilot_models,
+        "loop_models": loop_models,
+        "seeds": seeds,
+    }
+    benches = [bench for name in data or ["planted"] for bench in _benches(name, protocols, sizes, settings, output)]
+    twice = [bench.name for place, bench in enumerate(benches) if bench.name in {one.name for one in benches[:place]}]
+    if twice:
+        raise ConfigError(f"data: two are called {twice[0]}; leave one out, or give one of the files another name")
+    for bench in benches:
+        bench.check_size(models_of(tuple(one for one in pieces if one not in WITHOUT_COMMUNITIES), bench, only))
+    if kept_only and settings is None:
+        benches = [replace(bench, tables=tuned_before(bench, out / TUNED)) for bench in benches]
+    if budget is not None:
+        benches = [_tuned(bench, models_of(pieces, bench, only), budget, out, processes, resume) for bench in benches]
+    command = _in_words(what, data, protocol, sizes, models, settings, trials, seconds, out, kept_only)
+    asked = Reproduction(pieces, tuple(benches), out, command, processes, only, computes=not kept_only)
+    exhibits = reproduce(asked, resume=resume)
+    told = {one.key: one.title for one in exhibits}
+    files = [name for one in exhibits for name in file_names(one)]
+    written = f"written to {out}: {', '.join([*files, PAGE])}"
+    output.answer(written, {"out": str(out), "pieces": told, "report": str(out / PAGE)})
+
+
+def _check_out(out: Path) -> None:
+    from loca.experiments.report import refuse_file
+
+    refuse_file(out)
+
+
+def _check_protocols(protocol: str) -> tuple[ProtocolName, ...]:
+    from loca.errors import did_you_mean
+
+    if protocol == "both":
+        return ("clean", "paper")
+    if protocol not in ("clean", "paper"):
+        near = did_you_mean(protocol, ("clean", "paper", "both")) or "; expected clean, paper or both"
+        raise ConfigError(f"unknown protocol {protocol!r}{near}")
+    return (cast("ProtocolName", protocol),)
+
+
+def _check_models(models: str | None) -> tuple[str, ...]:
+    from loca.errors import did_you_mean
+    from loca.reproduction.benchmark import ALL_NAMES
+
+    names = tuple(options.words(models) or ())
+    if models is not None and not names:
+        raise ConfigError("models: expected at least one model, found none")
+    for name in names:
+        if name not in ALL_NAMES:
+            near = did_you_mean(name, ALL_NAMES) or f"; there are {', '.join(ALL_NAMES)}"
+            raise ConfigError(f"unknown model {name!r}{near}")
+    return names
+
+
+def _with_rows(pieces: tuple[str, ...]) -> tuple[str, ...]:
+    """The pieces that are made of models' rows, which --models can choose among."""
+    from loca.reproduction.paper import WITHOUT_ROWS
+
+    left = tuple(name for name in pieces if name not in WITHOUT_ROWS)
+    if not left:
+        raise ConfigError(f"models: {pieces[0]} is not made of models' rows; leave out --models")
+    return left
+
+
+def _budget(trials: int | None, seconds: float | None, settings: Path | None) -> TuningBudget | None:
+    """What every model is tuned with, if anything; refuses, before data are read, what contradicts itself."""
+    from loca.tuning.search_space import TuningBudget
+    from loca.tuning.study import import_optuna
+
+    if settings is not None and not settings.exists():
+        raise ConfigError(f"settings: {settings}: there is no such file or folder")
+    if trials is None and seconds is None:
+        return None
+    if settings is not None:
+        raise ConfigError("settings: are given, and --trials or --seconds look for others; leave one of them out")
+    import_optuna()
+    return TuningBudget(trials, seconds)
+
+
+def _benches(
+    name: str,
+    protocols: tuple[ProtocolName, ...],
+    sizes: dict[str, int | None],
+    settings: Path | None,
+    output: Output,
+) -> list[Bench]:
+    from loca.reproduction.benchmark import Bench
+    from loca.reproduction.data_sets import open_data
+    from loca.reproduction.settings import scale_for, tables_for
+
+    data = open_data(name)
+    said = {key: value for key, value in sizes.items() if value is not None}
+    benches = []
+    for protocol in protocols:
+        split = data.split(protocol)
+        output.notes(split.report)
+        scale = scale_for(data.name, protocol, settings, said)
+        bench = Bench(data, protocol, split, scale, tables_for(data.name, protocol, settings))
+        try:
+            bench.check()
+        except ConfigError as error:
+            raise ConfigError(f"{settings}: {bench.name}: {error}") from None
+        benches.append(bench)
+    return benches
+
+
+def _tuned(
+    bench: Bench, names: tuple[str, ...], budget: TuningBudget, out: Path, processes: int, resume: bool
+) -> Bench:
+    from loca.reproduction.runner import TUNED
+    from loca.reproduction.settings import tune_bench
+
+    if not names:
+        return bench
+    tables = tune_bench(bench, names, budget, out / TUNED, processes=processes, resume=resume)
+    return replace(bench, tables=tables)
+
+
+def _in_words(
+    what: str,
+    data: list[str] | None,
+    protocol: str,
+    sizes: dict[str, int | None],
+    models: str | None,
+    settings: Path | None,
+    trials: int | None,
+    seconds: float | None,
+    out: Path,
+    kept_only: bool,
+) -> str:
+    """The command that makes the same again from nothing: without --resume and what else changes no figure.
+
+    Of kept results alone it says so: without, it would compute what is missing.
+    """
+    words = ["loca", "reproduce", what, *(part for one in data or [] for part in ("--data", one))]
+    words += ["--protocol", protocol]
+    said = {**sizes, "models": models, "settings": settings, "trials": trials, "seconds": seconds, "out": out}
+    for name, value in said.items():
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+    told = shlex.join([*words, *(["--kept-only"] if kept_only else [])])
+    return told.encode("utf-8", "replace").decode()  # names of files need not be text

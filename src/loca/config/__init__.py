@@ -1,0 +1,1 @@
+"""Settings, typed options, and the models that they describe."""

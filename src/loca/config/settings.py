@@ -1,0 +1,255 @@
+"""The settings of a command: a TOML file, the command's own options and --set key=value, joined and checked first."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loca.communities.embeddings import TruncatedSVD
+from loca.communities.geometry import Quantile
+from loca.errors import ConfigError, did_you_mean
+from loca.models.recommender import Recommender
+from loca.persistence.manifest import get_params, is_model
+from loca.registry import MODELS
+
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Several values of one parameter, to be chosen from on validation."""
+
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ConfigError("a choice needs at least one value")
+
+
+def read_settings(
+    config: Path | None,
+    options: Mapping[str, Mapping[str, Any]],
+    assignments: Sequence[str],
+    choices: Sequence[str],
+    *,
+    sections: Sequence[str],
+    models: Sequence[str],
+    elsewhere: Sequence[str] = (),
+) -> dict[str, Table]:
+    """One table per section and per model; --set and --choose win over `options`, these over the file.
+
+    A key without a section belongs to the only model of the command. A file may also speak of the sections and models
+    of other commands, `elsewhere`, so that one file serves them all; --set and --choose may not.
+    """
+    settings: dict[str, Table] = {name: {} for name in (*sections, *models)}
+    tops = _Tops(tuple(sections), tuple(models), tuple(elsewhere))
+    if config is not None:
+        for path, value in _leaves(read_toml(config), ()):
+            place = tops.place(path, str(config), is_file=True)
+            _put(settings, place, tops.as_choice(place, value))
+    for section, given in options.items():
+        settings[section].update({key: value for key, value in given.items() if value is not None})
+    for text in assignments:
+        key, value = _divide(text, "--set")
+        place = tops.place(key, "--set")
+        _put(settings, place, tops.as_choice(place, parse_value(value)))
+    for text in choices:
+        key, value = _divide(text, "--choose")
+        place = tops.place(key, "--choose")
+        values = [parse_value(one) for one in value.split(",") if one.strip()]
+        if not values or place[0] in sections:
+            raise ConfigError(f"--choose: expected a model's parameter and values, such as l2=30,100, found {text!r}")
+        _put(settings, place, tops.as_choice(place, values))
+    return settings
+
+
+def read_section(
+    section: str, config: Path | None, options: Mapping[str, Mapping[str, Any]], assignments: Sequence[str]
+) -> Table:
+    """The table of one section as `read_settings` joins it, without a look at the others.
+
+    A command's own section says which models there are, and must be known before keys can be told from models.
+    """
+    settings: dict[str, Table] = {section: {}}
+    for path, value in _leaves({} if config is None else read_toml(config), ()):
+        if path[0] == section and len(path) > 1:
+            _put(settings, path, value)
+    settings[section].update({key: value for key, value in options.get(section, {}).items() if value is not None})
+    for text in assignments:
+        path, written = _divide(text, "--set")
+        if path[0] == section and len(path) > 1:
+            _put(settings, path, parse_value(written))
+    return settings[section]
+
+
+def read_toml(path: Path) -> Table:
+    """The tables of a TOML file; a file that cannot be read is refused in one line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise ConfigError(f"{path}: there is no such file{did_you_mean(path.name, near)}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {' '.join(str(error).split())}") from None
+
+
+def parse_value(text: str) -> Any:
+    """What a piece of text means as a TOML value (number, true, "text", [list]), or the text itself."""
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text.strip()
+    return value if isinstance(value, str | int | float | bool | list) else text.strip()
+
+
+@dataclass(frozen=True)
+class _Tops:
+    """The first words that a dotted key may begin with."""
+
+    sections: tuple[str, ...]
+    models: tuple[str, ...]
+    elsewhere: tuple[str, ...]
+
+    def place(self, path: Sequence[str], where: str, *, is_file: bool = False) -> tuple[str, ...]:
+        """The full path of a key; a key that belongs nowhere is refused with the nearest right one."""
+        first = path[0]
+        if first in (*self.sections, *self.models) and len(path) > 1:
+            return tuple(path)
+        if first in self.elsewhere and len(path) > 1:
+            if is_file:
+                return tuple(path)
+            here = ", ".join((*self.models, *self.sections))
+            raise ConfigError(f"{where}: {first!r} has no part in this command; what has is {here}")
+        if len(self.models) == 1 and first not in self.sections:
+            return (self.models[0], *path)
+        known = (*self.sections, *self.models)
+        if first in known:
+            raise ConfigError(f"{where}: {first!r} is a section; expected {first}.option = value")
+        nearest = did_you_mean(first, known) or f"; expected one of {', '.join(known)}"
+        raise ConfigError(f"{where}: unknown option {'.'.join(path)!r}{nearest}")
+
+    def as_choice(self, place: tuple[str, ...], value: Any) -> Any:
+        """A list as a choice, where it stands for a model's parameter; a section's lists are lists."""
+        return Choice(tuple(value)) if isinstance(value, list) and place[0] not in self.sections else value
+
+
+def _divide(text: str, option: str) -> tuple[tuple[str, ...], str]:
+    key, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in key.split("."))
+    if not equals or not all(path):
+        raise ConfigError(f"{option}: expected key=value, found {text!r}")
+    return path, value
+
+
+def _leaves(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*above, name))
+        else:
+            yield (*above, name), value
+
+
+def _put(settings: dict[str, Table], path: tuple[str, ...], value: Any) -> None:
+    table = settings.setdefault(path[0], {})
+    for name in path[1:-1]:
+        inner = table.get(name)
+        if not isinstance(inner, dict):
+            # `base = "mult-dae"` says which model; what follows sets that model's own parameters.
+            inner = {} if inner is None else {"model": inner}
+            table[name] = inner
+        table = inner
+    last = path[-1]
+    if isinstance(table.get(last), dict):
+        table[last]["model"] = value
+    else:
+        table[last] = value
+
+
+# What the settings of a command say elsewhere, or what is no choice of anybody's.
+_LEFT_OUT = ("seed", "device")
+
+
+def settings_of(name: str, model: Recommender, always: Collection[str]) -> Table:
+    """The parameters in which a model differs from the catalogue's of that name, and those named `always`."""
+    made = MODELS[name]() if name in MODELS else None
+    return _differences(made, model, always)
+
+
+def toml_text(comments: Iterable[str], sections: Mapping[str, Table]) -> str:
+    """A TOML file: the lines of comment first, then a table for each section, in their order."""
+    lines = [f"# {' '.join(line.split())}".rstrip() for line in comments]
+    for name, table in sections.items():
+        lines += _table_lines((name,), table)
+    return "\n".join(lines) + "\n"
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Refuses, before any trial, a file that the settings could not be written to."""
+    if path.is_dir():
+        raise ConfigError(f"{path}: expected a file to write settings into, found a folder; choose another name")
+    parent = path.absolute().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise ConfigError(f"{path}: cannot be written, {parent} is no folder that may be; choose another name")
+
+
+def _differences(made: object | None, model: object, always: Collection[str]) -> Table:
+    before = {} if made is None else get_params(made)
+    table: Table = {}
+    for name, value in get_params(model).items():
+        if name in _LEFT_OUT:
+            continue
+        inside = [one.removeprefix(f"{name}.") for one in always if one.startswith(f"{name}.")]
+        if is_model(value):
+            inner = _inner(before.get(name), value, inside)
+            if inner:
+                table[name] = inner
+        elif name in always or name not in before or before[name] != value:
+            table[name] = _plain(value)
+    return table
+
+
+def _inner(before: object | None, value: object, always: Collection[str]) -> Table:
+    """The settings of a model inside another; one of another kind is named first."""
+    if type(before) is type(value):
+        return _differences(before, value, always)
+    makers: dict[str, Callable[[], object]] = {**MODELS, "svd": TruncatedSVD}
+    for name, make in makers.items():
+        made = make()
+        if type(made) is type(value):
+            return {"model": name, **_differences(made, value, always)}
+    raise ConfigError(f"the settings of a {type(value).__name__} cannot be written: the catalogue has no such model")
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as the settings of a command hold it."""
+    if value is None:
+        return "none"
+    if isinstance(value, Quantile):
+        # Every digit: the words of a quantile for people are shorter.
+        return f"{value.times!r}*q{value.level!r}" if value.times != 1 else f"q{value.level!r}"
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise ConfigError(f"{value!r:.60} cannot be written as a setting; expected a number, a word or none")
+
+
+def _table_lines(path: Sequence[str], table: Table) -> list[str]:
+    own = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    lines = ["", f"[{'.'.join(path)}]", *(f"{key} = {_toml(value)}" for key, value in own.items())]
+    for key, value in inner.items():
+        lines += _table_lines((*path, key), dict(value))
+    return lines
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    # JSON's text, numbers, true and false are TOML's too.
+    return json.dumps(value, ensure_ascii=True, allow_nan=False)

@@ -1,0 +1,250 @@
+"""A model's answers measured against held-out items: values per user, means, intervals, coverage, novelty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.data.recency import Recency
+from loca.data.splits import HeldOut
+from loca.errors import DataError
+from loca.evaluation.metrics import Values, check_lengths, find_hits, metric_values, ndcg
+from loca.evaluation.significance import bootstrap_intervals
+from loca.evaluation.top_n import BLOCK_BYTES, ItemRows, block_rows, rank_top_n
+from loca.progress import bar
+
+if TYPE_CHECKING:
+    from loca.evaluation.top_n import AnyScores
+
+Scores = npt.NDArray[Any]
+UserRows = npt.NDArray[np.int64]
+
+
+class Scorer(Protocol):
+    """What an evaluation asks of a model: scores of all items for any histories."""
+
+    def score(self, histories: csr_array) -> Scores: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The lists and metric values of the users with a target: `user_rows` of the held-out data."""
+
+    at: tuple[int, ...]
+    user_rows: UserRows
+    lists: ItemRows
+    values: dict[str, Values]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """How well a model found the held-out items; prints as a table.
+
+    `values["ndcg@100"]` holds one value per user, in the order of `users` (ids); `lists` holds their item
+    rows, best first, −1 where a list is short. Users without a held-out item are not among them. By list
+    length N: `catalogue_coverage` is the share of all items that stand in any list, `novelty` the mean of
+    −log2(share of the users that have the item) over all listed items; an item that nobody has counts as if
+    one user had it.
+    """
+
+    at: tuple[int, ...]
+    users: npt.NDArray[Any]
+    lists: ItemRows
+    values: dict[str, Values]
+    catalogue_coverage: dict[int, float]
+    novelty: dict[int, float]
+    item_count: int
+    seed: int = 0
+
+    def means(self) -> dict[str, float]:
+        """The mean over the users of each metric."""
+        return {name: float(values.mean()) for name, values in self.values.items()}
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 95 % bootstrap interval (low, high) of each mean: 1000 resamples of the users."""
+        return dict(self._intervals)
+
+    @cached_property
+    def _intervals(self) -> dict[str, tuple[float, float]]:
+        bounds = bootstrap_intervals(np.column_stack(list(self.values.values())), seed=self.seed)
+        return {name: (low, high) for name, (low, high) in zip(self.values, bounds.tolist(), strict=True)}
+
+    def __str__(self) -> str:
+        means, intervals = self.means(), self.intervals()
+        lines = [f"{len(self.users):,} users, {self.item_count:,} items; means with 95 % intervals"]
+        lines.append(" " * 10 + "".join(f"  {f'@{n}':<23}" for n in self.at))
+        for metric in dict.fromkeys(name.split("@")[0] for name in means):
+            names = [f"{metric}@{n}" for n in self.at]
+            cells = (f"{means[one]:.4f} [{intervals[one][0]:.4f}, {intervals[one][1]:.4f}]" for one in names)
+            lines.append(f"{metric:<10}" + "".join(f"  {cell:<23}" for cell in cells))
+        lines.append(f"{'coverage':<10}" + "".join(f"  {self.catalogue_coverage[n]:<23.4f}" for n in self.at))
+        lines.append(f"{'novelty':<10}" + "".join(f"  {self.novelty[n]:<23.2f}" for n in self.at))
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def evaluate(
+    model: Scorer,
+    held_out: HeldOut,
+    *,
+    at: Iterable[int] = (50, 100),
+    recency: Recency | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """The model's lists for the users of `held_out`, measured at each N of `at`; seen items are hidden.
+
+    `recency` weighs the histories in place of what they carry themselves; histories without any are weighed as those
+    that the model was fitted on. `seed` is that of the intervals.
+    """
+    _refuse_other_items(model, held_out)
+    asked = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
+    measured = measure(lambda user_rows: model.score(asked.history_matrix[user_rows]), asked, at=at)
+    return summarise(measured, asked, seed=seed)
+
+
+def as_known(model: object, held_out: HeldOut) -> HeldOut:
+    """The questions, weighed as the interactions that the model knows where they have no recency themselves."""
+    return held_out.weighed_as(getattr(model, "known_", None))
+
+
+def measure(
+    score_users: Callable[[UserRows], Scores],
+    held_out: HeldOut,
+    *,
+    at: Iterable[int] = (50, 100),
+    what: str = "ranking users",
+) -> Measured:
+    """The lists and metric values from `score_users(user_rows)`: those users' scores, users × items.
+
+    Goes through the users in blocks. A target that is in the user's own history can never be found, yet it
+    counts among the targets. A target that occurs twice is one hit; `held_out.target_counts` says by how many targets
+    the metrics are divided.
+    """
+    lengths = check_lengths(at)
+    user_rows = _users_with_targets(held_out)
+    lists = np.empty((len(user_rows), lengths[-1]), np.int32)
+    parts: list[dict[str, Values]] = []
+    done = 0
+    with bar(what, len(user_rows)) as progress:
+        for block in _blocks(user_rows, held_out.n_items):
+            scores = _checked(score_users(block), len(block), held_out.n_items)
+            listed, _ = rank_top_n(scores, held_out.history_matrix[block], lengths[-1])
+            lists[done : done + len(block)] = listed
+            targets = held_out.target_matrix[block]
+            parts.append(metric_values(find_hits(listed, targets), held_out.target_counts[block], lengths))
+            done += len(block)
+            progress.advance(len(block))
+    values = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Measured(lengths, user_rows, lists, values)
+
+
+def summarise(measured: Measured, held_out: HeldOut, *, seed: int = 0) -> Evaluation:
+    """The evaluation of what was measured on `held_out`, with coverage and novelty of the lists."""
+    holders = np.bincount(held_out.history_matrix.indices, minlength=held_out.n_items)
+    information = -np.log2(np.maximum(holders, 1) / held_out.n_users)
+    coverage, novelty = {}, {}
+    for n in measured.at:
+        listed = measured.lists[:, :n]
+        # Counted per item, so that no second array of users × N numbers is needed; −1 falls into place 0.
+        times = np.bincount(listed.ravel() + 1, minlength=held_out.n_items + 1)[1:]
+        coverage[n] = float(np.count_nonzero(times) / held_out.n_items)
+        novelty[n] = float(times @ information / max(times.sum(), 1))
+    return Evaluation(
+        at=measured.at,
+        users=held_out.histories.users.values[measured.user_rows],
+        lists=measured.lists,
+        values=measured.values,
+        catalogue_coverage=coverage,
+        novelty=novelty,
+        item_count=held_out.n_items,
+        seed=seed,
+    )
+
+
+def mean_ndcg(
+    score: Callable[[csr_array], AnyScores], held_out: HeldOut, n: int = 100, *, block_bytes: int = BLOCK_BYTES
+) -> float:
+    """The mean NDCG@n of `score(histories)` over the users with a held-out item, for early stopping."""
+    matrix = held_out.history_matrix
+    return mean_ndcgs(lambda users: (score(csr_array(matrix[users])),), held_out, n, block_bytes=block_bytes)[0]
+
+
+def mean_ndcgs(
+    score_users: Callable[[UserRows], Iterable[AnyScores]],
+    held_out: HeldOut,
+    n: int = 100,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+) -> list[float]:
+    """The mean NDCG@n of each score array that `score_users(user_rows)` gives, in one pass over the users.
+
+    Arrays that are made one after the other (a generator) take the memory of one. `block_bytes` bounds what a block
+    of users may take, for scores that lie on a device with memory of its own.
+    """
+    user_rows = _users_with_targets(held_out)
+    sums: list[float] = []
+    for block in _blocks(user_rows, held_out.n_items, block_bytes):
+        ndcgs = _ndcgs_of(held_out, block, n)
+        block_sums = [float(ndcgs(scores).sum()) for scores in score_users(block)]
+        sums = [total + part for total, part in zip(sums or [0.0] * len(block_sums), block_sums, strict=True)]
+    return [total / len(user_rows) for total in sums]
+
+
+def ndcg_of_each(
+    score_asked: Callable[[UserRows], AnyScores],
+    held_out: HeldOut,
+    user_rows: UserRows,
+    n: int = 100,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+) -> Values:
+    """The NDCG@n of each of the asked `user_rows`, a user as often as asked; all of them need a held-out item.
+
+    `score_asked(places)` scores those users that stand at some places of `user_rows`.
+    """
+    parts = [np.empty(0)]
+    for places in _blocks(np.arange(len(user_rows)), held_out.n_items, block_bytes):
+        parts.append(_ndcgs_of(held_out, user_rows[places], n)(score_asked(places)))
+    return np.concatenate(parts)
+
+
+def _ndcgs_of(held_out: HeldOut, user_rows: UserRows, n: int) -> Callable[[AnyScores], Values]:
+    """What gives the NDCG@n of each row of scores, those of the `user_rows`, with what is in their histories hidden."""
+    histories, targets = held_out.history_matrix[user_rows], held_out.target_matrix[user_rows]
+    counts = held_out.target_counts[user_rows]
+
+    def ndcgs(scores: AnyScores) -> Values:
+        listed, _ = rank_top_n(_checked(scores, *targets.shape), histories, n)
+        return ndcg(find_hits(listed, targets), counts, n)
+
+    return ndcgs
+
+
+def _users_with_targets(held_out: HeldOut) -> UserRows:
+    return np.flatnonzero(held_out.target_counts)
+
+
+def _blocks(user_rows: UserRows, item_count: int, block_bytes: int = BLOCK_BYTES) -> Iterator[UserRows]:
+    size = block_rows(item_count, budget=block_bytes)
+    for start in range(0, len(user_rows), size):
+        yield user_rows[start : start + size]
+
+
+def _checked(scores: AnyScores, user_count: int, item_count: int) -> AnyScores:
+    if tuple(scores.shape) != (user_count, item_count):
+        raise DataError(f"scores: expected {user_count} users × {item_count} items, found shape {tuple(scores.shape)}")
+    return scores
+
+
+def _refuse_other_items(model: Scorer, held_out: HeldOut) -> None:
+    known = getattr(model, "known_", None)
+    if known is not None and not np.array_equal(known.items.values, held_out.histories.items.values):
+        raise DataError(
+            f"the model's {known.n_items} items are not the held-out data's {held_out.n_items} in the same "
+            "order; split the data first, then fit on its train part"
+        )

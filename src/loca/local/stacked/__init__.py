@@ -1,0 +1,1 @@
+"""Many networks trained and asked as one."""

@@ -1,0 +1,347 @@
+"""EASE's equations: the smaller of the items' and the users' system, inverted on any device, many small at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from loca.errors import ConfigError
+from loca.models.devices import float32_products
+from loca.models.recommender import UserWeights, check_user_weights
+from loca.progress import say
+
+# The relative error up to which an inverse is accepted. On public data with l2 from 1 to 1000 it stays below 0.0002.
+LARGEST_ERROR = 0.01
+_BLOCK_CONDITIONING = 256  # rows that are squared at once
+
+
+def inverse_error(inverse: Tensor, diagonal: Tensor, ridges: Tensor | float, terms: int) -> float:
+    """How wrong P, the computed inverse of A = G + diag(ridges), may be; G is a Gram matrix of `terms` products a sum.
+
+    Each P_jj is right to that relative error, each P_ij to that much of √(P_ii·P_jj). Rounding changes A_ij by up to
+    about e·√(A_ii·A_jj), e = 4ε·√terms, and so P_jj by up to e·Σ_i A_ii·P_ij². Because no eigenvalue of G is below 0,
+    the sum is at most P_jj · max_i A_ii / ridge_i. Where that does not keep below `LARGEST_ERROR`, the sum is taken
+    from the computed P, (n, n): where A is singular but for rounding, it is P_jj / ε or so.
+    """
+    if not len(inverse):
+        return 0.0  # no equations, and nothing that could be wrong
+    own = inverse.diagonal()
+    if not _is_positive(own):
+        return math.inf
+    step = _step(terms, inverse.dtype)
+    bound = step * float((diagonal / ridges).max())
+    return bound if bound <= LARGEST_ERROR else step * _largest_sum(inverse, diagonal, own)
+
+
+def shares_error(
+    shares: Tensor, leverages: Tensor, half: Tensor, diagonal: Tensor, l2: float, error: float, terms: int
+) -> float:
+    """How wrong the shares l2·P_jj = 1 − x_jᵀQx_j may be, where the computed inverse Q of K is wrong by `error`.
+
+    `half` is XᵀQ, (items, users), `diagonal` that of K, and the leverages are Σ_u x_uj²·Q_uu, which bound the terms of
+    x_jᵀQx_j: their sum is rounded by up to about 8ε of it, beside a share that may be small. Rounding K changes it by
+    e·Σ_u K_uu·(Qx_j)_u², at most e · max_u K_uu / l2 of the share because ‖Qx_j‖² ≤ P_jj; else the sum is taken.
+    """
+    if not len(diagonal):
+        return 0.0  # nobody has a weight: all shares are 1
+    if not (_is_positive(shares) and error <= LARGEST_ERROR):
+        return math.inf
+    step = _step(terms, shares.dtype)
+    cancelled = 8 * torch.finfo(shares.dtype).eps * float((leverages / shares).max())
+    bound = cancelled + step * float(diagonal.max()) / l2
+    return bound if bound <= LARGEST_ERROR else cancelled + step * _largest_sum(half, diagonal, shares)
+
+
+def _step(terms: int, kind: torch.dtype) -> float:
+    """4ε·√n: how far rounding carries a sum of n products, and the steps of a factorisation after it."""
+    return 4 * torch.finfo(kind).eps * math.sqrt(terms)
+
+
+def _largest_sum(rows: Tensor, weights: Tensor, beside: Tensor) -> float:
+    """The largest of Σ_u w_u·r_ju² / b_j over the rows r_j; infinity where one of them is no number."""
+    starts = range(0, len(rows), _BLOCK_CONDITIONING)
+    sums = torch.cat([rows[start : start + _BLOCK_CONDITIONING].square() @ weights for start in starts])
+    largest = float((sums / beside).max())
+    return math.inf if math.isnan(largest) else largest
+
+
+def _is_positive(numbers: Tensor) -> bool:
+    return bool(torch.isfinite(numbers).all()) and float(numbers.min()) > 0
+
+
+_BLOCK = 1024  # rows of a block of a square array
+_SMALLEST_TRIANGLE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceRows:
+    """Sparse rows on a device: the entries of row r are those from starts[r] to starts[r + 1]."""
+
+    columns: Tensor
+    values: Tensor
+    starts: Tensor
+    width: int
+
+    @classmethod
+    def of(cls, rows: csr_array, device: torch.device, kind: torch.dtype = torch.float32) -> Self:
+        """The stored entries of CSR rows."""
+        return cls(
+            torch.from_numpy(rows.indices.astype(np.int64)).to(device),
+            torch.from_numpy(np.array(rows.data)).to(device, kind),  # a copy: mapped files may not be written to
+            torch.from_numpy(rows.indptr.astype(np.int64)).to(device),
+            rows.shape[1],
+        )
+
+    @cached_property
+    def owners(self) -> Tensor:
+        """The row of every entry."""
+        rows = torch.arange(len(self.starts) - 1, device=self.starts.device)
+        return torch.repeat_interleave(rows, self.starts.diff(), output_size=len(self.columns))
+
+    def times(self, dense: Tensor) -> Tensor:
+        """These rows times a dense array of (width, any) numbers."""
+        if not len(self.columns):
+            return dense.new_zeros(len(self.starts) - 1, dense.shape[1])
+        return F.embedding_bag(
+            self.columns, dense, self.starts, mode="sum", per_sample_weights=self.values, include_last_offset=True
+        )
+
+    def row_sums(self, of_entries: Tensor) -> Tensor:
+        """The sum over each row of one number per entry, the same on every run."""
+        entries = torch.arange(len(of_entries), device=of_entries.device)
+        return F.embedding_bag(entries, of_entries[:, None], self.starts, mode="sum", include_last_offset=True)[:, 0]
+
+    def transposed_block(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` as dense columns, (width, rows)."""
+        first, last = int(self.starts[start]), int(self.starts[stop])
+        block = self.values.new_zeros(self.width, stop - start)
+        block[self.columns[first:last], self.owners[first:last] - start] = self.values[first:last]
+        return block
+
+
+@dataclass(frozen=True, eq=False)
+class EaseSystem:
+    """The equations under user weights D: √D·X over their support, the users with a weight and a history.
+
+    Denoising adds r·d_j to l2 on the diagonal, r = denoising / (1 − denoising), d = diag(XᵀDX). With the columns times
+    s_j = √(l2 / (l2 + r·d_j)) that is an ordinary system, whose weights times s_i / s_j are those that are wanted.
+    """
+
+    rows: csr_array  # (support, items)
+    l2: float
+    scales: npt.NDArray[np.float64] | None = None  # (items,): s, None without denoising
+
+    @classmethod
+    def of(cls, matrix: csr_array, user_weights: UserWeights, l2: float, denoising: float = 0.0) -> Self:
+        """The system of `matrix` under those weights."""
+        weights = check_user_weights(user_weights, matrix.shape[0]).astype(np.float64)
+        lengths = np.diff(matrix.indptr)
+        support = np.flatnonzero((weights > 0) & (lengths > 0))
+        rows = csr_array(matrix if len(support) == matrix.shape[0] else matrix[support])
+        values = rows.data * np.repeat(np.sqrt(weights[support]), lengths[support])
+        weighted = csr_array((values, rows.indices.copy(), rows.indptr.copy()), shape=rows.shape)
+        weighted.sum_duplicates()  # every entry is written to its place only once
+        if not denoising:
+            return cls(weighted, l2)
+        squares = np.bincount(weighted.indices, weights=np.square(weighted.data), minlength=weighted.shape[1])
+        scales = np.sqrt(l2 / (l2 + denoising / (1 - denoising) * squares))
+        weighted.data *= scales[weighted.indices]
+        return cls(weighted, l2, scales)
+
+    @property
+    def dual(self) -> bool:
+        """Whether the users' system is the smaller one."""
+        return self.rows.shape[0] < self.rows.shape[1]
+
+    @property
+    def size(self) -> int:
+        """How many equations the smaller system has."""
+        return min(self.rows.shape)
+
+    @cached_property
+    def columns(self) -> csr_array:
+        """The same transposed, (items, support)."""
+        return csr_array(self.rows.T.tocsr())
+
+    def diagonal(self) -> npt.NDArray[np.float64]:
+        """What the smaller system has on its diagonal."""
+        of_entries = np.repeat(np.arange(self.size), np.diff(self.rows.indptr)) if self.dual else self.rows.indices
+        sums = np.bincount(of_entries, weights=np.square(self.rows.data), minlength=self.size)
+        return np.asarray(sums + self.l2, dtype=np.float64)
+
+    def fill(self, square: Tensor) -> None:
+        """Writes the Gram matrix plus l2 on the diagonal into a square of zeros that may be larger than the system."""
+        fill_gram(self.rows if self.dual else self.columns, square)
+        square.diagonal().add_(self.l2)
+
+
+def fill_gram(rows: csr_array, square: Tensor) -> None:
+    """Writes rows · rowsᵀ into the first corner of a square array."""
+    count, here = rows.shape[0], DeviceRows.of(rows, square.device, square.dtype)
+    for start in range(0, count, _BLOCK):
+        stop = min(start + _BLOCK, count)
+        square[:count, start:stop] = here.times(here.transposed_block(start, stop))
+
+
+class EaseSolution:
+    """The item-to-item weights B of one community, made for the rows that are asked for.
+
+    From the items' system they are −P_ij / P_jj with its inverse P. From the users' system with its inverse Q they
+    are x̃_iᵀQx̃_j / (1 − x̃_jᵀQx̃_j), where x̃_j is column j of √D·X: the same, because l2·P = 1 − X̃ᵀQX̃.
+    """
+
+    def __init__(self, system: EaseSystem, inverse: Tensor) -> None:
+        self.item_count: int = system.rows.shape[1]
+        self._columns: DeviceRows | None = None
+        inverse = inverse[: system.size, : system.size]
+        terms, diagonal = max(system.rows.shape), torch.from_numpy(system.diagonal()).to(inverse)
+        self.error = inverse_error(inverse, diagonal, system.l2, terms)
+        if system.dual:
+            self._columns = DeviceRows.of(system.columns, inverse.device, inverse.dtype)
+            self._half = self._columns.times(inverse.contiguous())  # (items, support)
+            of_entries = self._half[self._columns.owners, self._columns.columns] * self._columns.values
+            self.shares = 1 - self._columns.row_sums(of_entries)  # (items,): l2 · P_jj
+            of_entries = self._columns.values.square() * inverse.diagonal()[self._columns.columns]
+            leverages = self._columns.row_sums(of_entries)
+            self.error = shares_error(self.shares, leverages, self._half, diagonal, system.l2, self.error, terms)
+        else:
+            self._half = inverse
+            self.shares = self._half.diagonal() * system.l2
+        self._l2 = system.l2
+        self._scales: Tensor | None = None
+        if system.scales is not None:
+            self._scales = torch.from_numpy(system.scales).to(inverse.device, inverse.dtype)
+
+    @property
+    def sound(self) -> bool:
+        """Whether rounding, with its number of bits, leaves l2·P right to `conditioning.LARGEST_ERROR`.
+
+        P_jj has that relative error, P_ij is wrong by that much of √(P_ii·P_jj), and a weight by twice of √(P_ii/P_jj).
+        """
+        return self.error <= LARGEST_ERROR
+
+    def weight_rows(self, items: Tensor) -> Tensor:
+        """The rows B[items] in 32 bits, (rows, items)."""
+        if self._columns is None:
+            rows = self._half[items] * (-self._l2 / self.shares)
+        else:
+            # The product is symmetric in both items: its columns, transposed, are the rows that are wanted.
+            rows = self._columns.times(self._half[items].T.contiguous()).T.contiguous().div_(self.shares)
+        if self._scales is not None:
+            rows *= self._scales[items, None] / self._scales
+        rows[torch.arange(len(items), device=rows.device), items] = 0
+        return rows.to(torch.float32)
+
+    def weights(self) -> Tensor:
+        """All of B, (items, items)."""
+        device = self.shares.device
+        dense = torch.empty(self.item_count, self.item_count, device=device)
+        for start in range(0, self.item_count, _BLOCK):
+            items = torch.arange(start, min(start + _BLOCK, self.item_count), device=device)
+            dense[start : start + _BLOCK] = self.weight_rows(items)
+        return dense
+
+
+def bytes_to_solve(users: int, items: int) -> int:
+    """What a solution takes in 32 bits: the square and its factor, the weights, and the half product if any."""
+    size = min(users, items)
+    half = items * size if users < items else 0
+    return 4 * (2 * size**2 + items**2 + half + 2 * _BLOCK * items)
+
+
+def solve_local(
+    matrix: csr_array, user_weights: UserWeights, l2: float, device: torch.device, denoising: float = 0.0
+) -> Tensor:
+    """B of one community as a dense (items, items) array on the device; what `EASE.fit` finds with those weights."""
+    return next(solve_systems([EaseSystem.of(matrix, user_weights, l2, denoising)], device)).weights()
+
+
+def solve_systems(systems: Sequence[EaseSystem], device: torch.device) -> Iterator[EaseSolution]:
+    """The solution of each system, in order, all inverted at once; in halves where the device has too little memory.
+
+    A system that 32 bits cannot solve is solved in 64.
+    """
+    try:
+        solved = invert_systems(systems, device, torch.float32)
+    except torch.OutOfMemoryError:
+        if len(systems) == 1:
+            raise
+        solved = None
+    if solved is None:  # outside of the handler, which would hold on to what was allocated
+        half = len(systems) // 2
+        yield from solve_systems(systems[:half], device)
+        yield from solve_systems(systems[half:], device)
+        return
+    inverses, failed = solved
+    for number, system in enumerate(systems):
+        solution = None if failed[number] else EaseSolution(system, inverses[number])
+        if number == len(systems) - 1:
+            del inverses, solved  # only the solution still needs its part
+        yield solution if solution is not None and solution.sound else _in_64_bits(system, device)
+
+
+def _in_64_bits(system: EaseSystem, device: torch.device) -> EaseSolution:
+    say("EASE: 32 bits do not hold this local system; once more in 64 bits")
+    inverses, failed = invert_systems([system], device, torch.float64)
+    solution = None if failed[0] else EaseSolution(system, inverses[0])
+    if solution is None or not solution.sound:
+        raise ConfigError(f"l2: {system.l2:g} is too small for these data, the equations have no solution; take larger")
+    return solution
+
+
+def invert_systems(systems: Sequence[EaseSystem], device: torch.device, kind: torch.dtype) -> tuple[Tensor, list[bool]]:
+    """The inverses of all systems, (systems, n, n) for the largest size n, and which of them failed.
+
+    A smaller one fills the first corner; the rest is l2 times the unit matrix, which changes nothing in it.
+    """
+    size = max(system.size for system in systems)
+    squares = torch.zeros(len(systems), size, size, dtype=kind, device=device)
+    for square, system in zip(squares, systems, strict=True):
+        system.fill(square)
+    factors, problems = torch.linalg.cholesky_ex(squares)
+    del squares
+    failed = (problems != 0).tolist()
+    if not all(failed):
+        with float32_products():
+            invert_from_factor(factors)
+    return factors, failed
+
+
+def invert_from_factor(factor: Tensor) -> Tensor:
+    """(LLᵀ)⁻¹ in place of the lower factor L with zeros above, (…, n, n): nearly all of it matrix products.
+
+    `torch.cholesky_inverse` does the same several times slower on a CPU.
+    """
+    _invert_triangle(factor)
+    size = factor.shape[-1]
+    for start in range(0, size, _BLOCK):
+        stop = min(start + _BLOCK, size)
+        # Rows from `start` on are still those of L⁻¹, and later blocks need only rows from theirs on.
+        block = factor[..., start:, start:stop].mT @ factor[..., start:, :stop]
+        factor[..., start:stop, :stop] = block
+        factor[..., :start, start:stop] = block[..., :start].mT
+    return factor
+
+
+def _invert_triangle(triangle: Tensor) -> None:
+    """The inverse over a lower triangle, by halves: [A 0; C D]⁻¹ = [A⁻¹ 0; −D⁻¹CA⁻¹ D⁻¹]."""
+    size = triangle.shape[-1]
+    if size <= _SMALLEST_TRIANGLE:
+        unit = torch.eye(size, dtype=triangle.dtype, device=triangle.device).expand_as(triangle)
+        triangle.copy_(torch.linalg.solve_triangular(triangle, unit, upper=False))
+        return
+    half = size // 2
+    first, corner, second = triangle[..., :half, :half], triangle[..., half:, :half], triangle[..., half:, half:]
+    _invert_triangle(first)
+    _invert_triangle(second)
+    corner.copy_((second @ (corner @ first)).neg_())

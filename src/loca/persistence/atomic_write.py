@@ -1,0 +1,183 @@
+"""A model's folder: new files beside the old, one move that puts them in force, and files read with care."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from loca.errors import DataError, ModelFileError
+
+if sys.platform != "win32":
+    import fcntl
+
+MANIFEST = "model.json"
+_OWN_NAME = re.compile(r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII)
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a name is one that a save gives to its data files: no folder, no dots, nothing foreign."""
+    return _OWN_NAME.fullmatch(name) is not None
+
+
+@dataclass
+class FolderUpdate:
+    """The new files of one save, under names of their own, until `commit` puts them in force all at once."""
+
+    folder: Path
+    handle: int
+    token: str = field(default_factory=lambda: secrets.token_hex(4))
+    sizes: dict[str, int] = field(default_factory=dict)
+    manifest: str | None = None
+
+    @contextmanager
+    def new_file(self, what: str, ending: str) -> Iterator[tuple[str, BinaryIO]]:
+        """The name of a new file and the file itself, to be written; it is on the disk when this ends."""
+        name = f"{what}-{self.token}-{len(self.sizes)}.{ending}"
+        self.sizes[name] = 0
+        with open(self.folder / name, "xb") as file:
+            yield name, file
+            file.flush()
+            os.fsync(file.fileno())
+            self.sizes[name] = file.tell()
+
+    def commit(self, manifest: bytes) -> None:
+        """Puts the new files in force by one move of `manifest` over the old one; then the old files go."""
+        with self.new_file("model", "json") as (name, file):
+            file.write(manifest)
+        self._sync()
+        self.manifest = name
+        os.replace(self.folder / name, self.folder / MANIFEST)
+        with suppress(OSError):
+            # Were the move lost with the power, the old manifest would come back, and want its files.
+            self._sync()
+            self._remove(name for name in os.listdir(self.folder) if is_own_name(name) and name not in self.sizes)
+
+    def discard(self) -> None:
+        """Removes the new files, unless the move was made: then its source is gone and they are the model."""
+        if self.manifest is None or (self.folder / self.manifest).exists():
+            self._remove(self.sizes)
+
+    def _sync(self) -> None:
+        if sys.platform != "win32":
+            os.fsync(self.handle)
+
+    def _remove(self, names: Iterator[str] | dict[str, int]) -> None:
+        for name in names:
+            with suppress(OSError):
+                os.unlink(self.folder / name)
+
+
+@contextmanager
+def updating(folder: Path) -> Iterator[FolderUpdate]:
+    """An update of the folder, made when missing; whatever goes wrong inside takes back what was written."""
+    made = make_folder(folder)
+    handle = -1
+    update: FolderUpdate | None = None
+    try:
+        if sys.platform != "win32":
+            handle = os.open(folder, os.O_RDONLY)
+            lock_folder(handle, folder, "another save into it is under way")
+        update = FolderUpdate(folder, handle)
+        yield update
+    except BaseException:
+        if update is not None:
+            update.discard()
+        for one in made:
+            with suppress(OSError):
+                one.rmdir()
+        raise
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def read_plain(path: Path, *, most: int | None = None) -> bytes:
+    """The bytes of a plain file, at most so many; never follows a link or waits on a pipe."""
+    check_plain(path)
+    with open(path, "rb") as file:
+        data = file.read(-1 if most is None else most + 1)
+    if most is not None and len(data) > most:
+        raise ModelFileError(f"{path}: expected at most {most:,} bytes; this is not a loca model")
+    return data
+
+
+def check_plain(path: Path, *, size: int | None = None) -> None:
+    """Refuses a file that is missing, a link, a device, or not of the size expected of it."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        raise ModelFileError(
+            f"{path}: missing; the model is incomplete, copy its folder again or save it anew"
+        ) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise ModelFileError(f"{path}: expected a plain file, found a link, a folder or a device")
+    if size is not None and found.st_size != size:
+        raise ModelFileError(
+            f"{path}: expected {size:,} bytes, found {found.st_size:,}; damaged, copy the folder again"
+        )
+
+
+def make_folder(folder: Path) -> list[Path]:
+    """Makes the folder and those above it; gives those that were made, the innermost first."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def lock_folder(handle: int, folder: Path, problem: str) -> None:
+    """Locks the open folder until it is closed or the program ends; a locked one is refused with the `problem`."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ModelFileError(f"{folder}: {problem}; try again when it has ended") from None
+    except OSError:
+        pass  # Some network file systems have no locks; what is written is as safe as ever against a kill.
+
+
+@contextmanager
+def written_beside(path: Path, name: str) -> Iterator[BinaryIO]:
+    """A file called `name` beside `path` to write into, which becomes `path` when the block ends, once on the disk.
+
+    After an error what was there before stays, and nothing else.
+    """
+    beside = path.with_name(name)
+    try:
+        with open(beside, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+        if sys.platform != "win32":
+            with suppress(OSError):  # the file is in its place; some file systems have no way to wait for that
+                _sync(path.parent)
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Writes a file, text as UTF-8, into a folder that is made where it is missing."""
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Its own name for every process: two that write the same file do not write into each other's.
+        with written_beside(path, f".{path.name}.{os.getpid()}.new") as file:
+            file.write(data)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from None
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,55 @@
+"""The figures that the paper prints: Table 2, Table 3 and Table 5, read from the tables beside this file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from loca.reproduction.benchmark import Bench
+
+_COLUMNS = {
+    "wmf": "WMF", "slim": "SLIM", "cdae": "CDAE", "mult-vae": "MultVAE", "ease": "EASE", "rec-vae": "RecVAE",
+    "llorma": "LLORMA", "sglsvd": "sGLSVD", "loca-vae": "LOCA_VAE", "loca-ease": "LOCA_EASE",
+    "loca-paper-vae": "LOCA_VAE", "loca-paper-ease": "LOCA_EASE",
+}  # fmt: skip
+
+
+@cache
+def _rows(name: str) -> tuple[Mapping[str, str], ...]:
+    text = (files("loca.reproduction") / "printed_tables" / f"{name}.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def printed_name(bench: Bench) -> str | None:
+    """The name of a bench's data in the paper's tables; None where its data is not the same.
+
+    Only `paper` has the interactions that the figures are printed for: `clean` has each pair once, and other users.
+    """
+    return bench.data.printed if bench.protocol == "paper" else None
+
+
+def printed_accuracy(data: str | None, model: str, metric: str) -> float | None:
+    """Table 2's figure of a model on one of the paper's data sets; None where it prints none."""
+    for row in _rows("table2"):
+        if row["dataset"] == data and row["metric"].lower() == metric and model in _COLUMNS:
+            return float(row[_COLUMNS[model]])
+    return None
+
+
+def printed_selection(data: str | None, selection: str, count: int) -> tuple[float, float] | None:
+    """Table 3's NDCG@100 and coverage, as a share, of a way to choose anchors; None where it prints none."""
+    for row in _rows("table3"):
+        if (row["dataset"], row["anchor_selection"], row["local_models"]) == (data, selection, str(count)):
+            return float(row["ndcg_at_100"]), float(row["coverage_percent"]) / 100
+    return None
+
+
+def printed_seconds(data: str | None, count: int | None) -> float | None:
+    """Table 5's training seconds of so many local models, or of MultVAE for None; None where it prints none."""
+    column = "MultVAE" if count is None else f"local_{count}"
+    for row in _rows("table5"):
+        if row["dataset"] == data and column in row:
+            return float(row[column])
+    return None

@@ -1,0 +1,1 @@
+"""Search spaces and the search for good hyperparameters."""

@@ -1,0 +1,201 @@
+"""Choosing on validation how a fitted model's histories are weighed by age, or that they are not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loca.config.model_factory import describe_model
+from loca.data.interactions import Interactions
+from loca.data.recency import Recency
+from loca.data.splits import HeldOut
+from loca.evaluation.evaluate import Scorer, measure
+from loca.local.auto import Auto
+from loca.persistence.arrays import take
+from loca.persistence.manifest import is_model
+from loca.persistence.model_io import read_recency
+from loca.text_table import finite
+
+_DECAYS = (0.95, 0.9, 0.85, 0.8, 0.7, 0.5)
+_POWER_HALF_LIVES = (1.0, 3.0, 10.0)
+_FLOORS = (0.05, 0.1)
+_DECAY_ABOVE_A_FLOOR = 0.85
+_SHARES_OF_THE_SPAN = (1 / 8, 1 / 3, 1.0)
+# With fewer the ages in time would say no more than first and last do.
+_DISTINCT_TIMES = 3
+_LEVEL = 0.05
+_LIST = 100
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a recency earns over none in mean NDCG@100 over the same users, and how sure that is.
+
+    `low` and `high` bound the paired t interval at 1 − 0.05 / (number of candidates): whichever candidate is picked,
+    a `low` above zero is by mere chance in one of twenty choices at most. A single user leaves it unbounded.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
+
+
+@dataclass(frozen=True)
+class RecencyChoice:
+    """The recency that validation speaks for, or None.
+
+    `tried` holds every recency with its mean NDCG@100 on validation, none (None) first. `gain` is that of the chosen
+    recency; where none was chosen, that of the best which could not be told from none.
+    """
+
+    recency: Recency | None
+    tried: tuple[tuple[Recency | None, float], ...]
+    gain: Gain
+
+    @property
+    def ndcg(self) -> float:
+        """The mean NDCG@100 on validation under the chosen recency."""
+        return dict(self.tried)[self.recency]
+
+    @property
+    def ndcg_without(self) -> float:
+        """The mean NDCG@100 on validation without recency."""
+        return dict(self.tried)[None]
+
+    def __str__(self) -> str:
+        if self.recency is None:
+            rest = f"no other is surely better (the best of {len(self.tried) - 1}: {self.gain})"
+            return f"none; {self.ndcg:.4f} on validation, {rest}"
+        return f"{self.recency}; {self.ndcg:.4f} on validation, {self.ndcg_without:.4f} without, gain {self.gain}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The choice as JSON values."""
+        return {
+            "recency": recency_json(self.recency),
+            "ndcg@100": self.ndcg,
+            "ndcg@100_without": self.ndcg_without,
+            "gain": finite(asdict(self.gain)),
+            "tried": [{"recency": recency_json(one), "ndcg@100": ndcg} for one, ndcg in self.tried],
+        }
+
+    @classmethod
+    def from_json(cls, written: Any) -> RecencyChoice:
+        """The choice again that `as_json` has written."""
+        gain = take(written, "gain", dict)
+        return cls(
+            recency=_recency_of(written),
+            tried=tuple((_recency_of(one), take(one, "ndcg@100", float)) for one in take(written, "tried", list)),
+            gain=Gain(take(gain, "mean", float), *(_bound(gain, name) for name in ("low", "high"))),
+        )
+
+
+def choose_recency(
+    model: Scorer, questions: HeldOut, candidates: Sequence[Recency | None] | None = None
+) -> RecencyChoice:
+    """The candidate under which a fitted model answers `questions` best, if it is surely better than no recency.
+
+    Of the candidates whose gain over none has an interval above zero (see `Gain`) the one with the best mean NDCG@100
+    is chosen, the first of equals; where there is none, no recency. By default `recency_candidates` are tried, and the
+    recency that the model was trained for. What the questions carry themselves is not looked at.
+    """
+    if candidates is None:
+        candidates = (*recency_candidates(questions.histories), start_recency(model))
+    rivals = [one for one in dict.fromkeys(candidates) if one is not None]
+    reference = _ndcgs(model, questions, None)
+    tried: list[tuple[Recency | None, float]] = [(None, float(reference.mean()))]
+    chosen, best = None, Gain(0.0, 0.0, 0.0)
+    for recency in rivals:
+        values = _ndcgs(model, questions, recency)
+        tried.append((recency, float(values.mean())))
+        gain = _gain(values - reference, len(rivals))
+        # A sure gain stands above any that is not, however large that looks.
+        if len(tried) == 2 or (gain.low > 0, gain.mean) > (best.low > 0, best.mean):
+            chosen, best = (recency if gain.low > 0 else None), gain
+    return RecencyChoice(chosen, tuple(tried), best)
+
+
+def recency_candidates(histories: Interactions) -> tuple[Recency | None, ...]:
+    """None, then exponential, power and floored recencies in positions, and in time where the times allow it.
+
+    Half-lives in time are shares of the median user's span from the first item to the last; they are left out where
+    that is zero or where the median user's times hardly differ.
+    """
+    return (
+        None,
+        *(Recency.per_position(decay) for decay in _DECAYS),
+        *(Recency(half_life, shape="power") for half_life in _POWER_HALF_LIVES),
+        *(Recency.per_position(_DECAY_ABOVE_A_FLOOR, floor=floor) for floor in _FLOORS),
+        *(Recency(share * span, unit="time") for span in _usable_span(histories) for share in _SHARES_OF_THE_SPAN),
+    )
+
+
+def start_recency(model: object) -> Recency | None:
+    """The recency that a model is to be fitted and first judged under: that of the histories it is trained on.
+
+    It is None but for models that learn from decayed prefixes (`prefix_decay`, with a `target` other than the whole
+    set), by themselves or inside another model, and for `Auto`, which tries them.
+    """
+    if isinstance(model, Auto):
+        return None if model.decay is None else Recency.per_position(model.decay)
+    described = describe_model(model) if is_model(model) else {}
+    for name, value in described.items():
+        inside, _, last = name.rpartition(".")
+        target = described.get(f"{inside}.target" if inside else "target")
+        if last == "prefix_decay" and target != "set" and isinstance(value, float) and 0 < value < 1:
+            return Recency.per_position(value)
+    return None
+
+
+def recency_json(recency: Recency | None) -> dict[str, Any] | None:
+    """A recency as JSON values; null for none."""
+    return None if recency is None else asdict(recency)
+
+
+def _ndcgs(model: Scorer, questions: HeldOut, recency: Recency | None) -> npt.NDArray[np.float64]:
+    """The NDCG@100 of each user with a held-out item."""
+    asked = questions.with_recency(recency)
+    measured = measure(
+        lambda user_rows: model.score(asked.history_matrix[user_rows]), asked, at=(_LIST,), what="choosing recency"
+    )
+    return np.asarray(measured.values[f"ndcg@{_LIST}"], dtype=np.float64)
+
+
+def _gain(differences: npt.NDArray[np.float64], candidates: int) -> Gain:
+    from scipy import stats
+
+    mean, users = float(differences.mean()), len(differences)
+    if users < 2:
+        return Gain(mean, -math.inf, math.inf)
+    error = float(differences.std(ddof=1)) / math.sqrt(users)
+    reach = float(stats.t.ppf(1 - _LEVEL / candidates / 2, users - 1)) * error
+    return Gain(mean, mean - reach, mean + reach)
+
+
+def _usable_span(histories: Interactions) -> tuple[float, ...]:
+    """The median user's time from first item to last, or nothing where it says nothing."""
+    some = histories.counts() > 0
+    if histories.times is None or not some.any():
+        return ()
+    times, starts, ends = histories.times, histories.offsets[:-1][some], histories.offsets[1:][some]
+    span = float(np.median(times[ends - 1] - times[starts]))
+    distinct = float(np.median(histories.moments()[ends - 1] + 1))
+    return (span,) if span > 0 and math.isfinite(span) and distinct >= _DISTINCT_TIMES else ()
+
+
+def _bound(gain: Any, name: str) -> float:
+    """A bound of an interval; null stands for one that is not there."""
+    bound = take(gain, name, float, type(None))
+    return float(bound) if bound is not None else (-math.inf if name == "low" else math.inf)
+
+
+def _recency_of(written: Any) -> Recency | None:
+    found = take(written, "recency", dict, type(None))
+    return None if found is None else read_recency(found)

@@ -1,0 +1,299 @@
+"""What may be tried for a model: a domain for each of its parameters, points drawn from it, and models made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Literal, Protocol, TypeVar, get_args
+
+from loca.communities.geometry import Quantile
+from loca.errors import ConfigError, did_you_mean
+from loca.models.recommender import Recommender, clone
+from loca.persistence.manifest import get_params
+
+SpaceName = Literal["wide", "paper"]
+Plain = bool | int | float | str | None
+Point = Mapping[str, Plain]
+_DIGITS = 4
+
+AnyModel = TypeVar("AnyModel")
+
+
+class Draws(Protocol):
+    """Whoever proposes values, such as a trial of optuna's."""
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float: ...
+
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int: ...
+
+    def suggest_categorical(self, name: str, choices: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Reals:
+    """Numbers from `low` to `high`, drawn evenly by their logarithm where `log` says so."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ConfigError(f"space: expected a low end below a high one, found {self.low!r} to {self.high!r}")
+        if self.log and not self.low > 0:
+            raise ConfigError(f"space: a logarithm needs numbers above 0, found {self.low!r}")
+
+    def draw(self, draws: Draws, name: str) -> None:
+        """Has a value drawn."""
+        draws.suggest_float(name, self.low, self.high, log=self.log)
+
+    def value(self, point: Point, name: str) -> float:
+        """The parameter's value at a point: four digits of it, so that settings can be read and written by people."""
+        return float(f"{point[name]:.{_DIGITS}g}")
+
+    def coordinates(self, value: Any, name: str) -> Point | None:
+        """Where a value lies; None where it is outside."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return {name: float(value)} if is_number and self.low <= value <= self.high else None
+
+
+@dataclass(frozen=True)
+class Wholes:
+    """Whole numbers from `low` to `high`."""
+
+    low: int
+    high: int
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high or (self.log and self.low < 1):
+            raise ConfigError(f"space: expected whole numbers from low to high, found {self.low!r} to {self.high!r}")
+
+    def draw(self, draws: Draws, name: str) -> None:
+        """Has a value drawn."""
+        draws.suggest_int(name, self.low, self.high, log=self.log)
+
+    def value(self, point: Point, name: str) -> Any:
+        """The parameter's value at a point."""
+        return point[name]
+
+    def coordinates(self, value: Any, name: str) -> Point | None:
+        """Where a value lies; None where it is outside."""
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        return {name: value} if is_whole and self.low <= value <= self.high else None
+
+
+@dataclass(frozen=True)
+class Among:
+    """One of a few values without an order; a quantile is drawn by its text."""
+
+    values: tuple[Plain | Quantile, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values or any(not isinstance(one, Plain | Quantile) for one in self.values):
+            raise ConfigError(f"space: expected numbers, words or none to choose among, found {self.values!r}")
+
+    @property
+    def drawn(self) -> tuple[Plain, ...]:
+        """The values as a point holds them."""
+        return tuple(f"{one.times!r}*q{one.level!r}" if isinstance(one, Quantile) else one for one in self.values)
+
+    def draw(self, draws: Draws, name: str) -> None:
+        """Has a value drawn."""
+        draws.suggest_categorical(name, self.drawn)
+
+    def value(self, point: Point, name: str) -> Any:
+        """The parameter's value at a point."""
+        return self.values[self.drawn.index(point[name])]
+
+    def coordinates(self, value: Any, name: str) -> Point | None:
+        """Where a value lies; None where it is outside."""
+        pairs = zip(self.values, self.drawn, strict=True)
+        return next(({name: drawn} for one, drawn in pairs if type(one) is type(value) and one == value), None)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Bandwidths as quantiles of the distances between users, times a factor where one is drawn too."""
+
+    level: Reals
+    times: Reals | None = None
+
+    def draw(self, draws: Draws, name: str) -> None:
+        """Has a level drawn, and a factor."""
+        self.level.draw(draws, f"{name}.level")
+        if self.times is not None:
+            self.times.draw(draws, f"{name}.times")
+
+    def value(self, point: Point, name: str) -> Quantile:
+        """The parameter's value at a point."""
+        times = 1.0 if self.times is None else self.times.value(point, f"{name}.times")
+        return Quantile(self.level.value(point, f"{name}.level"), times)
+
+    def coordinates(self, value: Any, name: str) -> Point | None:
+        """Where a value lies; None where it is outside."""
+        if not isinstance(value, Quantile) or (self.times is None and value.times != 1):
+            return None
+        level = self.level.coordinates(value.level, f"{name}.level")
+        times = {} if self.times is None else self.times.coordinates(value.times, f"{name}.times")
+        return None if level is None or times is None else {**level, **times}
+
+
+Domain = Reals | Wholes | Among | Quantiles
+
+
+@dataclass(frozen=True)
+class Space:
+    """A domain for each parameter that is tried, by its name (`base.l2` for one of the model inside `base`).
+
+    `fixed` are values that every point has; `same` lets one parameter have the value of another.
+    """
+
+    domains: Mapping[str, Domain] = field(default_factory=dict)
+    fixed: Mapping[str, Plain] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, source in self.same.items():
+            if source not in self.domains or name in self.domains:
+                raise ConfigError(f"space: {name} is to be the same as {source}, which is not drawn")
+
+    def __str__(self) -> str:
+        told = [f"{name} {domain}" for name, domain in self.domains.items()]
+        told += [f"{name} = {value!r}" for name, value in self.fixed.items()]
+        return "; ".join([*told, *(f"{name} = {source}" for name, source in self.same.items())]) or "nothing to try"
+
+    def check(self, model: Recommender) -> None:
+        """Refuses a space with a parameter that the model does not have."""
+        for name in (*self.domains, *self.fixed, *self.same):
+            value_at(model, name)
+
+    def draw(self, draws: Draws) -> None:
+        """Has a value drawn for everything that is tried."""
+        for name, domain in self.domains.items():
+            domain.draw(draws, name)
+
+    def apply(self, model: AnyModel, point: Point) -> AnyModel:
+        """A copy of the model with the parameters of a point; all others stay."""
+        values: dict[str, Any] = {name: domain.value(point, name) for name, domain in self.domains.items()}
+        values |= self.fixed
+        values |= {name: values[source] for name, source in self.same.items()}
+        for name, value in values.items():
+            model = changed_at(model, name, value)
+        return model
+
+    def coordinates(self, model: Recommender) -> dict[str, Plain] | None:
+        """The point at which the model lies; None where it lies outside the space."""
+        point: dict[str, Plain] = {}
+        for name, domain in self.domains.items():
+            found = domain.coordinates(value_at(model, name), name)
+            if found is None:
+                return None
+            point.update(found)
+        stays = all(value_at(model, name) == value for name, value in self.fixed.items())
+        same = all(value_at(model, name) == value_at(model, source) for name, source in self.same.items())
+        return point if stays and same else None
+
+    @property
+    def size(self) -> int | None:
+        """How many points there are, where every domain is a choice among a few; None for endless spaces."""
+        counts = [len(domain.values) if isinstance(domain, Among) else None for domain in self.domains.values()]
+        return None if None in counts else math.prod(count for count in counts if count is not None)
+
+    def points(self) -> Iterator[dict[str, Plain]]:
+        """All points of a space that has a size, those of the last parameter changing first."""
+        values = [domain.drawn for domain in self.domains.values() if isinstance(domain, Among)]
+        for one in product(*values):
+            yield dict(zip(self.domains, one, strict=True))
+
+    def without(self, names: Collection[str]) -> Space:
+        """The space in which some parameters, and what belongs to them, stay as the model has them."""
+        kept = {name: one for name, one in self.domains.items() if not _is_named(name, names)}
+        fixed = {name: one for name, one in self.fixed.items() if not _is_named(name, names)}
+        same = {name: one for name, one in self.same.items() if not _is_named(name, names) and one in kept}
+        return Space(kept, fixed, same)
+
+    def among(self, name: str, values: tuple[Any, ...]) -> Space:
+        """The space in which a parameter is tried at some values alone; what is the same as it follows."""
+        narrow = self.without([name])
+        followers = {one: source for one, source in self.same.items() if source == name}
+        return Space({**narrow.domains, name: Among(values)}, narrow.fixed, {**narrow.same, **followers})
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """What was said of a model's parameters, by their dotted names.
+
+    The `fixed` stay as the model has them, the `listed` are tried at these values alone, all others as the space says.
+    """
+
+    fixed: tuple[str, ...] = ()
+    listed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def says(self, name: str) -> bool:
+        """Whether anything was said of a parameter, or of the model that it belongs to."""
+        return _is_named(name, (*self.fixed, *self.listed))
+
+    def narrow(self, space: Space) -> Space:
+        """What is left of a space."""
+        space = space.without(self.fixed)
+        for name, values in self.listed.items():
+            space = space.among(name, values)
+        return space
+
+
+def value_at(model: object, name: str) -> Any:
+    """The value of a parameter by its dotted name; an unknown one is refused with the nearest right one."""
+    head, _, rest = name.partition(".")
+    params = get_params(model)
+    if head not in params:
+        kind = type(model).__name__
+        raise ConfigError(f"space: unknown parameter {head!r} for {kind}{did_you_mean(head, params)}")
+    return value_at(params[head], rest) if rest else params[head]
+
+
+def changed_at(model: AnyModel, name: str, value: Any) -> AnyModel:
+    """A copy of the model with another value for one parameter, also of a model inside it."""
+    head, _, rest = name.partition(".")
+    inner = value_at(model, head)
+    return clone(model, **{head: changed_at(inner, rest, value) if rest else value})
+
+
+def check_space(name: str) -> None:
+    """Refuses a space of settings that does not exist, naming the nearest."""
+    if name not in get_args(SpaceName):
+        nearest = did_you_mean(name, get_args(SpaceName)) or "; expected 'wide' or 'paper'"
+        raise ConfigError(f"unknown space {name!r}{nearest}")
+
+
+def _is_named(name: str, names: Collection[str]) -> bool:
+    return any(name == one or name.startswith(f"{one}.") for one in names)
+
+
+@dataclass(frozen=True)
+class TuningBudget:
+    """What may be spent on each model: so many trials, finished or pruned, or so many seconds in all its trials."""
+
+    trials: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        trials, seconds = self.trials, self.seconds
+        if trials is None and seconds is None:
+            raise ConfigError("tuning needs a budget; expected a number of trials, of seconds, or both")
+        if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 1):
+            raise ConfigError(f"trials: expected a whole number ≥ 1, found {trials!r}")
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and 0 < seconds < float("inf")):
+            raise ConfigError(f"seconds: expected a number above 0, found {seconds!r}")
+
+    def __str__(self) -> str:
+        told = [] if self.trials is None else [f"{self.trials} trial{'s' if self.trials > 1 else ''}"]
+        told += [] if self.seconds is None else [f"{self.seconds:g} s"]
+        return f"{' or '.join(told)} per model"
+
+    def has_room(self, trials: int, seconds: float) -> bool:
+        """Whether another trial may be begun after so many trials and seconds."""
+        return (self.trials is None or trials < self.trials) and (self.seconds is None or seconds < self.seconds)

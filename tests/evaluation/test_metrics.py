@@ -1,0 +1,148 @@
+"""The metrics against ranx, and against cases worked by hand."""
+
+from __future__ import annotations
+
+import importlib
+import math
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from loca.errors import ConfigError, DataError
+from loca.evaluation.metrics import check_lengths, find_hits, metric_values
+from loca.evaluation.top_n import rank_top_n
+
+METRICS = ("recall", "ndcg", "precision", "hit_rate", "mrr")
+
+
+@pytest.fixture(scope="module")
+def ranx():
+    """ranx as plain Python: the same numbers, without half a minute of compiling."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NUMBA_DISABLE_JIT", "1")
+        return importlib.import_module("ranx")
+
+
+def by_ranx(ranx, scores, hidden, targets, lengths):
+    """ranx's values of the full rankings, ties broken by the lower item before ranx sees them."""
+    judged, ranked = {}, {}
+    for user, row in enumerate(scores.tolist()):
+        unseen = [item for item in range(len(row)) if not hidden[user, item]]
+        order = sorted(unseen, key=lambda item: (-row[item], item))
+        judged[f"u{user:04}"] = {f"i{item}": 1 for item in np.flatnonzero(targets[user])}
+        # A stranger at the end keeps the list of a user without any unseen item from being empty.
+        ranked[f"u{user:04}"] = {f"i{item}": float(-place) for place, item in enumerate([*order, "stranger"])}
+    names = [f"{metric}@{n}" for metric in METRICS for n in lengths]
+    return ranx.evaluate(ranx.Qrels(judged), ranx.Run(ranked), names, return_mean=False)
+
+
+def by_loca(scores, hidden, targets, lengths):
+    wanted = csr_array(targets.astype(np.float32))
+    item_rows, _ = rank_top_n(scores, csr_array(hidden.astype(np.float32)), max(lengths))
+    return metric_values(find_hits(item_rows, wanted), np.diff(wanted.indptr), lengths)
+
+
+def draw_case(kind, rng):
+    users, items = 40, 30
+    scores = rng.standard_normal((users, items))
+    hidden = rng.random((users, items)) < 0.3
+    targets = rng.random((users, items)) < 0.15
+    if kind == "ties":
+        scores = rng.integers(0, 3, (users, items)).astype(float)
+    elif kind == "all scores equal":
+        scores = np.zeros((users, items))
+    elif kind == "short lists":
+        hidden = rng.random((users, items)) < 0.9
+    elif kind == "nothing left to list":
+        hidden[:] = True
+    elif kind == "no hits":
+        targets = hidden.copy()
+    elif kind == "one item":
+        scores, hidden, targets = scores[:, :1], hidden[:, :1], np.ones((users, 1), bool)
+    elif kind == "more targets than places":
+        targets = rng.random((users, items)) < 0.9
+    elif kind == "every target first":
+        scores = targets * 5.0 + rng.random((users, items))
+        hidden &= ~targets
+    targets[np.arange(users), rng.integers(0, targets.shape[1], users)] = True
+    return scores, hidden, targets
+
+
+@pytest.mark.filterwarnings("ignore::Warning")
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "random",
+        "ties",
+        "all scores equal",
+        "short lists",
+        "nothing left to list",
+        "no hits",
+        "one item",
+        "more targets than places",
+        "every target first",
+    ],
+)
+def test_every_metric_equals_that_of_ranx(ranx, kind, seed):
+    case = draw_case(kind, np.random.default_rng(seed))
+    lengths = (1, 2, 5, 10, 100)  # 100 is more than the catalogue holds
+    ours, theirs = by_loca(*case, lengths), by_ranx(ranx, *case, lengths)
+    assert set(ours) == set(theirs)
+    for name in theirs:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-9, err_msg=name)
+
+
+def test_a_list_worked_by_hand():
+    # Places 2 and 4 of four are hits; three items are held out.
+    hits = np.array([[False, True, False, True]])
+    values = metric_values(hits, np.array([3]), (2, 4))
+    ideal = {2: 1 + 1 / math.log2(3), 4: 1 + 1 / math.log2(3) + 1 / 2}
+    expected = {
+        "recall@2": 1 / 3,
+        "recall@4": 2 / 3,
+        "ndcg@2": (1 / math.log2(3)) / ideal[2],
+        "ndcg@4": (1 / math.log2(3) + 1 / math.log2(5)) / ideal[4],
+        "precision@2": 1 / 2,
+        "precision@4": 2 / 4,
+        "hit_rate@2": 1.0,
+        "hit_rate@4": 1.0,
+        "mrr@2": 1 / 2,
+        "mrr@4": 1 / 2,
+    }
+    assert {name: value[0] for name, value in values.items()} == pytest.approx(expected, abs=1e-12)
+
+
+def test_recall_divides_by_all_held_out_items_even_when_they_exceed_the_list():
+    values = metric_values(np.ones((1, 2), bool), np.array([10]), (2,))
+    assert values["recall@2"][0] == pytest.approx(0.2)
+    assert values["ndcg@2"][0] == pytest.approx(1.0)
+
+
+def test_an_empty_place_is_never_a_hit():
+    # User 0's last item is a target; user 1's empty place must not be taken for it.
+    targets = csr_array(np.array([[0, 0, 1], [1, 0, 0]]))
+    assert find_hits(np.array([[0, -1], [-1, -1]]), targets).tolist() == [[False, False], [False, False]]
+    assert find_hits(np.array([[2, -1], [1, 0]]), targets).tolist() == [[True, False], [False, True]]
+
+
+def test_targets_may_be_unsorted_repeated_or_missing():
+    unsorted = csr_array((np.ones(3), [2, 0, 2], [0, 3, 3]), shape=(2, 3))
+    assert find_hits(np.array([[0, 1], [2, 0]]), unsorted).tolist() == [[True, False], [False, False]]
+    assert unsorted.indices.tolist() == [2, 0, 2]
+    assert not find_hits(np.array([[0, 1]]), csr_array((1, 3))).any()
+
+
+def test_a_user_without_a_held_out_item_is_refused():
+    with pytest.raises(DataError, match="at least one held-out item"):
+        metric_values(np.zeros((2, 3), bool), np.array([1, 0]), (3,))
+    with pytest.raises(DataError, match="at least one held-out item"):
+        metric_values(np.zeros((2, 3), bool), np.array([1]), (3,))
+
+
+def test_list_lengths_are_sorted_and_impossible_ones_refused():
+    assert check_lengths([100, 50, np.int64(50)]) == (50, 100)
+    for wrong in ((), (0,), (10, 2.5), ("10",)):
+        with pytest.raises(ConfigError, match="at: expected list lengths of 1 or more"):
+            check_lengths(wrong)
