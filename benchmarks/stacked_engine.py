@@ -18,7 +18,7 @@ from loca.memory import readable_bytes
 from loca.models.devices import choose_device
 from loca.models.early_stopping import RunsEpochs
 from loca.models.mult_vae import MultVAE
-from loca.models.training import Learning
+from loca.models.training import Trainer
 from loca.random_streams import stream
 
 
@@ -70,7 +70,7 @@ def random_histories(users: int, items: int, history: int) -> csr_array:
     return csr_array((np.ones(len(columns), np.float32), columns.astype(np.int32), starts), shape=(users, items))
 
 
-def _begin(base: MultVAE, count: int, matrix: csr_array) -> list[Learning]:
+def _begin(base: MultVAE, count: int, matrix: csr_array) -> list[Trainer]:
     return [model.begin(matrix, None) for model in copies_of(base, count, seed=0, name="local model")]
 
 

@@ -35,11 +35,11 @@ class Leaf:
     def __init__(self, *, strength: Any = 1.0, share: Any = None) -> None:
         self.strength = strength
         self.share = share
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
         self.weights_: np.ndarray | None = None
 
     def fit(self, train: Interactions, rng: np.random.Generator) -> Self:
-        self.known_ = train
+        self.train_data_ = train
         self.weights_ = rng.normal(size=(7, 3)).astype(np.float32)
         return self
 
@@ -67,13 +67,13 @@ class Tree:
         self.base = base
         self.options = options
         self.anchors = anchors
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
         self.arrays_: dict[str, np.ndarray] = {}
         self.facts_: dict[str, Any] = {}
         self.parts_: dict[str, Any] = {}
 
     def fit(self, train: Interactions | None) -> Self:
-        self.known_ = train
+        self.train_data_ = train
         return self
 
     def state(self) -> ModelState:

@@ -107,11 +107,11 @@ class Scripted:
         self.evaluate_every = 1
         self.network_: ScriptedNetwork | None = None
         self.best_epoch_: int | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(self, train: Any, *, user_weights: Any = None, validation: HeldOut | None = None) -> Self:
         self.best_epoch_ = learn(self, self.begin(as_matrix(train), user_weights), validation)
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         return self
 
     def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None) -> ScriptedLearning:
@@ -128,7 +128,7 @@ class Scripted:
     def count_items(self) -> int:
         return len(self.script[0])
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
 
     def state(self) -> ModelState:

@@ -41,7 +41,7 @@ def test_the_comparison_of_models_sees_every_difference() -> None:
         lambda model: model.parts_["local/0"].parts_["deep"].weights_.__setitem__((0, 0), 9),
         lambda model: model.facts_.update(epochs=2.0),
         lambda model: setattr(model, "options", {"a": (1, None)}),
-        lambda model: setattr(model, "known_", example_interactions("int")),
+        lambda model: setattr(model, "train_data_", example_interactions("int")),
     ):
         changed = example_model(1)
         change(changed)
@@ -52,7 +52,7 @@ def test_a_tree_of_models_comes_back_equal_to_the_last_bit(tmp_path: Path) -> No
     model = example_model()
     back = through_a_folder(model, tmp_path / "movies.loca")
     expected = example_model()
-    assert back.parts_["local/0"].parts_["deep"].known_ is back.known_
+    assert back.parts_["local/0"].parts_["deep"].train_data_ is back.train_data_
     assert same(back, expected)
 
 
@@ -65,7 +65,7 @@ def test_saving_leaves_the_model_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["text", "int", "float"])
 def test_interactions_come_back_with_ids_labels_times_and_recency(tmp_path: Path, kind: str) -> None:
     known = example_interactions(kind)
-    back = through_a_folder(Tree().fit(known), tmp_path / "m").known_
+    back = through_a_folder(Tree().fit(known), tmp_path / "m").train_data_
     assert same(back, known)
     assert back.users.values.dtype == known.users.values.dtype
     assert back.items.label(1) == "ü, b"
@@ -74,44 +74,44 @@ def test_interactions_come_back_with_ids_labels_times_and_recency(tmp_path: Path
 @pytest.mark.parametrize("recency", [None, Recency(4.0), Recency(2.5, "time", "power", 0.05)])
 def test_every_recency_comes_back(tmp_path: Path, recency: Recency | None) -> None:
     known = example_interactions("text").with_recency(recency)
-    assert through_a_folder(Tree().fit(known), tmp_path / "m").known_.recency == recency
+    assert through_a_folder(Tree().fit(known), tmp_path / "m").train_data_.recency == recency
 
 
 def test_interactions_without_times_labels_or_users_come_back(tmp_path: Path) -> None:
     none = np.array([], dtype=object)
     known = Interactions(IdMap(none, "user"), IdMap(none, "item"), np.array([0]), np.array([], np.int32))
-    back = through_a_folder(Tree().fit(known), tmp_path / "m").known_
+    back = through_a_folder(Tree().fit(known), tmp_path / "m").train_data_
     assert same(back, known)
 
 
 def test_a_label_that_is_not_text_comes_back_as_the_text_it_shows(tmp_path: Path) -> None:
     items = IdMap(np.array([1, 2]), "item", np.array([None, 3.5], dtype=object))
     known = Interactions(IdMap.numbered(0, "user"), items, np.array([0]), np.array([], np.int32))
-    back = through_a_folder(Tree().fit(known), tmp_path / "m").known_
+    back = through_a_folder(Tree().fit(known), tmp_path / "m").train_data_
     assert [back.items.label(row) for row in (0, 1)] == ["None", "3.5"]
 
 
 def test_a_model_fitted_on_a_bare_matrix_has_no_interactions(tmp_path: Path) -> None:
     back = through_a_folder(Tree().fit(None), tmp_path / "m")
-    assert back.known_ is None
+    assert back.train_data_ is None
     assert [one.name for one in (tmp_path / "m").iterdir()] == ["model.json"]
 
 
 def test_a_part_that_is_no_recommender_keeps_no_interactions(tmp_path: Path) -> None:
     model = Tree().fit(example_interactions())
     model.parts_ = {"embedder": Tree()}
-    del model.parts_["embedder"].known_
+    del model.parts_["embedder"].train_data_
     back = through_a_folder(model, tmp_path / "m")
-    assert back.parts_["embedder"].known_ is None
-    assert same(back.known_, model.known_)
+    assert back.parts_["embedder"].train_data_ is None
+    assert same(back.train_data_, model.train_data_)
 
 
 def test_a_part_fitted_on_other_interactions_comes_back_without_them(tmp_path: Path) -> None:
     model = Tree().fit(example_interactions())
-    model.parts_ = {"other": Tree().fit(example_interactions()), "same": Tree().fit(model.known_)}
+    model.parts_ = {"other": Tree().fit(example_interactions()), "same": Tree().fit(model.train_data_)}
     back = through_a_folder(model, tmp_path / "m")
-    assert back.parts_["other"].known_ is None
-    assert back.parts_["same"].known_ is back.known_
+    assert back.parts_["other"].train_data_ is None
+    assert back.parts_["same"].train_data_ is back.train_data_
 
 
 @pytest.mark.parametrize("dtype", NUMBER_TYPES)
@@ -206,7 +206,7 @@ def test_any_parameter_and_any_fact_come_back_with_value_and_type(
 def test_a_fitted_model_among_the_parameters_comes_back_unfitted(tmp_path: Path) -> None:
     fitted = Leaf(strength=3).fit(example_interactions(), np.random.default_rng(0))
     back = through_a_folder(Tree(base=fitted), tmp_path / "m")
-    assert (back.base.strength, back.base.weights_, back.base.known_) == (3, None, None)
+    assert (back.base.strength, back.base.weights_, back.base.train_data_) == (3, None, None)
 
 
 Point = namedtuple("Point", "x y")
@@ -290,7 +290,7 @@ def test_parameters_are_read_by_the_constructor_s_names() -> None:
 
 def test_a_new_parameter_with_a_default_does_not_break_old_files(tmp_path: Path) -> None:
     class Older:
-        fit = restore = known_ = None
+        fit = restore = train_data_ = None
 
         def __init__(self, *, strength: float = 2.0) -> None:
             self.strength = strength

@@ -447,7 +447,7 @@ def test_a_recency_of_an_older_model_has_no_shape_and_no_floor(folder: Path) -> 
     manifest = manifest_of(folder)
     manifest["known"]["recency"] = {"half_life": 3, "unit": "positions"}
     write_sealed(folder, manifest)
-    assert load_model(folder, KINDS).known_.recency == Recency(3)
+    assert load_model(folder, KINDS).train_data_.recency == Recency(3)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import fitted
-from loca.persistence.fit_cache import fit_once, is_fitting_a_part, sharing_fits_in
+from loca.persistence.fit_cache import fit_cached, is_fitting_a_part, sharing_fits_in
 from loca.registry import KINDS
 
 
@@ -65,28 +65,28 @@ def test_a_loca_is_the_same_to_the_bit_whether_it_fits_or_finds_its_parts(
     for model in (first, found):
         assert np.array_equal(model.score(histories), alone.score(histories))
         assert (model.alpha_, model.local_epochs_) == (alone.alpha_, alone.local_epochs_)
-        assert fitted(model.global_, model).known_ is None
-        assert model.known_ is split.train
+        assert fitted(model.global_, model).train_data_ is None
+        assert model.train_data_ is split.train
         assert model.embeds_itself() == alone.embeds_itself()
-        chosen, expected = model.as_chosen(), alone.as_chosen()
+        chosen, expected = model.with_selected_params(), alone.with_selected_params()
         assert vars(chosen.global_model) == pytest.approx(vars(expected.global_model))
 
 
 def test_what_was_fitted_before_is_not_fitted_again(planted_split: Split, tmp_path: Path, fits: list[float]) -> None:
     train, questions = planted_split.train, validation_of(planted_split)
     with sharing_fits_in(tmp_path, KINDS):
-        first = fit_once(EASE(l2=3.0), train, questions)
-        again = fit_once(EASE(l2=3.0), train, questions)
+        first = fit_cached(EASE(l2=3.0), train, questions)
+        again = fit_cached(EASE(l2=3.0), train, questions)
         assert fits == [3.0]
-        assert again.known_ is train is first.known_
+        assert again.train_data_ is train is first.train_data_
         assert np.array_equal(fitted(first.weights_, first), fitted(again.weights_, again))
-        fit_once(EASE(l2=4.0), train, questions)
-        fit_once(EASE(l2=3.0), planted_split.train_and_validation, questions)
-        fit_once(EASE(l2=3.0), train, planted_split.test)
-        fit_once(EASE(l2=3.0), train, None)
-        fit_once(EASE(l2=3.0), csr_array(train.matrix()), None)
+        fit_cached(EASE(l2=4.0), train, questions)
+        fit_cached(EASE(l2=3.0), planted_split.train_and_validation, questions)
+        fit_cached(EASE(l2=3.0), train, planted_split.test)
+        fit_cached(EASE(l2=3.0), train, None)
+        fit_cached(EASE(l2=3.0), csr_array(train.matrix()), None)
         assert fits == [3.0, 4.0, 3.0, 3.0, 3.0, 3.0]
-    fit_once(EASE(l2=3.0), train, questions)
+    fit_cached(EASE(l2=3.0), train, questions)
     assert len(fits) == 7, "outside, a fit is a fit"
 
 
@@ -94,7 +94,7 @@ def test_a_fit_with_user_weights_is_not_shared(planted_split: Split, tmp_path: P
     weights = np.ones(planted_split.train.n_users, np.float32)
     with sharing_fits_in(tmp_path, KINDS):
         for _ in range(2):
-            fit_once(EASE(l2=3.0), planted_split.train, None, weights)
+            fit_cached(EASE(l2=3.0), planted_split.train, None, weights)
     assert fits == [3.0, 3.0]
     assert list(tmp_path.iterdir()) == []
 
@@ -102,23 +102,23 @@ def test_a_fit_with_user_weights_is_not_shared(planted_split: Split, tmp_path: P
 def test_the_fits_that_were_not_asked_for_longest_go(planted_split: Split, tmp_path: Path, fits: list[float]) -> None:
     with sharing_fits_in(tmp_path, KINDS):
         for place, l2 in enumerate((1.0, 2.0, 3.0, 4.0, 1.0, 5.0)):
-            fit_once(EASE(l2=l2), planted_split.train, None)
+            fit_cached(EASE(l2=l2), planted_split.train, None)
             for one in tmp_path.iterdir():
                 # Times apart by more than any clock's step: each use makes a fit the newest.
                 if one.is_dir() and one.stat().st_mtime > 1e9:
                     os.utime(one, (place, place))
         assert fits == [1.0, 2.0, 3.0, 4.0, 5.0]
         assert sum(one.is_dir() for one in tmp_path.iterdir()) == 4
-        fit_once(EASE(l2=1.0), planted_split.train, None)
+        fit_cached(EASE(l2=1.0), planted_split.train, None)
         assert len(fits) == 5
-        fit_once(EASE(l2=2.0), planted_split.train, None)
+        fit_cached(EASE(l2=2.0), planted_split.train, None)
         assert len(fits) == 6
 
 
 def test_a_damaged_fit_is_made_anew(planted_split: Split, tmp_path: Path, fits: list[float]) -> None:
     with sharing_fits_in(tmp_path, KINDS):
         for _ in range(2):
-            fit_once(EASE(l2=3.0), planted_split.train, None)
+            fit_cached(EASE(l2=3.0), planted_split.train, None)
             (kept,) = (one for one in tmp_path.iterdir() if one.is_dir())
             (kept / "model.json").write_text("{}")
     assert fits == [3.0, 3.0]
@@ -132,8 +132,8 @@ def test_a_fit_that_cannot_be_kept_is_a_fit_all_the_same(
 
     monkeypatch.setattr(shared_fits, "save_model", full)
     with sharing_fits_in(tmp_path, KINDS):
-        model = fit_once(EASE(l2=3.0), planted_split.train, None)
-    assert model.known_ is planted_split.train
+        model = fit_cached(EASE(l2=3.0), planted_split.train, None)
+    assert model.train_data_ is planted_split.train
     assert model.weights_ is not None
     assert not any(one.is_dir() for one in tmp_path.iterdir())
 
@@ -141,7 +141,7 @@ def test_a_fit_that_cannot_be_kept_is_a_fit_all_the_same(
 def test_one_that_is_removed_while_it_is_used_stays_readable(planted_split: Split, tmp_path: Path) -> None:
     with sharing_fits_in(tmp_path, KINDS):
         for _ in range(2):
-            model = fit_once(EASE(l2=3.0), planted_split.train, None)
+            model = fit_cached(EASE(l2=3.0), planted_split.train, None)
     expected = EASE(l2=3.0).fit(planted_split.train)
     shutil.rmtree(tmp_path)
     assert np.array_equal(fitted(model.weights_, model), fitted(expected.weights_, expected))
@@ -150,6 +150,6 @@ def test_one_that_is_removed_while_it_is_used_stays_readable(planted_split: Spli
 def test_it_is_known_whether_a_part_is_being_fitted(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     monkeypatch.setattr(EASE, "fit", lambda model, *given, **more: seen.append(is_fitting_a_part()))
-    fit_once(EASE(), planted_split.train, None)
+    fit_cached(EASE(), planted_split.train, None)
     EASE().fit(planted_split.train)
     assert (seen, is_fitting_a_part()) == ([True, False], False)

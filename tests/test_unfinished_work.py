@@ -26,7 +26,7 @@ from loca.data.recency import Recency
 from loca.errors import LocaError, ModelFileError
 from loca.persistence import arrays as array_files
 from loca.persistence.checkpoint import (
-    UnfinishedWork,
+    Checkpoint,
     digest_of,
     file_name_of,
     first_difference,
@@ -59,7 +59,7 @@ class Stopped(Exception):
     """The end of a run that did not end well."""
 
 
-def interrupted(folder: Path, work: Callable[[UnfinishedWork], Any], *, resume: bool = False, **options: Any) -> None:
+def interrupted(folder: Path, work: Callable[[Checkpoint], Any], *, resume: bool = False, **options: Any) -> None:
     """A run that does the work and is interrupted before its end."""
     try:
         with keep_work_in(folder, subject=SUBJECT, resume=resume, **options) as kept:
@@ -103,7 +103,7 @@ def test_what_was_kept_comes_back_to_the_last_bit_in_the_next_run(folder: Path) 
 
 
 def test_the_newest_state_of_a_name_counts_and_forgotten_ones_are_gone(folder: Path) -> None:
-    def work(kept: UnfinishedWork) -> None:
+    def work(kept: Checkpoint) -> None:
         kept.keep("a", STATE)
         kept.keep("a", OTHER)
         kept.keep("b", STATE)
@@ -118,7 +118,7 @@ def test_the_newest_state_of_a_name_counts_and_forgotten_ones_are_gone(folder: P
 
 
 def test_a_part_puts_its_name_before_those_inside_it(folder: Path) -> None:
-    def work(kept: UnfinishedWork) -> None:
+    def work(kept: Checkpoint) -> None:
         with kept.part("candidate 1"), work_at_hand().part("local/3"):
             kept.keep("epochs", STATE)
         with pytest.raises(Stopped), kept.part("broken"):
@@ -132,7 +132,7 @@ def test_a_part_puts_its_name_before_those_inside_it(folder: Path) -> None:
 
 
 def test_a_whole_part_can_be_forgotten_and_nothing_else_is(folder: Path) -> None:
-    def work(kept: UnfinishedWork) -> None:
+    def work(kept: Checkpoint) -> None:
         with kept.part("outer"):
             for name in ("c 1", "c 1/a", "c 1/b/c", "c 10/a", "c 1.a"):
                 kept.keep(name, OTHER)
@@ -178,7 +178,7 @@ def test_outside_of_any_nothing_is_kept_recalled_or_due() -> None:
 
 
 def test_the_innermost_work_is_at_hand_in_its_own_thread_alone(tmp_path: Path) -> None:
-    seen: list[UnfinishedWork] = []
+    seen: list[Checkpoint] = []
     with keep_work_in(tmp_path / "outer", subject=SUBJECT, resume=False) as outer:
         assert work_at_hand() is outer
         with keep_work_in(tmp_path / "inner", subject=SUBJECT, resume=False) as inner:
@@ -400,7 +400,7 @@ def test_a_damaged_state_counts_as_not_there_and_that_is_said(folder: Path, said
     places = [*range(0, 80, 7), *rng.integers(0, len(whole), 60).tolist()]
     damaged = [whole[:cut] for cut in range(0, len(whole), len(whole) // 20)]
     damaged += [whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :] for place in places]
-    work = UnfinishedWork(folder)
+    work = Checkpoint(folder)
     for data in (*damaged, whole + b"\0", b""):
         path.write_bytes(data)
         said.clear()
@@ -424,7 +424,7 @@ def test_a_state_under_another_name_or_of_another_kind_is_not_taken(
     os.mkfifo(folder / file_name_of("d"))
     with open(folder / file_name_of("c"), "wb") as file:
         array_files.write_arrays(file, {"weights": np.ones(3)})
-    work = UnfinishedWork(folder)
+    work = Checkpoint(folder)
     said.clear()
     assert [work.recall(name) for name in "bcd"] == [None, None, None]
     assert "expected the state 'b', found 'a'" in said.messages[0]
@@ -455,7 +455,7 @@ def test_large_arrays_come_back_as_views_of_the_file_and_outlive_it(
 
 
 def test_a_state_with_parts_or_odd_values_is_refused_and_leaves_no_litter(folder: Path) -> None:
-    def work(kept: UnfinishedWork) -> None:
+    def work(kept: Checkpoint) -> None:
         kept.keep("a", STATE)
         with pytest.raises(ModelFileError, match="expected arrays and facts, found the part 'inner'"):
             kept.keep("a", ModelState(parts={"inner": Tree()}))
@@ -481,7 +481,7 @@ values = st.recursive(
 def test_any_name_and_any_fact_come_back(tmp_path_factory: pytest.TempPathFactory, name: str, fact: Any) -> None:
     folder = tmp_path_factory.getbasetemp() / "any-name"
     folder.mkdir(exist_ok=True)
-    work = UnfinishedWork(folder)
+    work = Checkpoint(folder)
     state = ModelState({"a": np.ones(2)}, {"fact": fact})
     try:
         file_name_of(name)

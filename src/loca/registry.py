@@ -143,7 +143,7 @@ def load(folder: str | Path, *, verify: bool = False) -> Recommender:
     model = load_model(folder, KINDS, verify=verify)
     if not isinstance(model, Recommender):
         raise ModelFileError(f"{folder}: expected a recommender, found a part of one, {type(model).__name__}")
-    known = model.known_
+    known = model.train_data_
     if known is not None and model.count_items() != known.n_items:
         raise ModelFileError(f"{folder}: the model scores {model.count_items()} items, {known.n_items} are named")
     if (

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextTable:
     """A header and rows of text; the first column is a name, the others are figures and stand to the right."""
 
     header: tuple[str, ...]

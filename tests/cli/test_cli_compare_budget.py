@@ -16,8 +16,8 @@ import pytest
 from command_calls import TINY, Call, environment
 
 from loca.data.splits import Split
-from loca.experiments.parallel import CellPlan, Done
-from loca.experiments.run_store import CellStore
+from loca.experiments.parallel import Done, RunPlan
+from loca.experiments.run_store import RunStore
 from loca.models.ease import EASE
 
 LOCAL = ("--models", "popularity,ease,ensemble,loca-ease", "--set", "loca-ease.anchors=3", "--at", "5,10")
@@ -195,12 +195,12 @@ def test_a_mistake_under_a_budget_leaves_nothing_and_the_corrected_command_runs(
 def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_others(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compute(plan: CellPlan, done: Done, split: Split, store: CellStore, processes: int) -> dict[str, str]:
+    def compute(plan: RunPlan, done: Done, split: Split, store: RunStore, processes: int) -> dict[str, str]:
         assert processes == 2
         done["ease"], _ = store.compute(plan.make("ease", done), split)
         return {"loca-ease": "anchors: 1,000 were asked for, there are only 150 users; take fewer"}
 
-    monkeypatch.setattr("loca.experiments.comparison.compute_side_by_side", compute)
+    monkeypatch.setattr("loca.experiments.comparison.execute_parallel", compute)
     ask = ("compare", "planted", *TINY, "--models", "ease,loca-ease", "--set", "loca-ease.anchors=1000", "--at", "5")
     done = call(*ask, "--processes", "2", "--quiet", "--out", tmp_path)
     assert done.code == 2

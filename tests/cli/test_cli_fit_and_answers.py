@@ -33,8 +33,8 @@ def test_fit_says_what_it_chose_and_saves_it(call: Call, tmp_path: Path) -> None
     assert str(model.locality_) in done.out
     explained = json.loads(call("explain", tmp_path / "m", "--user", "u003", "--json").out)["answers"][0]
     assert explained["locality"] == asdict(model.locality_)  # type: ignore[arg-type]
-    assert model.known_ is not None
-    assert len(model.known_) == json.loads(call("data", "describe", "planted", *TINY, "--json").out)["ratings"]
+    assert model.train_data_ is not None
+    assert len(model.train_data_) == json.loads(call("data", "describe", "planted", *TINY, "--json").out)["ratings"]
 
 
 def test_fit_as_json_says_nothing_else(call: Call, tmp_path: Path) -> None:
@@ -49,11 +49,13 @@ def test_without_refit_the_histories_are_whole_all_the_same(call: Call, tmp_path
     ask = ("fit", ratings, "--model", "ease", "--quiet", "--out")
     assert call(*ask, tmp_path / "refitted").code == 0
     assert call(*ask, tmp_path / "as-chosen", "--no-refit").code == 0
-    refitted, as_chosen = loca.load(tmp_path / "refitted"), loca.load(tmp_path / "as-chosen")
-    assert refitted.known_ is not None
-    assert as_chosen.known_ is not None
-    assert len(refitted.known_) == len(as_chosen.known_) == 240
-    assert not np.array_equal(refitted.score(refitted.known_.histories()), as_chosen.score(refitted.known_.histories()))
+    refitted, with_selected_params = loca.load(tmp_path / "refitted"), loca.load(tmp_path / "as-chosen")
+    assert refitted.train_data_ is not None
+    assert with_selected_params.train_data_ is not None
+    assert len(refitted.train_data_) == len(with_selected_params.train_data_) == 240
+    assert not np.array_equal(
+        refitted.score(refitted.train_data_.histories()), with_selected_params.score(refitted.train_data_.histories())
+    )
 
 
 def test_fit_without_validation_chooses_nothing(call: Call, tmp_path: Path, ratings: Path) -> None:
@@ -68,8 +70,8 @@ def test_a_settings_file_names_the_model(call: Call, tmp_path: Path, ratings: Pa
     model = loca.load(tmp_path / "m")
     assert isinstance(model, loca.EASE)
     assert model.l2 == 7
-    assert model.known_ is not None
-    assert model.known_.recency == loca.Recency(3)
+    assert model.train_data_ is not None
+    assert model.train_data_.recency == loca.Recency(3)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_a_model_of_next_items_answers_as_it_was_trained_unless_told_otherwise(
     call: Call, tmp_path: Path, asked: tuple[str, ...], recency: loca.Recency | None
 ) -> None:
     call("fit", "planted", *DRIFTING, "--model", "next-ease", *asked, "--out", tmp_path / "m", "--quiet")
-    known = loca.load(tmp_path / "m").known_
+    known = loca.load(tmp_path / "m").train_data_
     assert known is not None
     assert known.recency == recency
 
@@ -88,7 +90,7 @@ def test_a_model_of_next_items_answers_as_it_was_trained_unless_told_otherwise(
 def test_auto_told_not_to_weigh_weighs_nothing(call: Call, tmp_path: Path) -> None:
     model = ("--set", "planted.users=200", "--model", "auto", "--trials", "2", "--recency", "none")
     call("fit", "planted", *DRIFTING, *model, "--no-refit", "--out", tmp_path / "m", "--quiet")
-    known = loca.load(tmp_path / "m").known_
+    known = loca.load(tmp_path / "m").train_data_
     assert known is not None
     assert known.recency is None
 
@@ -97,7 +99,7 @@ def test_auto_told_not_to_weigh_weighs_nothing(call: Call, tmp_path: Path) -> No
 def test_a_recency_chosen_on_held_out_items_is_saved_with_the_model(call: Call, tmp_path: Path, refit: str) -> None:
     ask = ("fit", "planted", *DRIFTING, "--model", "ease", "--recency", "auto", refit, "--out", tmp_path / "m")
     said = json.loads(call(*ask, "--json").out)
-    known = loca.load(tmp_path / "m").known_
+    known = loca.load(tmp_path / "m").train_data_
     assert known is not None
     assert known.recency is not None
     assert said["recency"] == said["recency_choice"]["recency"] == asdict(known.recency)
@@ -191,7 +193,7 @@ def test_recommend_for_known_users_hides_what_they_have(call: Call, model_folder
     assert done.err == ""
     answers = json.loads(done.out)["answers"]
     assert [one["user"] for one in answers] == ["u003", "u007"]
-    known = loca.load(model_folder).known_
+    known = loca.load(model_folder).train_data_
     assert known is not None
     for one in answers:
         listed = [row["item"] for row in one["items"]]
@@ -204,7 +206,7 @@ def test_recommend_for_known_users_hides_what_they_have(call: Call, model_folder
 
 
 def test_a_history_may_be_ids_or_titles(call: Call, model_folder: Path) -> None:
-    known = loca.load(model_folder).known_
+    known = loca.load(model_folder).train_data_
     assert known is not None
     titles = ",".join([known.items.label(3), known.items.label(8).upper()])
     by_id = json.loads(call("recommend", model_folder, "--history", "i03,i08", "--json").out)
@@ -284,7 +286,7 @@ def test_explain_names_the_communities_and_their_shares(call: Call, model_folder
 
 
 def test_explain_shows_a_history_in_its_own_order(call: Call, model_folder: Path) -> None:
-    known = loca.load(model_folder).known_
+    known = loca.load(model_folder).train_data_
     assert known is not None
 
     def history(*who: str) -> list[str]:
@@ -374,6 +376,6 @@ def test_the_demo_refuses_a_foreign_model_folder_before_any_work(
 @pytest.mark.usefixtures("small_demo")
 def test_the_demo_weighs_histories_when_asked_to(call: Call, tmp_path: Path) -> None:
     assert call("demo", "--users", "150", "--recency", "4", "--out", tmp_path / "demo", "--quiet").code == 0
-    known = loca.load(tmp_path / "demo" / "model").known_
+    known = loca.load(tmp_path / "demo" / "model").train_data_
     assert known is not None
     assert known.recency == loca.Recency(4)

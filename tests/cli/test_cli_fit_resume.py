@@ -18,7 +18,7 @@ from command_calls import DRIFTING, TINY, Call, environment
 import loca
 from loca.cli.main import main
 from loca.models.ease import EASE
-from loca.persistence.checkpoint import UnfinishedWork, file_name_of
+from loca.persistence.checkpoint import Checkpoint, file_name_of
 
 NETWORK = ("--model", "mult-vae", "--set", "epochs=12", "--set", "batch_size=20", "--choose", "latent=5,9,3")
 EASES = ("--model", "ease", "--choose", "l2=10,100,1000")
@@ -36,8 +36,8 @@ def numbers(text: str) -> dict[str, Any]:
 
 def scores(folder: Path) -> np.ndarray:
     model = loca.load(folder)
-    assert model.known_ is not None
-    return model.score(model.known_.histories())
+    assert model.train_data_ is not None
+    return model.score(model.train_data_.histories())
 
 
 def kill_once_kept(arguments: tuple[object, ...], kept: Path) -> None:
@@ -70,7 +70,7 @@ def run_and_kill_after(keeps: int, arguments: tuple[object, ...], out: Path) -> 
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    real, kept = UnfinishedWork.keep, []
+    real, kept = Checkpoint.keep, []
 
     def keep(*given: Any) -> None:
         real(*given)
@@ -78,7 +78,7 @@ def run_and_kill_after(keeps: int, arguments: tuple[object, ...], out: Path) -> 
         if len(kept) == keeps:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    UnfinishedWork.keep = keep  # type: ignore[method-assign]
+    Checkpoint.keep = keep  # type: ignore[method-assign]
     with open(out, "w") as sys.stdout:
         code = main([str(one) for one in arguments])
     os._exit(code)

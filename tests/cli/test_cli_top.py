@@ -19,7 +19,7 @@ import loca
 from loca.cli import doctor, output
 from loca.cli.commands import app
 from loca.cli.main import main
-from loca.text_table import Grid
+from loca.text_table import TextTable
 
 COMMANDS = (["demo"], ["data", "describe"], ["compare"], ["plan"], ["fit"], ["recommend"], ["explain"], ["doctor"])
 
@@ -201,7 +201,7 @@ def test_a_table_is_drawn_for_a_terminal(capsys: pytest.CaptureFixture[str], mon
     speaking = output.Output()
     assert speaking.is_watched
     assert not output.Output(as_json=True).is_watched
-    speaking.draw(Grid(("model", "NDCG"), (("ease", "0.1"),)))
+    speaking.draw(TextTable(("model", "NDCG"), (("ease", "0.1"),)))
     drawn = capsys.readouterr().out
     assert "┏" in drawn
     assert "│ ease  │  0.1 │" in drawn

@@ -72,7 +72,7 @@ def test_fetched_data_is_told_with_the_command_that_reads_it(
     assert said.out == f"{path}\n0.0 MB; SHA-256 as published\nNext: {command}\n"
     licence, terms = said.err.splitlines()
     assert licence.startswith("amusic: Amazon Digital Music")
-    assert terms.startswith("Terms: no licence is stated")
+    assert terms.startswith("EvaluationProtocol: no licence is stated")
     described = json.loads(call(*command.split()[1:], "--json").out)
     assert (described["users"], described["items"], described["ratings"]) == (3, 10, 30)
 

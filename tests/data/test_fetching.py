@@ -77,7 +77,7 @@ def test_the_licence_is_told_before_the_download(
         fetch(public(shelf), tmp_path, patience=QUICK)
     assert [record.getMessage() for record in caplog.records] == [
         "small: a small set. By Those Who Rated.",
-        "Terms: for research alone. See https://example.org/terms",
+        "EvaluationProtocol: for research alone. See https://example.org/terms",
     ]
 
 

@@ -34,7 +34,7 @@ def held_out(histories, targets, item_count):
 class Fixed:
     """Scores a history by one fixed row of item scores plus the weights of the history itself."""
 
-    known_ = None
+    train_data_ = None
 
     def __init__(self, scores, own=0.0):
         self.scores, self.own = np.asarray(scores, np.float32), own
@@ -240,8 +240,8 @@ def test_scores_of_a_wrong_shape_or_without_a_number_are_refused():
 
 def test_a_model_of_other_items_is_refused():
     asked, model = random_case()
-    model.known_ = interactions([[0]], 30)
+    model.train_data_ = interactions([[0]], 30)
     assert evaluate(model, asked, at=(5,)).at == (5,)
-    model.known_ = interactions([[0]], 29)
+    model.train_data_ = interactions([[0]], 29)
     with pytest.raises(DataError, match="model's 29 items are not the held-out data's 30"):
         evaluate(model, asked)

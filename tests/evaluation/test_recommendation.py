@@ -33,7 +33,7 @@ class Next:
     """Scores item i + 1 by the weight of item i in the history, every item a little by its row."""
 
     def __init__(self, known=None):
-        self.known_ = known
+        self.train_data_ = known
 
     def score(self, histories):
         return np.roll(histories.toarray(), 1, axis=1) + np.arange(histories.shape[1]) / 100

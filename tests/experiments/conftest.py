@@ -35,13 +35,13 @@ class Diary:
         self.name = name
         self.pages = pages
         self.counts_: Any = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(self, train: Any, *, user_weights: Any = None, validation: HeldOut | None = None) -> Self:
         self.note("fit", as_matrix(train).nnz, validation is not None)
         weights = np.ones(as_matrix(train).shape[0]) if user_weights is None else user_weights
         self.counts_ = np.asarray(weights @ as_matrix(train)).ravel()
-        self.known_ = train
+        self.train_data_ = train
         return self
 
     def score(self, histories: csr_array) -> Any:
@@ -52,7 +52,7 @@ class Diary:
         if self.pages is not None:
             self.pages.append((*words, self.name))
 
-    def as_chosen(self) -> Diary:
+    def with_selected_params(self) -> Diary:
         self.note("as chosen")
         return Diary(direction=self.direction, name=self.name, pages=self.pages)
 

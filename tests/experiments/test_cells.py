@@ -14,26 +14,28 @@ from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.experiments.comparison import compare
-from loca.experiments.run_store import CellStore
-from loca.experiments.runs import Cell, ComparedModel, compute_cell, digest_of_split
+from loca.experiments.run_store import RunStore
+from loca.experiments.runs import ComparedModel, Run, digest_of_split, execute_run
 from loca.local.ensemble import FirstModels
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import get_params
-from loca.persistence.checkpoint import UnfinishedWork
+from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.manifest import ModelState
-from loca.tuning.model_selection import ProtocolName, Terms, run_clean
+from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, run_clean
 from loca.tuning.search_space import Among, Space, TuningBudget
 
 RIDGES = Space({"l2": Among((1.0, 30.0, 1000.0))})
-NOT_REFITTED = Terms(at=(5, 20), refit=False)
-TUNED = Terms(at=(5, 20), budget=TuningBudget(trials=3))
+NOT_REFITTED = EvaluationProtocol(at=(5, 20), refit=False)
+TUNED = EvaluationProtocol(at=(5, 20), budget=TuningBudget(trials=3))
 
 
-def cell_of(split: Split, name: str = "ease", *candidates: Any, terms: Terms | None = None, **more: Any) -> Cell:
-    return Cell(name, candidates or (EASE(),), terms or Terms(at=(5, 20)), digest_of_split(split), **more)
+def cell_of(
+    split: Split, name: str = "ease", *candidates: Any, terms: EvaluationProtocol | None = None, **more: Any
+) -> Run:
+    return Run(name, candidates or (EASE(),), terms or EvaluationProtocol(at=(5, 20)), digest_of_split(split), **more)
 
 
 def as_told(measured: ComparedModel) -> dict[str, Any]:
@@ -54,17 +56,17 @@ def as_told(measured: ComparedModel) -> dict[str, Any]:
 
 
 def test_a_cell_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
-    measured, model = compute_cell(cell_of(planted_split, "ease", EASE(l2=1.0), EASE(l2=100.0)), planted_split)
+    measured, model = execute_run(cell_of(planted_split, "ease", EASE(l2=1.0), EASE(l2=100.0)), planted_split)
     expected = run_clean([EASE(l2=1.0), EASE(l2=100.0)], planted_split, at=(5, 20))
     assert (measured.chosen, measured.tuning) == (expected.chosen, None)
     assert np.array_equal(measured.evaluation.values["ndcg@20"], expected.evaluation.values["ndcg@20"])
-    assert model.known_ is planted_split.train_and_validation
+    assert model.train_data_ is planted_split.train_and_validation
     assert measured.settings == {"l2": [1.0, 100.0][expected.chosen]}
 
 
 def test_a_cell_with_counts_is_measured_with_its_first_models_too(planted_split: Split) -> None:
     model = Loca(base=EASE(), anchors=4, answer_bandwidth=0.5, alpha=0.0)
-    measured, fitted = compute_cell(cell_of(planted_split, "loca-ease", model, counts=(1, 2, 4)), planted_split)
+    measured, fitted = execute_run(cell_of(planted_split, "loca-ease", model, counts=(1, 2, 4)), planted_split)
     assert isinstance(fitted, Loca)
     for count in (1, 2):
         smaller = loca.evaluate(FirstModels(fitted, count), planted_split.test, at=(5, 20))
@@ -74,16 +76,16 @@ def test_a_cell_with_counts_is_measured_with_its_first_models_too(planted_split:
     assert 0 < covered["1"] < covered["2"] <= covered["4"] == pytest.approx(measured.found["coverage"])
     assert 0 < measured.found["answer_share"] < measured.found["train_share"] <= 1
     with pytest.raises(ConfigError, match="counts: are for local models and ensembles, found EASE"):
-        compute_cell(cell_of(planted_split, counts=(1,)), planted_split)
+        execute_run(cell_of(planted_split, counts=(1,)), planted_split)
 
 
 @pytest.mark.parametrize("protocol", ["clean", "paper"])
 def test_a_cell_with_a_space_is_tuned_where_choices_are_made(planted_split: Split, protocol: ProtocolName) -> None:
     terms = replace(TUNED, protocol=protocol)
-    measured, _ = compute_cell(cell_of(planted_split, terms=terms, space=RIDGES), planted_split)
+    measured, _ = execute_run(cell_of(planted_split, terms=terms, space=RIDGES), planted_split)
     candidates = [EASE(l2=l2) for l2 in (1.0, 30.0, 1000.0)]
     asked = replace(terms, budget=None)
-    chosen, _ = compute_cell(cell_of(planted_split, "ease", *candidates, terms=asked), planted_split)
+    chosen, _ = execute_run(cell_of(planted_split, "ease", *candidates, terms=asked), planted_split)
     assert measured.tuning is not None
     assert measured.tuning.ndcg >= max(one.ndcg for one in chosen.tried)
     assert measured.tried[0].ndcg == pytest.approx(measured.tuning.ndcg)
@@ -92,8 +94,8 @@ def test_a_cell_with_a_space_is_tuned_where_choices_are_made(planted_split: Spli
 
 
 def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: Path) -> None:
-    store = CellStore(tmp_path)
-    terms = Terms(at=(5, 20), recency="auto", budget=TuningBudget(trials=1))
+    store = RunStore(tmp_path)
+    terms = EvaluationProtocol(at=(5, 20), recency="auto", budget=TuningBudget(trials=1))
     cells = [
         cell_of(planted_split, terms=terms, space=RIDGES),
         cell_of(planted_split, "with 2/3", EASE(l2=5.0), EASE(), terms=replace(terms, budget=None)),
@@ -120,7 +122,7 @@ def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: 
 def test_cells_that_share_parts_fit_them_once_and_give_the_same_numbers(
     keeps_begun: bool, planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cells(name: str, *, shares_parts: bool) -> list[Cell]:
+    def cells(name: str, *, shares_parts: bool) -> list[Run]:
         network = MultVAE(latent=8, epochs=3, batch_size=100)
         models = [Loca(base=network, anchors=2, answer_bandwidth=width, seed=1) for width in (0.3, 0.6)]
         return [
@@ -133,7 +135,7 @@ def test_cells_that_share_parts_fit_them_once_and_give_the_same_numbers(
     monkeypatch.setattr(
         MultVAE, "fit", lambda self, *given, **named: (fits.append("fit"), fit(self, *given, **named))[1]
     )
-    store, numbers = CellStore(tmp_path, keeps_begun=keeps_begun), []
+    store, numbers = RunStore(tmp_path, keeps_begun=keeps_begun), []
     for shares_parts, expected in ((False, 2), (True, 1)):
         fits.clear()
         own = cells(f"shared {shares_parts}", shares_parts=shares_parts)
@@ -158,11 +160,11 @@ def test_cells_that_share_parts_fit_them_once_and_give_the_same_numbers(
         ({"candidates": (EASE(l2=3.0),)}, "l2: 100.0 then, 3.0 now"),
         ({"candidates": (EASE(), EASE(l2=3.0))}, "candidates: 1 then, 2 now"),
         ({"candidates": (Popularity(),)}, "model: EASE then, Popularity now"),
-        ({"terms": Terms(at=(5, 20), protocol="paper")}, "protocol: clean then, paper now"),
-        ({"terms": Terms(at=(5, 20), refit=False)}, "refit: True then, False now"),
-        ({"terms": Terms(at=(5, 20), seed=4)}, "compare.seed: 0 then, 4 now"),
-        ({"terms": Terms(at=(5, 20), recency="own")}, "recency: given then, own now"),
-        ({"terms": Terms(at=(5, 10))}, "at: 5, 20 then, 5, 10 now"),
+        ({"terms": EvaluationProtocol(at=(5, 20), protocol="paper")}, "protocol: clean then, paper now"),
+        ({"terms": EvaluationProtocol(at=(5, 20), refit=False)}, "refit: True then, False now"),
+        ({"terms": EvaluationProtocol(at=(5, 20), seed=4)}, "compare.seed: 0 then, 4 now"),
+        ({"terms": EvaluationProtocol(at=(5, 20), recency="own")}, "recency: given then, own now"),
+        ({"terms": EvaluationProtocol(at=(5, 10))}, "at: 5, 20 then, 5, 10 now"),
         ({"terms": TUNED, "space": RIDGES}, "budget.trials: not set then, 3 now"),
         ({"data": "another"}, "the data have changed"),
     ],
@@ -170,7 +172,7 @@ def test_cells_that_share_parts_fit_them_once_and_give_the_same_numbers(
 def test_a_cell_of_another_subject_is_refused(
     planted_split: Split, tmp_path: Path, change: dict[str, Any], difference: str
 ) -> None:
-    store, cell = CellStore(tmp_path), cell_of(planted_split, "ease", EASE(l2=100.0))
+    store, cell = RunStore(tmp_path), cell_of(planted_split, "ease", EASE(l2=100.0))
     store.compute(cell, planted_split)
     with pytest.raises(ConfigError) as refused:
         store.find(replace(cell, **change))
@@ -199,7 +201,7 @@ def test_a_cell_is_another_where_one_number_in_the_middle_of_an_array_is(planted
 def test_another_version_of_loca_is_refused(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, cell = CellStore(tmp_path), cell_of(planted_split)
+    store, cell = RunStore(tmp_path), cell_of(planted_split)
     store.compute(cell, planted_split)
     monkeypatch.setattr(loca, "__version__", "99.0", raising=False)
     with pytest.raises(ConfigError, match=r"this is loca 99\.0"):
@@ -207,13 +209,13 @@ def test_another_version_of_loca_is_refused(
 
 
 def test_a_damaged_cell_is_computed_again(planted_split: Split, tmp_path: Path) -> None:
-    store, cell = CellStore(tmp_path), cell_of(planted_split)
+    store, cell = RunStore(tmp_path), cell_of(planted_split)
     store.compute(cell, planted_split)
     kept = tmp_path / "cells" / "work-ease.safetensors"
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-9] + b"\0" + whole[-8:])
     assert store.find(cell) is None
-    UnfinishedWork(tmp_path / "cells").keep("ease", ModelState(facts={"subject": cell.subject()}))
+    Checkpoint(tmp_path / "cells").keep("ease", ModelState(facts={"subject": cell.subject()}))
     assert store.find(cell) is None
     kept.write_bytes(whole)
     assert store.find(cell) is not None
@@ -284,7 +286,7 @@ def test_no_finished_model_is_computed_twice_and_an_unfinished_one_goes_on(
 def test_an_unfinished_comparison_is_marked_until_it_is_finished(
     planted_split: Split, tmp_path: Path, counted: type[Counted]
 ) -> None:
-    models, store = {"a": counted(), "b": counted(l2=3.0)}, CellStore(tmp_path)
+    models, store = {"a": counted(), "b": counted(l2=3.0)}, RunStore(tmp_path)
     store.check_start(resume=False)
     broken_at(counted, 2, models, planted_split, tmp_path)
     with pytest.raises(ConfigError, match="holds an unfinished comparison; add --resume to go on with it, or --fresh"):
@@ -309,7 +311,7 @@ def test_without_resume_all_is_computed_anew(planted_split: Split, tmp_path: Pat
 
 def test_two_runs_do_not_share_a_folder(planted_split: Split, tmp_path: Path) -> None:
     with (
-        CellStore(tmp_path).opened([], resume=True),
+        RunStore(tmp_path).opened([], resume=True),
         pytest.raises(ModelFileError, match="another run keeps its unfinished work there"),
     ):
         compare({"ease": EASE()}, planted_split, at=(5,), keep_in=tmp_path)
@@ -325,6 +327,6 @@ def test_a_space_needs_a_budget_and_one_candidate(planted_split: Split) -> None:
     with pytest.raises(ConfigError, match="ease: tuning in a space needs a budget and one candidate"):
         cell_of(planted_split, space=RIDGES)
     with pytest.raises(ConfigError, match="x: nothing to choose from"):
-        Cell("x", (), Terms(), "")
+        Run("x", (), EvaluationProtocol(), "")
     with pytest.raises(ConfigError, match="unknown space 'wid'; did you mean 'wide'"):
-        Terms(space="wid")  # type: ignore[arg-type]
+        EvaluationProtocol(space="wid")  # type: ignore[arg-type]

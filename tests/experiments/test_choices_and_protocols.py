@@ -24,13 +24,13 @@ from loca.models.recommender import clone, get_params
 from loca.persistence.checkpoint import keep_work_in, work_at_hand
 from loca.persistence.manifest import ModelState
 from loca.tuning.model_selection import (
+    CandidateResult,
     RecencyRule,
-    Tried,
+    best_index,
     check_protocol,
     choose_on,
     choose_on_validation,
     choose_parameters,
-    place_of_best,
     run_clean,
     run_paper,
 )
@@ -46,7 +46,7 @@ def test_the_best_candidate_on_validation_is_chosen_and_all_scores_are_kept(plan
     assert tried[1].ndcg == max(one.ndcg for one in tried)
     assert planted_split.validation is not None
     assert tried[1].ndcg == mean_ndcg(Popularity().fit(planted_split.train).score, planted_split.validation)
-    assert candidates[1].known_ is None, "the candidates themselves stay unfitted"
+    assert candidates[1].train_data_ is None, "the candidates themselves stay unfitted"
 
 
 def test_ties_go_to_the_first(planted_split: Split, diary: Any) -> None:
@@ -64,18 +64,20 @@ def test_choosing_needs_candidates_and_a_validation_part(planted_split: Split, d
 
 
 def test_what_was_tried_reads_as_a_line() -> None:
-    assert str(Tried({"l2": 30.0, "anchors": 2}, 0.25, 1.0)) == "l2 30.0, anchors 2: 0.2500"
-    assert str(Tried({}, 0.25, 1.0)) == "the only candidate: 0.2500"
+    assert str(CandidateResult({"l2": 30.0, "anchors": 2}, 0.25, 1.0)) == "l2 30.0, anchors 2: 0.2500"
+    assert str(CandidateResult({}, 0.25, 1.0)) == "the only candidate: 0.2500"
 
 
 class Stopped(Exception):
     """The end of a run that is to be resumed."""
 
 
-def keep_finished(candidates: Any, split: Split, folder: Path, recency: RecencyRule = "given") -> tuple[Tried, ...]:
+def keep_finished(
+    candidates: Any, split: Split, folder: Path, recency: RecencyRule = "given"
+) -> tuple[CandidateResult, ...]:
     """What a run tried that was stopped before it ended."""
     assert split.validation is not None
-    tried: list[Tried] = []
+    tried: list[CandidateResult] = []
     try:
         with keep_work_in(folder, subject={}, resume=False):
             tried += choose_on(candidates, split.train, split.validation, recency=recency)[1]
@@ -95,7 +97,7 @@ def test_finished_candidates_are_recalled_and_only_the_best_is_fitted_again(
         best, tried = choose_on(candidates, planted_split.train, planted_split.validation)
     assert isinstance(best, diary)
     assert best.direction == 1
-    assert best.known_ is planted_split.train
+    assert best.train_data_ is planted_split.train
     assert [(one.ndcg, one.seconds) for one in tried[:2]] == [(one.ndcg, one.seconds) for one in first]
     assert [page[-1] for page in pages if page[0] == "fit"] == ["0", "1"]
 
@@ -163,8 +165,8 @@ def test_each_candidate_chooses_its_own_recency_and_the_model_knows_its_interact
     fitted = EASE().fit(drifting_split.train)
     assert ease == choose_recency(fitted, drifting_split.validation)
     assert tried[1].ndcg == ease.ndcg > ease.ndcg_without
-    assert model.known_ is not None
-    assert model.known_.recency == ease.recency
+    assert model.train_data_ is not None
+    assert model.train_data_.recency == ease.recency
     assert str(tried[0]).startswith("model Popularity, no recency: ")
     assert str(ease.recency) in str(tried[1])
 
@@ -176,8 +178,8 @@ def test_the_recency_chosen_weighs_the_refit_and_the_test_histories(drifting_spl
     assert choice is not None
     assert choice.recency is not None
     assert outcome.recency == choice.recency
-    assert outcome.model.known_ is not None
-    assert outcome.model.known_.recency == outcome.recency
+    assert outcome.model.train_data_ is not None
+    assert outcome.model.train_data_.recency == outcome.recency
     train = drifting_split.train_and_validation if refit else drifting_split.train
     expected = evaluate(EASE().fit(train), drifting_split.test.with_recency(outcome.recency), at=(10,))
     assert np.array_equal(outcome.evaluation.values["ndcg@10"], expected.values["ndcg@10"])
@@ -189,13 +191,13 @@ def test_the_recency_chosen_weighs_the_refit_and_the_test_histories(drifting_spl
 def test_a_model_is_fitted_and_asked_under_the_recency_it_was_trained_for(planted_split: Split, refit: bool) -> None:
     trained_for = Recency.per_position(0.7)
     outcome = run_clean([NextEASE(prefix_decay=0.7)], planted_split, recency="own", refit=refit, at=(10,))
-    assert outcome.model.known_ is not None
-    assert outcome.recency == outcome.model.known_.recency == trained_for
+    assert outcome.model.train_data_ is not None
+    assert outcome.recency == outcome.model.train_data_.recency == trained_for
     # A recency that the data carry gives way, to none for a model of sets.
     plain = run_clean([EASE()], planted_split.with_recency(Recency(2)), recency="own", refit=refit, at=(10,))
-    assert plain.model.known_ is not None
+    assert plain.model.train_data_ is not None
     assert plain.recency is None
-    assert plain.model.known_.recency is None
+    assert plain.model.train_data_.recency is None
 
 
 def test_a_blend_of_models_of_sets_may_choose_a_recency_part_by_part(drifting_split: Split) -> None:
@@ -231,7 +233,7 @@ def test_an_interrupted_choice_of_recency_is_recalled_without_a_fit(drifting_spl
         best, recalled = choose_parameters(candidates, train, questions, recency="auto")
     assert get_params(best) == get_params(expected)
     assert [one.recency for one in recalled] == [one.recency for one in tried]
-    assert recalled[place_of_best(recalled)].weigh(train).recency is not None
+    assert recalled[best_index(recalled)].weigh(train).recency is not None
 
 
 def test_a_model_of_an_interrupted_run_that_is_fitted_again_knows_its_recency(
@@ -243,9 +245,9 @@ def test_a_model_of_an_interrupted_run_that_is_fitted_again_knows_its_recency(
     with keep_work_in(tmp_path / "w", subject={}, resume=True):
         model, (tried,) = choose_on([EASE()], train, questions, recency="auto")
     assert tried.recency is not None
-    assert model.known_ is not None
+    assert model.train_data_ is not None
     assert tried.recency.recency is not None
-    assert model.known_.recency == tried.recency.recency
+    assert model.train_data_.recency == tried.recency.recency
 
 
 class Prefixed(Popularity):
@@ -269,8 +271,8 @@ def test_models_of_decayed_prefixes_are_fitted_under_their_decay(planted_split: 
     assert tried.recency is not None
     assert start in dict(tried.recency.tried)
     assert tried.recency.recency is None, "no candidate is better than none"
-    assert model.known_ is not None
-    assert model.known_.recency is None
+    assert model.train_data_ is not None
+    assert model.train_data_.recency is None
 
 
 def test_clean_asks_the_test_part_once_and_last(planted_split: Split, diary: Any) -> None:
@@ -305,7 +307,7 @@ def test_under_clean_no_fit_is_given_an_item_that_test_asks_for(
             given.extend([] if validation is None else [validation.histories, validation.targets])
             return super().fit(train, validation=validation)
 
-        def as_chosen(self) -> Any:
+        def with_selected_params(self) -> Any:
             return clone(self)
 
     run_clean([Noting(direction=1), Noting(direction=-1)], planted_split, refit=refit, recency=recency, at=(10,))
@@ -325,7 +327,7 @@ def test_without_refit_the_chosen_model_is_measured_as_it_is(planted_split: Spli
     pages: list[Any] = []
     outcome = run_clean([diary(pages=pages)], planted_split, refit=False, at=(10,))
     assert [page[0] for page in pages] == ["fit", "score", "score"]
-    assert outcome.model.known_ is planted_split.train
+    assert outcome.model.train_data_ is planted_split.train
 
 
 def test_paper_counts_repeated_test_items_in_choices_and_in_figures_and_clean_does_not(diary: Any) -> None:

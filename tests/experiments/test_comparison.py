@@ -18,12 +18,12 @@ from loca.errors import ConfigError, DataError
 from loca.evaluation.evaluate import evaluate
 from loca.evaluation.significance import holm, paired_difference
 from loca.experiments.comparison import Comparison, compare
-from loca.experiments.report import refuse_file, settings_file, write_tables
+from loca.experiments.report import check_file, settings_file, write_tables
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.popularity import Popularity
-from loca.text_table import Grid, finite
+from loca.text_table import TextTable, finite
 from scripted_models import RIGHT_ON_TEST, RIGHT_ON_VALIDATION, SECOND, Scripted, scripted_split
 
 
@@ -110,7 +110,7 @@ def test_a_single_test_user_gets_the_table_and_the_reason_why_there_is_no_more(p
 
 def test_only_the_models_to_keep_are_kept(comparison: Comparison, planted_split: Split) -> None:
     assert list(comparison.models) == ["ease"]
-    assert comparison.models["ease"].known_ is planted_split.train_and_validation
+    assert comparison.models["ease"].train_data_ is planted_split.train_and_validation
 
 
 @pytest.mark.parametrize("refit", [True, False])
@@ -207,8 +207,8 @@ def test_tables_are_written_into_a_folder(comparison: Comparison, tmp_path: Path
     with pytest.raises(DataError, match="cannot be written"):
         write_tables(comparison, tmp_path / "file" / "results")
     with pytest.raises(ConfigError, match="expected a folder to write into, found a file"):
-        refuse_file(tmp_path / "file")
-    refuse_file(None)
+        check_file(tmp_path / "file")
+    check_file(None)
 
 
 def test_the_budget_is_told_everywhere(comparison: Comparison, planted_split: Split) -> None:
@@ -235,7 +235,7 @@ def test_models_that_a_settings_file_cannot_name_are_left_out_of_it(planted_spli
 
 
 def test_a_grid_is_aligned() -> None:
-    grid = Grid(("name", "n"), (("a", "1"), ("bc", "10")))
+    grid = TextTable(("name", "n"), (("a", "1"), ("bc", "10")))
     assert grid.plain() == "name   n\na      1\nbc    10"
     assert grid.markdown() == "| name | n |\n| --- | ---: |\n| a | 1 |\n| bc | 10 |"
 
@@ -252,7 +252,7 @@ def test_every_model_chooses_its_own_recency_and_the_report_says_which(drifting_
     assert choice is not None
     assert ease.recency is not None
     assert (ease.recency, popular.recency) == (choice.recency, None)
-    assert found.models["ease"].known_.recency == ease.recency  # type: ignore[union-attr]
+    assert found.models["ease"].train_data_.recency == ease.recency  # type: ignore[union-attr]
     expected = evaluate(
         EASE().fit(drifting_split.train_and_validation), drifting_split.test.with_recency(ease.recency)
     ).values["ndcg@100"]

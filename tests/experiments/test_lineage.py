@@ -19,8 +19,8 @@ from loca.models.recommender import Recommender, get_params
 from loca.registry import MODELS
 from loca.reproduction.benchmark import ALL_NAMES
 from loca.tuning.default_spaces import GIVEN
-from loca.tuning.model_selection import Terms
-from loca.tuning.search_space import Among, Narrowing, SpaceName, TuningBudget
+from loca.tuning.model_selection import EvaluationProtocol
+from loca.tuning.search_space import Among, SpaceConstraints, SpaceName, TuningBudget
 from loca.tuning.warm_start import begin_with_parents, find_parents, follows, plan_from_settings, plan_tuning
 
 NEXT = {"target": "next", "set_share": 0.3}
@@ -86,7 +86,7 @@ def test_what_was_set_on_purpose_stays() -> None:
 def test_a_control_that_follows_has_no_size_to_tune_and_what_is_fixed_is_not_tuned() -> None:
     names = ("ensemble-ease", "loca-ease", "ease", "popularity")
     offered = {name: [TEMPLATES[name]] for name in names}
-    said = {"loca-ease": Narrowing(("anchors", "kernel")), "ease": Narrowing(("l2",))}
+    said = {"loca-ease": SpaceConstraints(("anchors", "kernel")), "ease": SpaceConstraints(("l2",))}
     spaces = plan_tuning(offered, "wide", said).spaces
     domains = {name: set(space.domains) for name, space in spaces.items() if space is not None}
     assert domains["ensemble-ease"] == domains["popularity"] == set()
@@ -106,14 +106,14 @@ def test_a_budget_tunes_one_model_of_each_name() -> None:
 def test_what_is_said_by_name_stays_even_where_it_is_the_default() -> None:
     templates = {name: TEMPLATES[name] for name in ("ensemble-ease", "loca-ease", "ease")}
     tuned = {**templates, "ease": EASE(l2=7.0, denoising=0.5), "loca-ease": Loca(base=EASE(), anchors=12)}
-    local = begin_with_parents("loca-ease", templates, tuned, Narrowing(("base.l2",)))
+    local = begin_with_parents("loca-ease", templates, tuned, SpaceConstraints(("base.l2",)))
     assert isinstance(local, Loca)
     params = get_params(local.base)
     assert (params["l2"], params["denoising"]) == (EASE().l2, 0.5)
-    whole = begin_with_parents("loca-ease", templates, tuned, Narrowing(("base",)))
+    whole = begin_with_parents("loca-ease", templates, tuned, SpaceConstraints(("base",)))
     assert isinstance(whole, Loca)
     assert get_params(whole.base) == get_params(EASE())
-    control = begin_with_parents("ensemble-ease", templates, tuned, Narrowing(listed={"models": (4, 5)}))
+    control = begin_with_parents("ensemble-ease", templates, tuned, SpaceConstraints(listed={"models": (4, 5)}))
     assert isinstance(control, Ensemble)
     assert control.models == 4
 
@@ -153,13 +153,15 @@ def test_lists_are_all_that_is_tried_and_their_first_value_is_where_tuning_begin
 
 
 def test_auto_searches_by_itself_under_the_budget_of_the_others(planted_split: Split) -> None:
-    terms = Terms(budget=TuningBudget(trials=3, seconds=20.0))
+    terms = EvaluationProtocol(budget=TuningBudget(trials=3, seconds=20.0))
     plan = plan_cells({"auto": [Auto(seconds=99.0)]}, planted_split, terms, {})
     cell = plan.make("auto", {})
     (model,) = cell.candidates
     assert isinstance(model, Auto)
     assert (model.seconds, model.trials, cell.space) == (20.0, 3, None)
-    few = plan_cells({"auto": [Auto(seconds=99.0)]}, planted_split, Terms(budget=TuningBudget(trials=3)), {})
+    few = plan_cells(
+        {"auto": [Auto(seconds=99.0)]}, planted_split, EvaluationProtocol(budget=TuningBudget(trials=3)), {}
+    )
     (model,) = few.make("auto", {}).candidates
     assert isinstance(model, Auto)
     assert (model.seconds, model.trials) == (99.0, 3)

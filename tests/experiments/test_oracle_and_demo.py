@@ -134,7 +134,7 @@ def test_recency_reaches_every_model_of_the_demonstration_and_the_saved_one(tmp_
         means = [one.comparison.of(name).evaluation.means()["ndcg@100"] for one in (plain, weighed)]
         assert means[0] != means[1]
     assert plain.bound.means() != weighed.bound.means()
-    known = load(tmp_path / "weighed" / "model").known_
+    known = load(tmp_path / "weighed" / "model").train_data_
     assert known is not None
     assert known.recency == Recency(1.0)
 

@@ -18,14 +18,14 @@ import loca.experiments.parallel as side_by_side
 from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError
 from loca.experiments.comparison import compare
-from loca.experiments.parallel import CellPlan, compute_side_by_side
+from loca.experiments.parallel import RunPlan, execute_parallel
 from loca.experiments.report import as_text
-from loca.experiments.runs import Cell, digest_of_split
+from loca.experiments.runs import Run, digest_of_split
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.popularity import Popularity
-from loca.tuning.model_selection import Terms
+from loca.tuning.model_selection import EvaluationProtocol
 from loca.tuning.search_space import TuningBudget
 from loca.tuning.workers import READY
 
@@ -100,7 +100,7 @@ def test_a_process_that_fails_is_named_and_the_others_are_kept(
 
 def test_a_process_tells_what_is_refused_in_one_line(planted_split: Split) -> None:
     ours, theirs = multiprocessing.Pipe()
-    cell = Cell("refused", (Doomed(way="refuses"),), Terms(at=(5,)), digest_of_split(planted_split))
+    cell = Run("refused", (Doomed(way="refuses"),), EvaluationProtocol(at=(5,)), digest_of_split(planted_split))
     side_by_side._compute_and_tell(theirs, cell, planted_split, None, is_heard=False)
     assert (ours.recv(), ours.recv()) == (READY, ("failed", "this cannot be done"))
 
@@ -108,7 +108,7 @@ def test_a_process_tells_what_is_refused_in_one_line(planted_split: Split) -> No
 def test_where_all_fail_the_reasons_are_told_and_nothing_is_left(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "compute_side_by_side", lambda *given: {"wrong": "this", "bad": "that"})
+    monkeypatch.setattr(comparison, "execute_parallel", lambda *given: {"wrong": "this", "bad": "that"})
     models = {"wrong": Doomed(), "bad": Doomed()}
     with pytest.raises(LocaError, match="wrong: this; bad: that"):
         compare(models, planted_split, at=(5,), processes=2, keep_in=tmp_path / "r")
@@ -116,8 +116,8 @@ def test_where_all_fail_the_reasons_are_told_and_nothing_is_left(
 
 
 def test_a_model_whose_base_has_failed_is_not_begun(planted_split: Split) -> None:
-    plan = CellPlan(("loca-ease",), {"loca-ease": ("ease",)}, lambda name, done: pytest.fail("begun"))
-    failed = compute_side_by_side(plan, {}, planted_split, None, 2)
+    plan = RunPlan(("loca-ease",), {"loca-ease": ("ease",)}, lambda name, done: pytest.fail("begun"))
+    failed = execute_parallel(plan, {}, planted_split, None, 2)
     assert failed == {"loca-ease": "not begun, because ease must come before it"}
 
 

@@ -16,7 +16,7 @@ from loca.models.mult_vae import MultVAE
 from loca.models.recommender import get_params
 from loca.registry import MODELS
 from loca.tuning.default_spaces import PAPER, WIDE, space_of
-from loca.tuning.search_space import Among, Narrowing, Quantiles, Reals, Space, Wholes
+from loca.tuning.search_space import Among, Quantiles, Reals, Space, SpaceConstraints, Wholes
 
 
 class Drawn:
@@ -95,7 +95,7 @@ def test_what_is_set_is_not_drawn_and_what_is_listed_is_drawn_from_the_list() ->
 
 def test_what_has_the_value_of_another_follows_its_list() -> None:
     space = Space({"train_bandwidth": Reals(0.1, 1.0)}, same={"answer_bandwidth": "train_bandwidth"})
-    listed = Narrowing(listed={"train_bandwidth": (0.3, 0.6)}).narrow(space)
+    listed = SpaceConstraints(listed={"train_bandwidth": (0.3, 0.6)}).narrow(space)
     model = listed.apply(Loca(base=EASE()), {"train_bandwidth": 0.6})
     assert (model.train_bandwidth, model.answer_bandwidth) == (0.6, 0.6)
 

@@ -14,7 +14,7 @@ from loca.local.loca import Loca
 from loca.models.early_stopping import tell_score
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import Recommender
-from loca.persistence.fit_cache import fit_once
+from loca.persistence.fit_cache import fit_cached
 from loca.tuning.search_space import Space
 from loca.tuning.study import Outcome, TrialTask, make_pruner, quiet_optuna, run_trial
 
@@ -123,7 +123,7 @@ class Slow(Slope):
 
     def fit(self, train: Any, *, user_weights: Any = None, validation: Any = None) -> Any:
         if self.part:
-            fit_once(Slow(clock=self.clock), train, None)
+            fit_cached(Slow(clock=self.clock), train, None)
         for epoch, score in enumerate(self.told, 1):
             self.clock.now += 10
             tell_score(epoch, score)

@@ -30,7 +30,7 @@ class Slope:
         self.trouble = trouble
         self.diary = diary
         self.scores_: Any = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(self, train: Any, *, user_weights: Any = None, validation: Any = None) -> Self:
         if self.diary:
@@ -46,7 +46,7 @@ class Slope:
         order = np.argsort(np.argsort(counts))
         noise = np.random.default_rng(0).random(len(counts)) * len(counts)
         self.scores_ = self.share * order + (1 - self.share) * noise
-        self.known_ = train
+        self.train_data_ = train
         return self
 
     def score(self, histories: csr_array) -> Any:
@@ -55,7 +55,7 @@ class Slope:
     def count_items(self) -> int:
         return len(self.scores_)
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         return clone(self)
 
     def state(self) -> ModelState:

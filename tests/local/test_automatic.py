@@ -61,16 +61,16 @@ def test_it_finds_the_order_and_beats_what_does_not(ordered_split: Split) -> Non
     plain = EASE(l2=30.0).fit(ordered_split.train)
     found, without = (evaluate(model, ordered_split.test, at=(10,)).means()["ndcg@10"] for model in (auto, plain))
     assert found > 1.2 * without
-    assert auto.known_ is not None
-    assert auto.known_.recency == Recency.per_position(0.9)
+    assert auto.train_data_ is not None
+    assert auto.train_data_.recency == Recency.per_position(0.9)
     assert "NextEASE" in auto.report()
 
 
 def test_a_recency_of_the_data_wins_over_its_own(ordered_split: Split) -> None:
     given = ordered_split.with_recency(Recency.per_position(0.5))
     auto = Auto(trials=3).fit(given.train, validation=given.validation)
-    assert auto.known_ is not None
-    assert auto.known_.recency == Recency.per_position(0.5)
+    assert auto.train_data_ is not None
+    assert auto.train_data_.recency == Recency.per_position(0.5)
 
 
 def test_as_many_trials_as_asked_for_are_made_and_all_families_have_a_share(ordered_split: Split) -> None:
@@ -99,13 +99,13 @@ def test_the_same_trials_give_the_same_numbers_and_survive_a_file(ordered_split:
 
 def test_a_refit_searches_nothing_and_keeps_the_weights(ordered_split: Split) -> None:
     auto = Auto(trials=7).fit(ordered_split.train, validation=ordered_split.validation)
-    refitted = auto.as_chosen().fit(ordered_split.train_and_validation)
+    refitted = auto.with_selected_params().fit(ordered_split.train_and_validation)
     assert refitted.trials_ == ()
     assert isinstance(auto.model_, Blend)
     assert isinstance(refitted.model_, Blend)
     np.testing.assert_allclose(refitted.model_.columns_, auto.model_.columns_)
-    assert refitted.known_ is not None
-    assert len(refitted.known_) == len(ordered_split.train_and_validation)
+    assert refitted.train_data_ is not None
+    assert len(refitted.train_data_) == len(ordered_split.train_and_validation)
 
 
 @pytest.mark.parametrize("chosen", [None, Blend(parts=(EASE(), NextEASE()))], ids=["searched", "chosen"])
@@ -199,8 +199,8 @@ def test_a_kind_that_needs_too_much_memory_is_left_out(ordered_split: Split, mon
 
 def test_without_a_decay_nothing_is_weighed(ordered_split: Split) -> None:
     auto = Auto(trials=3, decay=None).fit(ordered_split.train, validation=ordered_split.validation)
-    assert auto.known_ is not None
-    assert auto.known_.recency is None
+    assert auto.train_data_ is not None
+    assert auto.train_data_.recency is None
 
 
 def test_a_climb_finds_the_top_of_a_hill(monkeypatch: pytest.MonkeyPatch, ordered_split: Split) -> None:

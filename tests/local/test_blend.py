@@ -24,7 +24,7 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import clone, get_params
-from loca.persistence.checkpoint import UnfinishedWork, keep_work_in
+from loca.persistence.checkpoint import Checkpoint, keep_work_in
 from loca.persistence.manifest import ModelState
 from loca.registry import load
 
@@ -75,15 +75,15 @@ def test_parts_without_a_column_are_not_fitted_but_stay_parameters(blend: Blend)
     assert sorted(blend.models_) == [0, 1]
     assert [one.name for one in blend.earned_] == ["EASE", "Loca of EASE"]
     assert isinstance(blend.parts[2], Popularity)
-    assert all(model.known_ is None for model in blend.models_.values())
-    assert blend.known_ is not None
+    assert all(model.train_data_ is None for model in blend.models_.values())
+    assert blend.train_data_ is not None
 
 
 def test_without_validation_all_parts_weigh_the_same(planted_split: Split) -> None:
     blend = Blend(parts=[EASE(), Popularity()]).fit(planted_split.train.matrix())
     assert blend.columns_ == ((0, 1.0, 0.5), (1, 1.0, 0.5))
     assert blend.earned_ == ()
-    assert blend.known_ is None
+    assert blend.train_data_ is None
     assert "not judged" in blend.report()
 
 
@@ -97,9 +97,9 @@ def test_a_fit_finds_what_a_blend_of_its_fitted_parts_finds(planted_split: Split
     assert fitted.earned_ == given.earned_
     rows = split.test.history_matrix[:30]
     np.testing.assert_array_equal(fitted.score(rows), given.score(rows))
-    assert given.known_ is not None
-    assert np.shares_memory(given.known_.item_rows, split.train.item_rows)
-    assert given.known_.recency == split.train.recency
+    assert given.train_data_ is not None
+    assert np.shares_memory(given.train_data_.item_rows, split.train.item_rows)
+    assert given.train_data_.recency == split.train.recency
     assert fitted.ndcg_ == pytest.approx(mean_ndcg(fitted.score, split.validation), abs=1e-6)
     assert fitted.ndcg_ >= max(one.alone for one in fitted.earned_)
     table = fitted.report().splitlines()
@@ -110,16 +110,16 @@ def test_a_fit_finds_what_a_blend_of_its_fitted_parts_finds(planted_split: Split
 def test_a_refit_keeps_what_validation_chose(planted_split: Split) -> None:
     split = planted_split.with_recency(Recency(4))
     blend = Blend(parts=[EASE(l2=20.0), small_vae()], seed=3).fit(split.train, validation=split.validation)
-    chosen = blend.as_chosen()
+    chosen = blend.with_selected_params()
     assert chosen.models_ is None
     np.testing.assert_allclose(chosen.columns, blend.columns_)
     assert chosen.parts[1].epochs == blend.models_[1].best_epoch_
     again = chosen.fit(split.train)
     rows = split.test.history_matrix[:20]
     np.testing.assert_allclose(again.score(rows), blend.score(rows), atol=1e-4)
-    whole = blend.as_chosen().fit(split.train_and_validation)
-    assert whole.known_ is split.train_and_validation
-    assert get_params(Blend(parts=[EASE()]).as_chosen())["columns"] is None
+    whole = blend.with_selected_params().fit(split.train_and_validation)
+    assert whole.train_data_ is split.train_and_validation
+    assert get_params(Blend(parts=[EASE()]).with_selected_params())["columns"] is None
 
 
 def test_an_interrupted_fit_goes_on_within_its_parts(
@@ -130,15 +130,15 @@ def test_an_interrupted_fit_goes_on_within_its_parts(
 
     parts = [small_vae(), MultVAE(latent=4, learning_rate=2e-2, epochs=5, batch_size=100)]
     unbroken = Blend(parts=parts).fit(planted_split.train, validation=planted_split.validation)
-    keep, names = UnfinishedWork.keep, []
+    keep, names = Checkpoint.keep, []
 
-    def keep_and_die(work: UnfinishedWork, name: str, state: ModelState) -> None:
+    def keep_and_die(work: Checkpoint, name: str, state: ModelState) -> None:
         keep(work, name, state)
         names.append(work._full(name))
         if names[-1].startswith("part 1/") and state.facts["epoch"] == 3:
             raise Killed
 
-    monkeypatch.setattr(UnfinishedWork, "keep", keep_and_die)
+    monkeypatch.setattr(Checkpoint, "keep", keep_and_die)
     with pytest.raises(Killed), keep_work_in(tmp_path / "w", subject={"a": 1}, resume=False, seconds_between=0):
         Blend(parts=parts).fit(planted_split.train, validation=planted_split.validation)
     first_run = len(names)
@@ -185,7 +185,7 @@ def test_a_saved_blend_answers_the_same_to_the_last_bit(blend: Blend, planted_sp
     assert [type(part) for part in loaded.parts] == [EASE, Loca, Popularity]
     assert loaded.report() == blend.report()
     np.testing.assert_array_equal(recommend(loaded, ["u003"], n=5)[0], recommend(blend, ["u003"], n=5)[0])
-    first, second = (str(one.explain(one.known_.histories(np.array([3])), 4)) for one in (loaded, blend))
+    first, second = (str(one.explain(one.train_data_.histories(np.array([3])), 4)) for one in (loaded, blend))
     assert first == second
 
 
@@ -222,7 +222,7 @@ def test_parts_over_different_items_are_refused(blend: Blend, planted_split: Spl
     with pytest.raises(DataError, match="EASE scores 40 items, validation has 60"):
         Blend.of([other], planted_split.validation)
     renamed = EASE().fit(planted_split.train)
-    renamed.known_ = replace(planted_split.train, items=planted_split.train.items.keep(np.arange(60)[::-1]))
+    renamed.train_data_ = replace(planted_split.train, items=planted_split.train.items.keep(np.arange(60)[::-1]))
     with pytest.raises(DataError, match="its items are not those of validation"):
         Blend.of([renamed], planted_split.validation)
 
@@ -324,11 +324,11 @@ def test_a_blend_answers_under_the_recency_that_its_columns_were_found_under(pla
     assert planted_split.validation is not None
     models = [EASE(l2=20.0).fit(planted_split.train), EASE(l2=200.0).fit(planted_split.train)]
     found = Blend.of(models, planted_split.validation.with_recency(Recency(4)))
-    assert found.known_ is not None
-    assert found.known_.recency == Recency(4)
+    assert found.train_data_ is not None
+    assert found.train_data_.recency == Recency(4)
     weighed = planted_split.train.with_recency(Recency(4))
     known = Blend.of([EASE(l2=20.0).fit(weighed)], planted_split.validation)
-    assert known.known_ is not None
-    assert known.known_.recency == Recency(4)
+    assert known.train_data_ is not None
+    assert known.train_data_.recency == Recency(4)
     at_hundred = evaluate(known, planted_split.validation, at=(100,)).means()["ndcg@100"]
     assert known.ndcg_ == pytest.approx(at_hundred, abs=1e-6)

@@ -42,7 +42,7 @@ def test_the_first_members_answer_as_a_smaller_ensemble(base: Any, planted_split
     histories = planted_split.test.history_matrix
     first = FirstModels(whole, 2)
     np.testing.assert_allclose(first.score(histories), smaller.score(histories), atol=1e-4)
-    assert (first.count_items(), first.known_) == (60, planted_split.train)
+    assert (first.count_items(), first.train_data_) == (60, planted_split.train)
 
 
 def test_all_models_are_the_whole(planted_split: Split) -> None:

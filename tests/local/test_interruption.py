@@ -16,7 +16,7 @@ from loca.data.splits import Split
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
-from loca.persistence.checkpoint import UnfinishedWork, keep_work_in
+from loca.persistence.checkpoint import Checkpoint, keep_work_in
 
 
 class Killed(BaseException):
@@ -40,10 +40,10 @@ MODELS: dict[str, Callable[[], Loca | MultVAE]] = {
 
 def fit_until(kills: int, model: Loca | MultVAE, split: Split, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """Fits, is killed after `kills` keeps, and goes on; gives how often it was killed (0 where it ended before)."""
-    keep = UnfinishedWork.keep
+    keep = Checkpoint.keep
     kept = 0
 
-    def keep_and_die(self: UnfinishedWork, *what: object) -> None:
+    def keep_and_die(self: Checkpoint, *what: object) -> None:
         nonlocal kept
         keep(self, *what)  # type: ignore[arg-type]
         kept += self.keeps
@@ -52,7 +52,7 @@ def fit_until(kills: int, model: Loca | MultVAE, split: Split, folder: Path, mon
 
     died = 0
     with monkeypatch.context() as patch:
-        patch.setattr(UnfinishedWork, "keep", keep_and_die)
+        patch.setattr(Checkpoint, "keep", keep_and_die)
         try:
             with keep_work_in(folder, subject={"a": 1}, resume=False, seconds_between=0):
                 model.fit(split.train, validation=split.validation)

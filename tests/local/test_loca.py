@@ -122,7 +122,7 @@ def test_one_number_of_epochs_is_chosen_on_the_blended_score(planted_split: Spli
     chosen = mean_ndcg(model.score, validation)
     assert 1 <= model.local_epochs_ <= 8
     for epochs in range(1, 9):
-        fixed = Loca(base=small_vae(epochs=epochs), global_model=model.global_.as_chosen(), **settings)
+        fixed = Loca(base=small_vae(epochs=epochs), global_model=model.global_.with_selected_params(), **settings)
         score = mean_ndcg(fixed.fit(planted_split.train).score, validation)
         if epochs == model.local_epochs_:
             assert score == pytest.approx(chosen, abs=1e-6)
@@ -152,7 +152,7 @@ def test_a_community_without_validation_users_runs_all_its_epochs(planted_split:
 
 def test_the_chosen_model_repeats_the_choices_without_validation(planted_split: Split) -> None:
     model = Loca(base=small_vae(), anchors=3).fit(planted_split.train, validation=planted_split.validation)
-    chosen = model.as_chosen()
+    chosen = model.with_selected_params()
     assert chosen.base.epochs == model.local_epochs_
     assert chosen.global_model.epochs == model.global_.best_epoch_
     assert chosen.alpha == model.alpha_
@@ -171,7 +171,7 @@ def test_the_chosen_model_has_the_local_epochs_of_validation_and_not_those_it_wa
     split = scripted_split()
     base, whole = Scripted(script=(WRONG, RIGHT, WRONG, WRONG)), Scripted(script=(WRONG, WRONG, SURELY_RIGHT, WRONG))
     model = Loca(base=base, global_model=whole, alpha=0.0, stopping=stopping, **FOR_EVERYBODY)
-    chosen = model.fit(split.train, validation=split.validation).as_chosen()
+    chosen = model.fit(split.train, validation=split.validation).with_selected_params()
     assert (model.base.epochs, model.local_epochs_) == (4, 2)
     assert (chosen.base.epochs, chosen.global_model.epochs, chosen.alpha) == (2, 3, 0.0)
     histories = split.test.history_matrix
@@ -194,7 +194,7 @@ def test_local_epochs_are_judged_without_a_share_of_the_global_model_that_is_sti
 def test_users_can_be_embedded_by_another_model(planted_split: Split) -> None:
     model = small_loca(embedding=small_vae()).fit(planted_split.train, validation=planted_split.validation)
     assert model.embed(planted_split.test.history_matrix[:3]).shape == (3, 8)
-    assert model.as_chosen().embedding.epochs == model.embedder_.best_epoch_
+    assert model.with_selected_params().embedding.epochs == model.embedder_.best_epoch_
     assert not model.embeds_itself()
     assert Loca(base=small_vae(epochs=1), anchors=2).fit(planted_split.train).embeds_itself()
 
@@ -236,11 +236,11 @@ def test_an_explanation_adds_up_and_names_what_each_community_says(planted_split
     for part in explanation.communities:
         expected, _ = rank_top_n(model.locals_.score_with(part.community, history), history, 5)
         np.testing.assert_array_equal(part.items, expected[0])
-        assert part.anchor == model.known_.users.ids([model.communities_.anchors[part.community]])[0]
+        assert part.anchor == model.train_data_.users.ids([model.communities_.anchors[part.community]])[0]
     np.testing.assert_array_equal(explanation.items, rank_top_n(model.score(history), history, 5)[0][0])
     np.testing.assert_array_equal(explanation.global_items, rank_top_n(model.global_.score(history), history, 5)[0][0])
     text = str(explanation)
-    assert model.known_.items.label(explanation.items[0]) in text
+    assert model.train_data_.items.label(explanation.items[0]) in text
     assert f"community {explanation.communities[0].community} around" in text
     count = len(explanation.communities)
     assert f"{count} {'community answers' if count == 1 else 'communities answer'} this history." in text
@@ -294,7 +294,7 @@ def test_an_explained_history_is_shown_newest_first_where_its_order_is_known(pla
     explanation = model.explain(history, order=items)
     assert explanation.ordered
     np.testing.assert_array_equal(explanation.history, items)
-    newest, before = (model.known_.items.label(item) for item in (items[-1], items[-2]))
+    newest, before = (model.train_data_.items.label(item) for item in (items[-1], items[-2]))
     assert f"the newest of {len(items)}, {newest}, {before}" in str(explanation)
     unordered = model.explain(history)
     assert not unordered.ordered
@@ -451,10 +451,10 @@ def test_an_ensemble_of_a_base_without_randomness_learns_from_bootstrap_samples(
 
 def test_an_ensemble_stops_where_its_mean_is_best(planted_split: Split) -> None:
     model = Ensemble(base=small_vae(), models=2).fit(planted_split.train, validation=planted_split.validation)
-    assert model.as_chosen().base.epochs == model.epochs_
+    assert model.with_selected_params().base.epochs == model.epochs_
     histories = planted_split.test.history_matrix[:10]
     np.testing.assert_allclose(
-        model.as_chosen().fit(planted_split.train).score(histories), model.score(histories), atol=1e-5
+        model.with_selected_params().fit(planted_split.train).score(histories), model.score(histories), atol=1e-5
     )
 
 
@@ -462,7 +462,7 @@ def test_the_chosen_ensemble_has_the_epochs_of_validation_and_not_those_it_was_g
     split = scripted_split()
     model = Ensemble(base=Scripted(script=(WRONG, RIGHT, WRONG, WRONG)), models=2)
     model.fit(split.train, validation=split.validation)
-    assert (model.base.epochs, model.epochs_, model.as_chosen().base.epochs) == (4, 2, 2)
+    assert (model.base.epochs, model.epochs_, model.with_selected_params().base.epochs) == (4, 2, 2)
 
 
 def test_a_wrong_ensemble_is_refused(planted_split: Split) -> None:

@@ -36,8 +36,8 @@ def ordered_rows(seed: int, users: int = 30, items: int = 20) -> csr_array:
 def test_kept_differences_answer_as_the_loop_of_dense_models(base: NextEASE | EASE) -> None:
     matrix, rng = ordered_rows(0), np.random.default_rng(1)
     weights = [rng.uniform(0, 2, 30) * (rng.random(30) < 0.7) for _ in range(3)]
-    dense = [base.as_chosen().fit(matrix, user_weights=one) for one in weights]
-    centre = base.as_chosen().fit(matrix)
+    dense = [base.with_selected_params().fit(matrix, user_weights=one) for one in weights]
+    centre = base.with_selected_params().fit(matrix)
     kept = fit_ease_differences(base, centre, matrix, weights.__getitem__, 3, device=CPU, local_bytes=10**6)
     histories = ordered_rows(2, users=9)
     answering = csr_array(rng.uniform(0, 1, (9, 3)).astype(np.float32))

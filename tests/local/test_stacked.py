@@ -18,7 +18,7 @@ from loca.errors import ConfigError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.local.local_models import LocalModels, MemberQuestions
+from loca.local.local_models import CommunityValidator, LocalModels
 from loca.local.stacked.inference import StackedNetworks
 from loca.local.stacked.memory import StackPlan, plan_stacks
 from loca.local.stacked.ops import AdamStep, DenseInputs, Entries, Moments, decode_and_differentiate, multiplies_densely
@@ -155,7 +155,7 @@ def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_s
     answering = np.zeros((questions.n_users, 4))
     for number in range(4):
         answering[members_of(number), number] = 0.5
-    members = MemberQuestions(questions, csr_array(answering))
+    members = CommunityValidator(questions, csr_array(answering))
     own = HeldOut(questions.histories.of_users(members_of(1)), questions.targets.of_users(members_of(1)))
 
     trained = [train_apart(a_task(base, planted_split), engine, members) for engine in (LOOP, STACK)]

@@ -14,7 +14,7 @@ from loca.models.autoencoder import Autoencoder, SparseRows, divergence, draw_fi
 from loca.models.devices import choose_device
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import ModelState
-from loca.models.training import Learning, LearningPlan
+from loca.models.training import LearningPlan, Trainer
 
 CPU = torch.device("cpu")
 QUIET = LearningPlan(
@@ -77,7 +77,7 @@ def test_weighting_users_by_whole_numbers_equals_repeating_them_in_the_gradient(
     gradients = []
     for matrix, weights in ((rows, times), (repeated, np.ones(repeated.shape[0], np.float32))):
         net = network(None, variational)
-        learning = Learning(net, matrix, weights, QUIET, 0)
+        learning = Trainer(net, matrix, weights, QUIET, 0)
         learning.batch_loss(np.arange(int((weights > 0).sum()))).backward()
         gradients.append([weight.grad.clone() for weight in net.parameters()])
     for weighted, plain in zip(*gradients, strict=True):
@@ -97,7 +97,7 @@ def test_dropout_keeps_the_expected_sum_and_drops_whole_entries() -> None:
     plan = LearningPlan(
         dropout=0.4, noise=0.0, kl_weight=0.0, anneal_steps=0, learning_rate=1e-3, weight_decay=0.0, batch_size=10
     )
-    learning = Learning(network(None, True), random_rows(), np.ones(30, np.float32), plan, 0)
+    learning = Trainer(network(None, True), random_rows(), np.ones(30, np.float32), plan, 0)
     dropped = learning._dropped(torch.ones(200_000))
     assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
     assert dropped.mean().item() == pytest.approx(1.0, abs=0.01)
@@ -125,7 +125,7 @@ def test_the_best_epoch_on_validation_is_kept(kind: type, planted_split: Split) 
     model.fit(planted_split.train, validation=planted_split.validation)
     kept = mean_ndcg(model.score, planted_split.validation, 100)
     assert model.best_epoch_ < 115
-    again = model.as_chosen()
+    again = model.with_selected_params()
     assert again.epochs == model.best_epoch_
     again.fit(planted_split.train)
     assert mean_ndcg(again.score, planted_split.validation, 100) == pytest.approx(kept, abs=1e-6)

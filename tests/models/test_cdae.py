@@ -26,7 +26,7 @@ from loca.models.cdae import (
     NodeRule,
     UserNodes,
     activate,
-    draw_first_node_weights,
+    initial_node_weights,
     item_shares,
 )
 from loca.models.network_base import LearnsByEpoch
@@ -51,7 +51,7 @@ def random_rows(users: int = 30, items: int = 20, seed: int = 0) -> csr_array:
 def made(loss: LossName, node_l2: float = 0.3, fold_steps: int = 4) -> NodeNetwork:
     """A network whose weights are far from their small first ones."""
     network = NodeNetwork(20, 5, NodeRule(loss, node_l2, fold_steps), CPU)
-    draw_first_node_weights(network, np.full(20, 0.3, np.float32), 1)
+    initial_node_weights(network, np.full(20, 0.3, np.float32), 1)
     with torch.no_grad():
         network.input_table *= 100
         network.output_table *= 100
@@ -137,7 +137,7 @@ def test_the_first_biases_answer_with_the_share_of_the_users_who_have_an_item() 
     shares = item_shares(rows, np.array([2, 1, 1, 7], np.float32))
     np.testing.assert_allclose(shares, [0.5, 0.25, 1.0])
     for loss, unlinked in (("logistic", torch.sigmoid), ("square", torch.clone)):
-        network = draw_first_node_weights(NodeNetwork(3, 4, NodeRule(loss, 0.1, 0), CPU), shares, 0)
+        network = initial_node_weights(NodeNetwork(3, 4, NodeRule(loss, 0.1, 0), CPU), shares, 0)
         torch.testing.assert_close(unlinked(network.output_bias.detach()), torch.from_numpy(shares))
         assert 0 < network.input_table.abs().max() < 0.05
 
@@ -234,7 +234,7 @@ def test_the_best_epoch_on_validation_is_kept(planted_split: Split) -> None:
     model = CDAE(latent=16, learning_rate=0.05, batch_size=100, epochs=30, patience=3)
     model.fit(planted_split.train, validation=planted_split.validation)
     assert model.best_epoch_ is not None
-    again = model.as_chosen().fit(planted_split.train)
+    again = model.with_selected_params().fit(planted_split.train)
     assert again.epochs == model.best_epoch_
     histories = planted_split.test.history_matrix[:20]
     np.testing.assert_array_equal(again.score(histories), model.score(histories))

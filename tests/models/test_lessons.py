@@ -18,7 +18,7 @@ from loca.evaluation.evaluate import mean_ndcg
 from loca.models.autoencoder import Autoencoder, draw_first_weights
 from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.mult_vae import MultDAE, MultVAE
-from loca.models.training import Learning, LearningPlan, Lesson, unit_rows_of
+from loca.models.training import LearningPlan, TargetSpec, Trainer, unit_rows_of
 
 CPU = torch.device("cpu")
 
@@ -32,25 +32,27 @@ def ordered(histories: list[list[int]], items: int) -> csr_array:
 
 
 def test_a_prefix_is_decayed_and_the_next_items_are_asked_for() -> None:
-    lesson = Lesson("next", next_count=2, prefix_decay=0.5)
+    lesson = TargetSpec("next", next_count=2, prefix_decay=0.5)
     places = torch.arange(6)
-    shown, asked = lesson.shown_and_asked(torch.ones(6), places, torch.full((6,), 3))
+    shown, asked = lesson.inputs_and_targets(torch.ones(6), places, torch.full((6,), 3))
     assert shown.tolist() == [0.25, 0.5, 1, 0, 0, 0]
     assert asked.tolist() == [0, 0, 0, 1, 1, 0]
-    _, all_asked = Lesson("following", prefix_decay=0.5).shown_and_asked(torch.ones(6), places, torch.full((6,), 3))
+    _, all_asked = TargetSpec("following", prefix_decay=0.5).inputs_and_targets(
+        torch.ones(6), places, torch.full((6,), 3)
+    )
     assert all_asked.tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_history_that_is_not_cut_is_shown_and_asked_for_as_a_set() -> None:
     values = torch.tensor([1.0, 0.5, 2.0])
-    shown, asked = Lesson("next").shown_and_asked(values, torch.arange(3), torch.zeros(3, dtype=torch.int64))
+    shown, asked = TargetSpec("next").inputs_and_targets(values, torch.arange(3), torch.zeros(3, dtype=torch.int64))
     assert torch.equal(shown, values)
     assert torch.equal(asked, values)
 
 
 @given(length=st.integers(0, 50), draw=st.floats(0, 1, exclude_max=True, width=32), share=st.floats(0, 1, width=32))
 def test_a_cut_leaves_something_on_both_sides(length: int, draw: float, share: float) -> None:
-    lesson = Lesson("next", set_share=share)
+    lesson = TargetSpec("next", set_share=share)
     cut = int(lesson.cut(torch.tensor([length]), torch.tensor([[draw, 0.5]]))[0])
     if length < 2 or share > 0.5:
         assert cut == 0
@@ -60,7 +62,7 @@ def test_a_cut_leaves_something_on_both_sides(length: int, draw: float, share: f
 
 def test_every_cut_is_equally_likely_and_the_stated_share_is_whole() -> None:
     draws = uniform_at(torch.tensor(7), torch.arange(40_000)).view(-1, 2)
-    cuts = Lesson("following", set_share=0.25).cut(torch.full((20_000,), 5), draws).numpy()
+    cuts = TargetSpec("following", set_share=0.25).cut(torch.full((20_000,), 5), draws).numpy()
     counts = np.bincount(cuts, minlength=5)
     assert abs(counts[0] / 20_000 - 0.25) < 0.01
     np.testing.assert_allclose(counts[1:] / 15_000, 0.25, atol=0.015)
@@ -68,9 +70,9 @@ def test_every_cut_is_equally_likely_and_the_stated_share_is_whole() -> None:
 
 def test_the_loss_of_a_batch_is_that_of_the_prefixes_written_out() -> None:
     histories = [[4, 1, 3, 0], [2, 5, 1], [3], [5, 4, 3, 2, 1, 0]]
-    plan = LearningPlan(0.0, 0.0, 0.0, 0, 1e-3, 0.0, 10, Lesson("next", next_count=2, prefix_decay=0.8))
+    plan = LearningPlan(0.0, 0.0, 0.0, 0, 1e-3, 0.0, 10, TargetSpec("next", next_count=2, prefix_decay=0.8))
     net = draw_first_weights(Autoencoder(6, 3, None, False, CPU), 2)
-    learning = Learning(net, ordered(histories, 6), np.ones(4, np.float32), plan, seed=5)
+    learning = Trainer(net, ordered(histories, 6), np.ones(4, np.float32), plan, seed=5)
     draws = uniform_at(streams_at(torch.tensor(learning.prefix_stream), 0), torch.arange(8)).view(-1, 2)
     losses = []
     for history, draw in zip(histories, draws[:, 0].tolist(), strict=True):

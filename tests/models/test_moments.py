@@ -28,7 +28,7 @@ from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE, add_prefix_sums
 from loca.models.recommender import Recommender
-from loca.models.training import Learning, LearningPlan, Lesson
+from loca.models.training import LearningPlan, TargetSpec, Trainer
 from loca.registry import load
 
 CPU = torch.device("cpu")
@@ -163,11 +163,11 @@ def test_a_history_of_one_moment_teaches_next_ease_nothing_about_order() -> None
 
 def test_the_loss_of_a_batch_is_that_of_prefixes_cut_between_moments() -> None:
     histories = random_histories(5)[:-1]
-    plan = LearningPlan(0.0, 0.0, 0.0, 0, 1e-3, 0.0, 100, Lesson("next", next_count=2, prefix_decay=0.8))
+    plan = LearningPlan(0.0, 0.0, 0.0, 0, 1e-3, 0.0, 100, TargetSpec("next", next_count=2, prefix_decay=0.8))
     net = draw_first_weights(Autoencoder(ITEMS, 3, None, False, CPU), 2)
     histories = [one for one in histories if one]
     data = timed(histories)
-    learning = Learning(net, as_matrix(data), np.ones(len(histories), np.float32), plan, 5, as_moments(data))
+    learning = Trainer(net, as_matrix(data), np.ones(len(histories), np.float32), plan, 5, as_moments(data))
     places = torch.arange(2 * len(histories))
     draws = uniform_at(streams_at(torch.tensor(learning.prefix_stream), 0), places).view(-1, 2)
     losses = []
@@ -265,7 +265,7 @@ def test_a_saved_model_weighs_its_histories_by_moments_as_before(tmp_path: Path)
     data = timed(random_histories(2)).with_recency(Recency.per_position(0.7))
     model = next_ease().fit(data)
     model.save(tmp_path / "model")
-    known = load(tmp_path / "model").known_
+    known = load(tmp_path / "model").train_data_
     assert known is not None
     np.testing.assert_array_equal(known.histories().toarray(), data.histories().toarray())
     np.testing.assert_array_equal(known.moments(), data.moments())
@@ -275,5 +275,5 @@ def test_dense_local_models_learn_from_the_moments_and_keep_no_data_of_their_own
     data = timed(random_histories(2))
     ensemble = Ensemble(base=next_ease(), models=2, engine="one_by_one").fit(data)
     assert isinstance(ensemble.models_, SeparateModels)
-    assert [one.known_ for one in ensemble.models_.models_] == [None, None]
-    assert ensemble.known_ is data
+    assert [one.train_data_ for one in ensemble.models_.models_] == [None, None]
+    assert ensemble.train_data_ is data

@@ -199,14 +199,14 @@ def test_it_answers_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     loaded = load_model(tmp_path / "model", {"NextEASE": NextEASE})
     assert get_params(loaded) == get_params(model)
     np.testing.assert_array_equal(loaded.score(rows), model.score(rows))
-    np.testing.assert_array_equal(model.as_chosen().fit(rows).weights_, model.weights_)
+    np.testing.assert_array_equal(model.with_selected_params().fit(rows).weights_, model.weights_)
 
 
 def test_a_second_fit_forgets_the_first() -> None:
     first, second = as_rows(random_histories(20)), as_rows(random_histories(21))
     model = NextEASE(l2=3.0).fit(first).fit(second)
     np.testing.assert_array_equal(model.weights_, NextEASE(l2=3.0).fit(second).weights_)
-    assert model.known_ is None
+    assert model.train_data_ is None
 
 
 def test_what_32_bits_cannot_solve_is_solved_in_64(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,11 +24,11 @@ from loca.local.local_models import SeparateModels
 from loca.models.autoencoder import SparseRows
 from loca.models.network_base import opening_device
 from loca.models.rec_vae import (
-    AlternatingLearning,
+    AlternatingTrainer,
     RecVAE,
     RecVaeNetwork,
     RecVaePlan,
-    draw_first_rec_vae_weights,
+    initial_rec_vae_weights,
     log_posterior,
     log_prior,
     sample,
@@ -62,14 +62,12 @@ def random_rows(users: int = 30, items: int = 20, seed: int = 0) -> csr_array:
 
 
 def network(items: int = 20) -> RecVaeNetwork:
-    return draw_first_rec_vae_weights(RecVaeNetwork(items, 4, 6, CPU), 1)
+    return initial_rec_vae_weights(RecVaeNetwork(items, 4, 6, CPU), 1)
 
 
-def learning(
-    matrix: csr_array, weights: np.ndarray | None = None, seed: int = 0, **changes: Any
-) -> AlternatingLearning:
+def learning(matrix: csr_array, weights: np.ndarray | None = None, seed: int = 0, **changes: Any) -> AlternatingTrainer:
     given_weights = np.ones(matrix.shape[0], np.float32) if weights is None else weights
-    return AlternatingLearning(network(matrix.shape[1]), matrix, given_weights, plan(**changes), seed)
+    return AlternatingTrainer(network(matrix.shape[1]), matrix, given_weights, plan(**changes), seed)
 
 
 def copies(weights: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
@@ -170,16 +168,16 @@ def test_each_half_rests_while_the_other_learns() -> None:
 def test_an_epoch_takes_the_planned_turns_and_no_gradient_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[str] = []
     for half in ("encoder_loss", "decoder_loss"):
-        real = getattr(AlternatingLearning, half)
+        real = getattr(AlternatingTrainer, half)
 
-        def noted(self: AlternatingLearning, *given: Any, half: str = half, real: Any = real) -> torch.Tensor:
+        def noted(self: AlternatingTrainer, *given: Any, half: str = half, real: Any = real) -> torch.Tensor:
             turns.append(half)
             assert all(w.requires_grad for w in self.network.encoder_weights().values())
             learns = [w.requires_grad for w in self.network.decoder_weights().values()]
             assert learns == [half == "decoder_loss"] * 2
             return real(self, *given)
 
-        monkeypatch.setattr(AlternatingLearning, half, noted)
+        monkeypatch.setattr(AlternatingTrainer, half, noted)
     one = learning(random_rows(), batch_size=16, encoder_epochs=2, decoder_epochs=3)
     one.run_epoch()
     assert turns == ["encoder_loss"] * 4 + ["decoder_loss"] * 6
@@ -189,13 +187,13 @@ def test_an_epoch_takes_the_planned_turns_and_no_gradient_outlives_it(monkeypatc
 
 def test_the_prior_of_an_epoch_is_the_encoder_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
-    real = AlternatingLearning.encoder_loss
+    real = AlternatingTrainer.encoder_loss
 
-    def noted(self: AlternatingLearning, users: np.ndarray, prior: torch.Tensor) -> torch.Tensor:
+    def noted(self: AlternatingTrainer, users: np.ndarray, prior: torch.Tensor) -> torch.Tensor:
         seen.append(prior.clone())
         return real(self, users, prior)
 
-    monkeypatch.setattr(AlternatingLearning, "encoder_loss", noted)
+    monkeypatch.setattr(AlternatingTrainer, "encoder_loss", noted)
     one = learning(random_rows())
     first = one.codes()
     one.run_epoch()
@@ -252,7 +250,7 @@ def test_the_best_epoch_on_validation_is_kept(planted_split: Split) -> None:
     kept = mean_ndcg(model.score, planted_split.validation, 100)
     assert model.best_epoch_ is not None
     assert model.best_epoch_ < 57
-    again = model.as_chosen()
+    again = model.with_selected_params()
     assert again.epochs == model.best_epoch_
     again.fit(planted_split.train)
     assert mean_ndcg(again.score, planted_split.validation, 100) == pytest.approx(kept, abs=1e-6)

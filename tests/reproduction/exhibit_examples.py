@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from loca.evaluation.significance import Verdict
-from loca.reproduction.report_items import Chart, Curve, Exhibit, Finding, Gain, Headline, Panel, Provenance
-from loca.text_table import Grid
+from loca.reproduction.report_items import Chart, Curve, Finding, Gain, Headline, Provenance, ReportItem, ReportTable
+from loca.text_table import TextTable
 
 LINES = Chart(
     title="(a) AMusic",
@@ -26,7 +26,7 @@ BARS = Chart(
     ),
     groups=("near", "far"),
 )
-FIGURE = Exhibit(
+FIGURE = ReportItem(
     key="figure-4",
     title="Figure 4: anchors",
     caption="More anchors.",
@@ -35,11 +35,15 @@ FIGURE = Exhibit(
     findings=(Finding("matches", "It rises."), Finding("differs", "It rises less.")),
     commands=("loca reproduce figure-4",),
 )
-TABLE = Exhibit(
+TABLE = ReportItem(
     key="table-2",
     title="Table 2: accuracy",
     caption="All models.",
-    panels=(Panel("AMusic", Grid(("metric", "EASE", "LOCA EASE"), (("NDCG@100", "0.0821", "0.0826"),)), "One seed."),),
+    panels=(
+        ReportTable(
+            "AMusic", TextTable(("metric", "EASE", "LOCA EASE"), (("NDCG@100", "0.0821", "0.0826"),)), "One seed."
+        ),
+    ),
     findings=(Finding("found", "An ensemble explains half."),),
 )
 PROVENANCE = Provenance(

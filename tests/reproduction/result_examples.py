@@ -12,15 +12,15 @@ from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.evaluation.evaluate import Evaluation
 from loca.experiments.runs import ComparedModel
-from loca.reproduction.benchmark import BASELINES, Bench, Records, Results, Scale
+from loca.reproduction.benchmark import BASELINES, Benchmark, Records, Results, Sizes
 from loca.reproduction.data_sets import StudiedData
 from loca.reproduction.report_items import Headline
 from loca.reproduction.table2 import differences, headlines
-from loca.tuning.model_selection import ProtocolName, Tried
+from loca.tuning.model_selection import CandidateResult, ProtocolName
 
 USERS = 40
 IDS = tuple(f"u{row:02d}" for row in range(USERS))
-SCALE = Scale(local_models=3, sweep_models=3, pilot_models=2, loop_models=2, seeds=2)
+SCALE = Sizes(local_models=3, sweep_models=3, pilot_models=2, loop_models=2, seeds=2)
 # What a user has of the other metrics for each 1 of NDCG@100.
 SHARES = {"recall@50": 1.5, "ndcg@50": 0.5, "recall@100": 2.0, "ndcg@100": 1.0}
 
@@ -67,7 +67,7 @@ def compared(
         name="by hand",
         evaluation=evaluation(values, seed),
         parameters=dict(parameters or {"model": "ByHand", "seed": seed}),
-        tried=(Tried({}, -1.0, 0.5), Tried({}, chosen_by, 0.5)),
+        tried=(CandidateResult({}, -1.0, 0.5), CandidateResult({}, chosen_by, 0.5)),
         chosen=1,
         seconds=seconds,
         by_count={count: evaluation(one, seed) for count, one in (by_count or {}).items()},
@@ -87,11 +87,11 @@ def histories() -> Interactions:
 
 
 def bench(
-    protocol: ProtocolName = "clean", *, printed: str | None = None, label: str = "Hand", scale: Scale = SCALE
-) -> Bench:
+    protocol: ProtocolName = "clean", *, printed: str | None = None, label: str = "Hand", scale: Sizes = SCALE
+) -> Benchmark:
     """The histories under a protocol; `printed` is the name of the data in the paper's tables."""
     data = StudiedData(label.lower(), label, histories(), printed=printed)
-    return Bench(data, protocol, data.split(protocol), scale)
+    return Benchmark(data, protocol, data.split(protocol), scale)
 
 
 def with_singles(cells: Mapping[str, Sequence[ComparedModel]]) -> dict[str, Sequence[ComparedModel]]:
@@ -100,7 +100,9 @@ def with_singles(cells: Mapping[str, Sequence[ComparedModel]]) -> dict[str, Sequ
 
 
 def results(
-    cells: Mapping[str, Sequence[ComparedModel]], records: Mapping[str, Records] | None = None, on: Bench | None = None
+    cells: Mapping[str, Sequence[ComparedModel]],
+    records: Mapping[str, Records] | None = None,
+    on: Benchmark | None = None,
 ) -> Results:
     """The results of a bench from the cells of each name, seed after seed."""
     named = {f"{name} seed {seed}": one for name, found in cells.items() for seed, one in enumerate(found)}

@@ -6,7 +6,7 @@ import pytest
 from result_examples import accuracies, bench, compared, headlines_of, level, results, with_singles
 
 from loca.reproduction import table2 as accuracy_table
-from loca.reproduction.benchmark import BASELINES, Results, Scale
+from loca.reproduction.benchmark import BASELINES, Results, Sizes
 from loca.reproduction.table2 import Rival, differences, make, needed
 
 
@@ -208,7 +208,7 @@ def test_nothing_measured_makes_an_empty_table() -> None:
 
 
 def test_needed_are_all_models_with_every_seed_that_draws_anything() -> None:
-    scale = Scale(local_models=3, sweep_models=2, seeds=2)
+    scale = Sizes(local_models=3, sweep_models=2, seeds=2)
     clean, paper = needed(bench("clean", scale=scale)), needed(bench("paper", scale=scale))
     assert {"ease seed 0", "mult-vae seed 0", "mult-vae seed 1", "loca-ease seed 1", "auto seed 0"} <= set(clean)
     assert "ease seed 1" not in clean

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from result_examples import USERS, bench, compared, level, results
 
-from loca.experiments.runs import Cell
+from loca.experiments.runs import Run
 from loca.reproduction import figures as bandwidth_figures
 from loca.reproduction import figures as ratings_figure
-from loca.reproduction.benchmark import Bench
+from loca.reproduction.benchmark import Benchmark
 
-Needed = Callable[[Bench], dict[str, Cell]]
+Needed = Callable[[Benchmark], dict[str, Run]]
 BOTH = (bandwidth_figures.needed_by_training, bandwidth_figures.needed_by_answering)
 
 

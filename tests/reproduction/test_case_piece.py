@@ -7,18 +7,18 @@ from pathlib import Path
 
 from exhibit_examples import FIGURE, TABLE
 
-from loca.reproduction.measurings import Measuring, find_or_measure
-from loca.reproduction.report_items import Exhibit, Finding, Panel
+from loca.reproduction.measurings import Measurement, find_or_measure
+from loca.reproduction.report_items import Finding, ReportItem, ReportTable
 from loca.reproduction.table4 import as_records, from_records
-from loca.text_table import Grid
+from loca.text_table import TextTable
 
-WHOLE = Exhibit(
+WHOLE = ReportItem(
     key="table4",
     title="Table 4: a user's two tastes",
     caption='Titles such as "Amélie" | and ‘100 %’,\nover two lines.',
     panels=(
-        Panel("Local 70", Grid(("film", "genres"), (("Alien (1979)", "Horror|Sci-Fi"), ("", "")))),
-        Panel("", Grid(("nothing",), ()), "No film."),
+        ReportTable("Local 70", TextTable(("film", "genres"), (("Alien (1979)", "Horror|Sci-Fi"), ("", "")))),
+        ReportTable("", TextTable(("nothing",), ()), "No film."),
     ),
     records=({"rank": 1, "score": 1 / 3, "seen": False, "title": "Amélie", "none": None}, {}),
     findings=(Finding("matches", "One."), Finding("differs", "Two."), Finding("found", "Three.")),
@@ -31,7 +31,7 @@ def test_an_exhibit_comes_back_equal() -> None:
 
 
 def test_it_comes_back_equal_through_the_folder_too(tmp_path: Path) -> None:
-    asked = Measuring("case study", {"data": "a digest"}, lambda: as_records(WHOLE))
+    asked = Measurement("case study", {"data": "a digest"}, lambda: as_records(WHOLE))
     find_or_measure(asked, tmp_path)
     assert from_records(find_or_measure(asked, tmp_path)) == WHOLE
 

@@ -16,7 +16,7 @@ from loca.errors import DataError
 from loca.experiments.demo import as_png
 from loca.reproduction.charts import as_svg, draw_charts
 from loca.reproduction.report import write_exhibit
-from loca.reproduction.report_items import Chart, Curve, Exhibit
+from loca.reproduction.report_items import Chart, Curve, ReportItem
 
 
 def legend_of(figure: Any) -> list[str]:
@@ -45,7 +45,7 @@ def test_curves_differ_by_marker_too_and_many_labels_never_look_alike() -> None:
 @pytest.mark.filterwarnings("error")
 def test_letters_that_the_font_has_not_are_no_matter_of_the_user_s(tmp_path: Path) -> None:
     strange = Chart("評価", "x", "y", (Curve("評" * 60, (1.0, 2.0), (1.0, 2.0)),))
-    assert write_exhibit(Exhibit("strange", "A title", "", charts=(strange,)), tmp_path) == (
+    assert write_exhibit(ReportItem("strange", "A title", "", charts=(strange,)), tmp_path) == (
         *("strange.md", "strange.png", "strange.svg"),
     )
 

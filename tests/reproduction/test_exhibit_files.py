@@ -11,8 +11,8 @@ from exhibit_examples import FIGURE, TABLE
 
 from loca.errors import ConfigError, DataError
 from loca.reproduction.report import as_csv, as_markdown, write_exhibit
-from loca.reproduction.report_items import Finding, Panel
-from loca.text_table import Grid
+from loca.reproduction.report_items import Finding, ReportTable
+from loca.text_table import TextTable
 
 
 def test_the_header_is_every_key_in_order_of_first_appearance_and_missing_values_are_empty() -> None:
@@ -57,8 +57,10 @@ def test_the_markdown_says_what_matches_and_what_does_not() -> None:
 
 
 def test_signs_of_markdown_in_a_name_are_shown_as_they_are() -> None:
-    grid = Grid(("a|b", "*"), (("<b>x</b>", "1\n2"),))
-    odd = replace(TABLE, title="[x](y) &lt;", panels=(Panel("h", grid),), findings=(Finding("found", "`a|b` and ` *"),))
+    grid = TextTable(("a|b", "*"), (("<b>x</b>", "1\n2"),))
+    odd = replace(
+        TABLE, title="[x](y) &lt;", panels=(ReportTable("h", grid),), findings=(Finding("found", "`a|b` and ` *"),)
+    )
     text = as_markdown(odd)
     assert "# \\[x\\](y) &amp;lt;" in text
     assert "| a\\|b | \\* |" in text

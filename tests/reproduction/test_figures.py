@@ -13,13 +13,13 @@ from result_examples import IDS, USERS, bench, compared, level, results, swaying
 from loca.experiments.runs import ComparedModel
 from loca.reproduction import figures as count_figures
 from loca.reproduction import figures as ratings_figure
-from loca.reproduction.benchmark import Results, Scale
+from loca.reproduction.benchmark import Results, Sizes
 from loca.reproduction.figures import ANSWER_WIDTHS, TRAIN_WIDTHS, group_users, make_by_answering, make_by_training
 from loca.reproduction.report import write_exhibit
-from loca.reproduction.report_items import Curve, Exhibit
+from loca.reproduction.report_items import Curve, ReportItem
 
 
-def by_label(exhibit: Exhibit, chart: int = 0) -> dict[str, Curve]:
+def by_label(exhibit: ReportItem, chart: int = 0) -> dict[str, Curve]:
     return {one.label: one for one in exhibit.charts[chart].curves}
 
 
@@ -238,7 +238,7 @@ def swept(widths: Mapping[str, object], best: str, sway: float = 0.0) -> Results
     return results(cells)
 
 
-Make = Callable[[Sequence[Results]], Exhibit]
+Make = Callable[[Sequence[Results]], ReportItem]
 
 
 @pytest.mark.parametrize(
@@ -330,6 +330,6 @@ def test_a_wider_one_that_is_not_surely_better_differs_and_without_either_nothin
     ],
 )
 def test_figures_of_nothing_have_no_findings_and_can_still_be_written(make: Make, tmp_path: Path) -> None:
-    exhibit = make([results({}, on=bench(scale=Scale(local_models=3, sweep_models=3, seeds=1)))])
+    exhibit = make([results({}, on=bench(scale=Sizes(local_models=3, sweep_models=3, seeds=1)))])
     assert (exhibit.records, exhibit.findings) == ((), ())
     assert f"{exhibit.key}.md" in write_exhibit(exhibit, tmp_path)

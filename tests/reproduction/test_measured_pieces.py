@@ -11,8 +11,8 @@ from loca.experiments.runs import ComparedModel
 from loca.reproduction import figure2 as pilot_figure
 from loca.reproduction import table3 as anchor_table
 from loca.reproduction import table5 as training_time
-from loca.reproduction.benchmark import Bench, Records, Results, Scale
-from loca.reproduction.report_items import Exhibit, Value
+from loca.reproduction.benchmark import Benchmark, Records, Results, Sizes
+from loca.reproduction.report_items import ReportItem, Value
 
 # Table 3
 
@@ -20,7 +20,7 @@ LEVELS = {"random": 0.2, "kmeans": 0.21, "farthest": 0.19, "coverage": 0.22}
 COVERED = {"random": 0.713, "kmeans": 0.774, "farthest": 0.292, "coverage": 0.886}
 
 
-def selected(on: Bench, levels: dict[str, float] = LEVELS) -> dict[str, list[ComparedModel]]:
+def selected(on: Benchmark, levels: dict[str, float] = LEVELS) -> dict[str, list[ComparedModel]]:
     """Each selection with the numbers of the scale, 0.01 less for each third that is left out; two seeds."""
     thirds = on.scale.thirds(on.scale.local_models)
     cells: dict[str, list[ComparedModel]] = {}
@@ -69,11 +69,11 @@ def test_table_3_has_accuracy_and_coverage_by_selection_and_number() -> None:
 
 
 def test_table_3_stands_beside_the_paper_s_where_it_has_the_same_numbers() -> None:
-    whole = bench("paper", printed="AMusic", scale=Scale(local_models=300, seeds=1))
+    whole = bench("paper", printed="AMusic", scale=Sizes(local_models=300, seeds=1))
     panel = anchor_table.make([results(selected(whole), on=whole)]).panels[0]
     assert panel.grid.header[4:] == ("paper, 100", "paper, 200", "paper, 300")
     assert panel.grid.rows[1][4:] == ("0.0856 (59.3%)", "0.0871 (71.3%)", "0.0882 (77.4%)")
-    third = bench("paper", printed="AMusic", scale=Scale(local_models=100, seeds=1))
+    third = bench("paper", printed="AMusic", scale=Sizes(local_models=100, seeds=1))
     panel = anchor_table.make([results(selected(third), on=third)]).panels[0]
     assert panel.grid.header[1:] == (
         *("33 models", "66 models", "100 models"),
@@ -83,7 +83,7 @@ def test_table_3_stands_beside_the_paper_s_where_it_has_the_same_numbers() -> No
 
 
 def test_table_3_has_no_printed_figures_under_clean_whose_data_is_another() -> None:
-    clean = bench("clean", printed="AMusic", scale=Scale(local_models=300, seeds=1))
+    clean = bench("clean", printed="AMusic", scale=Sizes(local_models=300, seeds=1))
     panel = anchor_table.make([results(selected(clean), on=clean)]).panels[0]
     assert panel.grid.header == ("selection", "100 models", "200 models", "300 models")
     assert {len(row) for row in panel.grid.rows} == {4}
@@ -122,7 +122,7 @@ def test_table_3_matches_where_coverage_falls_as_printed_and_the_gain_is_sure(
 
 
 def test_table_3_needs_one_run_for_each_selection_and_one_for_each_number_of_k_means() -> None:
-    cells = anchor_table.needed(bench(scale=Scale(local_models=6, sweep_models=3, seeds=1)))
+    cells = anchor_table.needed(bench(scale=Sizes(local_models=6, sweep_models=3, seeds=1)))
     assert {name: cell.counts for name, cell in cells.items()} == {
         "loca-vae by random seed 0": (2, 4, 6),
         "loca-vae by kmeans 2 seed 0": (2,),
@@ -275,7 +275,7 @@ def test_table_5_compares_the_two_ways_at_the_largest_number_that_both_have() ->
 
 
 def test_table_5_asks_for_the_loop_only_as_far_as_the_scale_says() -> None:
-    asked = training_time.measurings(bench(scale=Scale(local_models=10, loop_models=2)))
+    asked = training_time.measurings(bench(scale=Sizes(local_models=10, loop_models=2)))
     assert [one.name.removeprefix("training seconds ") for one in asked] == [
         *(f"stacked {count}" for count in (1, 2, 5, 10)),
         *(f"one_by_one {count}" for count in (1, 2)),
@@ -285,6 +285,6 @@ def test_table_5_asks_for_the_loop_only_as_far_as_the_scale_says() -> None:
 @pytest.mark.parametrize(
     "make", [pilot_figure.make, training_time.make, anchor_table.make], ids=["Figure 2", "Table 5", "Table 3"]
 )
-def test_nothing_measured_makes_neither_table_nor_chart(make: Callable[[Sequence[Results]], Exhibit]) -> None:
+def test_nothing_measured_makes_neither_table_nor_chart(make: Callable[[Sequence[Results]], ReportItem]) -> None:
     exhibit = make([results({})])
     assert (exhibit.panels, exhibit.charts, exhibit.records, exhibit.findings) == ((), (), (), ())

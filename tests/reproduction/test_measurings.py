@@ -11,7 +11,7 @@ import pytest
 
 from loca.errors import ConfigError
 from loca.reproduction.benchmark import Records
-from loca.reproduction.measurings import Measuring, find_kept, find_or_measure, seconds_kept
+from loca.reproduction.measurings import Measurement, find_kept, find_or_measure, seconds_kept
 
 SUBJECT: Mapping[str, Any] = {"data": "a digest", "protocol": "clean", "latent": 8, "anchors": None}
 LINES: Records = [
@@ -34,7 +34,7 @@ class Counted:
 
 def test_records_are_measured_once_and_found_again_to_the_last_bit(tmp_path: Path) -> None:
     measure = Counted(LINES)
-    asked = Measuring("training seconds stacked 1", SUBJECT, measure)
+    asked = Measurement("training seconds stacked 1", SUBJECT, measure)
     assert find_kept(asked, tmp_path) is None
     first = find_or_measure(asked, tmp_path)
     again = find_or_measure(asked, tmp_path)
@@ -44,9 +44,9 @@ def test_records_are_measured_once_and_found_again_to_the_last_bit(tmp_path: Pat
 
 def test_each_has_its_own_records_and_only_what_is_missing_is_measured(tmp_path: Path) -> None:
     old, new = Counted(LINES[:1]), Counted(LINES[1:])
-    find_or_measure(Measuring("old", SUBJECT, old), tmp_path)
-    assert find_or_measure(Measuring("new", {**SUBJECT, "latent": 9}, new), tmp_path) == LINES[1:]
-    assert find_or_measure(Measuring("old", SUBJECT, old), tmp_path) == LINES[:1]
+    find_or_measure(Measurement("old", SUBJECT, old), tmp_path)
+    assert find_or_measure(Measurement("new", {**SUBJECT, "latent": 9}, new), tmp_path) == LINES[1:]
+    assert find_or_measure(Measurement("old", SUBJECT, old), tmp_path) == LINES[:1]
     assert (old.times, new.times) == (1, 1)
 
 
@@ -55,9 +55,9 @@ def test_nothing_is_kept_of_one_that_fails(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        find_or_measure(Measuring("killed", SUBJECT, fail), tmp_path)
+        find_or_measure(Measurement("killed", SUBJECT, fail), tmp_path)
     again = Counted(LINES)
-    assert find_or_measure(Measuring("killed", SUBJECT, again), tmp_path) == LINES
+    assert find_or_measure(Measurement("killed", SUBJECT, again), tmp_path) == LINES
     assert again.times == 1
 
 
@@ -71,40 +71,40 @@ def test_nothing_is_kept_of_one_that_fails(tmp_path: Path) -> None:
     ],
 )
 def test_records_of_another_subject_are_refused_and_stay(tmp_path: Path, now: Mapping[str, Any], told: str) -> None:
-    find_or_measure(Measuring("timing", SUBJECT, Counted(LINES)), tmp_path)
+    find_or_measure(Measurement("timing", SUBJECT, Counted(LINES)), tmp_path)
     other = Counted([])
     with pytest.raises(ConfigError, match="records of timing that are not those asked for") as caught:
-        find_or_measure(Measuring("timing", now, other), tmp_path)
+        find_or_measure(Measurement("timing", now, other), tmp_path)
     assert told in str(caught.value)
     assert "--fresh" in str(caught.value)
     assert other.times == 0
-    assert find_or_measure(Measuring("timing", SUBJECT, other), tmp_path) == LINES
+    assert find_or_measure(Measurement("timing", SUBJECT, other), tmp_path) == LINES
 
 
 @pytest.mark.parametrize("keeps", [0, 0.5, 0.95], ids=["empty", "half", "cut short"])
 def test_a_damaged_file_is_measured_again(tmp_path: Path, keeps: float) -> None:
-    find_or_measure(Measuring("timing", SUBJECT, Counted(LINES)), tmp_path)
+    find_or_measure(Measurement("timing", SUBJECT, Counted(LINES)), tmp_path)
     (file,) = (one for one in tmp_path.iterdir() if one.is_file())
     whole = file.read_bytes()
     file.write_bytes(whole[: int(keeps * len(whole))])
     again = Counted(LINES)
-    assert find_or_measure(Measuring("timing", SUBJECT, again), tmp_path) == LINES
+    assert find_or_measure(Measurement("timing", SUBJECT, again), tmp_path) == LINES
     assert again.times == 1
-    assert find_or_measure(Measuring("timing", SUBJECT, again), tmp_path) == LINES
+    assert find_or_measure(Measurement("timing", SUBJECT, again), tmp_path) == LINES
     assert again.times == 1
 
 
 def test_a_file_with_a_changed_byte_is_measured_again(tmp_path: Path) -> None:
-    find_or_measure(Measuring("timing", SUBJECT, Counted(LINES)), tmp_path)
+    find_or_measure(Measurement("timing", SUBJECT, Counted(LINES)), tmp_path)
     (file,) = (one for one in tmp_path.iterdir() if one.is_file())
     file.write_bytes(file.read_bytes().replace(b"ganz", b"gans"))
     again = Counted(LINES)
-    assert find_or_measure(Measuring("timing", SUBJECT, again), tmp_path) == LINES
+    assert find_or_measure(Measurement("timing", SUBJECT, again), tmp_path) == LINES
     assert again.times == 1
 
 
 def test_to_look_for_records_leaves_nothing(tmp_path: Path) -> None:
-    assert find_kept(Measuring("timing", SUBJECT, Counted(LINES)), tmp_path) is None
+    assert find_kept(Measurement("timing", SUBJECT, Counted(LINES)), tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -113,7 +113,7 @@ def test_the_seconds_of_what_is_kept_are_told(tmp_path: Path) -> None:
         time.sleep(0.05)
         return LINES
 
-    asked = [Measuring("slow", SUBJECT, slow), Measuring("not yet", SUBJECT, slow)]
+    asked = [Measurement("slow", SUBJECT, slow), Measurement("not yet", SUBJECT, slow)]
     find_or_measure(asked[0], tmp_path)
     took = seconds_kept(asked, tmp_path)
     assert 0.05 <= took < 5

@@ -16,7 +16,7 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE
 from loca.reproduction import settings as model_settings
-from loca.reproduction.benchmark import ALL_NAMES, SMALL, Bench, Scale
+from loca.reproduction.benchmark import ALL_NAMES, SMALL, Benchmark, Sizes
 from loca.reproduction.data_sets import open_data
 from loca.reproduction.settings import scale_for, tables_for, tune_bench
 from loca.tuning.search_space import TuningBudget
@@ -39,7 +39,7 @@ def test_without_settings_only_the_built_in_data_has_any() -> None:
 
 def test_all_models_of_the_built_in_data_are_built_with_the_small_networks() -> None:
     data = open_data("planted")
-    bench = Bench(data, "clean", data.split("clean"), SMALL, tables_for("planted", "clean", None))
+    bench = Benchmark(data, "clean", data.split("clean"), SMALL, tables_for("planted", "clean", None))
     for name in ALL_NAMES:
         bench.model(name)
     alone, many, control = (bench.model(name) for name in ("mult-vae", "loca-vae", "ensemble-vae"))
@@ -70,10 +70,10 @@ def test_a_file_says_the_sizes_of_its_data_and_what_is_said_wins(tmp_path: Path)
     write(tmp_path / "amusic.toml", "[reproduce]\nlocal_models = 100\nseeds = 2\n" + EASE.format(30.0))
     write(tmp_path / "amusic-paper.toml", "[reproduce]\nseeds = 5\n")
     write(tmp_path / "ml-1m.toml", EASE.format(30.0))
-    assert scale_for("amusic", "clean", tmp_path, {}) == Scale(local_models=100, seeds=2)
-    assert scale_for("amusic", "paper", tmp_path, {}) == Scale(local_models=100, seeds=5)
-    assert scale_for("amusic", "clean", tmp_path, {"seeds": 7}) == Scale(local_models=100, seeds=7)
-    assert scale_for("ml-1m", "clean", tmp_path, {}) == Scale()
+    assert scale_for("amusic", "clean", tmp_path, {}) == Sizes(local_models=100, seeds=2)
+    assert scale_for("amusic", "paper", tmp_path, {}) == Sizes(local_models=100, seeds=5)
+    assert scale_for("amusic", "clean", tmp_path, {"seeds": 7}) == Sizes(local_models=100, seeds=7)
+    assert scale_for("ml-1m", "clean", tmp_path, {}) == Sizes()
     assert scale_for("planted", "clean", None, {"seeds": 1}) == replace(SMALL, seeds=1)
     assert tables_for("amusic", "clean", tmp_path) == {"ease": {"l2": 30.0}}
 
@@ -141,11 +141,11 @@ NAMES = ("popularity", "ease", "loca-ease", "ensemble-ease")
 
 
 @pytest.fixture
-def bench(planted: PlantedData) -> Bench:
+def bench(planted: PlantedData) -> Benchmark:
     return tiny_bench(planted)
 
 
-def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Bench, tmp_path: Path) -> None:
+def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Benchmark, tmp_path: Path) -> None:
     found = tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
     kept = tables_for("any", "clean", tmp_path / "tiny-clean" / "settings.toml")
     assert {"ease", "loca-ease"} <= set(kept) <= set(NAMES)
@@ -157,14 +157,14 @@ def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Bench, 
     assert not [one for one in (tmp_path / "tiny-clean").iterdir() if one.name.endswith(".new")]
 
 
-def test_what_tuning_found_is_found_again(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_tuning_found_is_found_again(bench: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
-    monkeypatch.setattr("loca.experiments.run_store.compute_cell", lambda *_, **__: pytest.fail("tuned again"))
+    monkeypatch.setattr("loca.experiments.run_store.execute_run", lambda *_, **__: pytest.fail("tuned again"))
     assert tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=True) == found
 
 
 def test_only_the_named_models_are_tuned_and_the_others_keep_their_settings(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tuned: list[str] = []
     really = model_settings.compare
@@ -181,7 +181,7 @@ def test_only_the_named_models_are_tuned_and_the_others_keep_their_settings(
 
 
 def test_a_model_that_could_not_be_tuned_is_told_and_never_measured_with_its_defaults(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really = model_settings.compare
 

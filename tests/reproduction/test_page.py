@@ -14,8 +14,8 @@ from exhibit_examples import FIGURE, PROVENANCE, TABLE, gain, headline, many_hea
 
 from loca.errors import ConfigError, DataError
 from loca.reproduction.report import figures_of, gains_in_order, overall_sentence, page_of
-from loca.reproduction.report_items import Chart, Curve, Finding, Gain, Headline, Panel
-from loca.text_table import Grid
+from loca.reproduction.report_items import Chart, Curve, Finding, Gain, Headline, ReportTable
+from loca.text_table import TextTable
 
 VOID = {"meta", "link", "br"}
 TITLE = "LOCA again"
@@ -202,7 +202,7 @@ def test_words_between_backticks_are_code_and_nothing_else_is() -> None:
 
 def test_a_table_of_words_is_read_from_the_left() -> None:
     for cell, has_words in (("0.0951 ± 0.0003", False), ("X-Files: Fight the Future, The (1998)", True)):
-        table = replace(TABLE, panels=(Panel("a", Grid(("model", "Top-1"), (("LOCA", cell),))),))
+        table = replace(TABLE, panels=(ReportTable("a", TextTable(("model", "Top-1"), (("LOCA", cell),))),))
         assert ('class="words"' in page_of([], [table], PROVENANCE, TITLE)) == has_words
 
 
@@ -218,7 +218,7 @@ def test_names_from_outside_are_shown_and_never_become_tags() -> None:
     chart = Chart(bad, bad, bad, (Curve(bad, (1, 2), (1.0, 2.0)),))
     grid = replace(TABLE.panels[0].grid, header=(bad, bad, bad), rows=((bad, bad, bad),))
     exhibit = replace(
-        FIGURE, title=bad, caption=bad, panels=(Panel(bad, grid, bad),), charts=(chart,), commands=(bad,),
+        FIGURE, title=bad, caption=bad, panels=(ReportTable(bad, grid, bad),), charts=(chart,), commands=(bad,),
         findings=(Finding("found", bad),), records=({bad: bad},),
     )  # fmt: skip
     told = replace(

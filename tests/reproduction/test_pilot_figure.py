@@ -11,7 +11,7 @@ from tiny_bench import TINY
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender
 from loca.reproduction import figure2 as pilot_figure
-from loca.reproduction.benchmark import Bench, Records
+from loca.reproduction.benchmark import Benchmark, Records
 from loca.reproduction.data_sets import StudiedData
 from loca.tuning.model_selection import ProtocolName
 from scripted_models import (
@@ -37,7 +37,7 @@ def measured(protocol: ProtocolName) -> tuple[Records, list[csr_array]]:
             learned_from.append(matrix)
             return super().begin(matrix, user_weights, moments)
 
-    class ScriptedBench(Bench):
+    class ScriptedBench(Benchmark):
         def model(self, name: str, seed: int = 0) -> Recommender:
             network = Noting(script=SCRIPT)
             return Loca(base=network) if name == "loca-vae" else network

@@ -17,8 +17,8 @@ from loca.models.recommender import Recommender
 from loca.reproduction import figure2 as pilot_figure
 from loca.reproduction import table4 as case_piece
 from loca.reproduction import table5 as training_time
-from loca.reproduction.benchmark import Bench, Records, Results
-from loca.reproduction.measurings import Measuring, exactly
+from loca.reproduction.benchmark import Benchmark, Records, Results
+from loca.reproduction.measurings import Measurement, exactly
 
 
 def network(epochs: int) -> MultVAE:
@@ -30,7 +30,7 @@ def test_the_global_model_is_fitted_once_and_before_the_local_ones_are_timed(
     planted: PlantedData, monkeypatch: pytest.MonkeyPatch, global_model: MultVAE | None, epochs: int
 ) -> None:
     model = Loca(base=network(1), global_model=global_model)
-    monkeypatch.setattr(Bench, "model", lambda self, name, seed=0: model)
+    monkeypatch.setattr(Benchmark, "model", lambda self, name, seed=0: model)
     fits: list[int] = []
     fit = MultVAE.fit
 
@@ -73,7 +73,7 @@ def test_a_timing_is_the_same_however_many_more_are_timed() -> None:
     assert subjects[f"{training_time.NAME} stacked 1"] != subjects[f"{training_time.NAME} one_by_one 1"]
 
 
-def timed(on: Bench) -> Results:
+def timed(on: Benchmark) -> Results:
     line: Records = [
         {"engine": "stacked", "local models": 1, "global seconds": 4.0, "local seconds": 3.0, "epochs": 7,
          "machine": "2 cores"}
@@ -92,7 +92,7 @@ def test_printed_seconds_stand_only_beside_the_paper_s_own_protocol() -> None:
         assert grid.rows == tuple(row[:-1] for row in paper.rows)
 
 
-def case_of(on: Bench) -> dict[str, Any]:
+def case_of(on: Benchmark) -> dict[str, Any]:
     (asked,) = case_piece.measurings(on)
     return dict(asked.subject)
 
@@ -105,7 +105,7 @@ def test_a_corrected_genre_or_title_asks_for_another_case_study(planted: Planted
     corrected = {**on.data.genres, first: ("Western",)}
     turned = {one: on.data.genres[one] for one in (*reversed(others), first)}
 
-    def changed(one: Bench, other: Bench) -> set[str]:
+    def changed(one: Benchmark, other: Benchmark) -> set[str]:
         then, now = case_of(one), case_of(other)
         return {key for key in then if then[key] != now[key]}
 
@@ -116,7 +116,7 @@ def test_a_corrected_genre_or_title_asks_for_another_case_study(planted: Planted
     assert changed(named, _with_titles(on, titles)) == set()
 
 
-def _with_titles(on: Bench, titles: dict[Any, str]) -> Bench:
+def _with_titles(on: Benchmark, titles: dict[Any, str]) -> Benchmark:
     data = replace(on.data, interactions=on.data.interactions.with_titles(titles))
     return replace(on, data=data, split=data.split(on.protocol))
 
@@ -133,7 +133,7 @@ def test_models_that_read_the_same_but_for_the_last_bit_are_told_apart() -> None
     ids=["Table 5", "Figure 2", "Table 4"],
 )
 def test_the_subject_of_every_measuring_has_its_model_to_the_last_bit(
-    planted: PlantedData, measurings: Callable[[Bench], list[Measuring]]
+    planted: PlantedData, measurings: Callable[[Benchmark], list[Measurement]]
 ) -> None:
     asked = measurings(tiny_bench(planted))
     assert asked
@@ -154,9 +154,9 @@ def test_figure_2_says_that_its_intervals_are_over_anchors_and_too_narrow() -> N
 
 
 def test_a_model_that_is_no_loca_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def single(self: Bench, name: str, seed: int = 0) -> Recommender:
+    def single(self: Benchmark, name: str, seed: int = 0) -> Recommender:
         return network(1)
 
-    monkeypatch.setattr(Bench, "model", single)
+    monkeypatch.setattr(Benchmark, "model", single)
     with pytest.raises(TypeError, match="loca-vae: expected a Loca, found MultVAE"):
         training_time.measurings(bench())

@@ -6,7 +6,7 @@ from typing import Any
 
 from loca.data.item_metadata import genres_of_planted
 from loca.data.synthetic import PlantedData
-from loca.reproduction.benchmark import Bench, Scale
+from loca.reproduction.benchmark import Benchmark, Sizes
 from loca.reproduction.data_sets import StudiedData
 from loca.tuning.model_selection import ProtocolName
 
@@ -24,10 +24,10 @@ TABLES: dict[str, dict[str, Any]] = {
     "loca-dae": {"base": _NETWORK},
     "auto": {"seconds": 1.0},
 }
-TINY = Scale(local_models=3, sweep_models=3, pilot_models=3, loop_models=2, seeds=2)
+TINY = Sizes(local_models=3, sweep_models=3, pilot_models=3, loop_models=2, seeds=2)
 
 
-def tiny_bench(planted: PlantedData, protocol: ProtocolName = "clean", scale: Scale = TINY) -> Bench:
+def tiny_bench(planted: PlantedData, protocol: ProtocolName = "clean", scale: Sizes = TINY) -> Benchmark:
     """The small planted data under a protocol, with the smallest networks."""
     data = StudiedData("tiny", "tiny", planted.interactions, genres=genres_of_planted(planted))
-    return Bench(data, protocol, data.split(protocol), scale, TABLES)
+    return Benchmark(data, protocol, data.split(protocol), scale, TABLES)

@@ -151,12 +151,12 @@ def compare_models(
 
 def _check_folder(out: Path | None, resume: bool, fresh: bool) -> None:
     """Refuses, before data are read, a folder that is a file or that holds what must be decided on."""
-    from loca.experiments.report import refuse_file
-    from loca.experiments.run_store import CellStore
+    from loca.experiments.report import check_file
+    from loca.experiments.run_store import RunStore
 
-    refuse_file(out)
+    check_file(out)
     if out is not None:
-        CellStore(out).check_start(resume=resume, fresh=fresh)
+        RunStore(out).check_start(resume=resume, fresh=fresh)
     elif resume or fresh:
         raise ConfigError(f"--{'resume' if resume else 'fresh'}: needs --out, the folder that results are kept in")
 

@@ -44,13 +44,13 @@ def demo(
       loca demo --recency 4 --out newest-count-most
     """
     from loca.config.options import parse_recency
-    from loca.experiments.report import refuse_file
+    from loca.experiments.report import check_file
 
     output = Output(as_json, quiet)
     if users < 100:
         raise ConfigError(f"users: expected at least 100 for six communities, found {users}")
     weighed = None if recency is None else parse_recency(recency)
-    refuse_file(out)
+    check_file(out)
     check_folder(out / "model")
     from loca.experiments.demo import run_demo
 

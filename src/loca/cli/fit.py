@@ -20,8 +20,8 @@ from loca.errors import ConfigError, ModelFileError
 if TYPE_CHECKING:
     from loca.data.interactions import Interactions
     from loca.models.recommender import Recommender
-    from loca.persistence.checkpoint import UnfinishedWork
-    from loca.tuning.model_selection import Tried
+    from loca.persistence.checkpoint import Checkpoint
+    from loca.tuning.model_selection import CandidateResult
 
 _AUTO = "Fitting by itself"
 Model = Annotated[str | None, typer.Option(help="Which model: auto, ease, next-ease, loca-vae, … (loca-ease).")]
@@ -159,7 +159,7 @@ class Interruption:
             raise ConfigError(f"--checkpoint-every: expected seconds ≥ 0, found {self.seconds_between:g}")
         check_start(self.folder, resume=self.resume, fresh=self.fresh)
 
-    def keep(self, subject: Mapping[str, Any]) -> AbstractContextManager[UnfinishedWork]:
+    def keep(self, subject: Mapping[str, Any]) -> AbstractContextManager[Checkpoint]:
         """The place to keep work about `subject` in, while it lasts."""
         from loca.persistence.checkpoint import keep_work_in
 
@@ -192,7 +192,7 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Inte
     from loca.config.model_factory import describe_model
     from loca.data.statistics import minding_order
     from loca.local.loca import Loca
-    from loca.tuning.model_selection import order_matters, place_of_best
+    from loca.tuning.model_selection import best_index, order_matters
     from loca.tuning.recency_selection import recency_json
 
     ((name, candidates),) = request.models.items()
@@ -210,7 +210,7 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Inte
     lines = [f"{name} saved to {folder}: {shown}", *_told(tried, request.own.refit)]
     locality = fitted.locality_ if isinstance(fitted, Loca) else None
     lines += [] if locality is None else [str(locality)]
-    best = tried[place_of_best(tried)] if tried else None
+    best = tried[best_index(tried)] if tried else None
     document = {
         "model": name,
         "folder": str(folder),
@@ -218,7 +218,7 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Inte
         "validation_ndcg@100": None if best is None else best.ndcg,
         "tried": [{"settings": one.settings, "ndcg@100": one.ndcg} for one in tried],
         "locality": None if locality is None else asdict(locality),
-        "recency": recency_json(fitted.known_.recency if fitted.known_ else None),
+        "recency": recency_json(fitted.train_data_.recency if fitted.train_data_ else None),
         "recency_choice": best.recency.as_json() if best and best.recency else None,
         "refit": request.own.refit,
         "seconds": time.perf_counter() - started,
@@ -226,13 +226,13 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Inte
     output.answer("\n".join(lines), document)
 
 
-def _told(tried: Sequence[Tried], refit: bool) -> list[str]:
+def _told(tried: Sequence[CandidateResult], refit: bool) -> list[str]:
     """What was tried and chosen, as lines; none where nothing was held out."""
-    from loca.tuning.model_selection import place_of_best
+    from loca.tuning.model_selection import best_index
 
     if not tried:
         return []
-    best = tried[place_of_best(tried)]
+    best = tried[best_index(tried)]
     lines = [f"NDCG@100 on the held-out last items{', before the refit' if refit else ''}: {best.ndcg:.4f}"]
     if best.recency is not None:
         lines.append(f"recency chosen: {best.recency}")
@@ -271,10 +271,10 @@ def _held_out(request: Request[FitOptions]) -> int:
 
 def _choose_and_fit(
     candidates: list[Recommender], interactions: Interactions, request: Request[FitOptions], output: Output
-) -> tuple[Recommender, tuple[Tried, ...]]:
+) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     from loca.data.splits import hold_last
     from loca.persistence.checkpoint import work_at_hand
-    from loca.tuning.model_selection import choose_on, choose_parameters, place_of_best
+    from loca.tuning.model_selection import best_index, choose_on, choose_parameters
     from loca.tuning.recency_selection import start_recency
 
     if _held_out(request) == 0:
@@ -289,19 +289,19 @@ def _choose_and_fit(
         chosen, tried = choose_parameters(candidates, rest, questions, recency=request.recency_rule)
         output.note("refitting on everything")
         with work_at_hand().part("refit"):
-            return chosen.fit(tried[place_of_best(tried)].weigh(interactions)), tried
+            return chosen.fit(tried[best_index(tried)].weigh(interactions)), tried
     fitted, tried = choose_on(candidates, rest, questions, recency=request.recency_rule)
     # Answers must hide and use the held-out items too: they are part of what the users are known to have.
-    fitted.known_ = tried[place_of_best(tried)].weigh(interactions)
+    fitted.train_data_ = tried[best_index(tried)].weigh(interactions)
     return fitted, tried
 
 
 def check_folder(folder: Path) -> None:
     """Refuses, before an hour of training, a folder that the model could not be saved into."""
-    from loca.persistence.model_io import refuse_foreign
+    from loca.persistence.model_io import check_foreign
 
     try:
-        refuse_foreign(folder)
+        check_foreign(folder)
     except OSError as error:
         raise ModelFileError(f"{folder}: cannot be saved into ({error.strerror or error})") from None
     parent = next(one for one in (folder, *folder.absolute().parents) if one.exists())

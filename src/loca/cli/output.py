@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loca.progress import show_progress
-from loca.text_table import Grid, finite
+from loca.text_table import TextTable, finite
 
 
 class _ToStandardError(logging.Handler):
@@ -58,7 +58,7 @@ class Output:
         """Whether the answer goes to a person's terminal."""
         return sys.stdout.isatty() and not self.as_json
 
-    def draw(self, grid: Grid) -> None:
+    def draw(self, grid: TextTable) -> None:
         """A table with lines around it, for a terminal."""
         from rich.console import Console
         from rich.table import Table

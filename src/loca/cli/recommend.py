@@ -124,7 +124,7 @@ def _who_asks(
         raise ConfigError("who asks? expected --user ID or --history a,b,c, one of the two")
     asked = None if recency is None else parse_recency(recency)
     model = load(folder)
-    known = model.known_
+    known = model.train_data_
     if known is None:
         raise DataError(f"{folder}: this model was fitted on a bare matrix and knows no ids; ask it from Python")
     if recency is not None:
@@ -150,14 +150,14 @@ def one_history(known: Interactions, item_rows: list[int]) -> Interactions:
 
 
 def _list_text(user: Any, rows: list[dict[str, Any]]) -> str:
-    from loca.text_table import Grid
+    from loca.text_table import TextTable
 
     if not rows:
         return f"For {user}: nothing is left to recommend"
     lines = tuple(
         (f"{row['rank']:>4}. {row.get('title', row['item'])}", str(row["item"]), f"{row['score']:.4f}") for row in rows
     )
-    return f"For {user}\n" + Grid(("      recommended", "item", "score"), lines).plain()
+    return f"For {user}\n" + TextTable(("      recommended", "item", "score"), lines).plain()
 
 
 def find_items(items: IdMap, texts: Sequence[str], option: str) -> list[int]:

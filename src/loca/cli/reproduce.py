@@ -14,7 +14,7 @@ from loca.cli.output import Output
 from loca.errors import ConfigError
 
 if TYPE_CHECKING:
-    from loca.reproduction.benchmark import Bench
+    from loca.reproduction.benchmark import Benchmark
     from loca.tuning.model_selection import ProtocolName
     from loca.tuning.search_space import TuningBudget
 
@@ -149,9 +149,9 @@ def reproduce_paper(
 
 
 def _check_out(out: Path) -> None:
-    from loca.experiments.report import refuse_file
+    from loca.experiments.report import check_file
 
-    refuse_file(out)
+    check_file(out)
 
 
 def _check_protocols(protocol: str) -> tuple[ProtocolName, ...]:
@@ -210,8 +210,8 @@ def _benches(
     sizes: dict[str, int | None],
     settings: Path | None,
     output: Output,
-) -> list[Bench]:
-    from loca.reproduction.benchmark import Bench
+) -> list[Benchmark]:
+    from loca.reproduction.benchmark import Benchmark
     from loca.reproduction.data_sets import open_data
     from loca.reproduction.settings import scale_for, tables_for
 
@@ -222,7 +222,7 @@ def _benches(
         split = data.split(protocol)
         output.notes(split.report)
         scale = scale_for(data.name, protocol, settings, said)
-        bench = Bench(data, protocol, split, scale, tables_for(data.name, protocol, settings))
+        bench = Benchmark(data, protocol, split, scale, tables_for(data.name, protocol, settings))
         try:
             bench.check()
         except ConfigError as error:
@@ -232,8 +232,8 @@ def _benches(
 
 
 def _tuned(
-    bench: Bench, names: tuple[str, ...], budget: TuningBudget, out: Path, processes: int, resume: bool
-) -> Bench:
+    bench: Benchmark, names: tuple[str, ...], budget: TuningBudget, out: Path, processes: int, resume: bool
+) -> Benchmark:
     from loca.reproduction.runner import TUNED
     from loca.reproduction.settings import tune_bench
 

@@ -114,7 +114,7 @@ def tune_models(
     words = Words(config, given, assignments or [], choices or [])
     request = check_request("tune", TuneOptions, source, config, given, words.assignments, words.choices)
     plan = _plan(request)
-    begun = _refuse_early(request, out, study, resume=resume, fresh=fresh)
+    begun = _check_early(request, out, study, resume=resume, fresh=fresh)
     drop = [] if study is None or not fresh else [(study, name) for name in begun]
     tuned = _tune(request, plan, study, output, drop)
     if out is not None:
@@ -138,17 +138,17 @@ def _plan(request: Request[TuneOptions]) -> TuningPlan:
     return plan
 
 
-def _refuse_early(
+def _check_early(
     request: Request[TuneOptions], out: Path | None, study: Path | None, *, resume: bool, fresh: bool
 ) -> list[str]:
     """Refuses before any data is read what could not be done at the end; the models whose studies are there."""
-    from loca.config.settings import refuse_unwritable
+    from loca.config.settings import check_unwritable
     from loca.tuning.study import names_in
 
     if request.split.validation == 0:
         raise ConfigError("tuning is judged on validation; expected --validation of at least 1, found 0")
     if out is not None:
-        refuse_unwritable(out)
+        check_unwritable(out)
     if resume and fresh:
         raise ConfigError("--resume goes on with a study, --fresh drops it; expected one of them, found both")
     if study is None:

@@ -23,7 +23,7 @@ def check_selection(name: str) -> None:
         raise ConfigError(f"unknown anchor_selection {name!r}{did_you_mean(name, get_args(AnchorSelection))}")
 
 
-def refuse_too_many(count: int, user_count: int) -> None:
+def check_too_many(count: int, user_count: int) -> None:
     """Refuses more anchors than users."""
     if count > user_count:
         raise DataError(f"anchors: {count:,} were asked for, there are only {user_count:,} users; take fewer")
@@ -43,7 +43,7 @@ def choose_anchors(
     """
     if count < 1:
         raise ConfigError(f"anchors: expected at least 1, found {count}")
-    refuse_too_many(count, len(embeddings))
+    check_too_many(count, len(embeddings))
     if selection == "coverage":
         return cover_greedily(embeddings, count, answer_bandwidth, device)
     if selection == "random":

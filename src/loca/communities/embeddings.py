@@ -33,7 +33,7 @@ class Embedder(Protocol):
 
     def embed(self, histories: csr_array) -> Floats: ...
 
-    def as_chosen(self) -> Self: ...
+    def with_selected_params(self) -> Self: ...
 
     def state(self) -> ModelState: ...
 
@@ -80,7 +80,7 @@ class TruncatedSVD:
         rows = _unit_histories(check_histories(histories, len(directions)))
         return np.asarray(rows @ directions, dtype=np.float32)
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 
@@ -145,7 +145,7 @@ class GivenEmbeddings:
         rows = _unit_histories(check_histories(histories, len(vectors)))
         return np.asarray(rows @ vectors, dtype=np.float32)
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 

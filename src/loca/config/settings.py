@@ -190,7 +190,7 @@ def toml_text(comments: Iterable[str], sections: Mapping[str, Table]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def refuse_unwritable(path: Path) -> None:
+def check_unwritable(path: Path) -> None:
     """Refuses, before any trial, a file that the settings could not be written to."""
     if path.is_dir():
         raise ConfigError(f"{path}: expected a file to write settings into, found a folder; choose another name")

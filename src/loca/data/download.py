@@ -336,7 +336,7 @@ def fetch(public_set: PublicSet, folder: Path, *, again: bool = False, patience:
 def _tell_terms(public_set: PublicSet) -> None:
     licence = public_set.licence
     say(f"{public_set.name}: {public_set.about}. By {licence.maker}.")
-    say(f"Terms: {licence.terms}. See {licence.address}")
+    say(f"EvaluationProtocol: {licence.terms}. See {licence.address}")
 
 
 def _download_checked(public_set: PublicSet, path: Path, patience: Patience) -> Fetched:

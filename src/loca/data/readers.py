@@ -21,7 +21,7 @@ from loca.data.filtering import Events, keep_active, keep_distinct, keep_ratings
 from loca.data.id_map import Column
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.data.text_tables import Columns, as_role, as_utf8, place_named, place_unnamed, refuse_gaps, stack
+from loca.data.text_tables import Columns, as_role, as_utf8, check_gaps, place_named, place_unnamed, stack
 from loca.errors import ConfigError, DataError, did_you_mean
 from loca.progress import say
 
@@ -283,7 +283,7 @@ def _typed(table: pl.DataFrame, roles: list[str], where: str) -> pl.DataFrame:
     typed = []
     for role, stored in zip(roles, table.get_columns(), strict=True):
         read = as_role(role, stored, where)
-        refuse_gaps(role, stored, read, lambda row: f"{where} row {row + 1}")
+        check_gaps(role, stored, read, lambda row: f"{where} row {row + 1}")
         typed.append(read.alias(role).rechunk())
     return pl.DataFrame(typed)
 
@@ -345,7 +345,7 @@ def _read_line_by_line(name: str, first_line: int, data: bytes, fields: dict[str
     for role, values in columns.items():
         stored = _as_series(values)
         read = as_role(role, stored, name)
-        refuse_gaps(role, stored, read, lambda row: f"{name} line {lines[row]}")
+        check_gaps(role, stored, read, lambda row: f"{name} line {lines[row]}")
         typed.append(read.alias(role))
     return pl.DataFrame(typed)
 

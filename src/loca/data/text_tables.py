@@ -195,7 +195,7 @@ def find_shape(
     separator = guess_separator(lines, separators)
     rows = [tuple(cut(line, separator)) for line in lines]
     if len(rows[0]) == 1:
-        _refuse_one_column(source, lines, separators)
+        _check_one_column(source, lines, separators)
     named = _has_header(rows, known_names) if header is None else header
     names = tuple(name.strip() for name in rows[0]) if named else None
     return Shape(separator, len(rows[0]), names, first + named, tuple(rows[named:]))
@@ -242,7 +242,7 @@ def as_utf8(data: bytes) -> bytes:
     return data if data.isascii() else as_text(data).encode()
 
 
-def _refuse_one_column(source: Source, lines: Sequence[str], separators: Sequence[str]) -> None:
+def _check_one_column(source: Source, lines: Sequence[str], separators: Sequence[str]) -> None:
     tried = " or ".join(repr(one) for one in separators)
     other = guess_separator(lines)
     seems = f"the file seems to be split by {other!r}" if len(cut(lines[0], other)) > 1 else "expected at least two"
@@ -317,7 +317,7 @@ def as_role(role: str, values: pl.Series, where: str) -> pl.Series:
     raise DataError(f"{where}: expected {expected} as {role}, found {kind}")
 
 
-def refuse_gaps(role: str, values: pl.Series, read: pl.Series, place: Callable[[int], str]) -> None:
+def check_gaps(role: str, values: pl.Series, read: pl.Series, place: Callable[[int], str]) -> None:
     """Refuses the first row of `values` that could not be read; `place` says where a row stands."""
     if read.null_count() == 0:
         return
@@ -419,7 +419,7 @@ def _read_block(block: _Block, places: Places) -> pl.DataFrame:
             read = ids_from_text(column) if column.null_count() == 0 else column
         else:
             read = as_role(role, column, block.name)
-        refuse_gaps(role, column, read, lambda row: block.place_of(text["row"][row]))
+        check_gaps(role, column, read, lambda row: block.place_of(text["row"][row]))
         typed.append(read.alias(role))
     return pl.DataFrame(typed)
 
@@ -440,17 +440,17 @@ def _text_columns(block: _Block, places: Places) -> pl.DataFrame:
             columns=sorted({*places.by_role().values(), last}),
         ).with_row_index("row")
     except pl.exceptions.PolarsError as error:
-        _refuse_uneven(block)
-        _refuse_unreadable(block, error)
+        _check_uneven(block)
+        _check_unreadable(block, error)
     # A row that is too short is filled up with nulls, and so is an empty last field: only a second look tells.
     if text[str(last)].null_count() == 0:
         return text
-    _refuse_uneven(block)
+    _check_uneven(block)
     fields = pl.exclude("row")
     return text.filter(~pl.all_horizontal(fields.is_null() | (fields.str.strip_chars() == "")))
 
 
-def _refuse_uneven(block: _Block) -> None:
+def _check_uneven(block: _Block) -> None:
     """Refuses the first record that has too few or too many fields; passes where there is none."""
     separator, width = block.shape.separator, block.shape.width
     for line, record in records(block.data.decode(), separator):
@@ -459,7 +459,7 @@ def _refuse_uneven(block: _Block) -> None:
             raise DataError(f"{block.place(line)}: {found}")
 
 
-def _refuse_unreadable(block: _Block, error: Exception) -> NoReturn:
+def _check_unreadable(block: _Block, error: Exception) -> NoReturn:
     """Points at the first line whose quotes do not pair up, the usual reason why even records cannot be read."""
     lines: Sequence[bytes] = block.data.split(b"\n")
     unpaired = next((place for place, line in enumerate(lines, 1) if line.count(b'"') % 2), 1)

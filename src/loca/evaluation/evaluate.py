@@ -101,7 +101,7 @@ def evaluate(
     `recency` weighs the histories in place of what they carry themselves; histories without any are weighed as those
     that the model was fitted on. `seed` is that of the intervals.
     """
-    _refuse_other_items(model, held_out)
+    _check_other_items(model, held_out)
     asked = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
     measured = measure(lambda user_rows: model.score(asked.history_matrix[user_rows]), asked, at=at)
     return summarise(measured, asked, seed=seed)
@@ -109,7 +109,7 @@ def evaluate(
 
 def as_known(model: object, held_out: HeldOut) -> HeldOut:
     """The questions, weighed as the interactions that the model knows where they have no recency themselves."""
-    return held_out.weighed_as(getattr(model, "known_", None))
+    return held_out.weighed_as(getattr(model, "train_data_", None))
 
 
 def measure(
@@ -241,8 +241,8 @@ def _checked(scores: AnyScores, user_count: int, item_count: int) -> AnyScores:
     return scores
 
 
-def _refuse_other_items(model: Scorer, held_out: HeldOut) -> None:
-    known = getattr(model, "known_", None)
+def _check_other_items(model: Scorer, held_out: HeldOut) -> None:
+    known = getattr(model, "train_data_", None)
     if known is not None and not np.array_equal(known.items.values, held_out.histories.items.values):
         raise DataError(
             f"the model's {known.n_items} items are not the held-out data's {held_out.n_items} in the same "

@@ -96,7 +96,7 @@ def recommendation_table(
 
 def _ask(model: Scorer, who: Who, known: Interactions | None) -> _Question:
     if known is None:
-        known = getattr(model, "known_", None)
+        known = getattr(model, "train_data_", None)
     if isinstance(who, str | int | float):
         raise DataError(f"who: expected a list of user ids, found {who!r}; write [{who!r}]")
     if isinstance(who, Interactions):

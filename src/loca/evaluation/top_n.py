@@ -53,7 +53,7 @@ def rank_top_n(
 
     check_list_length(n)
     table = scores if isinstance(scores, torch.Tensor) else torch.from_numpy(_plain_numbers(scores))
-    _refuse_other_shapes(tuple(table.shape), hidden)
+    _check_other_shapes(tuple(table.shape), hidden)
     user_count, item_count = table.shape
     banned = _banned_items(item_count, only, never)
     item_rows = np.full((user_count, n), -1, np.int32)
@@ -63,7 +63,7 @@ def rank_top_n(
     width = min(n, item_count)
     for start in range(0, user_count if width else 0, step):
         chunk = table[start : start + step].clone()  # the caller's scores stay as they are
-        _refuse_nan(chunk, start)
+        _check_nan(chunk, start)
         if hidden is not None:
             part = hidden[start : start + step]
             users = torch.from_numpy(np.repeat(np.arange(len(chunk)), np.diff(part.indptr)))
@@ -120,14 +120,14 @@ def _plain_numbers(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.require(array, dtype=wanted, requirements=("C", "W"))
 
 
-def _refuse_other_shapes(shape: tuple[int, ...], hidden: csr_array | None) -> None:
+def _check_other_shapes(shape: tuple[int, ...], hidden: csr_array | None) -> None:
     if len(shape) != 2:
         raise DataError(f"scores: expected users × items numbers, found shape {shape}")
     if hidden is not None and hidden.shape != shape:
         raise DataError(f"hidden items: expected the scores' shape {shape}, found {hidden.shape}")
 
 
-def _refuse_nan(chunk: Tensor, start: int) -> None:
+def _check_nan(chunk: Tensor, start: int) -> None:
     # The largest of a row is NaN where any of the row is.
     broken = np.flatnonzero(chunk.amax(dim=1).isnan().cpu().numpy())
     if len(broken):

@@ -12,19 +12,19 @@ from loca.data.statistics import minding_order
 from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.evaluation.metrics import check_lengths
 from loca.evaluation.significance import holm, paired_difference
-from loca.experiments.parallel import CellPlan, compute_here, compute_side_by_side
+from loca.experiments.parallel import RunPlan, compute_here, execute_parallel
 from loca.experiments.report import Comparison as Comparison
 from loca.experiments.report import Difference as Difference
-from loca.experiments.run_store import CellStore
-from loca.experiments.runs import Cell, digest_of_split
+from loca.experiments.run_store import RunStore
 from loca.experiments.runs import ComparedModel as ComparedModel
+from loca.experiments.runs import Run, digest_of_split
 from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone
-from loca.tuning.model_selection import ProtocolName, RecencyRule, Terms, order_matters
-from loca.tuning.search_space import Narrowing, SpaceName
+from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, RecencyRule, order_matters
+from loca.tuning.search_space import SpaceConstraints, SpaceName
 from loca.tuning.warm_start import Offered, plan_tuning
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def compare(
     seed: int = 0,
     budget: TuningBudget | None = None,
     space: SpaceName = "wide",
-    narrowed: Mapping[str, Narrowing] | None = None,
+    narrowed: Mapping[str, SpaceConstraints] | None = None,
     processes: int = 1,
     keep_in: str | Path | None = None,
     resume: bool = True,
@@ -67,7 +67,7 @@ def compare(
     tuning; what is found there is not computed again (`resume`), or dropped, and what was computed for other data or
     settings is refused.
     """
-    terms = Terms(protocol, refit, recency, check_lengths(at), seed, budget, space)
+    terms = EvaluationProtocol(protocol, refit, recency, check_lengths(at), seed, budget, space)
     candidates = _named(models)
     for name in (*keep, *([] if control is None else [control])):
         if name not in candidates:
@@ -77,7 +77,7 @@ def compare(
     if keep and processes > 1:
         raise ConfigError("keep: fitted models stay in the process that fits them; expected processes=1")
     plan = plan_cells(candidates, split, terms, narrowed or {})
-    store = None if keep_in is None else CellStore(Path(keep_in))
+    store = None if keep_in is None else RunStore(Path(keep_in))
     kept: dict[str, Recommender] = {}
     failed: dict[str, str] = {}
     asked = split.train.recency if recency == "given" else recency
@@ -88,7 +88,7 @@ def compare(
         if store is not None and len(done) < len(candidates):
             store.begin()
         if processes > 1:
-            failed = compute_side_by_side(plan, done, split, store, processes)
+            failed = execute_parallel(plan, done, split, store, processes)
         else:
             kept = compute_here(plan, done, split, store, keep)
         if not done:
@@ -102,7 +102,7 @@ def compare(
 def _compared(
     candidates: Mapping[str, Sequence[Recommender]],
     measured: Sequence[ComparedModel],
-    terms: Terms,
+    terms: EvaluationProtocol,
     control: str | None,
     kept: Mapping[str, Recommender],
     failed: Mapping[str, str],
@@ -174,21 +174,23 @@ def _differences(
     )
 
 
-def plan_cells(candidates: Offered, split: Split, terms: Terms, said: Mapping[str, Narrowing]) -> CellPlan:
+def plan_cells(
+    candidates: Offered, split: Split, terms: EvaluationProtocol, said: Mapping[str, SpaceConstraints]
+) -> RunPlan:
     """The cells of the named candidates; under a budget those that begin with what another's study chose come later."""
     data = digest_of_split(split)
     if terms.budget is None:
-        return CellPlan(tuple(candidates), {}, lambda name, done: Cell(name, tuple(candidates[name]), terms, data))
+        return RunPlan(tuple(candidates), {}, lambda name, done: Run(name, tuple(candidates[name]), terms, data))
     plan = plan_tuning(candidates, terms.space, said)
 
-    def make(name: str, done: Mapping[str, ComparedModel]) -> Cell:
+    def make(name: str, done: Mapping[str, ComparedModel]) -> Run:
         tuned = {other: one.tuning.best for other, one in done.items() if one.tuning is not None}
-        return Cell(name, (_within(plan.template(name, tuned), terms),), terms, data, plan.spaces[name])
+        return Run(name, (_within(plan.template(name, tuned), terms),), terms, data, plan.spaces[name])
 
-    return CellPlan(tuple(candidates), plan.parents(), make)
+    return RunPlan(tuple(candidates), plan.parents(), make)
 
 
-def _within(model: Recommender, terms: Terms) -> Recommender:
+def _within(model: Recommender, terms: EvaluationProtocol) -> Recommender:
     """The model, and Auto with the budget that all others have."""
     budget = terms.budget
     if budget is None or not isinstance(model, Auto):

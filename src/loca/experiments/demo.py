@@ -59,7 +59,7 @@ def draw_communities(model: Loca, community_of: Labels, path: Path) -> None:
 
     communities = fitted(model.communities_, model)
     drawn = choose_users(len(community_of), communities.anchors)
-    embeddings = model.embed(fitted(model.known_, model).histories(drawn))
+    embeddings = model.embed(fitted(model.train_data_, model).histories(drawn))
     answering = communities.answer_weights(embeddings).toarray()  # (users, communities)
     found = np.where(answering.any(axis=1), community_of[communities.anchors][answering.argmax(axis=1)], -1)
     places = lay_out(embeddings)
@@ -298,7 +298,7 @@ def _typical_user(planted: PlantedData, split: Split) -> str:
 
 
 def _answer(model: Loca, user: str) -> tuple[str, str]:
-    known = fitted(model.known_, model)
+    known = fitted(model.train_data_, model)
     table = recommendation_table(model, [user], 5)
     lines = [f"{row['rank']}. {row['title']} ({row['item']})" for row in table.iter_rows(named=True)]
     row = known.users.row(user)
@@ -337,7 +337,7 @@ def next_commands(folder: Path, user: str, titles: list[str]) -> tuple[tuple[str
 
 
 def _last_titles(model: Loca) -> list[str]:
-    known = fitted(model.known_, model)
+    known = fitted(model.train_data_, model)
     return [known.items.label(int(row)) for row in known.items_of(0)[-3:]]
 
 

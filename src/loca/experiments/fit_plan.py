@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loca.memory import readable_bytes
-from loca.text_table import Grid
+from loca.text_table import TextTable
 
 NONE = "–"
 
@@ -129,12 +129,12 @@ class FitPlan:
         verdict = [*(f"DOES NOT FIT: {line}" for line in self.problems)] or ["it fits"]
         return "\n".join([f"{self.model} on {counts}", "", self.grid().plain(), "", *self.lines, *totals, *verdict])
 
-    def grid(self) -> Grid:
+    def grid(self) -> TextTable:
         """One row per part: bytes on the GPU, in main memory and in the model folder, and its rough time."""
         header = ("part", f"on {self.machine.device}", "in main memory", "in the folder", "rough time")
         if self.machine.free_on_device is None:
             header = ("part", "on a GPU", *header[2:])
-        return Grid(header, tuple(_row(part) for part in self.parts))
+        return TextTable(header, tuple(_row(part) for part in self.parts))
 
     def _memory_lines(self) -> Iterable[str]:
         if self.machine.free_on_device is not None:

@@ -13,8 +13,8 @@ from typing import Any
 from loca.data.splits import Split
 from loca.data.statistics import minding_order
 from loca.errors import LocaError
-from loca.experiments.run_store import CellStore
-from loca.experiments.runs import Cell, ComparedModel, compute_cell
+from loca.experiments.run_store import RunStore
+from loca.experiments.runs import ComparedModel, Run, execute_run
 from loca.models.recommender import Recommender
 from loca.progress import bar, say
 from loca.tuning.workers import READY, Worker, WorkerDied, threads_for
@@ -23,19 +23,19 @@ Done = dict[str, ComparedModel]
 
 
 @dataclass(frozen=True)
-class CellPlan:
+class RunPlan:
     """The cells to compute, by name in their order: what must be done before each, and how it is made then."""
 
     names: tuple[str, ...]
     parents: Mapping[str, tuple[str, ...]]
-    make: Callable[[str, Mapping[str, ComparedModel]], Cell]
+    make: Callable[[str, Mapping[str, ComparedModel]], Run]
 
     def ready(self, done: Mapping[str, ComparedModel], begun: Collection[str] = ()) -> list[str]:
         """Those that are neither done nor begun, and whose parents are done."""
         left = [name for name in self.names if name not in done and name not in begun]
         return [name for name in left if all(parent in done for parent in self.parents.get(name, ()))]
 
-    def find_done(self, store: CellStore | None, keep: Collection[str] = ()) -> Done:
+    def find_done(self, store: RunStore | None, keep: Collection[str] = ()) -> Done:
         """All that an earlier run has finished, but those whose fitted model is to be kept."""
         done: Done = {}
         seen: set[str] = set(keep)
@@ -50,7 +50,7 @@ class CellPlan:
 
 
 def compute_here(
-    plan: CellPlan, done: Done, split: Split, store: CellStore | None, keep: Collection[str] = ()
+    plan: RunPlan, done: Done, split: Split, store: RunStore | None, keep: Collection[str] = ()
 ) -> dict[str, Recommender]:
     """Puts to `done` all other cells, computed one after the other in this process; the fitted models to keep.
 
@@ -60,16 +60,14 @@ def compute_here(
     while names := plan.ready(done):
         cell = plan.make(names[0], done)
         say(_begun(cell, len(plan.names) - len(done)))
-        done[cell.name], model = compute_cell(cell, split) if store is None else store.compute(cell, split)
+        done[cell.name], model = execute_run(cell, split) if store is None else store.compute(cell, split)
         if cell.name in keep:
             models[cell.name] = model
         del model  # makes room for the next
     return models
 
 
-def compute_side_by_side(
-    plan: CellPlan, done: Done, split: Split, store: CellStore | None, processes: int
-) -> dict[str, str]:
+def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | None, processes: int) -> dict[str, str]:
     """Puts to `done` all other cells, up to `processes` at a time, each in its own process; why those failed that did.
 
     The cores are divided among the processes. A cell that fails does not stop the others; what must come after it is
@@ -102,7 +100,7 @@ def compute_side_by_side(
     return failed
 
 
-def _start(cell: Cell, split: Split, store: CellStore | None, threads: int) -> Worker:
+def _start(cell: Run, split: Split, store: RunStore | None, threads: int) -> Worker:
     is_heard = logging.getLogger("loca").isEnabledFor(logging.INFO)
     return Worker.start(_compute_and_tell, (cell, split, store, is_heard), threads=threads, what=cell.name)
 
@@ -130,7 +128,7 @@ def _heard(running: Mapping[str, Worker], done: Done, failed: dict[str, str]) ->
     return ended
 
 
-def _compute_and_tell(line: Connection, cell: Cell, split: Split, store: CellStore | None, is_heard: bool) -> None:
+def _compute_and_tell(line: Connection, cell: Run, split: Split, store: RunStore | None, is_heard: bool) -> None:
     """What a worker does; whoever started it is told the outcome, or in one line why there is none."""
     line.send(READY)
     if is_heard:
@@ -139,7 +137,7 @@ def _compute_and_tell(line: Connection, cell: Cell, split: Split, store: CellSto
         logger.setLevel(logging.INFO)
     try:
         with minding_order(None):  # whoever started it has
-            measured, _ = compute_cell(cell, split) if store is None else store.compute(cell, split)
+            measured, _ = execute_run(cell, split) if store is None else store.compute(cell, split)
     except LocaError as error:
         line.send(("failed", " ".join(str(error).split())))
     except Exception as error:
@@ -162,7 +160,7 @@ class _ToParent(logging.Handler):
             self._line.send(("said", record.getMessage()))
 
 
-def _begun(cell: Cell, left: int) -> str:
+def _begun(cell: Run, left: int) -> str:
     count = len(cell.candidates)
     what = f"{count} candidate{'s' if count > 1 else ''}" if cell.space is None else f"tuned, {cell.terms.budget}"
     return f"{cell.name}: {what}{f'; {left} models left' if left > 1 else ''}"

@@ -15,8 +15,8 @@ from loca.evaluation.significance import PairedDifference, verdict_on
 from loca.experiments.runs import ComparedModel
 from loca.models.recommender import Recommender
 from loca.persistence.atomic_write import write_whole
-from loca.text_table import Grid, finite
-from loca.tuning.model_selection import SELECTED_ON_TEST, ProtocolName, Tried
+from loca.text_table import TextTable, finite
+from loca.tuning.model_selection import SELECTED_ON_TEST, CandidateResult, ProtocolName
 from loca.tuning.recency_selection import recency_json
 from loca.tuning.search_space import SpaceName
 
@@ -83,7 +83,7 @@ class Comparison:
     def _pairs(self) -> str:
         return ", ".join(f"{one.first} − {one.second}" for one in self.differences) or "none"
 
-    def grids(self) -> tuple[Grid, Grid]:
+    def grids(self) -> tuple[TextTable, TextTable]:
         """The two tables, of models and of differences."""
         return model_grid(self), difference_grid(self)
 
@@ -107,7 +107,7 @@ class Comparison:
         return as_json(self)
 
 
-def model_grid(comparison: Comparison) -> Grid:
+def model_grid(comparison: Comparison) -> TextTable:
     """One row per model: Recall and NDCG at each length, the interval of the compared metric, trials and seconds.
 
     `trials` are the settings that a model was chosen from; where models were tuned, those given up early stand beside
@@ -119,7 +119,7 @@ def model_grid(comparison: Comparison) -> Grid:
     tuned = comparison.budget is not None
     costs = ("trials (pruned)", "tuning s", "seconds") if tuned else ("trials", "seconds")
     header = ("model", *titles, f"95 % of {comparison.metric.upper()}", *costs)
-    return Grid(header, tuple(_model_row(one, names, comparison.metric, tuned) for one in comparison.measured))
+    return TextTable(header, tuple(_model_row(one, names, comparison.metric, tuned) for one in comparison.measured))
 
 
 def _model_row(one: ComparedModel, names: list[str], metric: str, tuned: bool) -> tuple[str, ...]:
@@ -137,11 +137,11 @@ def _trials(one: ComparedModel, tuned: bool) -> tuple[str, ...]:
     return f"{one.tuning.finished} ({one.tuning.pruned}{failures})", f"{one.tuning.seconds:.1f}"
 
 
-def difference_grid(comparison: Comparison) -> Grid:
+def difference_grid(comparison: Comparison) -> TextTable:
     """One row per difference: its size, its interval, t, and the p values of both tests, corrected by Holm."""
     first = f"difference in {comparison.metric.upper()}"
     header = (first, "mean", "relative", "95 % interval", "t", "p t (Holm)", "p Wilcoxon (Holm)", "")
-    return Grid(header, tuple(_difference_row(one) for one in comparison.differences))
+    return TextTable(header, tuple(_difference_row(one) for one in comparison.differences))
 
 
 def _difference_row(one: Difference) -> tuple[str, ...]:
@@ -270,7 +270,7 @@ def heading(comparison: Comparison) -> str:
     return f"protocol clean: chosen on validation, {fate}, tested once; {who}"
 
 
-def refuse_file(folder: Path | None) -> None:
+def check_file(folder: Path | None) -> None:
     """Refuses, before any work is done, a folder to write into that is a file."""
     for one in () if folder is None else (folder, *folder.parents):
         if one.exists() and not one.is_dir():
@@ -402,7 +402,7 @@ def _tuning_json(tuning: Tuning) -> dict[str, Any]:
     }
 
 
-def _tried_json(one: Tried) -> dict[str, Any]:
+def _tried_json(one: CandidateResult) -> dict[str, Any]:
     choice = {} if one.recency is None else {"recency_choice": one.recency.as_json()}
     return {"settings": one.settings, "ndcg@100": one.ndcg, "seconds": one.seconds, **choice}
 

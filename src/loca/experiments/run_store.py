@@ -10,10 +10,10 @@ from pathlib import Path
 
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, LocaError
-from loca.experiments.runs import Cell, ComparedModel, cell_state, compute_cell, read_cell
+from loca.experiments.runs import ComparedModel, Run, execute_run, read_run, run_state
 from loca.models.recommender import Recommender
 from loca.persistence.checkpoint import (
-    UnfinishedWork,
+    Checkpoint,
     file_name_of,
     first_difference,
     holds_work,
@@ -36,7 +36,7 @@ _BEGUN = "begun"
 
 
 @dataclass(frozen=True)
-class CellStore:
+class RunStore:
     """The cells of a comparison: `cells/` holds one file for each finished model, `studies/` the trials of its tuning.
 
     A cell goes under its name. `cells/unfinished` is there from the begin of a comparison to its end. Without
@@ -56,7 +56,7 @@ class CellStore:
         """The fits that cells share, until all cells are finished."""
         return self.folder / "parts"
 
-    def study_of(self, cell: Cell) -> Path:
+    def study_of(self, cell: Run) -> Path:
         """The file of the cell's trials."""
         return self.folder / "studies" / f"{_stem(cell.name)}.db"
 
@@ -93,15 +93,15 @@ class CellStore:
         (self.cells / _MARK).unlink(missing_ok=True)
         shutil.rmtree(self._parts, ignore_errors=True)
 
-    def find(self, cell: Cell) -> ComparedModel | None:
+    def find(self, cell: Run) -> ComparedModel | None:
         """The finished cell, if there is one; one that was computed for another subject is refused."""
-        state = UnfinishedWork(self.cells).recall(cell.name)
+        state = Checkpoint(self.cells).recall(cell.name)
         if state is None:
             return None
         try:
             difference = first_difference(state.facts["subject"], cell.subject())
             if difference is None:
-                return read_cell(cell, state)
+                return read_run(cell, state)
         except (LookupError, TypeError, ValueError, AttributeError, LocaError) as error:
             say(f"{self.cells / file_name_of(cell.name)}: cannot be used ({error}); its work is done again")
             return None
@@ -110,16 +110,16 @@ class CellStore:
             "--fresh, or choose another folder"
         )
 
-    def compute(self, cell: Cell, split: Split) -> tuple[ComparedModel, Recommender]:
+    def compute(self, cell: Run, split: Split) -> tuple[ComparedModel, Recommender]:
         """Computes the cell, going on where an interrupted run stopped, and keeps it."""
         with sharing_fits_in(self._parts, KINDS) if cell.shares_parts else nullcontext():
             if self.keeps_begun:
                 return self._go_on(cell, split)
-            computed = compute_cell(cell, split)
-            UnfinishedWork(self.cells).keep(cell.name, cell_state(cell, computed[0]))
+            computed = execute_run(cell, split)
+            Checkpoint(self.cells).keep(cell.name, run_state(cell, computed[0]))
             return computed
 
-    def _go_on(self, cell: Cell, split: Split) -> tuple[ComparedModel, Recommender]:
+    def _go_on(self, cell: Run, split: Split) -> tuple[ComparedModel, Recommender]:
         from loca.models.devices import choose_device
 
         unfinished = self.cells / f"{_stem(cell.name)}{_ENDING}"
@@ -132,14 +132,14 @@ class CellStore:
                 study.parent.mkdir(parents=True, exist_ok=True)
                 work.keep(_BEGUN, ModelState())  # from here on the trials in the study are of this subject
             try:
-                computed = compute_cell(cell, split, study=study)
+                computed = execute_run(cell, split, study=study)
             except (ConfigError, DataError):
                 if cell.space is not None and not study.exists():  # no trial has learned anything: a mistake
                     work.forget(_BEGUN)
                     with suppress(OSError):
                         study.parent.rmdir()
                 raise
-            UnfinishedWork(self.cells).keep(cell.name, cell_state(cell, computed[0]))
+            Checkpoint(self.cells).keep(cell.name, run_state(cell, computed[0]))
         return computed
 
     def _holds_any(self) -> bool:

@@ -27,7 +27,7 @@ from loca.persistence.fit_cache import digest_of_model
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.persistence.model_io import read_recency
 from loca.registry import KINDS
-from loca.tuning.model_selection import Outcome, Terms, Tried, chosen_on, run_protocol
+from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, Outcome, chosen_on, run_protocol
 from loca.tuning.recency_selection import RecencyChoice, recency_json
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ComparedModel:
     name: str
     evaluation: Evaluation
     parameters: dict[str, Any]
-    tried: tuple[Tried, ...]
+    tried: tuple[CandidateResult, ...]
     chosen: int
     seconds: float
     recency: Recency | None = None
@@ -62,7 +62,7 @@ class ComparedModel:
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
+class Run:
     """What a cell is: a model with its candidates, the terms it is measured on, and the digest of the split.
 
     Two cells with the same `subject` give the same numbers. With a `space` the one candidate is tuned in it, under the
@@ -73,7 +73,7 @@ class Cell:
 
     name: str
     candidates: tuple[Recommender, ...]
-    terms: Terms
+    terms: EvaluationProtocol
     data: str
     space: Space | None = None
     counts: tuple[int, ...] = ()
@@ -124,7 +124,7 @@ def digest_of_split(split: Split) -> str:
 TUNING = "tuning"
 
 
-def cell_state(cell: Cell, measured: ComparedModel) -> ModelState:
+def run_state(cell: Run, measured: ComparedModel) -> ModelState:
     """A computed cell as arrays and facts, to be kept; the lists are left out."""
     evaluation = measured.evaluation
     arrays: dict[str, Any] = {f"metric/{name}": values for name, values in evaluation.values.items()}
@@ -152,7 +152,7 @@ def cell_state(cell: Cell, measured: ComparedModel) -> ModelState:
     return ModelState(arrays, facts)
 
 
-def read_cell(cell: Cell, state: ModelState) -> ComparedModel:
+def read_run(cell: Run, state: ModelState) -> ComparedModel:
     """The computed cell again, to the last bit, but with lists of length 0."""
     facts = state.facts
     evaluation = _read_evaluation(facts, facts, state.arrays, "metric")
@@ -196,7 +196,7 @@ def _read_evaluation(
     )
 
 
-def _write_tried(one: Tried) -> dict[str, Any]:
+def _write_tried(one: CandidateResult) -> dict[str, Any]:
     return {
         "settings": one.settings,
         "ndcg": one.ndcg,
@@ -208,9 +208,9 @@ def _write_tried(one: Tried) -> dict[str, Any]:
     }
 
 
-def _read_tried(written: Mapping[str, Any]) -> Tried:
+def _read_tried(written: Mapping[str, Any]) -> CandidateResult:
     recency = written["recency"]
-    return Tried(
+    return CandidateResult(
         settings=dict(written["settings"]),
         ndcg=written["ndcg"],
         seconds=written["seconds"],
@@ -259,7 +259,7 @@ def read_tuning(written: Mapping[str, Any], arrays: Mapping[str, Any], template:
     )
 
 
-def measure_first(outcome: Outcome, count: int, terms: Terms) -> Evaluation:
+def measure_first(outcome: Outcome, count: int, terms: EvaluationProtocol) -> Evaluation:
     """What the first `count` models reach on the questions of the outcome, or all of them."""
     model = outcome.model
     if not isinstance(model, Loca | Ensemble):
@@ -296,10 +296,10 @@ def facts_of(model: Recommender, counts: Sequence[int] = ()) -> dict[str, Any]:
 
 def _shares_of_users(model: Loca, counts: Sequence[int]) -> dict[str, Any]:
     """The shares of the users that the model knows; nothing where it knows none."""
-    if model.known_ is None:
+    if model.train_data_ is None:
         return {}
     communities = fitted(model.communities_, model)
-    embeddings = model.embed(model.known_.histories())
+    embeddings = model.embed(model.train_data_.histories())
     answering = communities.answer_weights(embeddings)
     trained = [np.count_nonzero(communities.train_weights(embeddings, one)) for one in range(len(communities))]
     covered = {str(one): float((np.diff(keep_first(answering, one).indptr) > 0).mean()) for one in counts}
@@ -316,7 +316,7 @@ def describe_machine() -> str:
     return f"{torch.cuda.get_device_name(0)}, {cores}" if torch.cuda.is_available() else cores
 
 
-def compute_cell(cell: Cell, split: Split, *, study: Path | None = None) -> tuple[ComparedModel, Recommender]:
+def execute_run(cell: Run, split: Split, *, study: Path | None = None) -> tuple[ComparedModel, Recommender]:
     """What the cell's model reaches, and the fitted model: tuned where there is a space, then put to the protocol.
 
     The trials of tuning are kept in the file `study`, if any, and go on from there.
@@ -349,7 +349,7 @@ def _settings(name: str, model: Recommender, outcome: Outcome) -> Table | None:
         return None  # it holds what is made in a program alone, such as given embeddings
 
 
-def _tune(cell: Cell, budget: TuningBudget, space: Space, split: Split, study: Path | None) -> Tuning:
+def _tune(cell: Run, budget: TuningBudget, space: Space, split: Split, study: Path | None) -> Tuning:
     """What tuning comes to; an interrupted run that got so far has kept it."""
     from loca.tuning.study import tune
 

@@ -104,7 +104,7 @@ class Auto:
         self.seed = seed
         self.model_: Recommender | None = None
         self.trials_: tuple[Trial, ...] = ()
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -124,8 +124,8 @@ class Auto:
         else:
             with minding_order(train):
                 self.model_ = self._search(weighed, user_weights, questions)
-        self.model_.known_ = None  # kept once, here
-        self.known_ = weighed if isinstance(weighed, Interactions) else None
+        self.model_.train_data_ = None  # kept once, here
+        self.train_data_ = weighed if isinstance(weighed, Interactions) else None
         return self
 
     def _weigh(
@@ -201,18 +201,18 @@ class Auto:
         """What each part of the blend adds to one history's list; of a chosen Loca, what its communities say."""
         model = fitted(self.model_, self)
         if isinstance(model, Blend):
-            return explain_blend(model, csr_array(history), n, order, self.known_)
+            return explain_blend(model, csr_array(history), n, order, self.train_data_)
         if isinstance(model, Loca):
-            return explain_history(model, csr_array(history), n, order, self.known_)
+            return explain_history(model, csr_array(history), n, order, self.train_data_)
         raise ConfigError(f"expected a blend or a Loca to explain, found a chosen {type(model).__name__}")
 
     def count_items(self) -> int:
         """How many items it scores."""
         return fitted(self.model_, self).count_items()
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy that fits what was chosen and searches nothing."""
-        return clone(self) if self.model_ is None else clone(self, chosen=self.model_.as_chosen())
+        return clone(self) if self.model_ is None else clone(self, chosen=self.model_.with_selected_params())
 
     def report(self) -> str:
         """What each part earned on validation."""
@@ -359,7 +359,7 @@ class Search:
         fresh = clone(model)
         with work_at_hand().part(f"trial {name} {told(model)}"):
             fresh.fit(self.train, user_weights=self.user_weights, validation=self.validation)
-        fresh.known_ = None  # the blend keeps the data, once
+        fresh.train_data_ = None  # the blend keeps the data, once
         return fresh
 
     def judge(self, model: Recommender, power: float) -> float:

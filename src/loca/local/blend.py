@@ -128,7 +128,7 @@ class Blend:
         self.columns_: tuple[Column, ...] | None = None
         self.earned_: tuple[PartEarned, ...] = ()
         self.ndcg_: float | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -150,10 +150,10 @@ class Blend:
             model = clone(self.parts[number])
             with work_at_hand().part(f"part {number}"):
                 model.fit(train, user_weights=user_weights, validation=validation)
-            model.known_ = None  # the blend keeps the data, once
+            model.train_data_ = None  # the blend keeps the data, once
             models[number] = model
         self._weigh(models, validation)
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         return self
 
     @classmethod
@@ -172,12 +172,12 @@ class Blend:
         parts = tuple(clone(model) for model in _check_parts(models))
         blend = cls(parts=parts, names=names, scale=scale, powers=powers, cache_bytes=cache_bytes, seed=seed)
         for model in models:
-            _refuse_other_items(model, validation)
-        known = next((model.known_ for model in models if model.known_ is not None), None)
+            _check_other_items(model, validation)
+        known = next((model.train_data_ for model in models if model.train_data_ is not None), None)
         questions = validation.weighed_as(known)
         blend._weigh(dict(enumerate(models)), questions)
         # The columns were found under this recency, so they answer under it.
-        blend.known_ = None if known is None else known.with_recency(questions.histories.recency)
+        blend.train_data_ = None if known is None else known.with_recency(questions.histories.recency)
         return blend
 
     def _weigh(self, models: dict[int, Recommender], validation: HeldOut | None) -> None:
@@ -223,7 +223,7 @@ class Blend:
 
         A sparse row keeps no order; `order` gives the history's item rows, oldest first, where they are to be shown.
         """
-        return explain_blend(self, csr_array(history), n, order, self.known_)
+        return explain_blend(self, csr_array(history), n, order, self.train_data_)
 
     def report(self) -> str:
         """A table of what each part earned on validation."""
@@ -242,13 +242,14 @@ class Blend:
         """How many items it scores."""
         return next(iter(fitted(self.models_, self).values())).count_items()
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy whose parts and columns are those that validation chose."""
         if self.models_ is None or self.columns_ is None:
             return clone(self)
         models = self.models_
         parts = tuple(
-            models[number].as_chosen() if number in models else clone(part) for number, part in enumerate(self.parts)
+            models[number].with_selected_params() if number in models else clone(part)
+            for number, part in enumerate(self.parts)
         )
         return clone(self, parts=parts, columns=self.columns_)
 
@@ -335,11 +336,11 @@ def _shares(columns: Sequence[Column]) -> tuple[Column, ...]:
     return tuple((part, power, weight / total) for part, power, weight in columns)
 
 
-def _refuse_other_items(model: Recommender, validation: HeldOut) -> None:
+def _check_other_items(model: Recommender, validation: HeldOut) -> None:
     kind, items = type(model).__name__, validation.histories.items
     if model.count_items() != validation.n_items:
         raise DataError(f"{kind} scores {model.count_items()} items, validation has {validation.n_items}")
-    if model.known_ is not None and not np.array_equal(model.known_.items.values, items.values):
+    if model.train_data_ is not None and not np.array_equal(model.train_data_.items.values, items.values):
         raise DataError(f"{kind}: its items are not those of validation in the same order; fit it on the train part")
 
 

@@ -68,7 +68,7 @@ class Ensemble:
         self.seed = seed
         self.models_: LocalModels | None = None
         self.epochs_: int | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -99,7 +99,7 @@ class Ensemble:
         task = LocalTask(copies, matrix, weights_of, "ensemble", train=train)
         trained = train_together(task, engine, None if validation is None else validate)
         self.models_, self.epochs_ = trained.models, trained.epochs
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         return self
 
     def score(self, histories: csr_array) -> Scores:
@@ -110,7 +110,7 @@ class Ensemble:
         """How many items it scores."""
         return fitted(self.models_, self).count_items()
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy that runs the number of epochs that validation chose."""
         return clone(self) if self.epochs_ is None else clone(self, base=clone(self.base, epochs=self.epochs_))
 
@@ -158,8 +158,8 @@ class FirstModels:
         self.count = count
 
     @property
-    def known_(self) -> Interactions | None:
-        return self.whole.known_
+    def train_data_(self) -> Interactions | None:
+        return self.whole.train_data_
 
     def count_items(self) -> int:
         """How many items it scores."""

@@ -32,7 +32,7 @@ class Explained(Protocol):
     locality_: Locality | None
     members_: npt.NDArray[np.int64] | None
     distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None
-    known_: Interactions | None
+    train_data_: Interactions | None
 
     def embed(self, histories: csr_array) -> Floats: ...
 
@@ -147,7 +147,7 @@ def explain_history(
     """
     communities, alpha = fitted(model.communities_, model), fitted(model.alpha_, model)
     check_explained(history, order)
-    known = model.known_ if known is None else known
+    known = model.train_data_ if known is None else known
     answering = communities.answer_weights(model.embed(history))
     total = answering.data.sum()
     answers = tuple(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.anchors import AnchorSelection, check_selection, refuse_too_many
+from loca.communities.anchors import AnchorSelection, check_selection, check_too_many
 from loca.communities.communities import Communities, Locality, find_communities
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users
 from loca.communities.geometry import Bandwidth, Floats, KernelName, Quantile, check_bandwidth, check_kernel
@@ -20,7 +20,7 @@ from loca.data.splits import HeldOut
 from loca.errors import ConfigError, LocaError, ModelFileError
 from loca.local.explain import Explanation, explain_history, over_represented
 from loca.local.local_ease import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
-from loca.local.local_models import BlendedAnswers, BlendedQuestions, LocalModels, MemberQuestions
+from loca.local.local_models import BlendedAnswers, BlendValidator, CommunityValidator, LocalModels
 from loca.local.stacked.inference import AnswerPrecision, check_answer_precision
 from loca.local.stacked.ops import PrecisionName, check_precision
 from loca.local.training import (
@@ -46,7 +46,7 @@ from loca.models.recommender import (
 )
 from loca.persistence import save_model
 from loca.persistence.checkpoint import work_at_hand
-from loca.persistence.fit_cache import fit_once
+from loca.persistence.fit_cache import fit_cached
 from loca.progress import say
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -128,7 +128,7 @@ class Loca:
         self.locality_: Locality | None = None
         self.members_: npt.NDArray[np.int64] | None = None
         self.distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -140,12 +140,12 @@ class Loca:
         """The paper's three steps: find communities, train a local model for each, learn how to combine them."""
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
-        refuse_too_many(self.anchors, int((np.diff(matrix.indptr) > 0).sum()))
+        check_too_many(self.anchors, int((np.diff(matrix.indptr) > 0).sum()))
         self.global_ = None  # what an earlier fit learned makes room
         with work_at_hand().part("global model"):
             unfitted = clone(self.base if self.global_model is None else self.global_model)
-            self.global_ = fit_once(unfitted, train, validation, user_weights)
-        self.global_.known_ = None  # kept once, here
+            self.global_ = fit_cached(unfitted, train, validation, user_weights)
+        self.global_.train_data_ = None  # kept once, here
         with work_at_hand().part("embedding"):
             self.embedder_ = self._fit_embedder(train, user_weights, validation)
         # Under recency a community is one of present taste, and membership moves as a history grows.
@@ -162,18 +162,18 @@ class Loca:
         answered = np.diff(answering.indptr)[has_history]
         self.locality_ = Locality(self.alpha_, float(trained_on.mean()), float(answered.mean()))
         self.distinctive_ = over_represented(matrix, answering, DISTINCTIVE_ITEMS)
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         return self
 
     def _fit_embedder(
         self, train: Interactions | csr_array, user_weights: UserWeights | None, validation: HeldOut | None
     ) -> Embedder:
         if self.embedding is not None:
-            return fit_once(clone(self.embedding), train, validation, user_weights)
+            return fit_cached(clone(self.embedding), train, validation, user_weights)
         global_model: object = self.global_
         if isinstance(global_model, Embedder):
             return global_model
-        return fit_once(TruncatedSVD(seed=self.seed), train, None)
+        return fit_cached(TruncatedSVD(seed=self.seed), train, None)
 
     def _find_communities(self, embeddings: Floats, with_history: npt.NDArray[np.int64]) -> Communities:
         """Communities of the users who have a history: only they can be anchors, and only they are counted."""
@@ -196,12 +196,12 @@ class Loca:
             work.keep("communities", _communities_state(communities))
         return communities
 
-    def _questions(self, validation: HeldOut | None) -> BlendedQuestions | None:
+    def _questions(self, validation: HeldOut | None) -> BlendValidator | None:
         """The validation questions with the communities that answer each; None without validation."""
         if validation is None:
             return None
         answering = fitted(self.communities_, self).answer_weights(self.embed(validation.history_matrix))
-        return BlendedQuestions(validation, answering, fitted(self.global_, self))
+        return BlendValidator(validation, answering, fitted(self.global_, self))
 
     def _train_locals(
         self,
@@ -209,7 +209,7 @@ class Loca:
         matrix: csr_array,
         weights: UserWeights,
         embeddings: Floats,
-        questions: BlendedQuestions | None,
+        questions: BlendValidator | None,
     ) -> TrainedLocals:
         communities = fitted(self.communities_, self)
 
@@ -226,10 +226,10 @@ class Loca:
             alpha = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
             validate = None if questions is None else lambda local: questions.score(local, (alpha,))[0]
             return train_together(task, engine, validate)
-        members = MemberQuestions(questions.held_out, questions.answer_weights)
+        members = CommunityValidator(questions.held_out, questions.answer_weights)
         return train_apart(task, engine, members)
 
-    def _choose_alpha(self, questions: BlendedQuestions | None) -> float:
+    def _choose_alpha(self, questions: BlendValidator | None) -> float:
         if not isinstance(self.alpha, str):
             return float(self.alpha)
         if self.alpha == "paper" or questions is None:
@@ -262,15 +262,17 @@ class Loca:
         """How many items it scores."""
         return fitted(self.global_, self).count_items()
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy whose epochs and α are those that validation chose."""
         if self.global_ is None or self.alpha_ is None:
             return clone(self)
         base = clone(self.base)
         if self.local_epochs_ is not None and "epochs" in get_params(base):
             base = clone(base, epochs=self.local_epochs_)
-        embedding = self.embedding if self.embedding is None else fitted(self.embedder_, self).as_chosen()
-        return clone(self, base=base, global_model=self.global_.as_chosen(), embedding=embedding, alpha=self.alpha_)
+        embedding = self.embedding if self.embedding is None else fitted(self.embedder_, self).with_selected_params()
+        return clone(
+            self, base=base, global_model=self.global_.with_selected_params(), embedding=embedding, alpha=self.alpha_
+        )
 
     def embeds_itself(self) -> bool:
         """Whether the embeddings are the global model's own."""
@@ -370,7 +372,7 @@ def _restore_loca(model: Loca, state: ModelState) -> None:
     embedder = state.parts.get("embedder", state.parts["global"])
     if not isinstance(embedder, Embedder):
         raise ModelFileError(f"loca: {type(embedder).__name__} cannot embed histories")
-    _refuse_other_items(state.parts["global"], local, communities, embedder, int(items.max(initial=0)))
+    _check_other_items(state.parts["global"], local, communities, embedder, int(items.max(initial=0)))
     model.global_ = state.parts["global"]
     model.embedder_ = embedder
     model.communities_ = communities
@@ -394,7 +396,7 @@ def _locality(alpha: float, written: Any) -> Locality | None:
     return Locality(alpha, float(share or 0), float(answering or 0))
 
 
-def _refuse_other_items(
+def _check_other_items(
     global_model: Recommender, local: LocalModels, communities: Communities, embedder: Embedder, largest: int
 ) -> None:
     """Refuses parts that score other items than the global model, or embed into another space than the anchors'."""

@@ -180,7 +180,7 @@ class BlendedAnswers:
 
 
 @dataclass(frozen=True, eq=False)
-class BlendedQuestions:
+class BlendValidator:
     """Held-out questions with the weights of the communities that answer each, users × communities."""
 
     held_out: HeldOut
@@ -207,7 +207,7 @@ class BlendedQuestions:
 
 
 @dataclass(frozen=True, eq=False)
-class MemberQuestions:
+class CommunityValidator:
     """Held-out questions put to each community alone, for the users whom it answers for; all communities at once."""
 
     held_out: HeldOut

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from loca.data.interactions import Interactions, as_moments
 from loca.errors import ConfigError, DataError, did_you_mean
 from loca.local.local_ease import LOCAL_BYTES, ItemToItem, fit_ease_differences, is_centre_for
-from loca.local.local_models import LocalModels, MemberQuestions, SeparateModels
+from loca.local.local_models import CommunityValidator, LocalModels, SeparateModels
 from loca.local.stacked.inference import AnswerPrecision, StackedNetworks
 from loca.local.stacked.memory import plan_stacks
 from loca.local.stacked.ops import PrecisionName, multiplies_densely
@@ -24,9 +24,9 @@ from loca.memory import plan_memory
 from loca.models.devices import choose_device
 from loca.models.early_stopping import (
     BestWeights,
-    LearnsAlone,
     Network,
     RunsEpochs,
+    SingleTrainer,
     keep_states,
     learn_for,
     learn_until_best,
@@ -70,7 +70,7 @@ def fit_each(
     with bar(what, len(models)) as progress:
         for number, model in enumerate(models):
             model.fit(train, user_weights=weights_of(number))
-            model.known_ = None  # kept once, by the whole
+            model.train_data_ = None  # kept once, by the whole
             progress.advance()
             if number == 0:
                 size = sum(array.nbytes for array in model.state().arrays.values())
@@ -78,7 +78,7 @@ def fit_each(
     return models
 
 
-def plan_loop_memory(learning: LearnsAlone, count: int, what: str) -> None:
+def plan_loop_memory(learning: SingleTrainer, count: int, what: str) -> None:
     """Says how much memory `count` such networks take while they learn; refuses when there is not that much."""
     size = sum(weight.numel() * 4 for weight in learning.network.parameters())
     if learning.device.type == "cpu":
@@ -89,7 +89,7 @@ def learn_each_until_best(
     learning: Sequence[RunsEpochs],
     seen: LocalModels,
     networks: Sequence[Network],
-    members: MemberQuestions,
+    members: CommunityValidator,
     *,
     epochs: int,
     patience: int,
@@ -253,7 +253,7 @@ def train_together(task: LocalTask, engine: Engine, validate: Callable[[LocalMod
     return TrainedLocals(_finished(seen, engine), epochs)
 
 
-def train_apart(task: LocalTask, engine: Engine, members: MemberQuestions) -> TrainedLocals:
+def train_apart(task: LocalTask, engine: Engine, members: CommunityValidator) -> TrainedLocals:
     """Trains each model to the best epoch of its own members' questions; a model without any runs all its epochs."""
     learners = learners_of(task)
     if learners is None:
@@ -289,7 +289,7 @@ def _fit(task: LocalTask, engine: Engine) -> LocalModels:
     centre = task.centre
     if not isinstance(centre, ItemToItem) or not is_centre_for(base, centre):
         centre = clone(base).fit(task.learned)
-        centre.known_ = None  # kept once, by the whole
+        centre.train_data_ = None  # kept once, by the whole
     work = work_at_hand()
 
     def recall(number: int) -> Mapping[str, npt.NDArray[Any]] | None:

@@ -112,7 +112,7 @@ class CDAE:
         self.rule()
         self.network_: NodeNetwork | None = None
         self.best_epoch_: int | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def plan(self) -> NodePlan:
         """What an epoch needs to know of the parameters."""
@@ -132,17 +132,17 @@ class CDAE:
         """Learns from the first weights on; what an earlier fit learned is forgotten."""
         learning = self.begin(as_matrix(train), user_weights)
         self.best_epoch_ = learn(self, learning, validation)
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         return self
 
     def begin(
         self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
-    ) -> NodeLearning:
+    ) -> NodeTrainer:
         """Fresh weights, and the learning that will change them an epoch at a time; of sets, so without `moments`."""
         weights = check_user_weights(user_weights, matrix.shape[0])
         network = NodeNetwork(matrix.shape[1], self.latent, self.rule(), choose_device(self.device))
-        self.network_ = draw_first_node_weights(network, item_shares(matrix, weights), self.seed)
-        return NodeLearning(self.network_, matrix, weights, self.plan(), self.seed)
+        self.network_ = initial_node_weights(network, item_shares(matrix, weights), self.seed)
+        return NodeTrainer(self.network_, matrix, weights, self.plan(), self.seed)
 
     def score(self, histories: csr_array) -> Scores:
         """A score for every item: a logit, or with the square loss what its target was fitted with."""
@@ -156,7 +156,7 @@ class CDAE:
         """How many items it scores."""
         return fitted(self.network_, self).item_count
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy that runs the number of epochs that validation chose."""
         return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
 
@@ -202,7 +202,7 @@ class NodeNetwork(nn.Module):
     the table no longer moves all scores at once, and users' hidden layers point in different directions.
 
     `mean_node` is the mean node of the users it learned from and `node_spread` the root mean square of a unit of a node
-    around it: from them the node of any history is found. Weights are not set yet: `draw_first_node_weights` or arrays
+    around it: from them the node of any history is found. Weights are not set yet: `initial_node_weights` or arrays
     from a file do that.
     """
 
@@ -304,7 +304,7 @@ def _targets(rows: SparseRows) -> Tensor:
 
 
 @torch.no_grad()
-def draw_first_node_weights(network: NodeNetwork, shares: npt.NDArray[np.float32], seed: int) -> NodeNetwork:
+def initial_node_weights(network: NodeNetwork, shares: npt.NDArray[np.float32], seed: int) -> NodeNetwork:
     """The network with normal first tables, and biases that answer every history with the items' `shares` of the users.
 
     A departure from the paper, which begins with biases of 0: among thousands of items nearly all targets are 0, and
@@ -368,7 +368,7 @@ class UserNodes:
         return {"nodes": self.nodes, "node slopes": self.slopes, "node squares": self.squares}
 
 
-class NodeLearning:
+class NodeTrainer:
     """One network being trained on the users with a weight above zero; `run_epoch` shows all of them once.
 
     Order and dropout depend only on the seed, the epoch and the step, so a run that goes on after an interruption

@@ -63,7 +63,7 @@ class RunsEpochs(Protocol):
         ...
 
 
-class LearnsAlone(RunsEpochs, Protocol):
+class SingleTrainer(RunsEpochs, Protocol):
     """One network that learns from the users in `support`."""
 
     support: npt.NDArray[np.int64]

@@ -48,7 +48,7 @@ class EASE:
         self.denoising = denoising
         self.device = device
         self.weights_: npt.NDArray[np.float32] | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -64,7 +64,7 @@ class EASE:
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
         self.weights_ = None  # what an earlier fit learned makes room
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         users, items = int(((weights > 0) & (np.diff(matrix.indptr) > 0)).sum()), matrix.shape[1]
         wanted = choose_device(self.device)
         device, needed = plan_solving(users, items, wanted, free_bytes(wanted))
@@ -95,7 +95,7 @@ class EASE:
         """How many items it scores."""
         return len(fitted(self.weights_, self))
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 

@@ -40,7 +40,7 @@ class ItemKNN:
         self.neighbours = neighbours
         self.shrinkage = shrinkage
         self.weights_: csr_array | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -53,7 +53,7 @@ class ItemKNN:
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
         self.weights_ = None  # what an earlier fit learned makes room
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         self.weights_ = _nearest_items(matrix, weights, self.neighbours, self.shrinkage)
         return self
 
@@ -65,7 +65,7 @@ class ItemKNN:
         """How many items it scores."""
         return int(fitted(self.weights_, self).shape[0])
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 

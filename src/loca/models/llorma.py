@@ -89,7 +89,7 @@ class LLORMA:
         self.anchor_users_: Floats | None = None  # (anchors, factors)
         self.anchor_items_: npt.NDArray[np.int64] | None = None  # (anchors,)
         self.local_factors_: Floats | None = None  # (anchors, items, factors)
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
         self._local: LocalFactors | None = None
 
     def fit(
@@ -106,7 +106,7 @@ class LLORMA:
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
         self.local_factors_, self._local = None, None  # what an earlier fit learned makes room
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         taking_part = np.flatnonzero(weights)
         rows, weights = check_values(matrix[taking_part]), weights[taking_part]
         count = min(self.anchors, rows.nnz)
@@ -163,7 +163,7 @@ class LLORMA:
         """How many items it scores."""
         return int(fitted(self.local_factors_, self).shape[1])
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 

@@ -25,7 +25,7 @@ from loca.models.network_base import (
     score_histories,
 )
 from loca.models.recommender import ModelState, Scores, UserWeights, clone, fitted
-from loca.models.training import Learning, LearningPlan, Lesson, TargetName
+from loca.models.training import LearningPlan, TargetName, TargetSpec, Trainer
 from loca.persistence import save_model
 
 
@@ -85,7 +85,7 @@ class MultVAE:
         self.plan()
         self.network_: Autoencoder | None = None
         self.best_epoch_: int | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def plan(self) -> LearningPlan:
         """What an epoch needs to know of the parameters."""
@@ -97,7 +97,7 @@ class MultVAE:
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             batch_size=self.batch_size,
-            lesson=Lesson(self.target, self.next_count, self.prefix_decay, self.set_share),
+            lesson=TargetSpec(self.target, self.next_count, self.prefix_decay, self.set_share),
         )
 
     def fit(
@@ -111,10 +111,10 @@ class MultVAE:
         moments = as_moments(train) if self.plan().lesson.ordered else None  # found by sorting all pairs
         learning = self.begin(as_matrix(train), user_weights, moments)
         self.best_epoch_ = learn(self, learning, validation)
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         return self
 
-    def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Learning:
+    def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Trainer:
         """Fresh weights, and the learning that will change them an epoch at a time."""
         network = Autoencoder(matrix.shape[1], self.latent, self.hidden, True, choose_device(self.device))
         self.network_ = draw_first_weights(network, self.seed)
@@ -134,7 +134,7 @@ class MultVAE:
         """How many items it scores."""
         return fitted(self.network_, self).item_count
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy that runs the number of epochs that validation chose."""
         return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
 
@@ -204,7 +204,7 @@ class MultDAE:
         self.plan()
         self.network_: Autoencoder | None = None
         self.best_epoch_: int | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def plan(self) -> LearningPlan:
         """What an epoch needs to know of the parameters."""
@@ -216,7 +216,7 @@ class MultDAE:
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             batch_size=self.batch_size,
-            lesson=Lesson(self.target, self.next_count, self.prefix_decay, self.set_share),
+            lesson=TargetSpec(self.target, self.next_count, self.prefix_decay, self.set_share),
         )
 
     def fit(
@@ -230,10 +230,10 @@ class MultDAE:
         moments = as_moments(train) if self.plan().lesson.ordered else None  # found by sorting all pairs
         learning = self.begin(as_matrix(train), user_weights, moments)
         self.best_epoch_ = learn(self, learning, validation)
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         return self
 
-    def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Learning:
+    def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Trainer:
         """Fresh weights, and the learning that will change them an epoch at a time."""
         network = Autoencoder(matrix.shape[1], self.latent, self.hidden, False, choose_device(self.device))
         self.network_ = draw_first_weights(network, self.seed)
@@ -253,7 +253,7 @@ class MultDAE:
         """How many items it scores."""
         return fitted(self.network_, self).item_count
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy that runs the number of epochs that validation chose."""
         return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
 

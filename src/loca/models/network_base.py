@@ -16,9 +16,9 @@ from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.models.autoencoder import Autoencoder
 from loca.models.devices import choose_device, ranking_bytes
-from loca.models.early_stopping import Embeds, LearnsAlone, Network, learn_for, learn_until_best
+from loca.models.early_stopping import Embeds, Network, SingleTrainer, learn_for, learn_until_best
 from loca.models.recommender import Scores, UserWeights, check_user_weights
-from loca.models.training import Learning
+from loca.models.training import Trainer
 from loca.progress import say
 
 AnyNetwork = TypeVar("AnyNetwork", bound=nn.Module)
@@ -38,7 +38,7 @@ class LearnsByEpoch(Protocol):
 
     def begin(
         self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
-    ) -> LearnsAlone:
+    ) -> SingleTrainer:
         """Fresh weights, held as `network_`, and the learning that will change them.
 
         `moments` is `as_moments` of what `matrix` came from; models that learn from sets have no use for it.
@@ -64,13 +64,13 @@ def begin_learning(
     matrix: csr_array,
     user_weights: UserWeights | None,
     moments: csr_array | None,
-) -> Learning:
+) -> Trainer:
     """The learning of `network` under the model's own plan and seed."""
     weights = check_user_weights(user_weights, matrix.shape[0])
-    return Learning(network, matrix, weights, model.plan(), model.seed, moments)
+    return Trainer(network, matrix, weights, model.plan(), model.seed, moments)
 
 
-def learn(model: LearnsByEpoch, learning: LearnsAlone, validation: HeldOut | None) -> int:
+def learn(model: LearnsByEpoch, learning: SingleTrainer, validation: HeldOut | None) -> int:
     """Trains to the best validation NDCG@100, or for all epochs without validation; gives the epochs that count."""
     what = type(model).__name__
     if validation is None:

@@ -285,7 +285,7 @@ class NextEASE:
         self.denoising = denoising
         self.device = device
         self.weights_: npt.NDArray[np.float32] | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -302,7 +302,7 @@ class NextEASE:
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
         self.weights_ = None  # what an earlier fit learned makes room
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         items, wanted = matrix.shape[1], choose_device(self.device)
         device, needed = plan_solving_next(items, matrix.nnz, wanted, free_bytes(wanted))
         in_main_memory = needed if device.type == "cpu" else 4 * items**2
@@ -320,7 +320,7 @@ class NextEASE:
         """How many items it scores."""
         return len(fitted(self.weights_, self))
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 

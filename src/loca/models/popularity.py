@@ -38,7 +38,7 @@ class Popularity:
         _length_of(window)
         self.window = window
         self.shares_: npt.NDArray[np.float32] | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -52,7 +52,7 @@ class Popularity:
         matrix = as_matrix(train if window is None else _within(train, window))
         weights = check_user_weights(user_weights, matrix.shape[0]).astype(np.float64)
         self.shares_ = ((weights @ matrix) / weights.sum()).astype(np.float32)
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         return self
 
     def score(self, histories: csr_array) -> Scores:
@@ -65,7 +65,7 @@ class Popularity:
         """How many items it scores."""
         return len(fitted(self.shares_, self))
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 

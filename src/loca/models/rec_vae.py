@@ -105,7 +105,7 @@ class RecVAE:
         self.plan()
         self.network_: RecVaeNetwork | None = None
         self.best_epoch_: int | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def plan(self) -> RecVaePlan:
         """What an epoch needs to know of the parameters."""
@@ -132,17 +132,17 @@ class RecVAE:
         self._plan_memory(*matrix.shape)
         learning = self.begin(matrix, user_weights)
         self.best_epoch_ = learn(self, learning, validation)
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         return self
 
     def begin(
         self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
-    ) -> AlternatingLearning:
+    ) -> AlternatingTrainer:
         """Fresh weights, and the learning that will change them an epoch at a time; of sets, so without `moments`."""
         weights = check_user_weights(user_weights, matrix.shape[0])
         network = RecVaeNetwork(matrix.shape[1], self.latent, self.hidden, choose_device(self.device))
-        self.network_ = draw_first_rec_vae_weights(network, self.seed)
-        return AlternatingLearning(self.network_, matrix, weights, self.plan(), self.seed)
+        self.network_ = initial_rec_vae_weights(network, self.seed)
+        return AlternatingTrainer(self.network_, matrix, weights, self.plan(), self.seed)
 
     def score(self, histories: csr_array) -> Scores:
         """A logit for every item."""
@@ -156,7 +156,7 @@ class RecVAE:
         """How many items it scores."""
         return fitted(self.network_, self).item_count
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy that runs the number of epochs that validation chose."""
         return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
 
@@ -188,7 +188,7 @@ class RecVaeNetwork(nn.Module):
     """Items → five hidden layers, each fed with the sum of all earlier ones → mean and log-variance → items.
 
     The first layer is a sum of table rows (one per stored item), so its cost follows the history, not the catalogue.
-    Weights are not set yet: `draw_first_rec_vae_weights` or arrays from a file do that.
+    Weights are not set yet: `initial_rec_vae_weights` or arrays from a file do that.
     """
 
     def __init__(self, item_count: int, latent: int, hidden: int, device: torch.device) -> None:
@@ -256,7 +256,7 @@ class RecVaeNetwork(nn.Module):
 
 
 @torch.no_grad()
-def draw_first_rec_vae_weights(network: RecVaeNetwork, seed: int) -> RecVaeNetwork:
+def initial_rec_vae_weights(network: RecVaeNetwork, seed: int) -> RecVaeNetwork:
     """The network with normal first weights, the same numbers on every device; biases 0, normalisation neutral.
 
     Weights spread as those of the authors' program: their variance is 1 / (3 · inputs of the layer).
@@ -306,7 +306,7 @@ class RecVaePlan:
         return none.index_add(0, rows.owner, rows.values) * self.gamma if self.beta is None else none + self.beta
 
 
-class AlternatingLearning:
+class AlternatingTrainer:
     """One RecVAE being trained on the users with a weight above zero; an epoch shows them to each half of it in turn.
 
     The encoder that the prior remembers is the one with which an epoch begins, because decoder passes leave it alone:

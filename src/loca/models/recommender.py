@@ -26,10 +26,10 @@ class Recommender(Protocol):
     """Learns from histories with user weights, and scores all items for any history, known user or not.
 
     Parameters are keyword-only constructor arguments kept under their own names; what is learned has a name that
-    ends in an underscore. `known_` is the interactions that the model was fitted on, or None for a bare matrix.
+    ends in an underscore. `train_data_` is the interactions that the model was fitted on, or None for a bare matrix.
     """
 
-    known_: Interactions | None
+    train_data_: Interactions | None
 
     def fit(
         self,
@@ -45,7 +45,7 @@ class Recommender(Protocol):
         """How many items it scores."""
         ...
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """An unfitted copy whose parameters hold what this fit chose on validation (epochs, blend, …)."""
         ...
 

@@ -94,7 +94,7 @@ class SGLSVD:
         self.seed = seed
         self.device = device
         self.bases_: SpectralBases | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -110,7 +110,7 @@ class SGLSVD:
         matrix = as_matrix(train)
         given = check_user_weights(user_weights, matrix.shape[0])
         self.bases_ = None  # what an earlier fit learned makes room
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         counted = supported_users(matrix, given)
         rows, weights = csr_array(matrix[counted]), given[counted].astype(np.float64)
         rows.sort_indices()
@@ -167,7 +167,7 @@ class SGLSVD:
         """How many items it scores."""
         return len(fitted(self.bases_, self).shared)
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 

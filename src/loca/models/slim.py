@@ -62,7 +62,7 @@ class SLIM:
         self.iterations = iterations
         self.device = device
         self.weights_: csr_array | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -75,7 +75,7 @@ class SLIM:
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
         self.weights_ = None  # what an earlier fit learned makes room
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         support = np.flatnonzero(weights)
         rows = csr_array(matrix[support]).astype(np.float64)
         penalties = Penalties(self.l1, self.l2, self.tolerance, self.iterations)
@@ -90,7 +90,7 @@ class SLIM:
         """How many items it scores."""
         return int(fitted(self.weights_, self).shape[0])
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 

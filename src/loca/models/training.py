@@ -22,7 +22,7 @@ TargetName = Literal["set", "next", "following"]
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TargetSpec:
     """`"set"` shows the whole history and asks for it, as the paper does; the others show a random prefix.
 
     `"next"` asks for the `next_count` places after it, `"following"` for all of them. In a prefix the newest place
@@ -61,7 +61,7 @@ class Lesson:
         whole = (draws[:, 1] < self.set_share) | (lengths < 2)
         return torch.where(whole, 0, prefix)
 
-    def shown_and_asked(self, values: Tensor, places: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor]:
+    def inputs_and_targets(self, values: Tensor, places: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor]:
         """What each stored entry counts in the input, and what as a target; no entry moves, most become 0.
 
         `places` is an entry's place in its history, `cuts` the cut of that history, one of each for every entry.
@@ -87,7 +87,7 @@ class LearningPlan:
     learning_rate: float
     weight_decay: float
     batch_size: int
-    lesson: Lesson = field(default_factory=Lesson)
+    lesson: TargetSpec = field(default_factory=TargetSpec)
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
@@ -109,7 +109,7 @@ class LearningPlan:
         return (self.kl_weight * grown).float()
 
 
-class Learning:
+class Trainer:
     """One network being trained on the users with a weight above zero; `run_epoch` shows all of them once.
 
     Order, dropout and noise depend only on the seed, the epoch and the step: another engine draws the same numbers,
@@ -219,7 +219,7 @@ class Learning:
         rows = SparseRows.of(histories, self.device, moments)
         draws = uniform_at(self._stream(self.prefix_stream), self._places(2 * rows.user_count)).view(-1, 2)
         cuts = self.plan.lesson.cut(rows.place_counts(), draws)
-        shown, asked = self.plan.lesson.shown_and_asked(rows.values, rows.places(), cuts[rows.owner])
+        shown, asked = self.plan.lesson.inputs_and_targets(rows.values, rows.places(), cuts[rows.owner])
         return SparseRows(rows.columns, asked, rows.starts), unit_rows_of(shown, rows.owner, rows.user_count)
 
     def _dropped(self, values: torch.Tensor) -> torch.Tensor:

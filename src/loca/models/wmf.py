@@ -84,7 +84,7 @@ class WMF:
         self.device = device
         self.item_factors_: Floats | None = None
         self.mean_confidence_: float | None = None
-        self.known_: Interactions | None = None
+        self.train_data_: Interactions | None = None
         self._columns: Columns | None = None
 
     def fit(
@@ -103,7 +103,7 @@ class WMF:
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
         self.item_factors_, self._columns = None, None  # what an earlier fit learned makes room
-        self.known_ = train if isinstance(train, Interactions) else None
+        self.train_data_ = train if isinstance(train, Interactions) else None
         taking_part = np.flatnonzero(weights)
         rows, weights = check_values(matrix[taking_part]), weights[taking_part]
         device = plan_alternating("WMF", rows, self.factors, choose_device(self.device))
@@ -163,7 +163,7 @@ class WMF:
         """How many items it scores."""
         return len(fitted(self.item_factors_, self))
 
-    def as_chosen(self) -> Self:
+    def with_selected_params(self) -> Self:
         """A copy: nothing is chosen on validation."""
         return clone(self)
 

@@ -240,7 +240,7 @@ _ABOUT = "about"
 _CHECKSUMS = "checksums"
 
 
-class UnfinishedWork:
+class Checkpoint:
     """What a long piece of work has done so far, by name; without a folder it keeps and recalls nothing."""
 
     def __init__(self, folder: Path | None = None, seconds_between: float = 60.0) -> None:
@@ -316,12 +316,12 @@ class UnfinishedWork:
         return "/".join((*self._parts, name))
 
 
-_AT_HAND: ContextVar[UnfinishedWork | None] = ContextVar("the unfinished work at hand", default=None)
+_AT_HAND: ContextVar[Checkpoint | None] = ContextVar("the unfinished work at hand", default=None)
 
 
-def work_at_hand() -> UnfinishedWork:
+def work_at_hand() -> Checkpoint:
     """The work of the innermost `keep_work_in` around the caller; outside any, one that keeps and recalls nothing."""
-    return _AT_HAND.get() or UnfinishedWork()
+    return _AT_HAND.get() or Checkpoint()
 
 
 @contextmanager
@@ -332,7 +332,7 @@ def keep_work_in(
     resume: bool,
     fresh: bool = False,
     seconds_between: float = 60.0,
-) -> Iterator[UnfinishedWork]:
+) -> Iterator[Checkpoint]:
     """The work at hand while this lasts, kept in a folder that goes when the work ends well and stays when it does not.
 
     `subject` (JSON values; `loca` is the version, `data` a digest) says what the work is about. Kept work of another
@@ -344,7 +344,7 @@ def keep_work_in(
     with locked_folder(folder) as writable:
         if writable:
             _begin(folder, subject, resume=resume, fresh=fresh)
-        work = UnfinishedWork(folder if writable else None, seconds_between)
+        work = Checkpoint(folder if writable else None, seconds_between)
         token = _AT_HAND.set(work)
         try:
             yield work

@@ -64,7 +64,7 @@ _DEPTH: ContextVar[int] = ContextVar("how many shared fits are under way", defau
 
 @contextmanager
 def sharing_fits_in(folder: Path, kinds: Kinds) -> Iterator[None]:
-    """While this lasts, `fit_once` keeps its fits in a folder, at most a few, and finds them there again.
+    """While this lasts, `fit_cached` keeps its fits in a folder, at most a few, and finds them there again.
 
     Several processes may share a folder. `kinds` names the classes that the fits may be made of.
     """
@@ -81,7 +81,7 @@ def is_fitting_a_part() -> bool:
     return _DEPTH.get() > 0
 
 
-def fit_once(
+def fit_cached(
     model: AnyLearner,
     train: Interactions | csr_array,
     validation: HeldOut | None,
@@ -115,8 +115,8 @@ def _find_or_fit(
         if found is None:
             found = model.fit(train, validation=validation)
             _keep(shelf.folder, key, found)
-    if hasattr(found, "known_"):
-        found.known_ = train if isinstance(train, Interactions) else None
+    if hasattr(found, "train_data_"):
+        found.train_data_ = train if isinstance(train, Interactions) else None
     return found
 
 
@@ -133,11 +133,11 @@ def _load(shelf: _Shelf, key: str, kind: type[AnyLearner]) -> AnyLearner | None:
 
 def _keep(folder: Path, key: str, model: Any) -> None:
     """Puts a fit on the shelf, written beside its place and moved there; where that fails it is just not shared."""
-    known = getattr(model, "known_", None)
+    known = getattr(model, "train_data_", None)
     beside = folder / f"{_NEW}{secrets.token_hex(8)}"
     try:
         if known is not None:
-            model.known_ = None  # the data is at hand wherever the fit is loaded
+            model.train_data_ = None  # the data is at hand wherever the fit is loaded
         save_model(model, beside)
         shutil.rmtree(folder / key, ignore_errors=True)
         os.rename(beside, folder / key)
@@ -147,7 +147,7 @@ def _keep(folder: Path, key: str, model: Any) -> None:
         shutil.rmtree(beside, ignore_errors=True)
     finally:
         if known is not None:
-            model.known_ = known
+            model.train_data_ = known
 
 
 def _make_room(folder: Path) -> None:

@@ -170,7 +170,7 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
     for file in manifest.array_files():
         with _blaming(folder / file.name):
             check_arrays(folder / file.name, file.notes)
-    _refuse_too_large(folder, manifest)
+    _check_too_large(folder, manifest)
     known = None
     if manifest.known is not None:
         with _blaming(folder):
@@ -210,11 +210,11 @@ class _Restoring:
                 f"{self.folder}: cannot restore {written.kind}, saved by loca {writer!s:.30}: {_line(error)}"
             ) from error
         if written.shares_known:
-            model.known_ = self.known
+            model.train_data_ = self.known
         return model
 
 
-def _refuse_too_large(folder: Path, manifest: Manifest) -> None:
+def _check_too_large(folder: Path, manifest: Manifest) -> None:
     arrays = sum(file.memory for file in manifest.model.array_files())
     arrays += 0 if manifest.known is None else manifest.known.arrays.size
     needed = arrays + _MEMORY_PER_JSON_BYTE * sum(manifest.files[name] for name in manifest.id_files())
@@ -266,7 +266,7 @@ def save_model(model: Any, folder: str | Path) -> None:
     fitted on the very interactions of the whole gets them back; another part comes back without its own.
     """
     path = Path(folder)
-    replaces = refuse_foreign(path)
+    replaces = check_foreign(path)
     try:
         with updating(path) as update:
             _write_model(model, update)
@@ -274,7 +274,7 @@ def save_model(model: Any, folder: str | Path) -> None:
         raise _cannot_save(path, error, replaces) from error
 
 
-def refuse_foreign(folder: Path) -> bool:
+def check_foreign(folder: Path) -> bool:
     """Whether the folder holds a model of loca's; one that holds something else is refused, untouched."""
     try:
         return _holds_model(folder)
@@ -330,7 +330,7 @@ def _write_own(
 
 def _known_of(model: Any) -> Interactions | None:
     """The interactions that the model was fitted on; a part that only embeds users keeps none."""
-    known: Interactions | None = getattr(model, "known_", None)
+    known: Interactions | None = getattr(model, "train_data_", None)
     return known
 
 

@@ -16,7 +16,7 @@ from loca.data.splits import Split
 from loca.errors import ConfigError
 from loca.evaluation.evaluate import Evaluation
 from loca.evaluation.significance import PairedDifference, bootstrap_intervals, paired_difference
-from loca.experiments.runs import Cell, ComparedModel, digest_of_split
+from loca.experiments.runs import ComparedModel, Run, digest_of_split
 from loca.local.auto import Auto
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
@@ -24,7 +24,7 @@ from loca.models.recommender import Recommender, clone
 from loca.registry import MODELS
 from loca.reproduction.data_sets import StudiedData
 from loca.reproduction.report_items import Value
-from loca.tuning.model_selection import ProtocolName, Terms
+from loca.tuning.model_selection import EvaluationProtocol, ProtocolName
 
 _COUNTS = (1, 10, 50, 100, 200, 300)
 _FEW_COUNTS = (1, 2, 5, 10, 20)
@@ -32,7 +32,7 @@ _MOST = 100_000
 
 
 @dataclass(frozen=True)
-class Scale:
+class Sizes:
     """The numbers of models and seeds.
 
     `local_models` are those of Tables 2 and 3 and Figures 4 and 5, `sweep_models` those of DAE, of Table 4 and of every
@@ -74,7 +74,7 @@ class Scale:
 
 
 # Small enough for a few minutes on two cores.
-SMALL = Scale(local_models=12, sweep_models=6, pilot_models=10, loop_models=5, seeds=3, auto_seconds=10.0)
+SMALL = Sizes(local_models=12, sweep_models=6, pilot_models=10, loop_models=5, seeds=3, auto_seconds=10.0)
 
 
 Records = list[dict[str, Value]]
@@ -95,13 +95,13 @@ _OF_DAE = ("loca-dae", "ensemble-dae")
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class Benchmark:
     """One data set under one protocol; `tables` are the settings of the models, by name."""
 
     data: StudiedData
     protocol: ProtocolName
     split: Split
-    scale: Scale
+    scale: Sizes
     tables: Mapping[str, Table] = field(default_factory=dict)
 
     @property
@@ -171,14 +171,14 @@ class Bench:
         counts: Sequence[int] = (),
         refit: bool = True,
         shares_parts: bool = False,
-    ) -> Cell:
+    ) -> Run:
         """The model as a cell of this bench."""
-        terms = Terms(protocol=self.protocol, refit=refit, recency="own", seed=seed)
-        return Cell(
+        terms = EvaluationProtocol(protocol=self.protocol, refit=refit, recency="own", seed=seed)
+        return Run(
             f"{called} seed {seed}", (model,), terms, self.digest, counts=tuple(counts), shares_parts=shares_parts
         )
 
-    def row(self, name: str) -> dict[str, Cell]:
+    def row(self, name: str) -> dict[str, Run]:
         """The cells of a row of Table 2: the model with each of its seeds."""
         cells = {}
         for seed in self.seeds_of(name):
@@ -198,7 +198,7 @@ class Results:
     `measuring_seconds` is what the records took.
     """
 
-    bench: Bench
+    bench: Benchmark
     cells: Mapping[str, ComparedModel]
     records: Mapping[str, Records] = field(default_factory=dict)
     measuring_seconds: float = 0.0

@@ -16,15 +16,15 @@ from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.evaluation.evaluate import measure
 from loca.evaluation.significance import bootstrap_intervals
-from loca.local.local_models import LocalModels, MemberQuestions
+from loca.local.local_models import CommunityValidator, LocalModels
 from loca.local.stacked.ops import PrecisionName
 from loca.local.training import Engine, LocalTask, copies_of, train_together
 from loca.models.recommender import Recommender, get_params
 from loca.random_streams import stream
-from loca.reproduction.benchmark import Bench, Records, Results, spread_of, with_spread
-from loca.reproduction.measurings import Measuring, exactly
-from loca.reproduction.report_items import Chart, Curve, Exhibit, Finding, Panel, Value
-from loca.text_table import Grid
+from loca.reproduction.benchmark import Benchmark, Records, Results, spread_of, with_spread
+from loca.reproduction.measurings import Measurement, exactly
+from loca.reproduction.report_items import Chart, Curve, Finding, ReportItem, ReportTable, Value
+from loca.text_table import TextTable
 from loca.tuning.model_selection import chosen_on
 
 NAME = "training neighbourhoods"
@@ -35,17 +35,17 @@ _METRIC = "ndcg@100"
 Rows = npt.NDArray[np.int64]
 
 
-def measurings(bench: Bench) -> list[Measuring]:
+def measurings(bench: Benchmark) -> list[Measurement]:
     """One for each seed, with all shares."""
     asked = []
     for seed in range(bench.scale.seeds):
         told = exactly(bench.model("mult-vae", seed)) | {"precision": _precision(bench)}
         subject = {"data": bench.digest, "protocol": bench.protocol, "models": bench.scale.pilot_models, **told}
-        asked.append(Measuring(f"{NAME} seed {seed}", subject, _Pilot(bench, seed)))
+        asked.append(Measurement(f"{NAME} seed {seed}", subject, _Pilot(bench, seed)))
     return asked
 
 
-def _precision(bench: Bench) -> PrecisionName:
+def _precision(bench: Benchmark) -> PrecisionName:
     """That of the bench's LOCA_VAE: these are local models too."""
     precision: PrecisionName = get_params(bench.model("loca-vae"))["precision"]
     return precision
@@ -55,7 +55,7 @@ def _precision(bench: Bench) -> PrecisionName:
 class _Pilot:
     """Trains the local models of one seed on every share, and measures each on its own closest users."""
 
-    bench: Bench
+    bench: Benchmark
     seed: int
 
     def __call__(self) -> Records:
@@ -79,7 +79,7 @@ class _Pilot:
             records += _lines(seed, "local", share, asked.values(models.score_with))
         return records
 
-    def _train(self, base: Recommender, train: Interactions, trained: Rows, asked: MemberQuestions) -> LocalModels:
+    def _train(self, base: Recommender, train: Interactions, trained: Rows, asked: CommunityValidator) -> LocalModels:
         def weights_of(number: int) -> Floats:
             weights = np.zeros(train.n_users, dtype=np.float32)
             weights[trained[number]] = 1
@@ -95,11 +95,11 @@ class _Pilot:
         return train_together(task, Engine("auto", _precision(self.bench)), judge).models
 
 
-def _questions(held_out: HeldOut, core: Rows) -> MemberQuestions:
+def _questions(held_out: HeldOut, core: Rows) -> CommunityValidator:
     """The held-out questions of the closest users of every anchor, to be asked after every epoch."""
     count, size = core.shape
     places = (core.ravel(), np.repeat(np.arange(count), size))
-    return MemberQuestions(held_out, csr_array((np.ones(core.size), places), (held_out.n_users, count)))
+    return CommunityValidator(held_out, csr_array((np.ones(core.size), places), (held_out.n_users, count)))
 
 
 class _Question:
@@ -131,9 +131,9 @@ def _lines(seed: int, model: str, share: float | None, values: Sequence[npt.NDAr
     ]
 
 
-def make(studied: Sequence[Results]) -> Exhibit:
+def make(studied: Sequence[Results]) -> ReportItem:
     """The figure as it came out on every bench."""
-    return Exhibit(
+    return ReportItem(
         key="figure2",
         title="Figure 2: how wide to train",
         caption="NDCG@100 of local MultVAEs on the closest 1 % of users of their anchors, by the share of users that "
@@ -189,13 +189,13 @@ def _chart(results: Results) -> Iterator[Chart]:
     yield Chart(title, "closest users trained on, %", "NDCG@100 of the closest 1 %", (local, level), is_log_x=True)
 
 
-def _panel(results: Results) -> Iterator[Panel]:
+def _panel(results: Results) -> Iterator[ReportTable]:
     whole = _by_anchor(results, "MultVAE", None)
     if len(whole):
         rows = [(f"{share:.0%}", *_told(results, "local", share)) for share in SHARES]
         rows.append(("the global model", *_told(results, "MultVAE", None)))
         header = ("trained on the closest", "NDCG@100 of the closest 1 %", "95 % over anchors")
-        yield Panel(results.bench.title, Grid(header, tuple(rows)))
+        yield ReportTable(results.bench.title, TextTable(header, tuple(rows)))
 
 
 def _records(results: Results) -> Iterator[dict[str, Value]]:

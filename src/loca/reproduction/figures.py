@@ -11,13 +11,13 @@ import numpy.typing as npt
 from loca.communities.anchors import AnchorSelection
 from loca.communities.geometry import Bandwidth, Quantile
 from loca.evaluation.significance import bootstrap_intervals
-from loca.experiments.runs import Cell, ComparedModel
+from loca.experiments.runs import ComparedModel, Run
 from loca.local.loca import Loca
 from loca.models.recommender import clone
 from loca.reproduction.benchmark import (
     MAIN,
     METRICS,
-    Bench,
+    Benchmark,
     Records,
     Results,
     SeedMeans,
@@ -26,19 +26,19 @@ from loca.reproduction.benchmark import (
     labelled,
     over_seeds,
 )
-from loca.reproduction.report_items import Chart, Curve, Exhibit, Finding, Panel, Value
-from loca.text_table import Grid
+from loca.reproduction.report_items import Chart, Curve, Finding, ReportItem, ReportTable, Value
+from loca.text_table import TextTable
 
 
 def varied_cells(
-    bench: Bench,
+    bench: Benchmark,
     called: str,
     counts: Sequence[int],
     *,
     anchor_selection: AnchorSelection = "coverage",
     train_bandwidth: Bandwidth | None = None,
     answer_bandwidth: Bandwidth | None = None,
-) -> dict[str, Cell]:
+) -> dict[str, Run]:
     """LOCA_VAE with one choice varied, as many models as the largest of `counts`, once for each seed.
 
     The global model has no share in the answers of covered users, as in the paper, so that what is varied shows. A
@@ -112,19 +112,19 @@ _FIGURE_5 = ("loca-vae", "llorma-vae", "ensemble-vae")
 _FIGURE_6 = ("loca-vae", "loca-dae")
 
 
-def needed_by_number(bench: Bench) -> dict[str, Cell]:
+def needed_by_number(bench: Benchmark) -> dict[str, Run]:
     """The cells of Figure 5, which are rows of Table 2."""
     return _rows(bench, ("mult-vae", *_FIGURE_5))
 
 
-def needed_by_base(bench: Bench) -> dict[str, Cell]:
+def needed_by_base(bench: Benchmark) -> dict[str, Run]:
     """The cells of Figure 6, which are rows of Table 2."""
     return _rows(bench, ("mult-vae", "mult-dae", *_FIGURE_6))
 
 
-def make_by_number(studied: Sequence[Results]) -> Exhibit:
+def make_by_number(studied: Sequence[Results]) -> ReportItem:
     """Figure 5."""
-    return Exhibit(
+    return ReportItem(
         key="figure5",
         title="Figure 5: the number of local models",
         caption="NDCG@100 of LOCA_VAE, LLORMA_VAE (one kernel to train and to answer) and the ensemble (all weights 1) "
@@ -137,9 +137,9 @@ def make_by_number(studied: Sequence[Results]) -> Exhibit:
     )
 
 
-def make_by_base(studied: Sequence[Results]) -> Exhibit:
+def make_by_base(studied: Sequence[Results]) -> ReportItem:
     """Figure 6."""
-    return Exhibit(
+    return ReportItem(
         key="figure6",
         title="Figure 6: other base models",
         caption="NDCG@100 of LOCA over DAE and over VAE by the number of local models; dashed, the bases alone.",
@@ -161,7 +161,7 @@ def _counted(studied: Sequence[Results], names: Sequence[str]) -> list[Results]:
     return [results for results in studied if any(counts_of(results, name) for name in names)]
 
 
-def _rows(bench: Bench, names: Sequence[str]) -> dict[str, Cell]:
+def _rows(bench: Benchmark, names: Sequence[str]) -> dict[str, Run]:
     return {called: cell for name in names for called, cell in bench.row(name).items()}
 
 
@@ -181,7 +181,7 @@ def _chart(results: Results, names: Sequence[str], alone: Sequence[str]) -> Char
     return Chart(title, "number of local models", "NDCG@100", tuple(curves), is_log_x=True)
 
 
-def _panels(studied: Sequence[Results], names: Sequence[str], alone: Sequence[str]) -> tuple[Panel, ...]:
+def _panels(studied: Sequence[Results], names: Sequence[str], alone: Sequence[str]) -> tuple[ReportTable, ...]:
     """Models by their number, and below them the bases alone, which have but one."""
     panels = []
     for results in _counted(studied, names):
@@ -196,7 +196,7 @@ def _panels(studied: Sequence[Results], names: Sequence[str], alone: Sequence[st
             if base is not None:
                 rows.append((f"{results.named(name, labelled(name))}, one", base.told(), *("" for _ in counts[1:])))
         header = ("NDCG@100 with local models", *map(str, counts))
-        panels.append(Panel(results.bench.title, Grid(header, tuple(rows))))
+        panels.append(ReportTable(results.bench.title, TextTable(header, tuple(rows))))
     return tuple(panels)
 
 
@@ -247,14 +247,14 @@ _NAMES = ("mult-vae", "ensemble-vae", "loca-vae")
 _GROUPS = 5
 
 
-def needed(bench: Bench) -> dict[str, Cell]:
+def needed(bench: Benchmark) -> dict[str, Run]:
     """The cells of the figure, which are rows of Table 2."""
     return {called: cell for name in _NAMES for called, cell in bench.row(name).items()}
 
 
-def make(studied: Sequence[Results]) -> Exhibit:
+def make(studied: Sequence[Results]) -> ReportItem:
     """The figure as it came out on every bench."""
-    return Exhibit(
+    return ReportItem(
         key="figure4",
         title="Figure 4: users by their number of ratings",
         caption="NDCG@100 of MultVAE, the ensemble of as many and LOCA_VAE, for five groups of users, each about a "
@@ -312,7 +312,7 @@ def _chart_ratings(results: Results) -> Iterator[Chart]:
     yield Chart(title, "ratings of a user", "NDCG@100", tuple(curves), groups=names)
 
 
-def _panel(results: Results) -> Iterator[Panel]:
+def _panel(results: Results) -> Iterator[ReportTable]:
     """The figures behind the bars: models in rows, groups with their number of users in columns."""
     found = _found(results)
     if not found:
@@ -324,7 +324,7 @@ def _panel(results: Results) -> Iterator[Panel]:
     for name, means in found.items():
         values = means.of_users()
         rows.append((labelled(name), *(f"{values[group_of == group].mean():.4f}" for group in range(len(names)))))
-    yield Panel(results.bench.title, Grid(header, tuple(rows)))
+    yield ReportTable(results.bench.title, TextTable(header, tuple(rows)))
 
 
 def _records_ratings(results: Results) -> Iterator[dict[str, Value]]:
@@ -395,9 +395,9 @@ _ALONE = "mult-vae not refitted"
 _ALONE_LABEL = "MultVAE, not refitted"
 
 
-def needed_by_training(bench: Bench) -> dict[str, Cell]:
+def needed_by_training(bench: Benchmark) -> dict[str, Run]:
     """The cells of Figure 7: all answer for the same narrow neighbourhood."""
-    cells: dict[str, Cell] = {}
+    cells: dict[str, Run] = {}
     for called, width in TRAIN_WIDTHS.items():
         cells |= varied_cells(
             bench, f"loca-vae {called}", _counts(bench), train_bandwidth=width, answer_bandwidth=_NARROW
@@ -405,9 +405,9 @@ def needed_by_training(bench: Bench) -> dict[str, Cell]:
     return cells | _alone(bench)
 
 
-def needed_by_answering(bench: Bench) -> dict[str, Cell]:
+def needed_by_answering(bench: Benchmark) -> dict[str, Run]:
     """The cells of Figure 8: all train on the same wide neighbourhood."""
-    cells: dict[str, Cell] = {}
+    cells: dict[str, Run] = {}
     for called, width in ANSWER_WIDTHS.items():
         cells |= varied_cells(
             bench, f"loca-vae {called}", _counts(bench), train_bandwidth=_WIDE, answer_bandwidth=width
@@ -415,9 +415,9 @@ def needed_by_answering(bench: Bench) -> dict[str, Cell]:
     return cells | _alone(bench)
 
 
-def make_by_training(studied: Sequence[Results]) -> Exhibit:
+def make_by_training(studied: Sequence[Results]) -> ReportItem:
     """Figure 7."""
-    return Exhibit(
+    return ReportItem(
         key="figure7",
         title="Figure 7: the bandwidth of training, h_T",
         caption="NDCG@100 of LOCA_VAE by the share of users that a local model trains on, for several numbers of local "
@@ -430,9 +430,9 @@ def make_by_training(studied: Sequence[Results]) -> Exhibit:
     )
 
 
-def make_by_answering(studied: Sequence[Results]) -> Exhibit:
+def make_by_answering(studied: Sequence[Results]) -> ReportItem:
     """Figure 8."""
-    return Exhibit(
+    return ReportItem(
         key="figure8",
         title="Figure 8: the bandwidth of answering, h_W",
         caption="NDCG@100 of LOCA_VAE by the share of users that a local model answers for, for several numbers of "
@@ -448,7 +448,7 @@ def make_by_answering(studied: Sequence[Results]) -> Exhibit:
     )
 
 
-def _alone(bench: Bench) -> dict[str, Cell]:
+def _alone(bench: Benchmark) -> dict[str, Run]:
     """MultVAE on the same terms as the sweeps, once for each seed."""
     cells = (
         bench.cell(_ALONE, bench.model("mult-vae", seed), seed, refit=False) for seed in bench.seeds_of("mult-vae")
@@ -456,7 +456,7 @@ def _alone(bench: Bench) -> dict[str, Cell]:
     return {cell.name: cell for cell in cells}
 
 
-def _counts(bench: Bench) -> tuple[int, ...]:
+def _counts(bench: Benchmark) -> tuple[int, ...]:
     return bench.scale.thirds(bench.scale.sweep_models)
 
 
@@ -477,7 +477,7 @@ def _chart_bandwidth(
     return Chart(results.bench.title, x_label, "NDCG@100", tuple(curves), is_log_x=is_log_x)
 
 
-def _panels_bandwidth(studied: Sequence[Results], widths: Mapping[str, Quantile], fact: str) -> tuple[Panel, ...]:
+def _panels_bandwidth(studied: Sequence[Results], widths: Mapping[str, Quantile], fact: str) -> tuple[ReportTable, ...]:
     panels = []
     for results in studied:
         counts = _counts(results.bench)
@@ -502,7 +502,7 @@ def _panels_bandwidth(studied: Sequence[Results], widths: Mapping[str, Quantile]
             "epochs",
             *(f"NDCG@100, {count} models" for count in counts),
         )
-        panels.append(Panel(results.bench.title, Grid(header, tuple(rows))))
+        panels.append(ReportTable(results.bench.title, TextTable(header, tuple(rows))))
     return tuple(panels)
 
 

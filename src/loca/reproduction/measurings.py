@@ -12,7 +12,7 @@ import loca
 from loca.config.model_factory import describe_model
 from loca.errors import ConfigError
 from loca.models.recommender import Recommender
-from loca.persistence.checkpoint import UnfinishedWork, first_difference
+from loca.persistence.checkpoint import Checkpoint, first_difference
 from loca.persistence.fit_cache import digest_of_model
 from loca.persistence.manifest import ModelState
 from loca.progress import say
@@ -22,7 +22,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, eq=False)
-class Measuring:
+class Measurement:
     """What is measured: its name, all that its records depend on as JSON values, and how it is done."""
 
     name: str
@@ -35,7 +35,7 @@ def exactly(model: Recommender) -> dict[str, Any]:
     return {**describe_model(model), "to the last bit": digest_of_model(model)}
 
 
-def find_or_measure(one: Measuring, folder: Path) -> Records:
+def find_or_measure(one: Measurement, folder: Path) -> Records:
     """Its records, from the folder where they are kept, else measured now and kept there."""
     records = find_kept(one, folder)
     if records is None:
@@ -43,13 +43,13 @@ def find_or_measure(one: Measuring, folder: Path) -> Records:
         begun = time.perf_counter()
         records = one.measure()
         facts = {"subject": _subject(one), "records": records, "seconds": time.perf_counter() - begun}
-        UnfinishedWork(folder).keep(one.name, ModelState(facts=facts))
+        Checkpoint(folder).keep(one.name, ModelState(facts=facts))
     return records
 
 
-def find_kept(one: Measuring, folder: Path) -> Records | None:
+def find_kept(one: Measurement, folder: Path) -> Records | None:
     """Its kept records, None where there are none; those of another subject are refused. Nothing is measured."""
-    state = UnfinishedWork(folder).recall(one.name)
+    state = Checkpoint(folder).recall(one.name)
     if state is None:
         return None
     difference = first_difference(state.facts["subject"], _subject(one))
@@ -61,11 +61,11 @@ def find_kept(one: Measuring, folder: Path) -> Records | None:
     return [dict(line) for line in state.facts["records"]]
 
 
-def seconds_kept(asked: Sequence[Measuring], folder: Path) -> float:
+def seconds_kept(asked: Sequence[Measurement], folder: Path) -> float:
     """The seconds that those which are kept took together."""
-    states = (UnfinishedWork(folder).recall(one.name) for one in asked)
+    states = (Checkpoint(folder).recall(one.name) for one in asked)
     return sum(float(state.facts.get("seconds", 0)) for state in states if state is not None)
 
 
-def _subject(one: Measuring) -> dict[str, Any]:
+def _subject(one: Measurement) -> dict[str, Any]:
     return {"format of the records": _FORMAT, "loca": loca.__version__, **one.subject}

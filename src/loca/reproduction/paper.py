@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from loca.data.datasets import PRESETS
 from loca.data.statistics import describe
 from loca.errors import ConfigError, did_you_mean
-from loca.experiments.runs import Cell
+from loca.experiments.runs import Run
 from loca.reproduction import figure2, figures, table2, table3, table4, table5
-from loca.reproduction.benchmark import Bench, Results
-from loca.reproduction.measurings import Measuring
-from loca.reproduction.report_items import Exhibit
+from loca.reproduction.benchmark import Benchmark, Results
+from loca.reproduction.measurings import Measurement
+from loca.reproduction.report_items import ReportItem
 from loca.reproduction.table1 import statistics_exhibit
 
 
-def _nothing(bench: Bench) -> dict[str, Cell]:
+def _nothing(bench: Benchmark) -> dict[str, Run]:
     return {}
 
 
-def _no_measurings(bench: Bench) -> list[Measuring]:
+def _no_measurings(bench: Benchmark) -> list[Measurement]:
     return []
 
 
@@ -28,12 +28,12 @@ def _no_measurings(bench: Bench) -> list[Measuring]:
 class Piece:
     """A table or figure: the cells and the measurings that it needs of a bench, and how it is made of the results."""
 
-    make: Callable[[Sequence[Results]], Exhibit]
-    cells: Callable[[Bench], dict[str, Cell]] = _nothing
-    measurings: Callable[[Bench], list[Measuring]] = _no_measurings
+    make: Callable[[Sequence[Results]], ReportItem]
+    cells: Callable[[Benchmark], dict[str, Run]] = _nothing
+    measurings: Callable[[Benchmark], list[Measurement]] = _no_measurings
 
 
-def _statistics(studied: Sequence[Results]) -> Exhibit:
+def _statistics(studied: Sequence[Results]) -> ReportItem:
     """Table 1: the data as the paper treats it where it has the same, else as it is studied here."""
     by_label = {one.bench.data.label: one.bench.data for one in studied}
     described = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-from loca.reproduction.benchmark import Bench
+from loca.reproduction.benchmark import Benchmark
 
 _COLUMNS = {
     "wmf": "WMF", "slim": "SLIM", "cdae": "CDAE", "mult-vae": "MultVAE", "ease": "EASE", "rec-vae": "RecVAE",
@@ -22,7 +22,7 @@ def _rows(name: str) -> tuple[Mapping[str, str], ...]:
     return tuple(csv.DictReader(text.splitlines()))
 
 
-def printed_name(bench: Bench) -> str | None:
+def printed_name(bench: Benchmark) -> str | None:
     """The name of a bench's data in the paper's tables; None where its data is not the same.
 
     Only `paper` has the interactions that the figures are printed for: `clean` has each pair once, and other users.

@@ -16,8 +16,8 @@ from loca.experiments.demo import as_png
 from loca.persistence.atomic_write import write_whole
 from loca.reproduction.benchmark import with_spread
 from loca.reproduction.charts import PIXELS_PER_INCH, as_svg, draw_charts, without_warnings
-from loca.reproduction.report_items import Exhibit, Finding, Gain, Headline, Kind, Panel, Provenance, Value
-from loca.text_table import Grid
+from loca.reproduction.report_items import Finding, Gain, Headline, Kind, Provenance, ReportItem, ReportTable, Value
+from loca.text_table import TextTable
 
 # How a finding stands to the paper, in words.
 KIND_WORDS: Mapping[Kind, str] = {
@@ -29,7 +29,7 @@ _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,79}")
 ENDINGS = ("csv", "md", "png", "svg")
 
 
-def write_exhibit(exhibit: Exhibit, folder: Path) -> tuple[str, ...]:
+def write_exhibit(exhibit: ReportItem, folder: Path) -> tuple[str, ...]:
     """Writes the files of an exhibit into a folder, which is made where it is missing, and gives back their names.
 
     A file that an earlier exhibit of the same key had and this one has not is removed.
@@ -51,7 +51,7 @@ def write_exhibit(exhibit: Exhibit, folder: Path) -> tuple[str, ...]:
     return names
 
 
-def file_names(exhibit: Exhibit) -> tuple[str, ...]:
+def file_names(exhibit: ReportItem) -> tuple[str, ...]:
     """The names of the files that the exhibit is written to: no CSV without records, no pictures without charts."""
     check_key(exhibit.key)
     endings = (["csv"] if exhibit.records else []) + ["md"] + (["png", "svg"] if exhibit.charts else [])
@@ -76,7 +76,7 @@ def as_csv(records: Sequence[Mapping[str, Value]]) -> str:
     return out.getvalue()
 
 
-def as_markdown(exhibit: Exhibit) -> str:
+def as_markdown(exhibit: ReportItem) -> str:
     """The exhibit for reading in a repository: title, caption, picture, tables, findings, commands."""
     blocks = [f"# {_marked(exhibit.title)}", _prose_exhibit(exhibit.caption)]
     if exhibit.charts:
@@ -96,12 +96,12 @@ def as_markdown(exhibit: Exhibit) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _panel_blocks(panel: Panel) -> list[str]:
+def _panel_blocks(panel: ReportTable) -> list[str]:
     header = tuple(map(_marked, panel.grid.header))
     rows = tuple(tuple(map(_marked, row)) for row in panel.grid.rows)
     return [
         f"## {_marked(panel.heading)}" if panel.heading else "",
-        Grid(header, rows).markdown(),
+        TextTable(header, rows).markdown(),
         _prose_exhibit(panel.note),
     ]
 
@@ -276,7 +276,7 @@ _NOTE = (
 
 def page_of(
     headlines: Sequence[Headline],
-    exhibits: Sequence[Exhibit],
+    exhibits: Sequence[ReportItem],
     provenance: Provenance,
     title: str,
 ) -> str:
@@ -296,7 +296,7 @@ def page_of(
     )
 
 
-def _findings_by_kind(exhibits: Sequence[Exhibit]) -> str:
+def _findings_by_kind(exhibits: Sequence[ReportItem]) -> str:
     told = [(exhibit, finding) for exhibit in exhibits for finding in exhibit.findings]
     if not told:
         return ""
@@ -315,7 +315,7 @@ def _findings_by_kind(exhibits: Sequence[Exhibit]) -> str:
     )
 
 
-def _contents(exhibits: Sequence[Exhibit]) -> str:
+def _contents(exhibits: Sequence[ReportItem]) -> str:
     links = "".join(f'<li><a href="#{one.key}">{escape(one.title)}</a></li>\n' for one in exhibits)
     return (
         '<nav class="contents" aria-labelledby="_contents">\n<h2 id="_contents">Contents</h2>\n'
@@ -323,11 +323,11 @@ def _contents(exhibits: Sequence[Exhibit]) -> str:
     )
 
 
-def _exhibits(exhibits: Sequence[Exhibit]) -> str:
+def _exhibits(exhibits: Sequence[ReportItem]) -> str:
     return f"<h2>Tables and figures</h2>\n{''.join(map(_exhibit, exhibits))}" if exhibits else ""
 
 
-def _exhibit(exhibit: Exhibit) -> str:
+def _exhibit(exhibit: ReportItem) -> str:
     names = file_names(exhibit)  # refuses a key that cannot be a place on a page
     files = " · ".join(f'<a href="{quote(name)}">{escape(name)}</a>' for name in names)
     caption = f"<p>{_prose(exhibit.caption)}</p>\n" if exhibit.caption else ""
@@ -339,7 +339,7 @@ def _exhibit(exhibit: Exhibit) -> str:
     )
 
 
-def _picture(exhibit: Exhibit) -> str:
+def _picture(exhibit: ReportItem) -> str:
     """The charts as an inline picture that shrinks with the screen as long as its letters can be read."""
     if not exhibit.charts:
         return ""
@@ -357,7 +357,7 @@ def _picture(exhibit: Exhibit) -> str:
     )
 
 
-def _told_charts(exhibit: Exhibit) -> str:
+def _told_charts(exhibit: ReportItem) -> str:
     """What the picture shows, for those who cannot see it."""
     return "; ".join(
         f"{chart.title}, {chart.y_label} by {chart.x_label} for {', '.join(curve.label for curve in chart.curves)}"
@@ -365,12 +365,12 @@ def _told_charts(exhibit: Exhibit) -> str:
     )
 
 
-def _panel(panel: Panel) -> str:
+def _panel(panel: ReportTable) -> str:
     note = f'<p class="note">{_prose(panel.note)}</p>\n' if panel.note else ""
     return _table(panel.grid, panel.heading) + note
 
 
-def _table(grid: Grid, heading: str) -> str:
+def _table(grid: TextTable, heading: str) -> str:
     """A table in a box of its own, which scrolls sideways where the screen is too narrow."""
     named = escape(heading) if heading else "Table"
     look = ' class="words"' if any(len(cell) > _LONG for row in grid.rows for cell in row[1:]) else ""
@@ -403,7 +403,7 @@ def _commands(commands: Sequence[str]) -> str:
     return f"<pre><code>{escape(chr(10).join(commands))}</code></pre>\n" if commands else ""
 
 
-def _what_was_run(provenance: Provenance, exhibits: Sequence[Exhibit]) -> str:
+def _what_was_run(provenance: Provenance, exhibits: Sequence[ReportItem]) -> str:
     tables = "".join(
         _facts(values, heading)
         for heading, values in (

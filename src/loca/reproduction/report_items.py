@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from loca.evaluation.significance import Verdict
-from loca.text_table import Grid
+from loca.text_table import TextTable
 
 Value = str | int | float | bool | None
 # What the words say of the paper: the same here, not the same here, or a thing that the paper does not say.
@@ -28,11 +28,11 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Panel:
+class ReportTable:
     """A table of an exhibit under its own heading; `note` says what must be known to read it."""
 
     heading: str
-    grid: Grid
+    grid: TextTable
     note: str = ""
 
 
@@ -69,7 +69,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class ReportItem:
     """A table or figure: what a reader sees of it, and the records that every figure in it comes from.
 
     `records` are the lines of its CSV: every seed, every setting. `charts` are drawn side by side into one picture.
@@ -79,7 +79,7 @@ class Exhibit:
     key: str
     title: str
     caption: str
-    panels: tuple[Panel, ...] = ()
+    panels: tuple[ReportTable, ...] = ()
     charts: tuple[Chart, ...] = ()
     records: tuple[Mapping[str, Value], ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -14,19 +14,19 @@ from pathlib import Path
 import loca
 from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError
-from loca.experiments.parallel import CellPlan, Done, compute_here, compute_side_by_side
+from loca.experiments.parallel import Done, RunPlan, compute_here, execute_parallel
 from loca.experiments.report import flat_settings
-from loca.experiments.run_store import CellStore
-from loca.experiments.runs import Cell, ComparedModel, describe_machine
+from loca.experiments.run_store import RunStore
+from loca.experiments.runs import ComparedModel, Run, describe_machine
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.persistence.atomic_write import write_whole
 from loca.progress import say
-from loca.reproduction.benchmark import AUTHORS, CONTROLS, LOCALS, Bench, Records, Results, base_of
-from loca.reproduction.measurings import Measuring, find_kept, find_or_measure, seconds_kept
+from loca.reproduction.benchmark import AUTHORS, CONTROLS, LOCALS, Benchmark, Records, Results, base_of
+from loca.reproduction.measurings import Measurement, find_kept, find_or_measure, seconds_kept
 from loca.reproduction.paper import PIECES
 from loca.reproduction.report import ENDINGS, page_of, write_exhibit
-from loca.reproduction.report_items import Exhibit, Provenance, Value
+from loca.reproduction.report_items import Provenance, ReportItem, Value
 from loca.reproduction.table2 import differences, headlines
 
 PAGE = "report.html"
@@ -67,19 +67,19 @@ class Reproduction:
     """
 
     pieces: tuple[str, ...]
-    benches: tuple[Bench, ...]
+    benches: tuple[Benchmark, ...]
     folder: Path
     command: str
     processes: int = 1
     only: tuple[str, ...] = ()
     computes: bool = True
 
-    def store_of(self, bench: Bench) -> CellStore:
+    def store_of(self, bench: Benchmark) -> RunStore:
         """Where the cells of a bench are kept."""
-        return CellStore(self.folder / KEPT / bench.name, keeps_begun=False)
+        return RunStore(self.folder / KEPT / bench.name, keeps_begun=False)
 
 
-def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
+def reproduce(asked: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
     """Computes what is not kept yet, and writes every piece and the page; the exhibits that were asked for.
 
     Without `resume` what the folder keeps of the benches is dropped, once all that is asked for is known to be sound.
@@ -87,7 +87,7 @@ def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
     written, and then the failures are told. The page also holds pieces of earlier runs whose results are all kept.
     """
     works = [_Work.of(asked, bench) for bench in asked.benches]
-    _refuse_no_rows(asked, works)
+    _check_no_rows(asked, works)
     if not resume:
         _drop(asked)
     _tell_others(asked)
@@ -99,7 +99,7 @@ def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
     if not asked.computes:
         for work, results in zip(works, studied, strict=True):
             say(f"{work.bench.name}: {len(results.cells)} of {len(work.cells)} cells are kept")
-        _refuse_nothing(asked, works, studied)
+        _check_nothing(asked, works, studied)
     shown = {name: _that_tell(name, asked, studied) for name in asked.pieces}
     exhibits = {name: _made(name, seen, asked, asked.command) for name, seen in shown.items() if seen}
     for exhibit in exhibits.values():
@@ -115,12 +115,12 @@ def reproduce(asked: Reproduction, *, resume: bool) -> tuple[Exhibit, ...]:
 class _Work:
     """All that pieces need of one bench."""
 
-    bench: Bench
-    cells: Mapping[str, Cell]
-    measurings: Sequence[Measuring]
+    bench: Benchmark
+    cells: Mapping[str, Run]
+    measurings: Sequence[Measurement]
 
     @classmethod
-    def of(cls, asked: Reproduction, bench: Bench) -> _Work:
+    def of(cls, asked: Reproduction, bench: Benchmark) -> _Work:
         wanted = [PIECES[name] for name in asked.pieces]
         cells = {called: cell for piece in wanted for called, cell in piece.cells(bench).items()}
         measurings = [one for piece in wanted for one in piece.measurings(bench)]
@@ -144,11 +144,11 @@ class _Work:
         told += [one.name for one in self.measurings if one.name not in results.records]
         return f"{results.bench.title}: {', '.join(told)}" if told else ""
 
-    def plan(self) -> CellPlan:
-        return CellPlan(tuple(self.cells), {}, lambda name, done: self.cells[name])
+    def plan(self) -> RunPlan:
+        return RunPlan(tuple(self.cells), {}, lambda name, done: self.cells[name])
 
 
-def _write_page(asked: Reproduction, exhibits: Mapping[str, Exhibit], studied: Sequence[Results]) -> None:
+def _write_page(asked: Reproduction, exhibits: Mapping[str, ReportItem], studied: Sequence[Results]) -> None:
     """The page of the exhibits, and of earlier ones that lie in the folder and whose results are all kept."""
     shown, seen = dict(exhibits), list(studied)
     for name in PIECES:
@@ -181,13 +181,13 @@ def _joined(first: Results, second: Results) -> Results:
     )
 
 
-def _made(name: str, studied: Sequence[Results], asked: Reproduction, command: str) -> Exhibit:
+def _made(name: str, studied: Sequence[Results], asked: Reproduction, command: str) -> ReportItem:
     works = [_Work.of(replace(asked, pieces=(name,), only=()), one.bench) for one in studied]
     missing = (work.missing_in(one) for work, one in zip(works, studied, strict=True))
     return replace(PIECES[name].make(studied), commands=(command,), missing=tuple(filter(None, missing)))
 
 
-def _refuse_nothing(asked: Reproduction, works: Sequence[_Work], studied: Sequence[Results]) -> None:
+def _check_nothing(asked: Reproduction, works: Sequence[_Work], studied: Sequence[Results]) -> None:
     """Refuses to write pieces over those that are there when nothing of them is kept."""
     if any(work.cells or work.measurings for work in works) and not any(one.cells or one.records for one in studied):
         benches = ", ".join(one.bench.name for one in studied)
@@ -236,7 +236,7 @@ def _tell_others(asked: Reproduction) -> None:
         say(f"{asked.folder} also keeps {', '.join(others)}, which is not asked for and not shown")
 
 
-def _refuse_no_rows(asked: Reproduction, works: Sequence[_Work]) -> None:
+def _check_no_rows(asked: Reproduction, works: Sequence[_Work]) -> None:
     """Refuses models of which the pieces have none."""
     if asked.only and not any(work.cells for work in works):
         whole = [_Work.of(replace(asked, only=()), bench) for bench in asked.benches]
@@ -250,7 +250,7 @@ def _with_kept(asked: Reproduction, results: Results) -> Results:
     return _joined(_recalled(whole, _Work.of(whole, results.bench)), results)
 
 
-def models_of(pieces: Sequence[str], bench: Bench, only: Sequence[str] = ()) -> tuple[str, ...]:
+def models_of(pieces: Sequence[str], bench: Benchmark, only: Sequence[str] = ()) -> tuple[str, ...]:
     """The models that the pieces ask for on a bench, each local one with its base, in the bench's order."""
     called = {name.split(" ")[0] for piece in pieces for name in PIECES[piece].cells(bench)}
     if not only and any(PIECES[piece].measurings(bench) for piece in pieces):
@@ -269,7 +269,7 @@ def _study(asked: Reproduction, work: _Work) -> tuple[Results, dict[str, str]]:
         if len(done) < len(work.cells) or work.measurings:
             store.begin()
         if asked.processes > 1:
-            failed = compute_side_by_side(plan, done, bench.split, store, asked.processes)
+            failed = execute_parallel(plan, done, bench.split, store, asked.processes)
         else:
             failed = _compute_each(plan, done, bench.split, store)
         records: dict[str, Records] = {}
@@ -306,7 +306,7 @@ def _leaving_out(name: str) -> Iterator[None]:
         say(f"{name}: left out, kept of other settings ({error})")
 
 
-def _compute_each(plan: CellPlan, done: Done, split: Split, store: CellStore) -> dict[str, str]:
+def _compute_each(plan: RunPlan, done: Done, split: Split, store: RunStore) -> dict[str, str]:
     """Puts to `done` all other cells, one after the other; why those failed that did."""
     failed: dict[str, str] = {}
     while names := plan.ready(done, failed):
@@ -359,7 +359,7 @@ def _settings(results: Results) -> dict[str, Value]:
     return told
 
 
-def _given(bench: Bench, name: str) -> dict[str, Value]:
+def _given(bench: Benchmark, name: str) -> dict[str, Value]:
     """The settings that a model was given, with the number of its models as the sizes have it."""
     given, model = flat_settings(bench.tables.get(name, {})), bench.model(name)
     if isinstance(model, Loca):

@@ -14,7 +14,7 @@ from loca.experiments.comparison import compare
 from loca.experiments.report import flat_settings, settings_file
 from loca.persistence.atomic_write import write_whole
 from loca.registry import MODELS
-from loca.reproduction.benchmark import ALL_NAMES, SMALL, Bench, Scale
+from loca.reproduction.benchmark import ALL_NAMES, SMALL, Benchmark, Sizes
 from loca.tuning.search_space import TuningBudget
 from loca.tuning.warm_start import plan_from_settings
 
@@ -47,19 +47,19 @@ def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
     return {model: table for file in _files(name, protocol, settings) for model, table in _read(file, protocol).items()}
 
 
-def scale_for(name: str, protocol: str, settings: Path | None, said: Mapping[str, int]) -> Scale:
+def scale_for(name: str, protocol: str, settings: Path | None, said: Mapping[str, int]) -> Sizes:
     """The sizes of one bench: as `said`, else as the table `reproduce` in the files of its settings, else as usual."""
-    scale = SMALL if name == PLANTED else Scale()
+    scale = SMALL if name == PLANTED else Sizes()
     for file in () if settings is None else _files(name, protocol, settings):
         scale = _with_sizes(scale, file)
     return replace(scale, **said)
 
 
-def _with_sizes(scale: Scale, file: Path) -> Scale:
+def _with_sizes(scale: Sizes, file: Path) -> Sizes:
     """The scale with the sizes that the file says; what is no size is refused with the file's name."""
     if not isinstance(read_toml(file).get(_SIZES, {}), dict):
         raise ConfigError(f"{file}: {_SIZES}: expected a table of sizes, such as [{_SIZES}] with seeds = 3 below it")
-    written, known = read_section(_SIZES, file, {}, ()), [one.name for one in fields(Scale)]
+    written, known = read_section(_SIZES, file, {}, ()), [one.name for one in fields(Sizes)]
     for key in written:
         if key not in known:
             near = did_you_mean(key, known) or f"; there are {', '.join(known)}"
@@ -108,7 +108,7 @@ def _with_bases(tables: Mapping[str, Table]) -> Tables:
 
 
 def tune_bench(
-    bench: Bench, names: Sequence[str], budget: TuningBudget, folder: Path, *, processes: int, resume: bool
+    bench: Benchmark, names: Sequence[str], budget: TuningBudget, folder: Path, *, processes: int, resume: bool
 ) -> Tables:
     """The settings of the bench, with those that tuning finds for the named models, each under the same budget.
 
@@ -142,7 +142,7 @@ def tune_bench(
     return tuned_before(bench, folder)
 
 
-def tuned_before(bench: Bench, folder: Path) -> Tables:
+def tuned_before(bench: Benchmark, folder: Path) -> Tables:
     """The settings of the bench, with those that an earlier tuning found, where the folder keeps any."""
     found = folder / bench.name / _FOUND
     return {**bench.tables, **(_read(found, bench.protocol) if found.exists() else {})}

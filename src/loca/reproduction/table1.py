@@ -6,27 +6,27 @@ from collections.abc import Iterator, Mapping
 
 from loca.data.datasets import Printed
 from loca.data.statistics import Statistics
-from loca.reproduction.report_items import Exhibit, Finding, Panel, Value
-from loca.text_table import Grid
+from loca.reproduction.report_items import Finding, ReportItem, ReportTable, Value
+from loca.text_table import TextTable
 
 _HEADER = ("Data", "Users", "Items", "Ratings", "Sparsity", "Concentration (top 5 %)", "Top 2 %")
 
 
-def statistics_exhibit(described: Mapping[str, Statistics], printed: Mapping[str, Printed]) -> Exhibit:
+def statistics_exhibit(described: Mapping[str, Statistics], printed: Mapping[str, Printed]) -> ReportItem:
     """Table 1 with a row for each data set that is described, and under it the paper's row where it prints one.
 
     Findings say of each which figures are exactly the printed ones, and by how much the others differ; percentages are
     compared as they are printed, to two decimals.
     """
     rows = [row for name, found in described.items() for row in _rows(name, found, printed.get(name))]
-    panel = Panel(
+    panel = ReportTable(
         "Statistics of the data sets",
-        Grid(_HEADER, tuple(rows)),
+        TextTable(_HEADER, tuple(rows)),
         "Every rating counts, repeated ones too, as in the paper. Concentration is the share of the ratings that the "
         "most popular 5 % of the items have; the share of the top 2 % stands beside it, because the paper's figure for "
         "AMusic is nearer to that.",
     )
-    return Exhibit(
+    return ReportItem(
         key="table1",
         title="Table 1: statistics of the data sets",
         caption="Users, items, ratings, sparsity and concentration as read here, and as the paper prints them.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loca.evaluation.significance import PairedDifference, Verdict, holm, verdict_on
 from loca.experiments.report import paired_figures
-from loca.experiments.runs import Cell, ComparedModel
+from loca.experiments.runs import ComparedModel, Run
 from loca.reproduction.benchmark import (
     AUTHORS,
     BASELINES,
@@ -17,7 +17,7 @@ from loca.reproduction.benchmark import (
     MAIN,
     METRICS,
     SINGLES,
-    Bench,
+    Benchmark,
     Results,
     SeedMeans,
     as_value,
@@ -28,8 +28,8 @@ from loca.reproduction.benchmark import (
     over_seeds,
 )
 from loca.reproduction.published import printed_accuracy, printed_name
-from loca.reproduction.report_items import Exhibit, Finding, Gain, Headline, Panel, Value
-from loca.text_table import Grid
+from loca.reproduction.report_items import Finding, Gain, Headline, ReportItem, ReportTable, Value
+from loca.text_table import TextTable
 from loca.tuning.model_selection import SELECTED_ON_TEST
 
 BASE, BEST, ENSEMBLE = "its base", "the best single model", "the ensemble of as many"
@@ -48,22 +48,22 @@ _PRINTED = (*AUTHORS, *_OF_THE_PAPER)
 _DIGITS = 4
 
 
-def needed(bench: Bench) -> dict[str, Cell]:
+def needed(bench: Benchmark) -> dict[str, Run]:
     """The cells of all rows."""
     return {called: cell for name in bench.names for called, cell in bench.row(name).items()}
 
 
-def make(studied: Sequence[Results]) -> Exhibit:
+def make(studied: Sequence[Results]) -> ReportItem:
     """The table as it came out on every bench, and both protocols side by side."""
     # Told once and passed on: every difference is a bootstrap over users.
     rivals = [differences(results) for results in studied]
-    panels: list[Panel] = []
+    panels: list[ReportTable] = []
     for label in dict.fromkeys(one.bench.data.label for one in studied):
         of_data = [(one, its) for one, its in zip(studied, rivals, strict=True) if one.bench.data.label == label]
         panels += side_by_side(label, [one for one, _ in of_data])
         for results, its in of_data:
             panels += bench_panels(results, its)
-    return Exhibit(
+    return ReportItem(
         key="table2",
         title="Table 2: accuracy of all models",
         caption="Recall and NDCG at 50 and 100, mean over seeds; ± is the standard deviation over seeds, the interval "
@@ -174,7 +174,7 @@ def _against_print(results: Results, name: str, where: str) -> Iterator[Finding]
     yield Finding.on(not below, f"{where}: {labelled(name)} {stands}: {', '.join(told)}.")
 
 
-def side_by_side(label: str, of_data: Sequence[Results]) -> Iterator[Panel]:
+def side_by_side(label: str, of_data: Sequence[Results]) -> Iterator[ReportTable]:
     """NDCG@100 of every model under each protocol, and printed where one of them is `paper` on the paper's data.
 
     Nothing where there is but one of all these.
@@ -197,25 +197,25 @@ def side_by_side(label: str, of_data: Sequence[Results]) -> Iterator[Panel]:
     heading = f"{label}: protocols side by side" if printed_as is None else f"{label}: beside the paper"
     header = ("NDCG@100", *([] if printed_as is None else ["paper prints"]), *_protocol_columns(benches))
     note = f"`paper`: {SELECTED_ON_TEST}." if any(one.protocol == "paper" for one in benches) else ""
-    yield Panel(heading, Grid(header, tuple(rows)), note)
+    yield ReportTable(heading, TextTable(header, tuple(rows)), note)
 
 
-def bench_panels(results: Results, rivals: Sequence[Rival]) -> Iterator[Panel]:
+def bench_panels(results: Results, rivals: Sequence[Rival]) -> Iterator[ReportTable]:
     """All metrics of the paper's models, of those beyond it, and the differences."""
     heading = results.bench.title
     header = ("model", "seeds", *(TITLES[one] for one in METRICS), "95 % of NDCG@100", "seconds", *_LOCALITY.values())
     rows = [row for name in _OF_TABLE for row in _metric_row(results, name)]
     if rows:
-        yield Panel(heading, Grid(header, tuple(rows)), _note(results))
+        yield ReportTable(heading, TextTable(header, tuple(rows)), _note(results))
     rows = [row for name in BEYOND for row in _metric_row(results, name)]
     if rows:
-        yield Panel(f"{heading}: beyond the paper", Grid(header, tuple(rows)))
+        yield ReportTable(f"{heading}: beyond the paper", TextTable(header, tuple(rows)))
     header = ("difference in NDCG@100", "mean", "relative", "95 %", "t", "p t (Holm)", "p Wilcoxon (Holm)", "")
     if rivals:
-        yield Panel(f"{heading}: differences", Grid(header, tuple(map(_difference_row, rivals))))
+        yield ReportTable(f"{heading}: differences", TextTable(header, tuple(map(_difference_row, rivals))))
 
 
-def _protocol_columns(benches: Iterable[Bench]) -> Iterator[str]:
+def _protocol_columns(benches: Iterable[Benchmark]) -> Iterator[str]:
     """A figure and its interval for each protocol; the protocols do not ask the same users."""
     for bench in benches:
         yield f"here, {bench.protocol} ({bench.split.test.n_users:,} users)"

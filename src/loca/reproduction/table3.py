@@ -13,13 +13,13 @@ from loca.communities.anchors import AnchorSelection
 from loca.communities.communities import find_communities
 from loca.communities.embeddings import embed_users
 from loca.communities.geometry import Floats, Quantile, resolve_bandwidth, unit_rows
-from loca.experiments.runs import Cell
-from loca.reproduction.benchmark import Bench, Records, Results, in_words, over_seeds
+from loca.experiments.runs import Run
+from loca.reproduction.benchmark import Benchmark, Records, Results, in_words, over_seeds
 from loca.reproduction.figures import lines_of, varied_cells
-from loca.reproduction.measurings import Measuring, exactly
+from loca.reproduction.measurings import Measurement, exactly
 from loca.reproduction.published import printed_name, printed_selection
-from loca.reproduction.report_items import Exhibit, Finding, Panel, Value
-from loca.text_table import Grid
+from loca.reproduction.report_items import Finding, ReportItem, ReportTable, Value
+from loca.text_table import TextTable
 from loca.tuning.model_selection import chosen_on
 
 CONTRAST = "coverage by selection"
@@ -32,24 +32,24 @@ _BANDWIDTHS = 12
 _ANSWERS = Quantile(0.02)
 
 
-def needed(bench: Bench) -> dict[str, Cell]:
+def needed(bench: Benchmark) -> dict[str, Run]:
     """The cells: one run for each selection, whose first models are the smaller ones; k-means has no first ones."""
-    cells: dict[str, Cell] = {}
+    cells: dict[str, Run] = {}
     for selection in _SELECTIONS:
         for called, counts in _runs(bench, selection).items():
             cells |= varied_cells(bench, called, counts, anchor_selection=selection, answer_bandwidth=_ANSWERS)
     return cells
 
 
-def measurings(bench: Bench) -> list[Measuring]:
+def measurings(bench: Benchmark) -> list[Measurement]:
     """The contrast of coverage at the bandwidth at which random anchors cover what they cover in the paper."""
     return [
-        Measuring(f"{CONTRAST} seed {seed}", _subject(bench, seed), _Contrast(bench, seed))
+        Measurement(f"{CONTRAST} seed {seed}", _subject(bench, seed), _Contrast(bench, seed))
         for seed in range(bench.scale.seeds)
     ]
 
 
-def _subject(bench: Bench, seed: int) -> dict[str, Any]:
+def _subject(bench: Benchmark, seed: int) -> dict[str, Any]:
     where = {"data": bench.digest, "protocol": bench.protocol, "anchors": bench.scale.local_models}
     return {**where, **exactly(bench.model("mult-vae", seed))}
 
@@ -58,7 +58,7 @@ def _subject(bench: Bench, seed: int) -> dict[str, Any]:
 class _Contrast:
     """Measures the share of users that each selection covers at one bandwidth."""
 
-    bench: Bench
+    bench: Benchmark
     seed: int
 
     def __call__(self) -> Records:
@@ -98,9 +98,9 @@ class _Contrast:
         return found.coverage
 
 
-def make(studied: Sequence[Results]) -> Exhibit:
+def make(studied: Sequence[Results]) -> ReportItem:
     """The table as it came out on every bench."""
-    return Exhibit(
+    return ReportItem(
         key="table3",
         title="Table 3: how anchors are chosen",
         caption="NDCG@100 of LOCA_VAE, and the share of users that any local model answers for, by the way in which "
@@ -113,11 +113,11 @@ def make(studied: Sequence[Results]) -> Exhibit:
     )
 
 
-def _counts(bench: Bench) -> tuple[int, ...]:
+def _counts(bench: Benchmark) -> tuple[int, ...]:
     return bench.scale.thirds(bench.scale.local_models)
 
 
-def _runs(bench: Bench, selection: str) -> dict[str, tuple[int, ...]]:
+def _runs(bench: Benchmark, selection: str) -> dict[str, tuple[int, ...]]:
     """The cells of a selection, by name, with the numbers of models that each is measured with."""
     thirds = _counts(bench)
     if selection != "kmeans":
@@ -125,7 +125,7 @@ def _runs(bench: Bench, selection: str) -> dict[str, tuple[int, ...]]:
     return {f"loca-vae by {selection} {count}": (count,) for count in thirds}
 
 
-def _panels(results: Results) -> Iterator[Panel]:
+def _panels(results: Results) -> Iterator[ReportTable]:
     bench, thirds = results.bench, _counts(results.bench)
     rows = []
     for selection in _SELECTIONS:
@@ -143,13 +143,13 @@ def _panels(results: Results) -> Iterator[Panel]:
         header = (*header, *(f"paper, {count}" for count in thirds))
     rows = [row if len(row) == len(header) else (*row, *[""] * (len(header) - len(row))) for row in rows]
     if rows:
-        yield Panel(f"{bench.data.label}, {bench.protocol}: NDCG@100 (coverage)", Grid(header, tuple(rows)))
+        yield ReportTable(f"{bench.data.label}, {bench.protocol}: NDCG@100 (coverage)", TextTable(header, tuple(rows)))
     contrast = _contrast(results)
     if contrast:
         lines = tuple((name, f"{np.mean(shares):.1%}", _range(shares)) for name, shares in contrast.items())
         count = bench.scale.local_models
-        grid = Grid((f"selection of {count} anchors", "coverage", "over seeds"), lines)
-        yield Panel(f"{bench.data.label}, {bench.protocol}: coverage where random anchors cover 71.3 %", grid)
+        grid = TextTable((f"selection of {count} anchors", "coverage", "over seeds"), lines)
+        yield ReportTable(f"{bench.data.label}, {bench.protocol}: coverage where random anchors cover 71.3 %", grid)
 
 
 def _range(shares: Sequence[float]) -> str:

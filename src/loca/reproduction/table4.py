@@ -20,10 +20,10 @@ from loca.evaluation.top_n import ItemRows, block_rows, check_list_length, rank_
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone, fitted
 from loca.progress import bar
-from loca.reproduction.benchmark import Bench, Records, Results
-from loca.reproduction.measurings import Measuring, exactly
-from loca.reproduction.report_items import Exhibit, Finding, Panel, Value
-from loca.text_table import Grid
+from loca.reproduction.benchmark import Benchmark, Records, Results
+from loca.reproduction.measurings import Measurement, exactly
+from loca.reproduction.report_items import Finding, ReportItem, ReportTable, Value
+from loca.text_table import TextTable
 from loca.tuning.model_selection import chosen_on
 
 Floats = npt.NDArray[np.float64]
@@ -443,7 +443,7 @@ def find_case(
     sought = Sought() if sought is None else sought
     if model.count_items() != split.test.n_items:
         raise DataError(f"case study: the model scores {model.count_items()} items, the split has {split.test.n_items}")
-    test = split.test.weighed_as(model.known_)
+    test = split.test.weighed_as(model.train_data_)
     table = tabulate_genres(test.histories.items, genres)
     tastes = find_two_tastes(test.histories.matrix(), table, sought)
     tastes = tastes.keep(test.targets.counts()[tastes.user_rows] > 0)
@@ -545,7 +545,7 @@ _AVERAGE_NOTE = (
 _Pair = Callable[[ExaminedUser], DividedPair]
 
 
-def measurings(bench: Bench) -> list[Measuring]:
+def measurings(bench: Benchmark) -> list[Measurement]:
     """One where the items have genres and choices are made on validation."""
     if not bench.data.genres or bench.protocol != "clean":
         return []
@@ -556,7 +556,7 @@ def measurings(bench: Bench) -> list[Measuring]:
         "titles": _digest_of([] if items.labels is None else map(repr, items.labels.tolist())),
         **exactly(_asked_model(bench)),
     }
-    return [Measuring(NAME, subject, _Case(bench))]
+    return [Measurement(NAME, subject, _Case(bench))]
 
 
 def _digest_of(lines: Iterable[str]) -> str:
@@ -564,7 +564,7 @@ def _digest_of(lines: Iterable[str]) -> str:
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
 
-def _asked_model(bench: Bench) -> Recommender:
+def _asked_model(bench: Benchmark) -> Recommender:
     """LOCA_VAE whose covered users the local models alone answer for, as in the paper."""
     model = bench.model("loca-vae")
     return clone(model, anchors=bench.scale.sweep_models, alpha="paper") if isinstance(model, Loca) else model
@@ -574,7 +574,7 @@ def _asked_model(bench: Bench) -> Recommender:
 class _Case:
     """Fits the model and looks for the user of two tastes."""
 
-    bench: Bench
+    bench: Benchmark
 
     def __call__(self) -> Records:
         train, questions = chosen_on(self.bench.split, "clean")
@@ -583,7 +583,7 @@ class _Case:
         return as_records(case_exhibit(found, data=self.bench.data.label))
 
 
-def make(studied: Sequence[Results]) -> Exhibit:
+def make(studied: Sequence[Results]) -> ReportItem:
     """The case studies of all data sets whose items have genres."""
     found = [from_records(one.records[NAME]) for one in studied if NAME in one.records]
     if not found:
@@ -592,10 +592,10 @@ def make(studied: Sequence[Results]) -> Exhibit:
             "the protocol clean."
         )
         title = "Table 4: what local models recommend to a user of two tastes"
-        return Exhibit("table4", title, "", findings=(Finding("found", text),))
+        return ReportItem("table4", title, "", findings=(Finding("found", text),))
     if len(found) == 1:
         return found[0]
-    return Exhibit(
+    return ReportItem(
         key="table4",
         title="Table 4: what local models recommend to users of two tastes",
         caption=found[0].caption,
@@ -605,7 +605,7 @@ def make(studied: Sequence[Results]) -> Exhibit:
     )
 
 
-def as_records(exhibit: Exhibit) -> Records:
+def as_records(exhibit: ReportItem) -> Records:
     """One record that holds the exhibit's words, tables and records; charts have no place in it."""
     told = {
         "key": exhibit.key,
@@ -618,10 +618,10 @@ def as_records(exhibit: Exhibit) -> Records:
     return [{"exhibit": json.dumps(told, ensure_ascii=False)}]
 
 
-def from_records(records: Records) -> Exhibit:
+def from_records(records: Records) -> ReportItem:
     """The exhibit again."""
     told: dict[str, Any] = json.loads(str(records[0]["exhibit"]))
-    return Exhibit(
+    return ReportItem(
         key=told["key"],
         title=told["title"],
         caption=told["caption"],
@@ -631,7 +631,7 @@ def from_records(records: Records) -> Exhibit:
     )
 
 
-def _written(panel: Panel) -> dict[str, Any]:
+def _written(panel: ReportTable) -> dict[str, Any]:
     return {
         "heading": panel.heading,
         "note": panel.note,
@@ -640,12 +640,12 @@ def _written(panel: Panel) -> dict[str, Any]:
     }
 
 
-def _read(panel: dict[str, Any]) -> Panel:
-    grid = Grid(tuple(panel["header"]), tuple(tuple(row) for row in panel["rows"]))
-    return Panel(panel["heading"], grid, panel["note"])
+def _read(panel: dict[str, Any]) -> ReportTable:
+    grid = TextTable(tuple(panel["header"]), tuple(tuple(row) for row in panel["rows"]))
+    return ReportTable(panel["heading"], grid, panel["note"])
 
 
-def case_exhibit(search: CaseSearch, *, data: str = "") -> Exhibit:
+def case_exhibit(search: CaseSearch, *, data: str = "") -> ReportItem:
     """Table 4: the user shown with all lists, a second table over all examined users, and whether he is typical.
 
     `data` names the data set in the title, in the records and before headings and findings, so that several can stand
@@ -656,7 +656,7 @@ def case_exhibit(search: CaseSearch, *, data: str = "") -> Exhibit:
     panels = () if study is None else (_story_panel(study, search.list_length), _average_panel(search, study))
     records = (*_shown_records(study), *(_examined_record(one) for one in search.examined))
     before = f"{data}: " if data else ""
-    return Exhibit(
+    return ReportItem(
         key="table4",
         title=f"Table 4: what local models recommend to a user of two tastes{of_data}",
         caption=f"Top-{search.list_length} lists of two local models, of the global model and of LOCA, for the user "
@@ -667,7 +667,7 @@ def case_exhibit(search: CaseSearch, *, data: str = "") -> Exhibit:
     )
 
 
-def _story_panel(study: CaseStudy, n: int) -> Panel:
+def _story_panel(study: CaseStudy, n: int) -> ReportTable:
     genres = " and ".join(
         f"{genre} {mark} ({share:.0%} of the history, usually {usual:.0%})"
         for genre, mark, share, usual in zip(study.genres, _MARKS, study.shares, study.usual, strict=True)
@@ -682,9 +682,9 @@ def _story_panel(study: CaseStudy, n: int) -> Panel:
     )
     hidden = len(study.held_out.items) - n
     more = f" Held-out items that are not shown: {hidden}." if hidden > 0 else ""
-    return Panel(
+    return ReportTable(
         f"User {study.user}: {genres}",
-        Grid(("Model", *(f"Top-{rank + 1}" for rank in range(n))), rows),
+        TextTable(("Model", *(f"Top-{rank + 1}" for rank in range(n))), rows),
         f"{_HIT.strip()} was held out and found. The percentage beside a model is its share of LOCA's answer. Items of "
         f"the history ({study.history}) are left out; held-out items stand in the order in which the user came to "
         f"them.{more}",
@@ -701,7 +701,7 @@ def _cell(item: ShownItem, genres: tuple[str, str], with_hit: bool) -> str:
     return (_HIT if with_hit and item.is_held_out else "") + item.title + (f" — {listed}" if listed else "")
 
 
-def _average_panel(search: CaseSearch, study: CaseStudy) -> Panel:
+def _average_panel(search: CaseSearch, study: CaseStudy) -> ReportTable:
     users = [one.lists for one in search.examined]
     header = ("Lists", "Own genre", "Other genre", "Division")
     counts = ("Users told apart", "Users above the global list")
@@ -712,8 +712,8 @@ def _average_panel(search: CaseSearch, study: CaseStudy) -> Panel:
         _single_row("All: the global list", [one.global_shares for one in users]),
         _single_row("All: LOCA's list", [one.loca_shares for one in users]),
     )
-    return Panel(
-        f"All {len(users):,} users of two tastes who were examined", Grid(header + counts, rows), _AVERAGE_NOTE
+    return ReportTable(
+        f"All {len(users):,} users of two tastes who were examined", TextTable(header + counts, rows), _AVERAGE_NOTE
     )
 
 

@@ -13,20 +13,20 @@ from loca.experiments.runs import describe_machine
 from loca.local.loca import Loca
 from loca.local.training import EngineName
 from loca.models.recommender import clone
-from loca.persistence.fit_cache import fit_once, sharing_fits_in
+from loca.persistence.fit_cache import fit_cached, sharing_fits_in
 from loca.registry import KINDS
-from loca.reproduction.benchmark import Bench, Records, Results
-from loca.reproduction.measurings import Measuring, exactly
+from loca.reproduction.benchmark import Benchmark, Records, Results
+from loca.reproduction.measurings import Measurement, exactly
 from loca.reproduction.published import printed_name, printed_seconds
-from loca.reproduction.report_items import Chart, Curve, Exhibit, Finding, Panel, Value
-from loca.text_table import Grid
+from loca.reproduction.report_items import Chart, Curve, Finding, ReportItem, ReportTable, Value
+from loca.text_table import TextTable
 from loca.tuning.model_selection import chosen_on
 
 NAME = "training seconds"
 _ENGINES: dict[EngineName, str] = {"stacked": "stacked", "one_by_one": "in a loop"}
 
 
-def measurings(bench: Bench) -> list[Measuring]:
+def measurings(bench: Benchmark) -> list[Measurement]:
     """One for each engine and number of models; the loop stops earlier."""
     asked = []
     where = {"data": bench.digest, "protocol": bench.protocol}
@@ -34,7 +34,7 @@ def measurings(bench: Bench) -> list[Measuring]:
         for count in bench.scale.timed():
             if engine == "stacked" or count <= bench.scale.loop_models:
                 timing = _Timing(bench, engine, count)
-                asked.append(Measuring(f"{NAME} {engine} {count}", where | exactly(timing.model()), timing))
+                asked.append(Measurement(f"{NAME} {engine} {count}", where | exactly(timing.model()), timing))
     return asked
 
 
@@ -42,7 +42,7 @@ def measurings(bench: Bench) -> list[Measuring]:
 class _Timing:
     """Times one fit, global model and local models apart."""
 
-    bench: Bench
+    bench: Benchmark
     engine: EngineName
     count: int
 
@@ -58,7 +58,7 @@ class _Timing:
         model = self.model()
         with tempfile.TemporaryDirectory() as folder, sharing_fits_in(Path(folder), KINDS):
             begun = time.perf_counter()
-            fit_once(clone(model.base if model.global_model is None else model.global_model), train, questions)
+            fit_cached(clone(model.base if model.global_model is None else model.global_model), train, questions)
             alone = time.perf_counter() - begun
             begun = time.perf_counter()
             model.fit(train, validation=questions)  # finds the global model fitted
@@ -75,9 +75,9 @@ class _Timing:
         ]
 
 
-def make(studied: Sequence[Results]) -> Exhibit:
+def make(studied: Sequence[Results]) -> ReportItem:
     """The table as it came out on every bench."""
-    return Exhibit(
+    return ReportItem(
         key="table5",
         title="Table 5: training time",
         caption="Seconds of training: one MultVAE, and all of LOCA_VAE but its global model (anchors, local models, "
@@ -97,7 +97,7 @@ def _lines(results: Results, engine: str) -> list[dict[str, Any]]:
     return sorted((line for line in found if line["engine"] == engine), key=lambda line: int(line["local models"] or 0))
 
 
-def _panel(results: Results) -> Iterator[Panel]:
+def _panel(results: Results) -> Iterator[ReportTable]:
     bench = results.bench
     stacked, loop = _lines(results, "stacked"), _lines(results, "one_by_one")
     if not stacked:
@@ -115,7 +115,7 @@ def _panel(results: Results) -> Iterator[Panel]:
     machines = dict.fromkeys(str(line["machine"]) for line in (*stacked, *loop))
     # Told once where all were timed on one machine; seconds of two would compare the machines.
     warning = "" if len(machines) == 1 else "Timed on several machines, whose seconds do not compare: "
-    yield Panel(bench.title, Grid(header, tuple(rows)), warning + "; ".join(machines))
+    yield ReportTable(bench.title, TextTable(header, tuple(rows)), warning + "; ".join(machines))
 
 
 def _global(lines: Sequence[dict[str, Any]]) -> float:
@@ -127,7 +127,7 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:,.1f}"
 
 
-def _printed(bench: Bench, count: int | None) -> str:
+def _printed(bench: Benchmark, count: int | None) -> str:
     seconds = printed_seconds(printed_name(bench), count)
     return "" if seconds is None else f"{seconds:,.0f}"
 

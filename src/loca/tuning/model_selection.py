@@ -36,7 +36,7 @@ RecencyRule = Literal["given", "own", "auto"]
 
 
 @dataclass(frozen=True)
-class Tried:
+class CandidateResult:
     """One candidate: what sets it apart from the others, its NDCG@100 on validation, and the seconds it took.
 
     `recency` is what it chose to weigh histories by, where that was its choice, `own` what it was fitted under, where
@@ -67,7 +67,7 @@ class Tried:
 
 def choose_on_validation(
     candidates: Sequence[Recommender], split: Split, *, recency: RecencyRule = "given"
-) -> tuple[Recommender, tuple[Tried, ...]]:
+) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     """The fitted candidate with the best NDCG@100 on the validation part, and every candidate's score."""
     if split.validation is None:
         raise ConfigError("choosing needs a validation part; hold out some items for it (validation=2)")
@@ -76,7 +76,7 @@ def choose_on_validation(
 
 def choose_on(
     candidates: Sequence[Recommender], train: Interactions, questions: HeldOut, *, recency: RecencyRule = "given"
-) -> tuple[Recommender, tuple[Tried, ...]]:
+) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     """The candidate that answers `questions` best after learning from `train`; ties go to the first.
 
     With `recency="own"` each candidate is fitted and judged under its `start_recency`; with `"auto"` it then chooses
@@ -91,39 +91,39 @@ def choose_on(
         fitted[place] = model
 
     tried, _ = _try_each(candidates, train, questions, recency, hold)
-    best = place_of_best(tried)
+    best = best_index(tried)
     if best not in fitted:
         fitted.clear()
         say("the best candidate is one of the interrupted run's, which kept its score: fitting it once more")
         with work_at_hand().part(_name_of(best)):
             fitted[best] = _fit(candidates[best], train, questions, recency)
     if recency != "given":
-        fitted[best].known_ = tried[best].weigh(train)
+        fitted[best].train_data_ = tried[best].weigh(train)
     return fitted[best], tried
 
 
 def choose_parameters(
     candidates: Sequence[Recommender], train: Interactions, questions: HeldOut, *, recency: RecencyRule = "given"
-) -> tuple[Recommender, tuple[Tried, ...]]:
+) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     """An unfitted copy of the best candidate that holds all it chose on `questions`, and every candidate's score.
 
-    As `choose_on`, but made to be fitted on more data, weighed by what it chose (`Tried.weigh`): no candidate is fitted
+    As `choose_on`, but made to be fitted on more data, weighed by what it chose (`CandidateResult.weigh`): no candidate is fitted
     twice, whether interrupted or not.
     """
     chosen: dict[int, Recommender] = {}
 
     def hold(place: int, model: Recommender) -> None:
-        chosen[place] = model.as_chosen()
+        chosen[place] = model.with_selected_params()
 
     tried, recalled = _try_each(candidates, train, questions, recency, hold)
-    best = place_of_best(tried)
+    best = best_index(tried)
     if best not in chosen:
         kinds = {**KINDS, **{type(one).__name__: type(one) for one in candidates}}
-        chosen[best] = read_value(recalled[best].facts["as_chosen"], recalled[best].arrays, kinds)
+        chosen[best] = read_value(recalled[best].facts["with_selected_params"], recalled[best].arrays, kinds)
     return chosen[best], tried
 
 
-def place_of_best(tried: Sequence[Tried]) -> int:
+def best_index(tried: Sequence[CandidateResult]) -> int:
     """The place of the candidate with the best NDCG@100 on validation, the first of equals."""
     scores = [one.ndcg for one in tried]
     return scores.index(max(scores))
@@ -135,14 +135,14 @@ def _try_each(
     questions: HeldOut,
     recency: RecencyRule,
     hold: Callable[[int, Recommender], None],
-) -> tuple[tuple[Tried, ...], dict[int, ModelState]]:
+) -> tuple[tuple[CandidateResult, ...], dict[int, ModelState]]:
     """Every candidate's score, and what an interrupted run has kept of those it finished, by their places.
 
     Each candidate that is fitted now and is the best so far is handed to `hold` with its place.
     """
     if not candidates:
         raise ConfigError("nothing to choose from: expected at least one candidate")
-    tried: list[Tried] = []
+    tried: list[CandidateResult] = []
     recalled: dict[int, ModelState] = {}
     for place, (candidate, settings) in enumerate(zip(candidates, what_differs(candidates), strict=True)):
         own = _start(candidate, recency)
@@ -159,7 +159,7 @@ def _try_each(
                 hold(place, fitted)
             seconds = time.perf_counter() - started
             report = fitted.report() if isinstance(fitted, Blend | Auto) else ""
-            tried.append(Tried(settings, ndcg, seconds, choice, own, recency == "given", report))
+            tried.append(CandidateResult(settings, ndcg, seconds, choice, own, recency == "given", report))
             _keep(place, tried[-1], fitted)
             del fitted  # makes room for the next
         if len(candidates) > 1:
@@ -190,24 +190,31 @@ def _judge(fitted: Recommender, questions: HeldOut, recency: RecencyRule) -> tup
     return choice.ndcg, choice
 
 
-def _keep(place: int, tried: Tried, fitted: Recommender) -> None:
+def _keep(place: int, tried: CandidateResult, fitted: Recommender) -> None:
     """Keeps what a finished candidate reached and chose, in place of all that was kept on the way there."""
     work = work_at_hand()
     if not work.keeps:
         return
     arrays: dict[str, Any] = {}
-    as_chosen = write_value(fitted.as_chosen(), arrays, "as chosen")
-    facts = {"ndcg": tried.ndcg, "seconds": tried.seconds, "as_chosen": as_chosen, "report": tried.report}
+    with_selected_params = write_value(fitted.with_selected_params(), arrays, "as chosen")
+    facts = {
+        "ndcg": tried.ndcg,
+        "seconds": tried.seconds,
+        "with_selected_params": with_selected_params,
+        "report": tried.report,
+    }
     if tried.recency is not None:
         facts["recency"] = tried.recency.as_json()
     work.keep(_name_of(place), ModelState(arrays, facts))
     work.forget_part(_name_of(place))
 
 
-def _recalled(settings: dict[str, Any], kept: ModelState, own: Recency | None, given: bool) -> Tried:
+def _recalled(settings: dict[str, Any], kept: ModelState, own: Recency | None, given: bool) -> CandidateResult:
     chosen = kept.facts.get("recency")
     choice = None if chosen is None else RecencyChoice.from_json(chosen)
-    return Tried(settings, kept.facts["ndcg"], kept.facts["seconds"], choice, own, given, kept.facts["report"])
+    return CandidateResult(
+        settings, kept.facts["ndcg"], kept.facts["seconds"], choice, own, given, kept.facts["report"]
+    )
 
 
 def _name_of(place: int) -> str:
@@ -219,7 +226,7 @@ SELECTED_ON_TEST = "SELECTED ON TEST: NOT A RESULT"
 
 
 @dataclass(frozen=True)
-class Terms:
+class EvaluationProtocol:
     """What all models of a comparison are chosen, fitted and measured by; with a `budget` each is tuned in `space`."""
 
     protocol: ProtocolName = "clean"
@@ -246,7 +253,7 @@ class Outcome:
 
     model: Recommender
     evaluation: Evaluation
-    tried: tuple[Tried, ...]
+    tried: tuple[CandidateResult, ...]
     chosen: int
     seconds: float
     asked: HeldOut
@@ -278,7 +285,7 @@ def chosen_on(split: Split, protocol: ProtocolName) -> tuple[Interactions, HeldO
     return split.train, split.validation
 
 
-def run_protocol(candidates: Sequence[Recommender], split: Split, terms: Terms) -> Outcome:
+def run_protocol(candidates: Sequence[Recommender], split: Split, terms: EvaluationProtocol) -> Outcome:
     """The candidates through the protocol of the terms."""
     if terms.protocol == "paper":
         return run_paper(candidates, split, recency=terms.recency, at=terms.at, seed=terms.seed)
@@ -301,12 +308,12 @@ def run_clean(
     says; that weighs what is refitted on and asked too.
     """
 
-    def choose() -> tuple[Recommender, tuple[Tried, ...]]:
+    def choose() -> tuple[Recommender, tuple[CandidateResult, ...]]:
         if not refit:
             return choose_on_validation(candidates, split, recency=recency)
         chosen, tried = choose_parameters(candidates, *chosen_on(split, "clean"), recency=recency)
         with work_at_hand().part("refit"):
-            return chosen.fit(tried[place_of_best(tried)].weigh(split.train_and_validation)), tried
+            return chosen.fit(tried[best_index(tried)].weigh(split.train_and_validation)), tried
 
     return _run(choose, split, at, seed)
 
@@ -330,11 +337,11 @@ def run_paper(
 
 
 def _run(
-    choose: Callable[[], tuple[Recommender, tuple[Tried, ...]]], split: Split, at: Iterable[int], seed: int
+    choose: Callable[[], tuple[Recommender, tuple[CandidateResult, ...]]], split: Split, at: Iterable[int], seed: int
 ) -> Outcome:
     started = time.perf_counter()
     model, tried = choose()
-    chosen = place_of_best(tried)
+    chosen = best_index(tried)
     asked = as_known(model, replace(split.test, histories=tried[chosen].weigh(split.test.histories)))
     evaluation = evaluate(model, asked, at=at, seed=seed)
     return Outcome(model, evaluation, tried, chosen, time.perf_counter() - started, asked)

@@ -223,7 +223,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Narrowing:
+class SpaceConstraints:
     """What was said of a model's parameters, by their dotted names.
 
     The `fixed` stay as the model has them, the `listed` are tried at these values alone, all others as the space says.

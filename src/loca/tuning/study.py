@@ -125,7 +125,7 @@ def open_study(path: Path | None, name: str, subject: Mapping[str, Any]) -> Iter
 def open_storage(path: Path) -> Iterator[RDBStorage]:
     """The SQLite file as optuna's storage, closed at the end."""
     optuna = import_optuna()
-    refuse_foreign(path)
+    check_foreign(path)
     waiting = {"connect_args": {"timeout": _SECONDS_FOR_A_LOCK}}
     try:
         storage = optuna.storages.RDBStorage(f"sqlite:///{quote(str(path.absolute()))}", engine_kwargs=waiting)
@@ -180,7 +180,7 @@ def account_of(trials: list[FrozenTrial]) -> Account:
 
 def names_in(path: Path) -> list[str]:
     """The names of the studies in a file; none where there is no file."""
-    refuse_foreign(path)
+    check_foreign(path)
     if not path.exists() or path.stat().st_size == 0:
         return []
     with _blaming(path), closing(sqlite3.connect(_read_only(path), uri=True)) as connection:
@@ -216,7 +216,7 @@ def _tables_of(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
 
 
-def refuse_foreign(path: Path) -> None:
+def check_foreign(path: Path) -> None:
     """Refuses a place that is no SQLite file of studies, or that cannot be written."""
     if path.is_dir():
         raise ConfigError(f"{path}: expected a file for the study, found a folder; choose another name")

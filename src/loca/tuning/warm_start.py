@@ -17,10 +17,10 @@ from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone, get_params
 from loca.persistence.manifest import is_model
 from loca.tuning.default_spaces import GIVEN, space_of
-from loca.tuning.search_space import Narrowing, Space, SpaceName, value_at
+from loca.tuning.search_space import Space, SpaceConstraints, SpaceName, value_at
 
 Templates = Mapping[str, Recommender]
-_NOTHING = Narrowing()
+_NOTHING = SpaceConstraints()
 
 
 def find_parents(templates: Templates) -> dict[str, tuple[str, ...]]:
@@ -31,7 +31,9 @@ def find_parents(templates: Templates) -> dict[str, tuple[str, ...]]:
     return {name: tuple(filter(None, _parents(name, templates))) for name in templates}
 
 
-def begin_with_parents(name: str, templates: Templates, tuned: Templates, said: Narrowing = _NOTHING) -> Recommender:
+def begin_with_parents(
+    name: str, templates: Templates, tuned: Templates, said: SpaceConstraints = _NOTHING
+) -> Recommender:
     """The template of a model with what the studies of its parents chose, `tuned`.
 
     What was `said` of the model stays, and so does a setting of the model inside that is neither its parent's nor the
@@ -46,7 +48,7 @@ def begin_with_parents(name: str, templates: Templates, tuned: Templates, said: 
     return model
 
 
-def follows(name: str, templates: Templates, said: Narrowing = _NOTHING) -> bool:
+def follows(name: str, templates: Templates, said: SpaceConstraints = _NOTHING) -> bool:
     """Whether an ensemble has as many models as the local model beside it, so that it must have as many again."""
     model, (_, beside) = templates[name], _parents(name, templates)
     if beside is None or not isinstance(model, Ensemble) or said.says("models"):
@@ -79,7 +81,7 @@ def _most_like(model: Recommender, others: Templates) -> str | None:
     return min(others, key=differences, default=None)
 
 
-def _inherit(model: Recommender, before: Recommender, after: Recommender, said: Narrowing) -> Recommender:
+def _inherit(model: Recommender, before: Recommender, after: Recommender, said: SpaceConstraints) -> Recommender:
     own, defaults = get_params(model), inspect.signature(type(model)).parameters
 
     def is_free(name: str) -> bool:
@@ -110,7 +112,7 @@ class TuningPlan:
 
     templates: Mapping[str, Recommender]
     spaces: Mapping[str, Space | None]
-    said: Mapping[str, Narrowing] = field(default_factory=dict)
+    said: Mapping[str, SpaceConstraints] = field(default_factory=dict)
 
     def parents(self) -> dict[str, tuple[str, ...]]:
         """The models that must be tuned before each."""
@@ -128,7 +130,7 @@ class TuningPlan:
         return begin_with_parents(name, self.templates, tuned, self.said.get(name, _NOTHING))
 
 
-def plan_tuning(candidates: Offered, kind: SpaceName, said: Mapping[str, Narrowing]) -> TuningPlan:
+def plan_tuning(candidates: Offered, kind: SpaceName, said: Mapping[str, SpaceConstraints]) -> TuningPlan:
     """The plan of models that are each offered alone, in the spaces of their names without what was said."""
     for name, offered in candidates.items():
         if len(offered) != 1:
@@ -157,7 +159,7 @@ def plan_from_settings(candidates: Offered, kind: SpaceName, tables: Mapping[str
     return plan
 
 
-def _narrowing(name: str, template: Recommender, table: Mapping[str, Any]) -> Narrowing:
+def _narrowing(name: str, template: Recommender, table: Mapping[str, Any]) -> SpaceConstraints:
     fixed: list[str] = []
     listed: dict[str, tuple[Any, ...]] = {}
     for path, value in _said(table):
@@ -169,7 +171,7 @@ def _narrowing(name: str, template: Recommender, table: Mapping[str, Any]) -> Na
             raise ConfigError(f"{name}.{path}: models cannot be tuned among; name one of them")
         annotation = parameters_of(type(value_at(template, above) if above else template))[last]
         listed[path] = tuple(check_value(f"{name}.{path}", annotation, one) for one in value.values)
-    return Narrowing(tuple(fixed), listed)
+    return SpaceConstraints(tuple(fixed), listed)
 
 
 def _said(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

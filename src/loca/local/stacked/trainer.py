@@ -25,7 +25,7 @@ from loca.local.stacked.ops import (
 from loca.models.autoencoder import Autoencoder, SparseRows, divergence, unit_rows_of
 from loca.models.counter_rng import normal_at, streams_at, uniform_at
 from loca.models.early_stopping import Network
-from loca.models.training import Learning, Lesson
+from loca.models.training import TargetSpec, Trainer
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 
@@ -43,7 +43,7 @@ class StackedLearning:
 
     def __init__(
         self,
-        learning: Sequence[Learning],
+        learning: Sequence[Trainer],
         *,
         precision: PrecisionName = "float32",
         at_once: int = 1,
@@ -246,7 +246,7 @@ class StackedBatch:
     scale: Tensor  # (networks, users), weight / size of the batch, 0 where padded
     shares: Tensor  # (networks,), size of the batch / users of the epoch
     steps: Tensor  # (networks,), steps taken before this one
-    lesson: Lesson
+    lesson: TargetSpec
     place_counts: Tensor | None  # (users of the matrix,), moments of each; None where every entry is a place
 
     @property
@@ -274,7 +274,7 @@ class StackedBatch:
         if self.lesson.ordered:
             moments = self.histories.moments
             within = counting - starts[owner] if moments is None else moments[places]
-            shown, values = self.lesson.shown_and_asked(values, within, self._cuts(prefix_streams)[owner])
+            shown, values = self.lesson.inputs_and_targets(values, within, self._cuts(prefix_streams)[owner])
             inputs = unit_rows_of(shown, owner, len(lengths))
         if dropout:
             users = self.users.shape[1]
@@ -296,7 +296,7 @@ class StackedBatch:
 class StackedUsers:
     """The supports of many networks on the device, padded to the longest, networks with more users first."""
 
-    def __init__(self, learning: Sequence[Learning]) -> None:
+    def __init__(self, learning: Sequence[Trainer]) -> None:
         first = learning[0]
         self._learning = learning
         self._batch_size, self._device = first.plan.batch_size, first.device
