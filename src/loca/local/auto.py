@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -31,6 +30,7 @@ from loca.models.mult_vae import MultVAE
 from loca.models.network_base import score_on
 from loca.models.next_ease import NextEASE
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Recommender,
     Scores,
@@ -40,7 +40,6 @@ from loca.models.recommender import (
     fitted,
     get_params,
 )
-from loca.persistence import save_model
 from loca.persistence.checkpoint import work_at_hand
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
@@ -72,7 +71,7 @@ Axes = Mapping[str, Sequence[Any]]
 _MOST_USERS = 4000
 
 
-class Auto:
+class Auto(Estimator):
     """The best blend that validation finds within `seconds` (and `trials`, where given): the answer to "just do it".
 
     First EASE, a Loca over it, and NextEASE, their settings by hill climbing; then ensembles of MultVAE of three
@@ -81,6 +80,8 @@ class Auto:
     validation says, down to no recency at all. A fit with `chosen` fits that and searches nothing: so does a refit.
     Time decides what is tried, and how many epochs at most; with `trials` and ample seconds two runs are the same.
     """
+
+    role = "auto"
 
     def __init__(
         self,
@@ -104,7 +105,6 @@ class Auto:
         self.seed = seed
         self.model_: Recommender | None = None
         self.trials_: tuple[Trial, ...] = ()
-        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -234,10 +234,6 @@ class Auto:
             raise ModelFileError(f"auto: trials: {problem}") from problem
         model.model_ = inner
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def _fit_ease(search: Search, start: EASE, users: int, seed: int) -> dict[str, Recommender | None]:

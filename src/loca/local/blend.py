@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -30,8 +29,7 @@ from loca.local.blend_search import (
 )
 from loca.local.explain import Explanation, ItemRows, check_explained, explain_history, name_items, opening_lines
 from loca.local.loca import Loca
-from loca.models.recommender import ModelState, Recommender, Scores, UserWeights, clone, fitted, get_params
-from loca.persistence import save_model
+from loca.models.recommender import Estimator, ModelState, Recommender, Scores, UserWeights, clone, fitted, get_params
 from loca.persistence.checkpoint import work_at_hand
 from loca.progress import say
 
@@ -92,7 +90,7 @@ class BlendExplanation:
         return "\n".join(lines)
 
 
-class Blend:
+class Blend(Estimator):
     """Scores = Σ weight · scaled scores of a part that sees the histories at a power.
 
     `parts` are any recommenders, Loca, Ensemble and Blend among them. A part sees every value of a history raised to a
@@ -102,6 +100,8 @@ class Blend:
     z-scores, or log-probabilities where a part is made of networks and z-scores elsewhere. `cache_bytes` is what
     validation scores may take in memory while the weights are found: users beyond that are left out, at random.
     """
+
+    role = "blend"
 
     def __init__(
         self,
@@ -128,7 +128,6 @@ class Blend:
         self.columns_: tuple[Column, ...] | None = None
         self.earned_: tuple[PartEarned, ...] = ()
         self.ndcg_: float | None = None
-        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -282,10 +281,6 @@ class Blend:
         blend.columns_, blend.earned_, blend.ndcg_ = columns, earned, state.facts["ndcg"]
         blend.models_ = {number: state.parts[name] for name, number in numbers.items()}
         return blend
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def _check_parts(parts: Sequence[Recommender]) -> tuple[Recommender, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +21,7 @@ from loca.local.stacked.ops import PrecisionName, check_precision
 from loca.local.training import Engine, EngineName, LocalTask, check_engine, copies_of, train_together
 from loca.models.devices import ranking_bytes
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Recommender,
     Scores,
@@ -31,16 +31,17 @@ from loca.models.recommender import (
     fitted,
     get_params,
 )
-from loca.persistence import save_model
 from loca.random_streams import stream
 
 
-class Ensemble:
+class Ensemble(Estimator):
     """`models` copies of the base with all user weights 1, their scores averaged.
 
     Copies of a base with randomness differ by their seeds; of a base without (EASE) each learns from its own
     bootstrap sample of the users. `engine`, `precision`, `answer_precision` and `local_bytes` are those of `Loca`.
     """
+
+    role = "ensemble"
 
     def __init__(
         self,
@@ -68,7 +69,6 @@ class Ensemble:
         self.seed = seed
         self.models_: LocalModels | None = None
         self.epochs_: int | None = None
-        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -132,10 +132,6 @@ class Ensemble:
         model.models_ = models
         model.epochs_ = state.facts["epochs"]
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def _mean(models: LocalModels, histories: csr_array) -> Tensor:

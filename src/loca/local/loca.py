@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -35,6 +34,7 @@ from loca.local.training import (
     train_together,
 )
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Recommender,
     Scores,
@@ -44,7 +44,6 @@ from loca.models.recommender import (
     fitted,
     get_params,
 )
-from loca.persistence import save_model
 from loca.persistence.checkpoint import work_at_hand
 from loca.persistence.fit_cache import fit_cached
 from loca.progress import say
@@ -53,7 +52,7 @@ ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 DISTINCTIVE_ITEMS = 20
 
 
-class Loca:
+class Loca(Estimator):
     """Local collaborative autoencoders over any base model that takes user weights.
 
     Each of the `anchors` local models is the base fitted with the wide weights of its community (`train_bandwidth`),
@@ -68,6 +67,8 @@ class Loca:
     local networks in half the memory, and `local_bytes` is what a local EASE may take: its largest differences to the
     global one.
     """
+
+    role = "local"
 
     def __init__(
         self,
@@ -128,7 +129,6 @@ class Loca:
         self.locality_: Locality | None = None
         self.members_: npt.NDArray[np.int64] | None = None
         self.distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None = None
-        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -287,10 +287,6 @@ class Loca:
         model = cls(**params)
         _restore_loca(model, state)
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def _loca_state(model: Loca) -> ModelState:

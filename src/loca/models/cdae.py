@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -33,6 +32,7 @@ from loca.models.network_base import (
     with_arrays,
 )
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Scores,
     UserWeights,
@@ -42,7 +42,6 @@ from loca.models.recommender import (
     fitted,
     supported_users,
 )
-from loca.persistence import save_model
 from loca.random_streams import derive_seed, stream
 
 LossName = Literal["logistic", "square"]
@@ -59,7 +58,7 @@ _RAREST = 1e-6
 _MOMENTUM, _MEMORY, _LEAST = 0.9, 0.999, 1e-8
 
 
-class CDAE:
+class CDAE(Estimator):
     """Drops part of a history, adds the user's node, and answers through a sigmoid layer with a score for every item.
 
     `loss` is the cross-entropy of every item on its own (`"logistic"`) or half its squared error (`"square"`, cheaper,
@@ -112,7 +111,6 @@ class CDAE:
         self.rule()
         self.network_: NodeNetwork | None = None
         self.best_epoch_: int | None = None
-        self.train_data_: Interactions | None = None
 
     def plan(self) -> NodePlan:
         """What an epoch needs to know of the parameters."""
@@ -170,10 +168,6 @@ class CDAE:
         model.network_ = with_arrays(network, state.arrays, opening_device(model.device))
         model.best_epoch_ = epoch_of(state.facts)
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -19,22 +18,21 @@ from loca.memory import plan_memory
 from loca.models.devices import check_device, choose_device, free_bytes
 from loca.models.ease_solver import LARGEST_ERROR, EaseSystem, bytes_to_solve, inverse_error, solve_systems
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Scores,
     UserWeights,
     check_histories,
     check_user_weights,
-    clone,
     fitted,
 )
-from loca.persistence import save_model
 from loca.progress import bar, say
 
 Square = npt.NDArray[Any]
 _BLOCK_ITEMS = 1024
 
 
-class EASE:
+class EASE(Estimator):
     """Scores = history · B, where B minimises ‖√D(X − XB)‖² + l2‖B‖² with a zero diagonal; D holds the user weights.
 
     `denoising`, p, expects that each item of a history is missing with that probability: the regularisation of the
@@ -48,7 +46,6 @@ class EASE:
         self.denoising = denoising
         self.device = device
         self.weights_: npt.NDArray[np.float32] | None = None
-        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -95,10 +92,6 @@ class EASE:
         """How many items it scores."""
         return len(fitted(self.weights_, self))
 
-    def with_selected_params(self) -> Self:
-        """A copy: nothing is chosen on validation."""
-        return clone(self)
-
     def state(self) -> ModelState:
         weights = fitted(self.weights_, self)
         return ModelState(arrays={"weights": weights})
@@ -111,10 +104,6 @@ class EASE:
             raise ModelFileError(f"EASE: expected items × items weights, found shape {weights.shape}")
         model.weights_ = weights
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def check_ridge(l2: float, denoising: float) -> None:

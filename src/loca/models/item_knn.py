@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -14,9 +13,8 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError
 from loca.memory import plan_memory
-from loca.models.recommender import ModelState, Scores, UserWeights, check_user_weights, clone, fitted
+from loca.models.recommender import Estimator, ModelState, Scores, UserWeights, check_user_weights, fitted
 from loca.models.sparse_weights import score_sparsely, weigh_users, weights_as_arrays, weights_from_arrays
-from loca.persistence import save_model
 from loca.progress import bar
 
 # Pairs of items at once: so many similarities are found, sorted and thinned out before the next.
@@ -25,7 +23,7 @@ _BLOCK_PAIRS = 4_000_000
 _BYTES_PER_PAIR = 64
 
 
-class ItemKNN:
+class ItemKNN(Estimator):
     """Scores item j by Σ_i history_i · s_ij over the `neighbours` items i most similar to j.
 
     s_ij = (XᵀDX)_ij / (|x_i||x_j| + shrinkage), the cosine of the items' columns, where D holds the user weights and
@@ -40,7 +38,6 @@ class ItemKNN:
         self.neighbours = neighbours
         self.shrinkage = shrinkage
         self.weights_: csr_array | None = None
-        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -65,10 +62,6 @@ class ItemKNN:
         """How many items it scores."""
         return int(fitted(self.weights_, self).shape[0])
 
-    def with_selected_params(self) -> Self:
-        """A copy: nothing is chosen on validation."""
-        return clone(self)
-
     def state(self) -> ModelState:
         return ModelState(arrays=weights_as_arrays(fitted(self.weights_, self)))
 
@@ -77,10 +70,6 @@ class ItemKNN:
         model = cls(**params)
         model.weights_ = weights_from_arrays(state.arrays, "ItemKNN")
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def _nearest_items(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -34,22 +33,21 @@ from loca.models.als import (
 )
 from loca.models.devices import check_device, choose_device, float32_products
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Scores,
     UserWeights,
     are_finite_floats,
     check_histories,
     check_user_weights,
-    clone,
     fitted,
 )
 from loca.models.wmf import WMF, check_factorisation, plan_alternating
-from loca.persistence import save_model
 from loca.progress import bar
 from loca.random_streams import stream
 
 
-class LLORMA:
+class LLORMA(Estimator):
     """Scores = Σ_t K_t(u) K_t(i) x_t · y_ti / Σ_t K_t(u) K_t(i) over local WMF models t, else those of a global WMF.
 
     Each model stands around a stored pair, drawn at random, and learns from every pair with the weight K_t(u) K_t(i)
@@ -89,7 +87,6 @@ class LLORMA:
         self.anchor_users_: Floats | None = None  # (anchors, factors)
         self.anchor_items_: npt.NDArray[np.int64] | None = None  # (anchors,)
         self.local_factors_: Floats | None = None  # (anchors, items, factors)
-        self.train_data_: Interactions | None = None
         self._local: LocalFactors | None = None
 
     def fit(
@@ -163,10 +160,6 @@ class LLORMA:
         """How many items it scores."""
         return int(fitted(self.local_factors_, self).shape[1])
 
-    def with_selected_params(self) -> Self:
-        """A copy: nothing is chosen on validation."""
-        return clone(self)
-
     def state(self) -> ModelState:
         arrays: dict[str, npt.NDArray[Any]] = {
             "local_factors": fitted(self.local_factors_, self),
@@ -195,10 +188,6 @@ class LLORMA:
             raise ModelFileError(f"LLORMA: expected item rows below {items} as anchors")
         model.global_, model.local_factors_, model.anchor_users_, model.anchor_items_ = of_all, learned, users, rows
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -24,12 +23,11 @@ from loca.models.network_base import (
     opening_device,
     score_histories,
 )
-from loca.models.recommender import ModelState, Scores, UserWeights, clone, fitted
+from loca.models.recommender import Estimator, ModelState, Scores, UserWeights, clone, fitted
 from loca.models.training import LearningPlan, TargetName, TargetSpec, Trainer
-from loca.persistence import save_model
 
 
-class MultVAE:
+class MultVAE(Estimator):
     """Encodes a history as a Gaussian and decodes it into a score for every item.
 
     `hidden=None` puts no layer between items and latent on either side, a number puts one of that size on each.
@@ -85,7 +83,6 @@ class MultVAE:
         self.plan()
         self.network_: Autoencoder | None = None
         self.best_epoch_: int | None = None
-        self.train_data_: Interactions | None = None
 
     def plan(self) -> LearningPlan:
         """What an epoch needs to know of the parameters."""
@@ -151,12 +148,8 @@ class MultVAE:
         model.best_epoch_ = state.facts["best_epoch"]
         return model
 
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
-
-class MultDAE:
+class MultDAE(Estimator):
     """Drops part of a history, encodes the rest and decodes it into a score for every item.
 
     `hidden=None` puts no layer between items and latent on either side, a number puts one of that size on each.
@@ -204,7 +197,6 @@ class MultDAE:
         self.plan()
         self.network_: Autoencoder | None = None
         self.best_epoch_: int | None = None
-        self.train_data_: Interactions | None = None
 
     def plan(self) -> LearningPlan:
         """What an epoch needs to know of the parameters."""
@@ -269,7 +261,3 @@ class MultDAE:
         model.network_ = network_from_arrays(state.arrays, model.latent, model.hidden, False, device)
         model.best_epoch_ = state.facts["best_epoch"]
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)

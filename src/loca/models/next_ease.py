@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -21,15 +20,14 @@ from loca.models.devices import check_device, choose_device, float32_products, f
 from loca.models.ease import check_ridge
 from loca.models.ease_solver import LARGEST_ERROR, EaseSystem, fill_gram, inverse_error, invert_from_factor
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Scores,
     UserWeights,
     check_histories,
     check_user_weights,
-    clone,
     fitted,
 )
-from loca.persistence import save_model
 from loca.progress import bar, say
 
 Table = npt.NDArray[np.float64]
@@ -248,7 +246,7 @@ def _on_grid(values: Tensor) -> Tensor:
 _BLOCK = 1024  # columns that are solved at once
 
 
-class NextEASE:
+class NextEASE(Estimator):
     """Scores = history · B, where B carries every prefix of a history to what comes next in it.
 
     B minimises Σ_u w_u (Σ_t ‖y_t − x_t B‖² + ordinary · ‖x_u − x_u B‖²) + ‖B‖² with a zero diagonal, over the users'
@@ -285,7 +283,6 @@ class NextEASE:
         self.denoising = denoising
         self.device = device
         self.weights_: npt.NDArray[np.float32] | None = None
-        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -320,10 +317,6 @@ class NextEASE:
         """How many items it scores."""
         return len(fitted(self.weights_, self))
 
-    def with_selected_params(self) -> Self:
-        """A copy: nothing is chosen on validation."""
-        return clone(self)
-
     def state(self) -> ModelState:
         return ModelState(arrays={"weights": fitted(self.weights_, self)})
 
@@ -335,10 +328,6 @@ class NextEASE:
             raise ModelFileError(f"NextEASE: expected items × items weights, found shape {weights.shape}")
         model.weights_ = weights
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def bytes_to_solve_next(items: int, stored: int, device: torch.device) -> int:

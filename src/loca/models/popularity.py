@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,18 +15,17 @@ from loca.data.recency import parse_age
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Scores,
     UserWeights,
     check_histories,
     check_user_weights,
-    clone,
     fitted,
 )
-from loca.persistence import save_model
 
 
-class Popularity:
+class Popularity(Estimator):
     """Scores an item by the share of (weighted) users who have it.
 
     With a `window` only what happened within it, back from the newest time of all, is counted: a number in the unit of
@@ -38,7 +36,6 @@ class Popularity:
         _length_of(window)
         self.window = window
         self.shares_: npt.NDArray[np.float32] | None = None
-        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -65,10 +62,6 @@ class Popularity:
         """How many items it scores."""
         return len(fitted(self.shares_, self))
 
-    def with_selected_params(self) -> Self:
-        """A copy: nothing is chosen on validation."""
-        return clone(self)
-
     def state(self) -> ModelState:
         shares = fitted(self.shares_, self)
         return ModelState(arrays={"shares": shares})
@@ -81,10 +74,6 @@ class Popularity:
             raise ModelFileError(f"popularity: expected one share per item, found shape {shares.shape}")
         model.shares_ = shares
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def _length_of(window: float | str | None) -> float | None:

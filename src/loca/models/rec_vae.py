@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -35,6 +34,7 @@ from loca.models.network_base import (
     with_arrays,
 )
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Scores,
     UserWeights,
@@ -44,7 +44,6 @@ from loca.models.recommender import (
     fitted,
     supported_users,
 )
-from loca.persistence import save_model
 from loca.random_streams import derive_seed, stream
 
 # As in the authors' program: five hidden layers, and a layer normalisation that leaves small activations small.
@@ -57,7 +56,7 @@ _SHARES = (3 / 20, 15 / 20, 2 / 20)
 _WIDE_LOG_VARIANCE = 10.0
 
 
-class RecVAE:
+class RecVAE(Estimator):
     """Encodes a history as a Gaussian through densely connected layers, and decodes it linearly.
 
     An epoch shows all users `encoder_epochs` times to the encoder, with `dropout`, and then `decoder_epochs` times to
@@ -105,7 +104,6 @@ class RecVAE:
         self.plan()
         self.network_: RecVaeNetwork | None = None
         self.best_epoch_: int | None = None
-        self.train_data_: Interactions | None = None
 
     def plan(self) -> RecVaePlan:
         """What an epoch needs to know of the parameters."""
@@ -170,10 +168,6 @@ class RecVAE:
         model.network_ = with_arrays(network, state.arrays, opening_device(model.device))
         model.best_epoch_ = epoch_of(state.facts)
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
     def _plan_memory(self, users: int, items: int) -> None:
         """Weights five times (Adam's moments, the best epoch, gradients), two codes a user, four arrays of logits."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from scipy.sparse import csr_array
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, NotFittedError, did_you_mean
+from loca.persistence import save_model
 from loca.persistence.manifest import ModelState as ModelState
 from loca.persistence.manifest import get_params as get_params
 from loca.persistence.manifest import is_model
@@ -57,6 +59,34 @@ class Recommender(Protocol):
         ...
 
     def save(self, folder: str | Path) -> None: ...
+
+
+class Estimator:
+    """What every model gets from its constructor and its state: parameters, a readable form, copies, files.
+
+    The class attributes say what a model can do, so that nobody has to look at its class.
+    """
+
+    role: ClassVar[Literal["single", "local", "ensemble", "blend", "auto"]] = "single"
+    train_data_: Interactions | None = None
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        changed = {name: value for name, value in get_params(self).items() if value is not defaults[name].default}
+        shown = (f"{name}={value!r}" for name, value in changed.items() if repr(value) != repr(defaults[name].default))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def get_params(self) -> dict[str, Any]:
+        """The constructor's arguments by name, as the model holds them now."""
+        return get_params(self)
+
+    def with_selected_params(self) -> Self:
+        """An unfitted copy whose parameters hold what this fit chose on validation; most models choose nothing."""
+        return clone(self)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the fitted model into a folder, whole or not at all."""
+        save_model(self, folder)
 
 
 AnyModel = TypeVar("AnyModel")

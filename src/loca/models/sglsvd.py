@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -20,17 +19,16 @@ from loca.errors import ConfigError, ModelFileError
 from loca.memory import plan_memory
 from loca.models.devices import check_device, choose_device
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Scores,
     UserWeights,
     are_finite_floats,
     check_histories,
     check_user_weights,
-    clone,
     fitted,
     supported_users,
 )
-from loca.persistence import save_model
 from loca.progress import bar, say
 from loca.random_streams import stream
 
@@ -49,7 +47,7 @@ _SAME_POINT = 1e-9
 _MOST_STEPS = 100
 
 
-class SGLSVD:
+class SGLSVD(Estimator):
     """Scores = g · r QQᵀ + (1 − g) · r PPᵀ: Q holds directions of all users, P those of the history's cluster.
 
     Q are the `global_rank` leading right singular vectors of the users' rows scaled by their own g, P the
@@ -94,7 +92,6 @@ class SGLSVD:
         self.seed = seed
         self.device = device
         self.bases_: SpectralBases | None = None
-        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -167,10 +164,6 @@ class SGLSVD:
         """How many items it scores."""
         return len(fitted(self.bases_, self).shared)
 
-    def with_selected_params(self) -> Self:
-        """A copy: nothing is chosen on validation."""
-        return clone(self)
-
     def state(self) -> ModelState:
         bases = fitted(self.bases_, self)
         return ModelState(arrays={"shared": bases.shared, "local": bases.local, "overlaps": bases.overlaps})
@@ -192,10 +185,6 @@ class SGLSVD:
             raise ModelFileError("SGLSVD: expected finite numbers of 32 bits")
         model.bases_ = SpectralBases(shared, local, overlaps)
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def bytes_to_learn(items: int, clusters: int, global_rank: int, local_rank: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -21,9 +20,8 @@ from loca.errors import ConfigError, DataError
 from loca.memory import plan_memory
 from loca.models.devices import check_device, choose_device
 from loca.models.elastic_net import Penalties, solve_elastic_nets
-from loca.models.recommender import ModelState, Scores, UserWeights, check_user_weights, clone, fitted
+from loca.models.recommender import Estimator, ModelState, Scores, UserWeights, check_user_weights, fitted
 from loca.models.sparse_weights import score_sparsely, weigh_users, weights_as_arrays, weights_from_arrays
-from loca.persistence import save_model
 from loca.progress import bar, say
 
 Numbers = npt.NDArray[np.float64]
@@ -36,7 +34,7 @@ _STRICTER = 1e-3
 _MOST_TRIES = 4
 
 
-class SLIM:
+class SLIM(Estimator):
     """Scores = history · W, W ≥ 0 with a zero diagonal: its column j minimises, over w,
 
     ½ Σ_u d_u (x_u · w − x_uj)² + l1 Σ w + l2/2 Σ w², where d_u is the weight of user u. A column is done when no
@@ -62,7 +60,6 @@ class SLIM:
         self.iterations = iterations
         self.device = device
         self.weights_: csr_array | None = None
-        self.train_data_: Interactions | None = None
 
     def fit(
         self,
@@ -90,10 +87,6 @@ class SLIM:
         """How many items it scores."""
         return int(fitted(self.weights_, self).shape[0])
 
-    def with_selected_params(self) -> Self:
-        """A copy: nothing is chosen on validation."""
-        return clone(self)
-
     def state(self) -> ModelState:
         return ModelState(arrays=weights_as_arrays(fitted(self.weights_, self)))
 
@@ -102,10 +95,6 @@ class SLIM:
         model = cls(**params)
         model.weights_ = weights_from_arrays(state.arrays, "SLIM")
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def check_penalties(l1: float, l2: float) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -34,20 +33,19 @@ from loca.models.als import (
 )
 from loca.models.devices import check_device, choose_device, float32_products, free_bytes
 from loca.models.recommender import (
+    Estimator,
     ModelState,
     Scores,
     UserWeights,
     are_finite_floats,
     check_histories,
     check_user_weights,
-    clone,
     fitted,
 )
-from loca.persistence import save_model
 from loca.progress import bar, say
 
 
-class WMF:
+class WMF(Estimator):
     """Scores = x · y_i, where the factors x of a user and y_i of the items minimise a weighted squared error.
 
     The loss is Σ_ui c_ui (p_ui − x_u · y_i)² + Σ_u l_u ‖x_u‖² + Σ_i l_i ‖y_i‖² with p = 1 and c = 1 + `confidence`
@@ -84,7 +82,6 @@ class WMF:
         self.device = device
         self.item_factors_: Floats | None = None
         self.mean_confidence_: float | None = None
-        self.train_data_: Interactions | None = None
         self._columns: Columns | None = None
 
     def fit(
@@ -163,10 +160,6 @@ class WMF:
         """How many items it scores."""
         return len(fitted(self.item_factors_, self))
 
-    def with_selected_params(self) -> Self:
-        """A copy: nothing is chosen on validation."""
-        return clone(self)
-
     def state(self) -> ModelState:
         arrays = {"item_factors": fitted(self.item_factors_, self)}
         return ModelState(arrays, facts={"mean_confidence": self.mean_confidence_})
@@ -185,10 +178,6 @@ class WMF:
             raise ModelFileError(f"WMF: expected a mean confidence above 0, found {mean!r:.30}")
         model.item_factors_, model.mean_confidence_ = learned, mean
         return model
-
-    def save(self, folder: str | Path) -> None:
-        """Writes the model into a folder, whole or not at all."""
-        save_model(self, folder)
 
 
 def check_factorisation(factors: int, confidence: float, user_l2: float, item_l2: float, iterations: int) -> None:
