@@ -32,3 +32,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if not close:
         return ""
     return "; did you mean " + " or ".join(repr(name) for name in close) + "?"
+
+
+def check_choice(name: str, value: str, known: Iterable[str]) -> None:
+    """Refuse a value that is not among the known ones, naming the nearest."""
+    if value not in (choices := list(known)):
+        raise ConfigError(f"unknown {name} {value!r}{did_you_mean(str(value), choices)}")
+
+
+def check_counts(**counts: object) -> None:
+    """Refuse, by its name, anything but a whole number of at least 1."""
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ConfigError(f"{name}: expected a whole number ≥ 1, found {count!r}")
