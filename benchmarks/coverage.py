@@ -15,7 +15,7 @@ import time
 import numpy as np
 import torch
 
-from loca.communities.anchors import AnchorSelection, choose_anchors
+from loca.communities.communities import AnchorSelection, choose_anchors
 from loca.communities.geometry import Floats, Quantile, resolve_bandwidth, unit_rows
 from loca.memory import readable_bytes
 from loca.models.devices import choose_device

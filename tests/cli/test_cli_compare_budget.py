@@ -198,7 +198,7 @@ def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_o
     def compute(plan: RunPlan, done: Done, split: Split, store: RunStore, processes: int) -> dict[str, str]:
         assert processes == 2
         done["ease"], _ = store.compute(plan.make("ease", done), split)
-        return {"loca-ease": "anchors: 1,000 were asked for, there are only 150 users; take fewer"}
+        return {"loca-ease": "anchors: 1,000 were requested, there are only 150 users; take fewer"}
 
     monkeypatch.setattr("loca.experiments.comparison.execute_parallel", compute)
     ask = ("compare", "planted", *TINY, "--models", "ease,loca-ease", "--set", "loca-ease.anchors=1000", "--at", "5")
@@ -206,7 +206,7 @@ def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_o
     assert done.code == 2
     assert "\nease " in done.out
     assert done.err.splitlines() == [
-        "loca: loca-ease failed: anchors: 1,000 were asked for, there are only 150 users; take fewer; "
+        "loca: loca-ease failed: anchors: 1,000 were requested, there are only 150 users; take fewer; "
         f"{tmp_path} keeps the others, --resume tries again"
     ]
 

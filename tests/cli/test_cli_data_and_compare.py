@@ -262,7 +262,7 @@ def test_an_output_folder_that_is_a_file_is_refused_first(call: Call, ratings: P
     [
         (["--test", "100"], "test"),
         (["--validation", "100"], "validation"),
-        (["--models", "loca-ease", "--set", "anchors=1000"], "anchors: 1,000 were asked for, there are only 30 users"),
+        (["--models", "loca-ease", "--set", "anchors=1000"], "anchors: 1,000 were requested, there are only 30 users"),
     ],
 )
 def test_what_the_data_cannot_give_is_refused(call: Call, ratings: Path, options: list[str], message: str) -> None:

@@ -123,7 +123,7 @@ def test_plan_reads_the_settings_of_the_fit(call: Call, tmp_path: Path, ratings:
         (["--model", "loca-eas"], "unknown model 'loca-eas'; did you mean 'loca-ease'"),
         (["--set", "anchrs=3"], "did you mean 'anchors'?"),
         (["--set", "anchors=0"], "anchors: expected a whole number ≥ 1, found 0"),
-        (["--set", "anchors=31"], "anchors: 31 were asked for, there are only 30 users"),
+        (["--set", "anchors=31"], "anchors: 31 were requested, there are only 30 users"),
     ],
 )
 def test_a_mistake_is_one_line(options: list[str], message: str, call: Call, ratings: Path) -> None:

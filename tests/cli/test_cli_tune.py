@@ -137,7 +137,7 @@ def test_files_of_something_else_are_refused_untouched(call: Call, tmp_path: Pat
 def test_a_mistake_leaves_no_study_and_drops_none(call: Call, tmp_path: Path) -> None:
     study = tmp_path / "s.db"
     many = call("tune", "planted", *TINY, "--model", "loca-ease", "--set", "anchors=1000", "--study", study, "-q")
-    assert "no trial finished, 10 failed; the last one: anchors: 1,000 were asked for" in many.mistake
+    assert "no trial finished, 10 failed; the last one: anchors: 1,000 were requested" in many.mistake
     assert list(tmp_path.iterdir()) == []
     assert call(*EASE, "--trials", 1, "--study", study, "--quiet").code == 0
     gone = call("tune", tmp_path / "nowhere.csv", "--model", "ease", "--study", study, "--fresh")

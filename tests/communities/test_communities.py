@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-import loca.communities.communities as communities_file
-from loca.communities.communities import Communities, find_communities
+from loca.communities.communities import Communities, choose_anchors, find_communities
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD, embed_users
-from loca.communities.geometry import Quantile, unit_rows
+from loca.communities.geometry import Quantile, angular_distances, unit_rows
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
+from loca.local.loca import Loca
+from loca.models.ease import EASE
 from loca.models.recommender import ModelState
 
 
@@ -44,12 +45,14 @@ def test_train_weights_follow_the_wide_kernel_and_answer_weights_the_narrow_one(
     )
 
 
-def test_answer_weights_are_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    users = unit_rows(np.random.default_rng(0).normal(size=(50, 2)))
-    whole = two_communities().answer_weights(users).toarray()
-    monkeypatch.setattr(communities_file, "_USERS_PER_BLOCK", 7)
+def test_answer_weights_of_many_users_are_those_of_each_block() -> None:
+    users = unit_rows(np.random.default_rng(0).normal(size=(20_000, 2)))
+    whole = two_communities().answer_weights(users)
     # Products of other shapes may be summed in another order.
-    np.testing.assert_allclose(two_communities().answer_weights(users).toarray(), whole, atol=1e-5)
+    for part in (slice(0, 5_000), slice(5_000, 20_000)):
+        np.testing.assert_allclose(
+            two_communities().answer_weights(users[part]).toarray(), whole[part].toarray(), atol=1e-5
+        )
     assert two_communities().answer_weights(np.zeros((0, 2))).shape == (0, 2)
 
 
@@ -106,13 +109,10 @@ def test_given_embeddings_are_repeated_and_carried_over_to_new_histories() -> No
     assert closeness.mean() > 0.95
 
 
-def test_embeddings_are_the_same_in_blocks(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix = planted_split.train.matrix()
+def test_embeddings_of_many_users_are_unit_rows_of_each_history() -> None:
+    matrix = csr_array((np.random.default_rng(0).random((9_000, 8)) < 0.3).astype(np.float32))
     embedder = TruncatedSVD(dimensions=6).fit(matrix)
-    whole = embed_users(embedder, matrix)
-    monkeypatch.setattr("loca.communities.embeddings._USERS_PER_BLOCK", 33)
-    np.testing.assert_allclose(embed_users(embedder, matrix), whole, atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(embed_users(embedder, matrix), unit_rows(embedder.embed(matrix)), atol=1e-5)
 
 
 def test_wrong_embeddings_are_refused() -> None:
@@ -132,3 +132,61 @@ def test_wrong_embeddings_are_refused() -> None:
         TruncatedSVD.restore({}, ModelState(arrays={"directions": np.ones(3)}))
     with pytest.raises(ModelFileError, match="expected items × dimensions"):
         GivenEmbeddings.restore({"embeddings": np.ones((1, 1))}, ModelState(arrays={"item_vectors": np.ones(3)}))
+
+
+def random_rows(seed: int, users: int, dimensions: int) -> np.ndarray:
+    return unit_rows(np.random.default_rng(seed).normal(size=(users, dimensions)))
+
+
+def test_coverage_covers_more_than_a_random_choice() -> None:
+    rows = random_rows(3, 400, 8)
+    covered = {}
+    for selection in ("coverage", "random"):
+        chosen = choose_anchors(rows, 10, selection, 0.45, seed=1)  # type: ignore[arg-type]
+        covered[selection] = (angular_distances(rows, rows[chosen]) < 0.45).any(axis=1).mean()
+    assert covered["coverage"] > covered["random"]
+
+
+@pytest.mark.parametrize("selection", ["coverage", "random", "kmeans", "farthest"])
+def test_anchors_are_different_users_and_the_same_for_the_same_seed(selection: str) -> None:
+    rows = random_rows(4, 60, 5)
+    chosen = choose_anchors(rows, 60, selection, 0.5, seed=2)  # type: ignore[arg-type]
+    assert sorted(chosen) == list(range(60))
+    np.testing.assert_array_equal(chosen, choose_anchors(rows, 60, selection, 0.5, seed=2))  # type: ignore[arg-type]
+
+
+def test_random_anchors_change_with_the_seed() -> None:
+    rows = random_rows(4, 60, 5)
+    assert choose_anchors(rows, 5, "random", 0.5, 1).tolist() != choose_anchors(rows, 5, "random", 0.5, 2).tolist()
+
+
+def test_the_farthest_user_comes_next() -> None:
+    angles = np.deg2rad([0, 10, 170, 90])
+    rows = unit_rows(np.column_stack([np.cos(angles), np.sin(angles)]))
+    chosen = choose_anchors(rows, 4, "farthest", 0.5, seed=0).tolist()
+    distances = angular_distances(rows, rows)
+    for place in range(1, 4):
+        nearest = distances[:, chosen[:place]].min(axis=1)
+        assert nearest[chosen[place]] == pytest.approx(max(nearest[u] for u in range(4) if u not in chosen[:place]))
+
+
+@pytest.mark.parametrize("whole", [50_000, 50])
+def test_k_means_anchors_stand_in_different_clusters(whole: int) -> None:
+    rng = np.random.default_rng(0)
+    centres = np.eye(4)
+    rows = unit_rows(np.repeat(centres, 30, axis=0) + rng.normal(0, 0.05, (120, 4)))
+    assert sorted(choose_anchors(rows, 4, "kmeans", 0.5, seed=0, users_for_batches=whole) // 30) == [0, 1, 2, 3]
+
+
+def test_an_unknown_way_of_choosing_and_an_unknown_kernel_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="unknown anchor_selection 'farthst'; did you mean 'farthest'"):
+        Loca(base=EASE(), anchor_selection="farthst")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="unknown kernel 'epanechikov'; did you mean 'epanechnikov'"):
+        Loca(base=EASE(), kernel="epanechikov")  # type: ignore[arg-type]
+
+
+def test_more_anchors_than_users_are_refused() -> None:
+    with pytest.raises(DataError, match="anchors: 11 were requested, there are only 10 users; take fewer"):
+        choose_anchors(random_rows(0, 10, 3), 11, "coverage", 0.5, 0)
+    with pytest.raises(ConfigError, match="anchors: expected a whole number ≥ 1, found 0"):
+        choose_anchors(random_rows(0, 10, 3), 0, "coverage", 0.5, 0)

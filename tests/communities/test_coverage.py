@@ -16,8 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loca.communities.coverage as coverage_file
-import loca.communities.coverage as device_file
-import loca.communities.coverage as host_file
 from loca.communities.coverage import (
     DeviceNeighbourhoods,
     HostNeighbourhoods,
@@ -59,12 +57,17 @@ def cover_by_brute_force(rows: np.ndarray, count: int, bandwidth: float) -> list
     return chosen
 
 
-def cover_on_device(rows: np.ndarray, count: int, bandwidth: float) -> list[int]:
+def cover_on_device(rows: np.ndarray, count: int, bandwidth: float, block_bytes: int = 10**9) -> list[int]:
     """What a GPU with room would choose, its torch operations done on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
-        on_device = DeviceNeighbourhoods(rows, bandwidth, CPU)
-        patch.setattr(coverage_file, "_find_neighbourhoods", lambda *_: on_device)
-        return cover_greedily(rows, count, bandwidth).tolist()
+        patch.setattr(
+            coverage_file,
+            "DeviceNeighbourhoods",
+            lambda rows, bandwidth, _: DeviceNeighbourhoods(rows, bandwidth, CPU, block_bytes),
+        )
+        patch.setattr(coverage_file, "choose_device", torch.device)
+        patch.setattr(coverage_file, "free_bytes", lambda _: 10**12)
+        return cover_greedily(rows, count, bandwidth, "cuda").tolist()
 
 
 def flags_of(neighbourhoods: Any, users: int) -> np.ndarray:
@@ -85,24 +88,25 @@ def packed(flags: np.ndarray) -> np.ndarray:
     users=st.integers(5, 150),
     dimensions=st.integers(2, 6),
     bandwidth=st.sampled_from([0.05, 0.3, 0.6, 0.9, 1.5, 3.0]),
-    worth=st.sampled_from([0, 6, 10**9]),
 )
-def test_greedy_coverage_equals_brute_force(
-    seed: int, users: int, dimensions: int, bandwidth: float, worth: int
-) -> None:
+def test_greedy_coverage_equals_brute_force(seed: int, users: int, dimensions: int, bandwidth: float) -> None:
     rows = random_rows(seed, users, dimensions)
     count = min(users, 20)
     expected = cover_by_brute_force(rows, count, bandwidth)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(host_file, "_ROWS_PER_BLOCK", 16)
-        patch.setattr(host_file, "_COLUMNS_PER_BLOCK", 40)
-        patch.setattr(host_file, "_ROWS_PER_COUNT", 7)
-        patch.setattr(host_file, "_BYTES_PER_SLICE", 5)
-        patch.setattr(host_file, "_ROWS_WORTH_UNPACKING", worth)
-        patch.setattr(device_file, "_BYTES_PER_BLOCK", 9000)
-        patch.setattr(device_file, "_WORDS_PER_COUNT", 12)
-        assert cover_greedily(rows, count, bandwidth).tolist() == expected
-        assert cover_on_device(rows, count, bandwidth) == expected
+    assert cover_greedily(rows, count, bandwidth).tolist() == expected
+    assert cover_on_device(rows, count, bandwidth, block_bytes=9000) == expected
+
+
+@pytest.mark.parametrize(
+    "make", [HostNeighbourhoods, lambda rows, width: DeviceNeighbourhoods(rows, width, CPU, 10**7)]
+)
+def test_neighbourhoods_of_many_blocks_are_those_of_brute_force_and_counted_so(make: Any) -> None:
+    rows = random_rows(6, 4_200, 3)
+    within, neighbourhoods = within_by_brute_force(rows, 0.4), make(rows, 0.4)
+    np.testing.assert_array_equal(flags_of(neighbourhoods, 4_200), within)
+    for share in (0.01, 0.1, 0.7):
+        members = np.random.default_rng(7).random(4_200) < share
+        np.testing.assert_array_equal(neighbourhoods.count_in(packed(members)), within[:, members].sum(axis=1))
 
 
 @pytest.mark.parametrize("bandwidth", [0.25, 0.8, 1.0])
@@ -276,11 +280,11 @@ def test_the_kernel_counts_the_bits_in_common(stand_in_for_triton: None, rows: i
 def test_the_kernel_is_used_where_it_can_be(stand_in_for_triton: None) -> None:
     rows = random_rows(3, 90, 4)
     neighbourhoods = DeviceNeighbourhoods(rows, 0.6, CPU)
-    neighbourhoods._with_kernel = True
+    neighbourhoods.has_kernel = True
     members = np.random.default_rng(0).random(90) < 0.4
     expected = within_by_brute_force(rows, 0.6)[:, members].sum(axis=1)
     assert neighbourhoods.count_in(packed(members)).tolist() == expected.tolist()
-    assert neighbourhoods._with_kernel
+    assert neighbourhoods.has_kernel
 
 
 def test_without_the_kernel_plain_torch_counts_and_says_so(
@@ -290,7 +294,7 @@ def test_without_the_kernel_plain_torch_counts_and_says_so(
     monkeypatch.setitem(sys.modules, "triton", None)  # type: ignore[arg-type]
     rows = random_rows(3, 90, 4)
     neighbourhoods = DeviceNeighbourhoods(rows, 0.6, CPU)
-    neighbourhoods._with_kernel = True
+    neighbourhoods.has_kernel = True
     members = np.random.default_rng(0).random(90) < 0.4
     expected = within_by_brute_force(rows, 0.6)[:, members].sum(axis=1)
     for _ in range(2):

@@ -361,7 +361,7 @@ def test_what_no_fit_could_do_is_refused_in_one_line(planted: PlantedData) -> No
         plan_of(type("Diary", (), {"device": "cpu"})(), data)
     with pytest.raises(ConfigError, match=r"embedding: expected svd, mult-vae, .* or wmf, found EASE"):
         plan_of(Loca(base=EASE(), embedding=EASE()), data)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="anchors: 401 were asked for, there are only 400 users"):
+    with pytest.raises(DataError, match="anchors: 401 were requested, there are only 400 users"):
         plan_of(Loca(base=EASE(), anchors=401), data)
     with pytest.raises(ConfigError, match="local_bytes: expected at least"):
         plan_of(Loca(base=EASE(), local_bytes=7), data)

@@ -379,7 +379,7 @@ def test_impossible_parameters_are_refused_when_the_model_is_made(wrong: dict[st
 
 
 def test_more_anchors_than_users_are_refused_before_anything_is_trained(planted_split: Split) -> None:
-    with pytest.raises(DataError, match="401 were asked for, there are only 400 users"):
+    with pytest.raises(DataError, match="401 were requested, there are only 400 users"):
         small_loca(anchors=401).fit(planted_split.train)
 
 

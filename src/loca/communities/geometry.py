@@ -6,18 +6,18 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from loca.errors import ConfigError, DataError, did_you_mean
+from loca.errors import ConfigError, DataError
 from loca.random_streams import stream
 
 Floats = npt.NDArray[np.float32]
 KernelName = Literal["epanechnikov", "paper", "uniform", "triangular"]
-_PAIRS_FOR_QUANTILES = 500_000
 _QUANTILE_TEXT = re.compile(r"^(?:(?P<times>[0-9.eE+-]+)\s*\*\s*)?q(?P<level>[0-9.eE+-]+)$")
+_RIGHT_ANGLES = np.float32(2 / np.pi)  # from radians
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,13 @@ class Quantile:
     """A bandwidth relative to the data: `times` × the `level` quantile of the distances between users.
 
     Unlike a bandwidth in absolute units it carries over from one embedding to another.
+
+    Parameters
+    ----------
+    level : float
+        Above 0 and up to 1.
+    times : float
+        A factor above 0.
     """
 
     level: float
@@ -57,7 +64,7 @@ Bandwidth = float | Quantile
 
 
 def check_bandwidth(name: str, bandwidth: Bandwidth) -> None:
-    """Refuses a bandwidth that is not a number above 0 or a quantile."""
+    """Refuse a bandwidth that is not a number above 0 or a quantile."""
     if isinstance(bandwidth, Quantile):
         return
     if isinstance(bandwidth, bool) or not isinstance(bandwidth, int | float) or not bandwidth > 0:
@@ -82,7 +89,7 @@ def angular_distances(users: Floats, anchors: Floats) -> Floats:
     """(2/π) · arccos of the cosine between unit rows, users × anchors: 0 same direction, 1 orthogonal, 2 opposite."""
     # Rounding can push a cosine past 1, where arccos is undefined.
     cosines = np.clip(users @ anchors.T, -1.0, 1.0)
-    return np.asarray(np.arccos(cosines) * np.float32(2 / np.pi), dtype=np.float32)
+    return np.asarray(np.arccos(cosines) * _RIGHT_ANGLES, dtype=np.float32)
 
 
 def cosine_within(bandwidth: float) -> float:
@@ -90,11 +97,24 @@ def cosine_within(bandwidth: float) -> float:
     return math.cos(bandwidth * math.pi / 2) if bandwidth <= 2 else -2.0
 
 
-def resolve_bandwidth(bandwidth: Bandwidth, embeddings: Floats, seed: int) -> float:
+def resolve_bandwidth(bandwidth: Bandwidth, embeddings: Floats, seed: int, most_pairs: int = 500_000) -> float:
     """The bandwidth in units of distance; a quantile is read off pairs of different users, all or a seeded sample."""
     if not isinstance(bandwidth, Quantile):
         return float(bandwidth)
-    distances = _pair_distances(embeddings, seed)
+    count = len(embeddings)
+    if count < 2:
+        raise DataError(f"bandwidth as a quantile: expected at least 2 users, found {count}")
+    if count * (count - 1) // 2 <= most_pairs:
+        first, second = np.triu_indices(count, k=1)
+    else:
+        rng = stream(seed, "pairs for quantiles")
+        first = rng.integers(0, count, most_pairs)
+        second = (first + rng.integers(1, count, most_pairs)) % count
+    cosines = np.empty(len(first), dtype=np.float32)
+    for start in range(0, len(first), 50_000):
+        part = slice(start, start + 50_000)
+        cosines[part] = np.einsum("ij,ij->i", embeddings[first[part]], embeddings[second[part]])
+    distances = np.arccos(np.clip(cosines, -1, 1)) * _RIGHT_ANGLES
     resolved = bandwidth.times * float(np.quantile(distances, bandwidth.level))
     if resolved <= 0:
         raise DataError(
@@ -103,29 +123,12 @@ def resolve_bandwidth(bandwidth: Bandwidth, embeddings: Floats, seed: int) -> fl
     return resolved
 
 
-def _pair_distances(embeddings: Floats, seed: int) -> Floats:
-    count = len(embeddings)
-    if count < 2:
-        raise DataError(f"bandwidth as a quantile: expected at least 2 users, found {count}")
-    if count * (count - 1) // 2 <= _PAIRS_FOR_QUANTILES:
-        first, second = np.triu_indices(count, k=1)
-    else:
-        rng = stream(seed, "pairs for quantiles")
-        first = rng.integers(0, count, _PAIRS_FOR_QUANTILES)
-        second = (first + rng.integers(1, count, _PAIRS_FOR_QUANTILES)) % count
-    cosines = np.empty(len(first), dtype=np.float32)
-    for start in range(0, len(first), 50_000):
-        part = slice(start, start + 50_000)
-        cosines[part] = np.einsum("ij,ij->i", embeddings[first[part]], embeddings[second[part]])
-    return np.asarray(np.arccos(np.clip(cosines, -1, 1)) * np.float32(2 / np.pi), dtype=np.float32)
-
-
 def epanechnikov(distances: Floats, bandwidth: float) -> Floats:
     """¾ · (1 − (s/h)²) below the bandwidth, 0 from there on: the authors' program, and our default."""
     return np.asarray(0.75 * np.maximum(1 - (distances / np.float32(bandwidth)) ** 2, 0), dtype=np.float32)
 
 
-def paper_kernel(distances: Floats, bandwidth: float) -> Floats:
+def paper(distances: Floats, bandwidth: float) -> Floats:
     """(1 − s²) cut at the bandwidth, as the paper prints it; never below 0, which s > 1 would be."""
     return np.maximum(1 - distances**2, 0) * (distances < np.float32(bandwidth))
 
@@ -140,15 +143,5 @@ def triangular(distances: Floats, bandwidth: float) -> Floats:
     return np.asarray(np.maximum(1 - distances / np.float32(bandwidth), 0), dtype=np.float32)
 
 
-KERNELS: dict[str, Callable[[Floats, float], Floats]] = {
-    "epanechnikov": epanechnikov,
-    "paper": paper_kernel,
-    "uniform": uniform,
-    "triangular": triangular,
-}
-
-
-def check_kernel(name: str) -> None:
-    """Refuses a kernel that does not exist, naming the nearest."""
-    if name not in get_args(KernelName):
-        raise ConfigError(f"unknown kernel {name!r}{did_you_mean(name, KERNELS)}")
+Kernel = Callable[[Floats, float], Floats]
+KERNELS: dict[str, Kernel] = {one.__name__: one for one in (epanechnikov, paper, uniform, triangular)}

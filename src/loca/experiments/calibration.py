@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 
-from loca.communities.anchors import AnchorSelection, choose_anchors
+from loca.communities.communities import AnchorSelection, choose_anchors
 from loca.communities.coverage import DeviceNeighbourhoods, HostNeighbourhoods, words_for
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Bandwidth, resolve_bandwidth, unit_rows

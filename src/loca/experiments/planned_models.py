@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from loca.communities.anchors import check_too_many
+from loca.communities.communities import check_anchor_count
 from loca.communities.coverage import bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import Embedder, TruncatedSVD
 from loca.communities.geometry import Quantile
@@ -64,7 +64,7 @@ def plan_parts(setting: Setting, model: Recommender) -> list[Planned]:
 
 
 def _plan_loca(setting: Setting, model: Loca) -> list[Planned]:
-    check_too_many(model.anchors, setting.users)
+    check_anchor_count(model.anchors, setting.users)
     global_model = model.base if model.global_model is None else model.global_model
     planned = [plan_model(setting, global_model, "global model")]
     if model.embedding is not None or not isinstance(global_model, Embedder):

@@ -10,13 +10,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.anchors import AnchorSelection, check_selection, check_too_many
-from loca.communities.communities import Communities, Locality, find_communities
+from loca.communities.communities import (
+    ANCHOR_SELECTIONS,
+    AnchorSelection,
+    Communities,
+    Locality,
+    check_anchor_count,
+    find_communities,
+)
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users
-from loca.communities.geometry import Bandwidth, Floats, KernelName, Quantile, check_bandwidth, check_kernel
+from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth
 from loca.data.interactions import Interactions, as_histories, as_matrix
 from loca.data.splits import HeldOut
-from loca.errors import ConfigError, LocaError, ModelFileError
+from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.local.explain import Explanation, explain_history, over_represented
 from loca.local.local_ease import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
 from loca.local.local_models import BlendedAnswers, BlendValidator, CommunityValidator, LocalModels
@@ -89,8 +95,8 @@ class Loca(Estimator):
         local_bytes: int = LOCAL_BYTES,
         seed: int = 0,
     ) -> None:
-        check_selection(anchor_selection)
-        check_kernel(kernel)
+        check_choice("anchor_selection", anchor_selection, ANCHOR_SELECTIONS)
+        check_choice("kernel", kernel, KERNELS)
         check_engine(engine)
         check_precision(precision)
         check_answer_precision(answer_precision)
@@ -140,7 +146,7 @@ class Loca(Estimator):
         """The paper's three steps: find communities, train a local model for each, learn how to combine them."""
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
-        check_too_many(self.anchors, int((np.diff(matrix.indptr) > 0).sum()))
+        check_anchor_count(self.anchors, int((np.diff(matrix.indptr) > 0).sum()))
         self.global_ = None  # what an earlier fit learned makes room
         with work_at_hand().part("global model"):
             unfitted = clone(self.base if self.global_model is None else self.global_model)

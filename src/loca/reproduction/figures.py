@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from loca.communities.anchors import AnchorSelection
+from loca.communities.communities import AnchorSelection
 from loca.communities.geometry import Bandwidth, Quantile
 from loca.evaluation.significance import bootstrap_intervals
 from loca.experiments.runs import ComparedModel, Run

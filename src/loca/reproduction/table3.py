@@ -9,8 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from loca.communities.anchors import AnchorSelection
-from loca.communities.communities import find_communities
+from loca.communities.communities import AnchorSelection, find_communities
 from loca.communities.embeddings import embed_users
 from loca.communities.geometry import Floats, Quantile, resolve_bandwidth, unit_rows
 from loca.experiments.runs import Run
