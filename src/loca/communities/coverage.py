@@ -200,7 +200,11 @@ class DeviceNeighbourhoods:
                 # Triton builds its launcher with a C compiler, which a machine may lack.
                 say(f"greedy coverage: no Triton kernel ({type(failure).__name__}); plain torch counts instead")
                 self.has_kernel = False
-        return torch.cat([set_bits(rows & words).sum(dim=1) for rows in self._bits.split(self._block)]).cpu().numpy()
+        return (
+            torch.cat([set_bits(rows & words).sum(dim=1) for rows in torch.split(self._bits, self._block)])
+            .cpu()
+            .numpy()
+        )
 
 
 def words_for(user_count: int) -> int:
