@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-import loca.local.compressed_weights as kept_file
 import loca.local.local_ease as differences_file
 import loca.models.ease_solver as systems_file
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
-from loca.local.compressed_weights import KeptDifferences, Room, keep_largest
+from loca.local.compressed_weights import CompressedWeights, SizeBudget, largest_differences
 from loca.local.local_ease import EaseDifferences, fit_ease_differences
 from loca.local.local_models import blend_local
 from loca.models.ease import EASE
@@ -185,52 +184,56 @@ def test_an_l2_too_small_for_64_bits_is_refused() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10_000), entries=st.integers(1, 400), rows_per_block=st.sampled_from([3, 1024]))
-def test_exactly_the_largest_differences_are_kept(seed: int, entries: int, rows_per_block: int) -> None:
+@given(seed=st.integers(0, 10_000), entries=st.integers(1, 400))
+def test_exactly_the_largest_differences_are_stored(seed: int, entries: int) -> None:
     matrix = random_matrix(seed, (15, 20))
     solution = next(solve_systems([EaseSystem.of(matrix, random_weights(seed, 15) + 0.1, 2.0)], CPU))
     centre = torch.from_numpy(EASE(l2=2.0).fit(matrix).weights_)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kept_file, "_ROWS_PER_BLOCK", rows_per_block)
-        patched.setattr(kept_file, "_SAMPLED_ROWS", 4)
-        found = keep_largest(solution, centre, Room(20, 4 * 22 + 4 * entries))
+    found = largest_differences(solution, centre, SizeBudget.of(20, 4 * 22 + 4 * entries))
     wanted = (solution.weights() - centre).numpy()
     order = np.lexsort((np.arange(400), -np.abs(wanted).ravel()))[: min(entries, 380)]
     expected = np.zeros(400, np.float32)
     expected[order] = wanted.ravel()[order]
     assert len(found["columns"]) == min(min(entries, 380), np.count_nonzero(wanted))
-    kept = KeptDifferences(
+    stored = CompressedWeights(
         offsets=np.array([0, len(found["columns"])]), **(found | {"row_starts": found["row_starts"][None]})
     )
-    np.testing.assert_allclose(kept.rows(np.arange(20)).toarray().ravel(), expected, rtol=1e-3)
+    np.testing.assert_allclose(stored.rows(np.arange(20)).toarray().ravel(), expected, rtol=1e-3)
+
+
+class Rows:
+    """Item-to-item weights that are all there."""
+
+    def __init__(self, weights: torch.Tensor) -> None:
+        self.weights, self.item_count = weights, len(weights)
+
+    def weight_rows(self, items: torch.Tensor) -> torch.Tensor:
+        return self.weights[items]
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_the_largest_are_found_in_many_blocks_and_where_the_sampled_rows_mislead(odd: bool) -> None:
+    # Of 1,100 rows every second is sampled for the first threshold; where they are the large ones it is too high.
+    weights = torch.from_numpy(np.random.default_rng(0).normal(size=(1100, 1100)).astype(np.float32))
+    weights[::2] *= 1000 if odd else 1
+    found = largest_differences(Rows(weights), torch.zeros(1100, 1100), SizeBudget.of(1100, 4 * 1102 + 4 * 900_000))
+    sizes = weights.abs().flatten()
+    chosen = torch.zeros_like(sizes, dtype=torch.bool)
+    chosen[sizes.topk(900_000).indices] = True
+    rows, columns = np.divmod(chosen.nonzero().flatten().numpy(), 1100)
+    np.testing.assert_array_equal(found["columns"], columns)
+    np.testing.assert_array_equal(np.diff(found["row_starts"]), np.bincount(rows, minlength=1100))
 
 
 def test_among_equal_differences_the_first_are_kept() -> None:
-    # Everybody has everything: all weights off the diagonal are the same number.
-    solution = next(solve_systems([EaseSystem.of(csr_array(np.ones((4, 6))), np.ones(4), 1.0)], CPU))
-    solution.weight_rows = lambda items: torch.ones(len(items), 6)  # type: ignore[method-assign]
-    found = keep_largest(solution, torch.zeros(6, 6), Room(6, 4 * 8 + 4 * 9))
+    found = largest_differences(Rows(torch.ones(6, 6)), torch.zeros(6, 6), SizeBudget.of(6, 4 * 8 + 4 * 9))
     assert found["columns"].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2]
     assert found["row_starts"].tolist() == [0, 6, 9, 9, 9, 9, 9]
 
 
-def test_a_threshold_that_was_too_high_is_lowered_until_enough_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix = random_matrix(8, (15, 20))
-    solution = next(solve_systems([EaseSystem.of(matrix, random_weights(8, 15), 2.0)], CPU))
-    centre = torch.zeros(20, 20)
-    expected = keep_largest(solution, centre, Room(20, 4 * 22 + 4 * 50))
-    monkeypatch.setattr(kept_file, "_first_threshold", lambda *asked: 1e3)
-    found = keep_largest(solution, centre, Room(20, 4 * 22 + 4 * 50))
-    for name in kept_file.ARRAYS:
-        np.testing.assert_array_equal(found[name], expected[name])
-
-
 def test_very_small_differences_survive_16_bits() -> None:
-    matrix = random_matrix(9, (15, 20))
-    solution = next(solve_systems([EaseSystem.of(matrix, np.ones(15), 2.0)], CPU))
-    weights = solution.weights()
-    solution.weight_rows = lambda items: weights[items] * 1e-12  # type: ignore[method-assign]
-    found = keep_largest(solution, torch.zeros(20, 20), Room(20, 4 * 22 + 4 * 380))
+    weights = solve_local(random_matrix(9, (15, 20)), np.ones(15), 2.0, CPU)
+    found = largest_differences(Rows(weights * 1e-12), torch.zeros(20, 20), SizeBudget.of(20, 4 * 22 + 4 * 380))
     assert found["values"].dtype == np.float16
     rows = np.repeat(np.arange(20), np.diff(found["row_starts"]))
     back = found["values"].astype(np.float64) * found["scales"][0]
@@ -238,15 +241,15 @@ def test_very_small_differences_survive_16_bits() -> None:
 
 
 def test_room_is_used_in_the_shortest_types_that_hold_everything() -> None:
-    whole = Room(100, 4 * 102 + 6 * 9900)
+    whole = SizeBudget.of(100, 4 * 102 + 6 * 9900)
     assert (whole.entries, whole.value_type, whole.index_type) == (9900, np.float32, np.uint16)
-    halves = Room(100, 4 * 102 + 6 * 9900 - 1)
+    halves = SizeBudget.of(100, 4 * 102 + 6 * 9900 - 1)
     assert (halves.entries, halves.value_type) == (9900, np.float16)
-    assert Room(100, 4 * 102 + 4 * 500 + 3).entries == 500
-    assert Room(70_000, 4 * 70_002 + 6 * 10).entries == 10
-    assert Room(70_000, 9_000_000).index_type == np.uint32
+    assert SizeBudget.of(100, 4 * 102 + 4 * 500 + 3).entries == 500
+    assert SizeBudget.of(70_000, 4 * 70_002 + 6 * 10).entries == 10
+    assert SizeBudget.of(70_000, 9_000_000).index_type == np.uint32
     with pytest.raises(ConfigError, match="local_bytes: expected at least 412 for 100 items, found 411"):
-        Room(100, 411)
+        SizeBudget.of(100, 411)
 
 
 @pytest.mark.parametrize("shape", [TALL, WIDE])
@@ -273,8 +276,8 @@ def test_everything_kept_answers_as_the_loop_of_dense_models(
 def test_both_ways_to_blend_equal_the_sum_over_what_is_kept(seed: int, local_bytes: int) -> None:
     kept, _, centre = fitted_on(random_matrix(seed, (15, 40)), 3, local_bytes)
     histories, answering = questions(seed, 9, 40, 3)
-    assert kept.kept_ is not None
-    models = kept.kept_.rows(np.arange(3 * 40)).toarray().reshape(3, 40, 40) + centre.weights_
+    assert kept.differences_ is not None
+    models = kept.differences_.rows(np.arange(3 * 40)).toarray().reshape(3, 40, 40) + centre.weights_
     expected, _ = blend_local(histories, answering, lambda j, rows: torch.from_numpy(rows @ models[j]))
     np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=SCORES)
     on_device = kept._blend_dense(histories, differences_file._shares(answering))
@@ -284,7 +287,7 @@ def test_both_ways_to_blend_equal_the_sum_over_what_is_kept(seed: int, local_byt
 
 
 def test_rows_with_gaps_between_them_are_those_of_the_whole() -> None:
-    kept = fitted_on(random_matrix(24, WIDE), 3, 900)[0].kept_
+    kept = fitted_on(random_matrix(24, WIDE), 3, 900)[0].differences_
     assert kept is not None
     whole = kept.rows(np.arange(3 * 60)).toarray()
     assert np.count_nonzero(whole) > 100
@@ -355,11 +358,11 @@ def test_groups_of_communities_give_what_they_give_one_by_one(monkeypatch: pytes
 def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
     with pytest.raises(DataError, match=r"local models: 3 local EASE models: .* take fewer communities"):
-        differences_file._plan(EASE(), random_matrix(18, TALL), Room(25, 5000), 3, CPU, "local models")
+        differences_file._plan(EASE(), random_matrix(18, TALL), SizeBudget.of(25, 5000), 3, CPU, "local models")
 
 
 def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix, room, gpu = random_matrix(19, TALL), Room(25, 5000), torch.device("cuda")
+    matrix, room, gpu = random_matrix(19, TALL), SizeBudget.of(25, 5000), torch.device("cuda")
     fixed, square = 4 * (25**2 + 4 * 1024 * 25), 4 * 25**2
     for free, expected in ((2 * (fixed + 6 * square), 3), (10**9, 40), (2 * fixed, 1)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
@@ -382,8 +385,8 @@ def test_a_saved_state_comes_back_without_a_copy_and_answers_the_same() -> None:
     kept, _, centre = fitted_on(random_matrix(20, WIDE), 3, 900)
     state = kept.state()
     again = EaseDifferences.restore({"local_bytes": 900}, state)
-    assert again.kept_ is not None
-    assert all(np.shares_memory(getattr(again.kept_, name), array) for name, array in state.arrays.items())
+    assert again.differences_ is not None
+    assert all(np.shares_memory(getattr(again.differences_, name), array) for name, array in state.arrays.items())
     histories, answering = questions(21, 9, 60, 3)
     with pytest.raises(NotFittedError):
         again.blend(histories, answering)

@@ -7,7 +7,7 @@ import torch
 from loca.experiments.calibration import pace_of_ease, pace_of_local_ease
 from loca.experiments.fit_plan import Part, Taken
 from loca.experiments.planned_setting import BYTES_PER_ENTRY, Planned, Setting
-from loca.local.compressed_weights import Room
+from loca.local.compressed_weights import SizeBudget
 from loca.local.local_ease import (
     ItemToItem,
     bytes_while_blending,
@@ -52,9 +52,9 @@ def plan_differences(
     setting: Setting, base: ItemToItem, count: int, local_bytes: int, asked: float, name: str
 ) -> Planned:
     """EASE or NextEASE models that are kept as their largest differences to a centre."""
-    device, room = choose_device(base.device), Room(setting.items, local_bytes)
+    device, room = choose_device(base.device), SizeBudget.of(setting.items, local_bytes)
     on_gpu, free = device.type == "cuda", setting.free_on(device)
-    kept, rows = count * room.kept_bytes, BYTES_PER_ENTRY * setting.stored
+    kept, rows = count * room.stored_bytes, BYTES_PER_ENTRY * setting.stored
     solving = _bytes_while_solving(setting, base, count, device) + _BYTES_PER_DIFFERENCE * room.entries + rows
     # When all are solved they answer: a GPU spreads differences out in an array of items × items beside the centre,
     # and keeps them while half of its memory is free.

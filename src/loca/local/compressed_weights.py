@@ -1,11 +1,11 @@
-"""What is kept of local EASE solutions: the largest differences to a centre, in few bytes, checked and read by rows."""
+"""Local item-to-item weights in few bytes: the largest differences to a centre, checked, and read by rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,15 @@ from torch import Tensor
 
 from loca.errors import ConfigError, ModelFileError
 
-ARRAYS = ("columns", "values", "row_starts", "scales")
 Arrays = Mapping[str, npt.NDArray[Any]]
+# The arrays of `CompressedWeights`, and the types that each may have.
+ARRAY_TYPES = {
+    "columns": ("u2", "u4"),
+    "values": ("f2", "f4"),
+    "row_starts": ("u4",),
+    "scales": ("f4",),
+    "offsets": ("i8",),
+}
 _ROWS_PER_BLOCK = 1024
 _SAMPLED_ROWS = 512
 # So many times the wanted entries are expected above the first threshold, which is read off a sample of rows.
@@ -27,7 +34,7 @@ _LEAST_SCALE = float(np.finfo(np.float32).tiny)
 
 
 class WeightRows(Protocol):
-    """The item-to-item weights of one community, given for the rows that are asked for."""
+    """The item-to-item weights of one community, given for the rows that are requested."""
 
     @property
     def item_count(self) -> int:
@@ -40,59 +47,40 @@ class WeightRows(Protocol):
 
 
 @dataclass(frozen=True)
-class Room:
-    """How many entries of an items × items array are kept, and in which types, where there are `local_bytes` of room.
+class SizeBudget:
+    """How many entries of an items × items array one community may store, and in which types.
 
-    Everything is kept in 32 bits where that fits, else everything in 16, else the largest in 16.
+    Everything is stored in 32 bits where `local_bytes` allow that, else everything in 16, else the largest in 16.
     """
 
     item_count: int
-    local_bytes: int
+    entries: int
+    index_type: np.dtype[Any]
+    value_type: np.dtype[Any]
 
-    def __post_init__(self) -> None:
-        if self.entries < 1:
-            least = self._fixed_bytes + self._index_bytes + 2
+    @classmethod
+    def of(cls, item_count: int, local_bytes: int) -> Self:
+        """What fits into `local_bytes`."""
+        index_type = np.dtype(np.uint16 if item_count <= 65_536 else np.uint32)
+        fixed, off_diagonal = 4 * (item_count + 2), item_count * (item_count - 1)  # row starts, and the scale
+        whole = fixed + off_diagonal * (index_type.itemsize + 4)
+        value_type = np.dtype(np.float32 if whole <= local_bytes else np.float16)
+        entry = index_type.itemsize + value_type.itemsize
+        if local_bytes < fixed + entry:
             raise ConfigError(
-                f"local_bytes: expected at least {least:,} for {self.item_count:,} items, found {self.local_bytes!r}"
+                f"local_bytes: expected at least {fixed + entry:,} for {item_count:,} items, found {local_bytes!r}"
             )
+        return cls(item_count, min((local_bytes - fixed) // entry, max(off_diagonal, 1)), index_type, value_type)
 
     @property
-    def _index_bytes(self) -> int:
-        return 2 if self.item_count <= 65_536 else 4
-
-    @property
-    def _fixed_bytes(self) -> int:
-        return 4 * (self.item_count + 2)  # row starts, and the scale
-
-    @property
-    def _off_diagonal(self) -> int:
-        return self.item_count * (self.item_count - 1)
-
-    @property
-    def value_type(self) -> np.dtype[Any]:
-        """float32 where everything fits in that, else float16."""
-        whole = self._fixed_bytes + self._off_diagonal * (self._index_bytes + 4)
-        return np.dtype(np.float32 if whole <= self.local_bytes else np.float16)
-
-    @property
-    def index_type(self) -> np.dtype[Any]:
-        """The shortest type that holds every item."""
-        return np.dtype(np.uint16 if self.item_count <= 65_536 else np.uint32)
-
-    @property
-    def entries(self) -> int:
-        """The most entries that one community keeps."""
-        fitting = (self.local_bytes - self._fixed_bytes) // (self._index_bytes + self.value_type.itemsize)
-        return min(fitting, max(self._off_diagonal, 1))
-
-    @property
-    def kept_bytes(self) -> int:
-        """What one community takes when it keeps that many, in memory and in its file."""
-        return self._fixed_bytes + 8 + self.entries * (self._index_bytes + self.value_type.itemsize)
+    def stored_bytes(self) -> int:
+        """What one community takes with all its entries, in memory and in its file."""
+        entry = self.index_type.itemsize + self.value_type.itemsize
+        return 4 * (self.item_count + 2) + 8 + self.entries * entry
 
 
 @dataclass(frozen=True, eq=False)
-class KeptDifferences:
+class CompressedWeights:
     """The entries of all communities one after the other, rows in order.
 
     Row i of community j has the entries from offsets[j] + row_starts[j, i] to offsets[j] + row_starts[j, i + 1]; a
@@ -106,7 +94,10 @@ class KeptDifferences:
     scales: npt.NDArray[Any]  # (communities,)
 
     def __post_init__(self) -> None:
-        self._check_types()
+        for name, types in ARRAY_TYPES.items():
+            found = getattr(self, name).dtype
+            if found not in [np.dtype(kind) for kind in types]:
+                raise ModelFileError(f"EASE differences: {name} are {found}, expected {' or '.join(types)}")
         starts, offsets = self.row_starts, self.offsets
         if starts.ndim != 2 or starts.shape[1] < 2 or offsets.shape != (len(starts) + 1,):
             raise ModelFileError(f"EASE differences: {offsets.shape} offsets do not fit row starts {starts.shape}")
@@ -122,13 +113,6 @@ class KeptDifferences:
         if not (np.isfinite(self.scales).all() and (self.scales > 0).all()):
             raise ModelFileError("EASE differences: expected finite scales above 0")
 
-    def _check_types(self) -> None:
-        wanted = {"columns": ("u2", "u4"), "values": ("f2", "f4"), "row_starts": ("u4",), "offsets": ("i8",)}
-        for name, kinds in (wanted | {"scales": ("f4",)}).items():
-            found = getattr(self, name).dtype
-            if found not in [np.dtype(kind) for kind in kinds]:
-                raise ModelFileError(f"EASE differences: {name} are {found}, expected {' or '.join(kinds)}")
-
     def __len__(self) -> int:
         return len(self.row_starts)
 
@@ -139,7 +123,7 @@ class KeptDifferences:
 
     @cached_property
     def entry_counts(self) -> npt.NDArray[np.int64]:
-        """How many entries each community keeps."""
+        """How many entries each community has."""
         return np.diff(self.offsets)
 
     def rows(self, keys: npt.NDArray[np.int64]) -> csr_array:
@@ -171,19 +155,19 @@ class KeptDifferences:
         return places, values * float(self.scales[community])
 
 
-class Gathering:
-    """Room for the entries of `count` communities, filled in any order of arrival from 0 on, without a second copy."""
+class Builder:
+    """Collects the entries of `count` communities, from 0 on, without a second copy."""
 
-    def __init__(self, count: int, room: Room) -> None:
-        self._columns = np.empty(count * room.entries, dtype=room.index_type)
-        self._values = np.empty(count * room.entries, dtype=room.value_type)
-        self._row_starts = np.zeros((count, room.item_count + 1), dtype=np.uint32)
+    def __init__(self, count: int, budget: SizeBudget) -> None:
+        self._columns = np.empty(count * budget.entries, dtype=budget.index_type)
+        self._values = np.empty(count * budget.entries, dtype=budget.value_type)
+        self._row_starts = np.zeros((count, budget.item_count + 1), dtype=np.uint32)
         self._offsets = np.zeros(count + 1, dtype=np.int64)
         self._scales = np.ones(count, dtype=np.float32)
         self._done = 0
 
     def add(self, arrays: Arrays) -> None:
-        """Appends what `keep_largest` found for the next community."""
+        """Append what `largest_differences` found for the next community."""
         first = int(self._offsets[self._done])
         after = first + len(arrays["columns"])
         self._columns[first:after] = arrays["columns"]
@@ -193,52 +177,51 @@ class Gathering:
         self._offsets[self._done + 1] = after
         self._done += 1
 
-    def whole(self) -> KeptDifferences:
+    def build(self) -> CompressedWeights:
         """Everything that was added."""
-        last = int(self._offsets[-1])
-        return KeptDifferences(self._columns[:last], self._values[:last], self._row_starts, self._offsets, self._scales)
+        end = int(self._offsets[-1])
+        return CompressedWeights(self._columns[:end], self._values[:end], self._row_starts, self._offsets, self._scales)
 
 
-def keep_largest(solution: WeightRows, centre: Tensor, room: Room) -> dict[str, npt.NDArray[Any]]:
-    """The largest differences between the solution and the centre's weights, under the names of `ARRAYS`.
+def largest_differences(solution: WeightRows, centre: Tensor, budget: SizeBudget) -> dict[str, npt.NDArray[Any]]:
+    """The largest differences between the solution and the centre's weights, as arrays for `Builder.add`.
 
-    They are exactly the `room.entries` largest by size; among equal ones the first by row and column.
+    They are exactly the `budget.entries` largest by size; among equal ones the first by row and column. A first
+    threshold, from evenly spaced rows, is one that somewhat more differences exceed; it is lowered until enough do.
     """
-    threshold = _first_threshold(solution, centre, room.entries)
-    found = _above(solution, centre, threshold)
-    while threshold > 0 and len(found[0]) < room.entries:
+    count, entries = solution.item_count, budget.entries
+    threshold = 0.0
+    if entries < count * (count - 1):
+        sampled = torch.arange(0, count, max(1, count // _SAMPLED_ROWS), device=centre.device)
+        sizes = (solution.weight_rows(sampled) - centre[sampled]).abs_().flatten()
+        above = int(_MARGIN * entries * len(sampled) / count)
+        if above < len(sizes):
+            threshold = float(sizes.kthvalue(len(sizes) - above).values)
+        del sizes  # it may be as large as a block
+    places, values = _differences_above(solution, centre, threshold)
+    while threshold > 0 and len(places) < entries:
         threshold = threshold / 2 if threshold > 1e-30 else 0.0
-        found = _above(solution, centre, threshold)
-    places, values = _trimmed(*found, room.entries)
-    rows = torch.div(places, solution.item_count, rounding_mode="floor")
-    counts = torch.bincount(rows, minlength=solution.item_count)
+        places, values = _differences_above(solution, centre, threshold)
+    if len(values) > entries:
+        sizes = values.abs()
+        least = sizes.kthvalue(len(sizes) - entries + 1).values
+        chosen = sizes > least
+        equal = (sizes == least).nonzero().flatten()
+        chosen[equal[: entries - int(chosen.sum())]] = True
+        places, values = places[chosen], values[chosen]
+    row_counts = torch.bincount(torch.div(places, count, rounding_mode="floor"), minlength=count)
+    half = budget.value_type == np.float16
     largest = float(values.abs().max()) if len(values) else 0.0
-    half = room.value_type == np.float16
     scale = max(float(np.float32(largest / _LARGEST_IN_16_BITS)), _LEAST_SCALE) if half else 1.0
-    starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     return {
-        "columns": (places % solution.item_count).to(torch.int32).cpu().numpy().astype(room.index_type),
+        "columns": (places % count).to(torch.int32).cpu().numpy().astype(budget.index_type),
         "values": (values / scale).to(torch.float16 if half else torch.float32).cpu().numpy(),
-        "row_starts": starts.cpu().numpy().astype(np.uint32),
+        "row_starts": np.concatenate([[0], row_counts.cumsum(0).cpu().numpy()]).astype(np.uint32),
         "scales": np.array([scale], dtype=np.float32),
     }
 
 
-def _first_threshold(solution: WeightRows, centre: Tensor, entries: int) -> float:
-    """A size that somewhat more than `entries` differences exceed, from evenly spaced rows; 0 where all are kept."""
-    count = solution.item_count
-    if entries >= count * (count - 1):
-        return 0.0
-    step = max(1, count // _SAMPLED_ROWS)
-    sampled = torch.arange(0, count, step, device=centre.device)
-    sizes = (solution.weight_rows(sampled) - centre[sampled]).abs_().flatten()
-    above = int(_MARGIN * entries * len(sampled) / count)
-    if above >= len(sizes):
-        return 0.0
-    return float(sizes.kthvalue(len(sizes) - above).values)
-
-
-def _above(solution: WeightRows, centre: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+def _differences_above(solution: WeightRows, centre: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """The flat places and the values of all differences larger than the threshold, rows in order."""
     places, values = [], []
     for first in range(0, solution.item_count, _ROWS_PER_BLOCK):
@@ -248,14 +231,3 @@ def _above(solution: WeightRows, centre: Tensor, threshold: float) -> tuple[Tens
         places.append(found + first * solution.item_count)
         values.append(differences[found])
     return torch.cat(places), torch.cat(values)
-
-
-def _trimmed(places: Tensor, values: Tensor, entries: int) -> tuple[Tensor, Tensor]:
-    if len(values) <= entries:
-        return places, values
-    sizes = values.abs()
-    least = sizes.kthvalue(len(sizes) - entries + 1).values
-    chosen = sizes > least
-    equal = (sizes == least).nonzero().flatten()
-    chosen[equal[: entries - int(chosen.sum())]] = True
-    return places[chosen], values[chosen]

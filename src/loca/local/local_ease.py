@@ -13,7 +13,15 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.local.compressed_weights import ARRAYS, Arrays, Gathering, KeptDifferences, Room, WeightRows, keep_largest
+from loca.local.compressed_weights import (
+    ARRAY_TYPES,
+    Arrays,
+    Builder,
+    CompressedWeights,
+    SizeBudget,
+    WeightRows,
+    largest_differences,
+)
 from loca.local.local_models import one_for_each
 from loca.memory import plan_memory, readable_bytes
 from loca.models.devices import choose_device
@@ -98,7 +106,7 @@ class EaseDifferences:
     def __init__(self, *, local_bytes: int = LOCAL_BYTES) -> None:
         check_local_bytes(local_bytes)
         self.local_bytes = local_bytes
-        self.kept_: KeptDifferences | None = None
+        self.differences_: CompressedWeights | None = None
         self.centre_: ItemToItem | None = None
         self._device = choose_device("auto")
         self._on_device: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -106,7 +114,7 @@ class EaseDifferences:
 
     def around(self, centre: ItemToItem, device: torch.device | None = None) -> Self:
         """Itself, with the model that the differences are differences to; answers come from `device`, if given."""
-        kept = fitted(self.kept_, self)
+        kept = fitted(self.differences_, self)
         if centre.count_items() != kept.item_count:
             raise ModelFileError(
                 f"EASE differences: expected a centre of {kept.item_count} items, found {centre.count_items()}"
@@ -123,11 +131,11 @@ class EaseDifferences:
         return self._device
 
     def __len__(self) -> int:
-        return len(fitted(self.kept_, self))
+        return len(fitted(self.differences_, self))
 
     def count_items(self) -> int:
         """How many items they score."""
-        return fitted(self.kept_, self).item_count
+        return fitted(self.differences_, self).item_count
 
     def blend(self, histories: csr_array, answer_weights: csr_array) -> torch.Tensor:
         """Σ_j w_j · M_j(history) / Σ_j w_j, (users, items) on the device; an uncovered user's row is zero."""
@@ -149,7 +157,7 @@ class EaseDifferences:
 
     def _blend_sparse(self, rows: csr_array, shares: csr_array) -> Scores:
         """Only the rows of Δ that some member has in the history are read; all communities add up in one product."""
-        kept = fitted(self.kept_, self)
+        kept = fitted(self.differences_, self)
         centre: ItemToItem = self.centre_ or fitted(None, self)
         covered = np.diff(shares.indptr) > 0
         blended = np.zeros(rows.shape, dtype=np.float32)
@@ -192,24 +200,24 @@ class EaseDifferences:
         """The entries of one community on the device, where they stay while half of its memory is free."""
         if community in self._on_device:
             return self._on_device[community]
-        entries = fitted(self.kept_, self).on_device(community, self._device)
+        entries = fitted(self.differences_, self).on_device(community, self._device)
         free, total = torch.cuda.mem_get_info(self._device) if self._device.type == "cuda" else (1, 1)
         if free > total / 2:
             self._on_device[community] = entries
         return entries
 
     def state(self) -> ModelState:
-        kept = fitted(self.kept_, self)
-        return ModelState(arrays={name: getattr(kept, name) for name in (*ARRAYS, "offsets")})
+        kept = fitted(self.differences_, self)
+        return ModelState(arrays={name: getattr(kept, name) for name in ARRAY_TYPES})
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         """The differences as they were saved, still without their centre; the arrays are not copied."""
         model = cls(**params)
-        missing = {*ARRAYS, "offsets"} - set(state.arrays)
+        missing = set(ARRAY_TYPES) - set(state.arrays)
         if missing:
             raise ModelFileError(f"EASE differences: the arrays {', '.join(sorted(missing))} are missing")
-        model.kept_ = KeptDifferences(**{name: state.arrays[name] for name in (*ARRAYS, "offsets")})
+        model.differences_ = CompressedWeights(**{name: state.arrays[name] for name in ARRAY_TYPES})
         return model
 
 
@@ -232,20 +240,20 @@ def fit_ease_differences(
     `moments` numbers the moments of the entries of `matrix`, for a base that learns from order. `keep(j, arrays)` is
     called when model j is done; where `recall(j)` gives such arrays, they are taken instead.
     """
-    room = Room(centre.count_items(), local_bytes)
-    at_once = _plan(base, matrix, room, count, device, what)
+    budget = SizeBudget.of(centre.count_items(), local_bytes)
+    at_once = _plan(base, matrix, budget, count, device, what)
     centre_weights = _weights_of(centre).to(device)
-    gathering = Gathering(count, room)
+    builder = Builder(count, budget)
     with bar(what, count) as progress:
         for start in range(0, count, at_once):
             group = range(start, min(start + at_once, count))
             recalled = {number: recall(number) for number in group}
             missing = [weights_of(number) for number in group if recalled[number] is None]
             solutions = solve_each(base, matrix, missing, device, moments)
-            for arrays in _keep_group(recalled, solutions, centre_weights, room, keep, progress):
-                gathering.add(arrays)
+            for arrays in _keep_group(recalled, solutions, centre_weights, budget, keep, progress):
+                builder.add(arrays)
     model = EaseDifferences(local_bytes=local_bytes)
-    model.kept_ = gathering.whole()
+    model.differences_ = builder.build()
     return model.around(centre, device)
 
 
@@ -253,7 +261,7 @@ def _keep_group(
     recalled: dict[int, Arrays | None],
     solutions: Iterator[WeightRows],
     centre: torch.Tensor,
-    room: Room,
+    budget: SizeBudget,
     keep: Callable[[int, Arrays], None],
     progress: Bar,
 ) -> Iterator[Arrays]:
@@ -261,15 +269,15 @@ def _keep_group(
     for number in list(recalled):
         arrays = recalled.pop(number)
         if arrays is None:
-            arrays = keep_largest(next(solutions), centre, room)
+            arrays = largest_differences(next(solutions), centre, budget)
             keep(number, arrays)
         progress.advance()
         yield arrays
 
 
-def _plan(base: ItemToItem, matrix: csr_array, room: Room, count: int, device: torch.device, what: str) -> int:
+def _plan(base: ItemToItem, matrix: csr_array, budget: SizeBudget, count: int, device: torch.device, what: str) -> int:
     """Says how much memory is needed, refuses what does not fit, and gives how many systems to invert at once."""
-    users, items, on_host = int((np.diff(matrix.indptr) > 0).sum()), room.item_count, count * room.local_bytes
+    users, items, on_host = int((np.diff(matrix.indptr) > 0).sum()), budget.item_count, count * budget.stored_bytes
     in_order = not isinstance(base, EASE)
     needed = bytes_while_solving_next(items, matrix.nnz, device) if in_order else bytes_while_solving(users, items)
     if device.type != "cuda":
@@ -327,7 +335,7 @@ def _shares(answer_weights: csr_array) -> csr_array:
     return csr_array(shares.astype(np.float32))
 
 
-def _in_parts(kept: KeptDifferences, rows: csr_array, shares: csr_array) -> Iterator[slice]:
+def _in_parts(kept: CompressedWeights, rows: csr_array, shares: csr_array) -> Iterator[slice]:
     """Communities in ranges, so that the rows read for the members of one range are of a bounded size."""
     lengths = np.diff(rows.indptr).astype(np.int64)
     by_community = csr_array(shares.T.tocsr())
