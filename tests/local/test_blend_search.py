@@ -17,11 +17,11 @@ from loca.errors import DataError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.local.blend import POWERS, Blend
 from loca.local.blend_search import (
-    ask_part,
     cache_scores,
     find_weights,
     gives_logits,
     powers_to_try,
+    scaled_scores,
     score_alone,
     sharpened,
     z_scores,
@@ -65,8 +65,9 @@ def squares(count: int, seed: int = 1) -> list[np.ndarray]:
 
 
 def cache_of(models: list[Recommender], held_out: HeldOut, **settings: int) -> object:
-    columns = [lambda rows, one=model: ask_part(one, rows, 1.0, "z-score") for model in models]
-    return cache_scores(columns, held_out, **({"cache_bytes": 10**9, "seed": 0} | settings))
+    columns = [(number, 1.0) for number in range(len(models))]
+    given = {"cache_bytes": 10**9, "seed": 0} | settings
+    return cache_scores(dict(enumerate(models)), columns, held_out, scale="z-score", **given)
 
 
 def blended_by(models: list[Recommender], weights: list[float]) -> Blend:
@@ -277,10 +278,10 @@ def test_log_probabilities_are_those_of_networks_alone(planted_split: Split) -> 
     assert not gives_logits(Loca(base=vae, global_model=EASE()))
     assert not gives_logits(Blend(parts=[vae]))
     rows = planted_split.test.history_matrix[:5]
-    probabilities = ask_part(vae.fit(planted_split.train), rows, 1.0, "log-probability").exp()
+    probabilities = scaled_scores(vae.fit(planted_split.train), rows, 1.0, "log-probability").exp()
     np.testing.assert_allclose(probabilities.sum(dim=1), 1, atol=1e-5)
     ease = EASE().fit(planted_split.train)
-    assert torch.equal(ask_part(ease, rows, 1.0, "log-probability"), ask_part(ease, rows, 1.0, "z-score"))
+    assert torch.equal(scaled_scores(ease, rows, 1.0, "log-probability"), scaled_scores(ease, rows, 1.0, "z-score"))
 
 
 def test_scores_that_are_no_numbers_are_refused() -> None:

@@ -16,17 +16,7 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.top_n import rank_top_n
-from loca.local.blend_search import (
-    Column,
-    FoundBlend,
-    PartEarned,
-    ScaleName,
-    ask_part,
-    check_scale,
-    find_blend,
-    judge_blend,
-    sharpened,
-)
+from loca.local.blend_search import Column, PartEarned, ScaleName, find_blend, scaled_scores, sharpened
 from loca.local.explain import Explanation, ItemRows, check_explained, explain_history, name_items, opening_lines
 from loca.local.loca import Loca
 from loca.models.recommender import Estimator, ModelState, Recommender, Scores, UserWeights, clone, fitted, get_params
@@ -114,7 +104,8 @@ class Blend(Estimator):
         cache_bytes: int = CACHE_BYTES,
         seed: int = 0,
     ) -> None:
-        check_scale(scale)
+        if scale not in ("z-score", "log-probability"):
+            raise ConfigError(f"scale: expected 'z-score' or 'log-probability', found {scale!r}")
         self.parts = _check_parts(parts)
         self.columns = None if columns is None else _check_columns(columns, len(self.parts))
         self.names = None if names is None else _check_names(names, len(self.parts))
@@ -183,19 +174,22 @@ class Blend(Estimator):
         """Learns the columns of fitted models, and keeps the models that are in one."""
         self.earned_, self.ndcg_ = (), None
         if validation is not None:
-            found = self._found(models, validation)
+            found = find_blend(
+                models,
+                self.part_names(),
+                validation,
+                columns=None if self.columns is None else _shares(self.columns),
+                scale=self.scale,
+                powers=self.powers,
+                cache_bytes=self.cache_bytes,
+                seed=self.seed,
+            )
             self.columns_, self.earned_, self.ndcg_ = found.columns, found.earned, found.ndcg
             say(f"blend of {len({part for part, _, _ in found.columns})}: validation NDCG@100 {found.ndcg:.4f}")
         else:
             self.columns_ = _shares(self.columns or tuple((number, 1.0, 1.0) for number in models))
         used = {part for part, _, _ in self.columns_}
         self.models_ = {number: model for number, model in models.items() if number in used}
-
-    def _found(self, models: dict[int, Recommender], validation: HeldOut) -> FoundBlend:
-        names, sizes = self.part_names(), {"cache_bytes": self.cache_bytes, "seed": self.seed}
-        if self.columns is None:
-            return find_blend(models, names, validation, scale=self.scale, powers=self.powers, **sizes)
-        return judge_blend(models, names, _shares(self.columns), validation, scale=self.scale, **sizes)
 
     def part_names(self) -> tuple[str, ...]:
         """The names of the parts: those given, or what each is made of, numbered where it occurs again."""
@@ -210,7 +204,7 @@ class Blend(Estimator):
         models, rows = fitted(self.models_, self), csr_array(histories)
         blended = None
         for part, power, weight in fitted(self.columns_, self):
-            scaled = ask_part(models[part], rows, power, self.scale)
+            scaled = scaled_scores(models[part], rows, power, self.scale)
             if blended is None:
                 blended = scaled.mul_(weight)
             else:
@@ -389,7 +383,7 @@ def _lift(model: Blend, history: csr_array, part: int) -> Figures:
     total = np.zeros(history.shape[1], dtype=np.float32)
     for number, power, weight in fitted(model.columns_, model):
         if number == part:
-            scaled = ask_part(fitted(model.models_, model)[part], history, power, model.scale)[0].cpu().numpy()
+            scaled = scaled_scores(fitted(model.models_, model)[part], history, power, model.scale)[0].cpu().numpy()
             total += np.float32(weight) * (scaled - scaled.mean())
     return total
 
