@@ -17,7 +17,7 @@ from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.splits import HeldOut, Split, leave_last_out
 from loca.models.network_base import learn, score_histories
-from loca.models.recommender import clone
+from loca.models.recommender import Recommender
 from loca.persistence.manifest import ModelState
 
 # What validation asks every user for, what test asks for, and an item that nobody has.
@@ -94,11 +94,13 @@ class ScriptedLearning:
         self.network.epoch.copy_(torch.from_numpy(state.arrays["epoch"]))
 
 
-class Scripted:
+class Scripted(Recommender):
     """Answers with `script[e − 1]` after e epochs, whatever it learns from; a user is embedded by the items there are.
 
     Without `epochs` it runs through the whole script.
     """
+
+    learns_by_epoch = True
 
     def __init__(self, *, script: tuple[Row, ...], epochs: int | None = None) -> None:
         self.script = script
@@ -127,9 +129,6 @@ class Scripted:
 
     def count_items(self) -> int:
         return len(self.script[0])
-
-    def with_selected_params(self) -> Self:
-        return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
 
     def state(self) -> ModelState:
         assert self.network_ is not None

@@ -24,10 +24,11 @@ from loca.experiments import (
     planning,
     sparse_samples,
 )
+from loca.models.recommender import Recommender
 from loca.persistence.manifest import ModelState
 
 
-class Diary:
+class Diary(Recommender):
     """Scores by popularity times `direction` (−1 is the worst of models), and writes down what happens to it."""
 
     def __init__(self, *, direction: int = 1, name: str = "diary", pages: Any = None) -> None:

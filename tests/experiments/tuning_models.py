@@ -13,11 +13,11 @@ from scipy.sparse import csr_array
 from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError
 from loca.models.early_stopping import tell_score
-from loca.models.recommender import clone
+from loca.models.recommender import Recommender
 from loca.persistence.manifest import ModelState
 
 
-class Slope:
+class Slope(Recommender):
     """Scores by popularity where `share` is high, against it where it is low; learns in `epochs` steps if any.
 
     Each step tells `share`. A `trouble` other than none ends the fit: it raises, or ends the process of
@@ -54,9 +54,6 @@ class Slope:
 
     def count_items(self) -> int:
         return len(self.scores_)
-
-    def with_selected_params(self) -> Self:
-        return clone(self)
 
     def state(self) -> ModelState:
         return ModelState(arrays={"scores": self.scores_})

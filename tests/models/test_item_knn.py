@@ -101,10 +101,10 @@ def test_items_that_nobody_has_are_similar_to_none() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"neighbours": 0}, "neighbours: expected a whole number from 1, found 0"),
-        ({"neighbours": 1.5}, "neighbours: expected a whole number from 1, found 1.5"),
-        ({"shrinkage": -1.0}, "shrinkage: expected a number from 0, found -1.0"),
-        ({"shrinkage": float("nan")}, "shrinkage: expected a number from 0, found nan"),
+        ({"neighbours": 0}, "neighbours: expected a whole number ≥ 1, found 0"),
+        ({"neighbours": 1.5}, "neighbours: expected a whole number ≥ 1, found 1.5"),
+        ({"shrinkage": -1.0}, "shrinkage: expected a number ≥ 0, found -1.0"),
+        ({"shrinkage": float("nan")}, "shrinkage: expected a number ≥ 0, found nan"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, float], message: str) -> None:
@@ -121,5 +121,5 @@ def test_more_neighbours_than_memory_holds_are_refused_before_the_start(monkeypa
 def test_similarities_of_items_that_do_not_exist_are_refused_on_loading() -> None:
     state = ItemKNN().fit(csr_array(random_matrix(1))).state()
     broken = {**state.arrays, "weights_indices": state.arrays["weights_indices"] + 20}
-    with pytest.raises(ModelFileError, match="ItemKNN: weights name an item outside 0 … 19"):
+    with pytest.raises(ModelFileError, match="ItemKNN: weights: an item lies outside 0 … 19"):
         ItemKNN.restore({}, ModelState(arrays=broken))

@@ -159,12 +159,12 @@ def test_values_below_zero_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("local_factors", np.zeros((5, 24, 4), np.float32), "expected local_factors of shape"),
-        ("local_factors", np.zeros((5, 25, 4)), "in 32 bits"),
-        ("anchor_users", np.zeros((5, 3), np.float32), "expected anchor_users of shape"),
+        ("local_factors", np.zeros((5, 24, 4), np.float32), "expected local_factors of 25 items, found 24"),
+        ("local_factors", np.zeros((5, 25, 4)), "local_factors: expected .* of float32, found .* of float64"),
+        ("anchor_users", np.zeros((5, 3), np.float32), r"anchor_users: expected shape \(5, 4\)"),
         ("anchor_items", np.arange(5) + 21, "expected item rows below 25"),
         ("anchor_items", np.arange(5) - 1, "expected item rows below 25"),
-        ("anchor_items", np.arange(5.0), "expected item rows below 25"),
+        ("anchor_items", np.arange(5.0), "anchor_items: expected .* of int64"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(name: str, array: Dense, message: str) -> None:

@@ -107,10 +107,10 @@ def test_more_pairs_than_memory_holds_are_refused_before_the_start(monkeypatch: 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"l1": -1.0}, "l1: expected a number from 0, found -1.0"),
-        ({"l2": float("nan")}, "l2: expected a number from 0, found nan"),
+        ({"l1": -1.0}, "l1: expected a number ≥ 0, found -1.0"),
+        ({"l2": float("nan")}, "l2: expected a number ≥ 0, found nan"),
         ({"tolerance": 0.0}, "tolerance: expected a number from 1e-6 to below 1, found 0.0"),
-        ({"iterations": 0}, "iterations: expected a whole number from 1, found 0"),
+        ({"iterations": 0}, "iterations: expected a whole number ≥ 1, found 0"),
         ({"device": "abacus"}, "device: expected"),
     ],
 )
@@ -134,16 +134,16 @@ def test_a_state_becomes_the_model_again() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"weights_indptr": np.array([0, 2], np.int32)}, "name an item outside 0 … 0"),
+        ({"weights_indptr": np.array([0, 2], np.int32)}, "an item lies outside 0 … 0"),
         ({"weights_indptr": np.array([0, 3, 2], np.int32)}, "do not rise from 0 to 2"),
         ({"weights_indptr": np.array([1, 1, 2], np.int32)}, "do not rise from 0 to 2"),
         ({"weights_indptr": np.array([0, 1, 9], np.int32)}, "do not rise from 0 to 2"),
         ({"weights_indptr": np.zeros((2, 2), np.int32)}, "do not fit each other"),
-        ({"weights_indices": np.array([2, 0], np.int32)}, "name an item outside 0 … 1"),
-        ({"weights_indices": np.array([-1, 0], np.int32)}, "name an item outside 0 … 1"),
+        ({"weights_indices": np.array([2, 0], np.int32)}, "an item lies outside 0 … 1"),
+        ({"weights_indices": np.array([-1, 0], np.int32)}, "an item lies outside 0 … 1"),
         ({"weights_indices": np.array([0], np.int32)}, "do not fit each other"),
         ({"weights_indices": np.array([0.0, 1.0])}, "other kinds of numbers"),
-        ({"weights_data": np.array([np.nan, 1], np.float32)}, "not finite"),
+        ({"weights_data": np.array([np.nan, 1], np.float32)}, "expected finite numbers"),
         ({"weights_data": np.array([1, 1])}, "other kinds of numbers"),
     ],
 )
@@ -153,5 +153,5 @@ def test_arrays_that_are_no_sparse_matrix_are_refused(changes: dict[str, np.ndar
 
 
 def test_missing_arrays_are_named() -> None:
-    with pytest.raises(ModelFileError, match="expected the arrays weights_data, weights_indices, weights_indptr"):
+    with pytest.raises(ModelFileError, match="SLIM: weights_data is missing"):
         SLIM.restore({}, ModelState(arrays={"weights": np.zeros((2, 2), np.float32)}))

@@ -179,10 +179,10 @@ def test_values_below_zero_are_refused_in_training_and_in_a_history() -> None:
 @pytest.mark.parametrize(
     ("factors", "mean", "message"),
     [
-        (np.zeros((4, 3), np.float32), 1.0, "expected items × 2 factors"),
-        (np.zeros((4, 2)), 1.0, "in 32 bits"),
-        (np.zeros((4, 2), np.float32), -1.0, "a mean confidence above 0"),
-        (np.zeros((4, 2), np.float32), "1", "a mean confidence above 0"),
+        (np.zeros((4, 3), np.float32), 1.0, r"expected shape \(4, 2\), items × factors"),
+        (np.zeros((4, 2)), 1.0, "of float32, found .* of float64"),
+        (np.zeros((4, 2), np.float32), -1.0, "mean_confidence: expected a number above 0"),
+        (np.zeros((4, 2), np.float32), "1", "mean_confidence: expected a number above 0"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(factors: Dense, mean: object, message: str) -> None:

@@ -160,4 +160,5 @@ class _Builder:
 
 
 def _takes_model(annotation: Any) -> bool:
-    return any(getattr(kind, "_is_protocol", False) for kind in union_members(annotation))
+    kinds = [kind for kind in union_members(annotation) if isinstance(kind, type)]
+    return any(issubclass(kind, Recommender) or getattr(kind, "_is_protocol", False) for kind in kinds)

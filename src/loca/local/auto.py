@@ -82,6 +82,7 @@ class Auto(Estimator):
     """
 
     role = "auto"
+    uses_order = True
 
     def __init__(
         self,

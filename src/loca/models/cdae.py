@@ -75,6 +75,8 @@ class CDAE(Estimator):
     items' shares of the users, nodes at 0; Adam learns in place of AdaGrad.
     """
 
+    learns_by_epoch = True
+
     def __init__(
         self,
         *,

@@ -6,23 +6,35 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from loca.errors import ConfigError
 from loca.evaluation.top_n import BLOCK_BYTES
 from loca.memory import available_bytes
+from loca.models.recommender import param
+
+_DEVICES = "'auto', 'cpu' or 'cuda'"
+
+
+def is_device(name: str) -> bool:
+    """Whether models know how to use a device of that name."""
+    try:
+        return torch.device("cpu" if name == "auto" else name).type in ("cpu", "cuda")
+    except RuntimeError:
+        return False
+
+
+def device_param() -> Any:
+    """The parameter of a model that names the device it computes on."""
+    return param("auto", _DEVICES, is_device)
 
 
 def check_device(name: str) -> None:
     """Refuses a device that no model knows how to use."""
-    try:
-        known = torch.device("cpu" if name == "auto" else name).type in ("cpu", "cuda")
-    except RuntimeError:
-        known = False
-    if not known:
-        raise ConfigError(f"device: expected 'auto', 'cpu' or 'cuda', found {name!r}")
+    if not is_device(name):
+        raise ConfigError(f"device: expected {_DEVICES}, found {name!r}")
 
 
 def choose_device(name: str) -> torch.device:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,20 +11,19 @@ import torch
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
-from loca.data.interactions import Interactions, as_matrix
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError, ModelFileError
+from loca.errors import ConfigError
 from loca.memory import plan_memory
-from loca.models.devices import check_device, choose_device, free_bytes
+from loca.models.devices import choose_device, device_param, free_bytes
 from loca.models.ease_solver import LARGEST_ERROR, EaseSystem, bytes_to_solve, inverse_error, solve_systems
 from loca.models.recommender import (
-    Estimator,
-    ModelState,
+    Recommender,
     Scores,
-    UserWeights,
+    TrainingData,
     check_histories,
-    check_user_weights,
     fitted,
+    learned,
+    positive,
+    share_below_1,
 )
 from loca.progress import bar, say
 
@@ -32,36 +31,24 @@ Square = npt.NDArray[Any]
 _BLOCK_ITEMS = 1024
 
 
-class EASE(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class EASE(Recommender):
     """Scores = history · B, where B minimises ‖√D(X − XB)‖² + l2‖B‖² with a zero diagonal; D holds the user weights.
 
     `denoising`, p, expects that each item of a history is missing with that probability: the regularisation of the
     weights of item i grows from l2 to l2 + p / (1 − p) · (XᵀDX)_ii.
     """
 
-    def __init__(self, *, l2: float = 100.0, denoising: float = 0.0, device: str = "auto") -> None:
-        check_ridge(l2, denoising)
-        check_device(device)
-        self.l2 = l2
-        self.denoising = denoising
-        self.device = device
-        self.weights_: npt.NDArray[np.float32] | None = None
+    is_linear = True
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """Solves once; validation is accepted and not needed. A user with weight 2 counts as two equal users.
+    l2: float = positive(100.0)
+    denoising: float = share_below_1(0.0)
+    device: str = device_param()
+    weights_: npt.NDArray[np.float32] | None = learned("items", "items", finite=False)
 
-        On a GPU, or where there are fewer users than items, the smaller system is solved; else the items' in place.
-        """
-        matrix = as_matrix(train)
-        weights = check_user_weights(user_weights, matrix.shape[0])
-        self.weights_ = None  # what an earlier fit learned makes room
-        self.train_data_ = train if isinstance(train, Interactions) else None
+    def _fit(self, data: TrainingData) -> None:
+        """Solves once: on a GPU, or where there are fewer users than items, the smaller system; else the items'."""
+        matrix, weights = data.matrix, data.user_weights
         users, items = int(((weights > 0) & (np.diff(matrix.indptr) > 0)).sum()), matrix.shape[1]
         wanted = choose_device(self.device)
         device, needed = plan_solving(users, items, wanted, free_bytes(wanted))
@@ -70,7 +57,7 @@ class EASE(Estimator):
             plan_memory(f"EASE for {items:,} items", in_main_memory, "filter rare items")
             system = EaseSystem.of(matrix, weights, self.l2, self.denoising)
             self.weights_ = next(solve_systems([system], device)).weights().cpu().numpy()
-            return self
+            return
         weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, self.denoising, np.float32)
         if weights_in_32_bits is None:
             say("EASE: 32 bits do not hold these equations; once more in 64 bits")
@@ -80,38 +67,11 @@ class EASE(Estimator):
                 f"l2: {self.l2:g} is too small for these data, the equations have no solution; take a larger"
             )
         self.weights_ = weights_in_32_bits
-        return self
 
     def score(self, histories: csr_array) -> Scores:
         """Weighted history times item-to-item weights."""
-        weights = fitted(self.weights_, self)
-        rows = check_histories(histories, len(weights))
-        return np.asarray(rows @ weights, dtype=np.float32)
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        return len(fitted(self.weights_, self))
-
-    def state(self) -> ModelState:
-        weights = fitted(self.weights_, self)
-        return ModelState(arrays={"weights": weights})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        weights = state.arrays["weights"]
-        if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
-            raise ModelFileError(f"EASE: expected items × items weights, found shape {weights.shape}")
-        model.weights_ = weights
-        return model
-
-
-def check_ridge(l2: float, denoising: float) -> None:
-    """Refuses an l2 that is not above 0 and a denoising that is no probability below 1."""
-    if not l2 > 0:
-        raise ConfigError(f"l2: expected a number above 0, found {l2!r}")
-    if not 0 <= denoising < 1:
-        raise ConfigError(f"denoising: expected a number from 0 to below 1, found {denoising!r}")
+        rows = check_histories(histories, self.count_items())
+        return np.asarray(rows @ fitted(self.weights_, self), dtype=np.float32)
 
 
 def plan_solving(users: int, items: int, device: torch.device, free: int) -> tuple[torch.device, int]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from loca.data.interactions import Interactions, as_matrix
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError
 from loca.memory import plan_memory
-from loca.models.recommender import Estimator, ModelState, Scores, UserWeights, check_user_weights, fitted
-from loca.models.sparse_weights import score_sparsely, weigh_users, weights_as_arrays, weights_from_arrays
+from loca.models.recommender import (
+    Recommender,
+    Scores,
+    TrainingData,
+    fitted,
+    learned_sparse,
+    not_negative,
+    whole,
+)
+from loca.models.sparse_weights import score_sparsely, weigh_users
 from loca.progress import bar
 
 # Pairs of items at once: so many similarities are found, sorted and thinned out before the next.
@@ -23,53 +27,24 @@ _BLOCK_PAIRS = 4_000_000
 _BYTES_PER_PAIR = 64
 
 
-class ItemKNN(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class ItemKNN(Recommender):
     """Scores item j by Σ_i history_i · s_ij over the `neighbours` items i most similar to j.
 
     s_ij = (XᵀDX)_ij / (|x_i||x_j| + shrinkage), the cosine of the items' columns, where D holds the user weights and
     |x_i|² = (XᵀDX)_ii; `shrinkage` pulls down what few users say. Of equally similar items the first ones are kept.
     """
 
-    def __init__(self, *, neighbours: int = 100, shrinkage: float = 20.0) -> None:
-        if neighbours < 1 or neighbours != int(neighbours):
-            raise ConfigError(f"neighbours: expected a whole number from 1, found {neighbours!r}")
-        if not 0 <= shrinkage < float("inf"):
-            raise ConfigError(f"shrinkage: expected a number from 0, found {shrinkage!r}")
-        self.neighbours = neighbours
-        self.shrinkage = shrinkage
-        self.weights_: csr_array | None = None
+    neighbours: int = whole(100)
+    shrinkage: float = not_negative(20.0)
+    weights_: csr_array | None = learned_sparse()
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """Counts once; validation is accepted and not needed. A user with weight 2 counts as two equal users."""
-        matrix = as_matrix(train)
-        weights = check_user_weights(user_weights, matrix.shape[0])
-        self.weights_ = None  # what an earlier fit learned makes room
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        self.weights_ = _nearest_items(matrix, weights, self.neighbours, self.shrinkage)
-        return self
+    def _fit(self, data: TrainingData) -> None:
+        self.weights_ = _nearest_items(data.matrix, data.user_weights, self.neighbours, self.shrinkage)
 
     def score(self, histories: csr_array) -> Scores:
         """Weighted history times similarities."""
         return score_sparsely(histories, fitted(self.weights_, self))
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        return int(fitted(self.weights_, self).shape[0])
-
-    def state(self) -> ModelState:
-        return ModelState(arrays=weights_as_arrays(fitted(self.weights_, self)))
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        model.weights_ = weights_from_arrays(state.arrays, "ItemKNN")
-        return model
 
 
 def _nearest_items(

@@ -7,9 +7,8 @@ negative beyond d = 1, while wide bandwidths are what implicit feedback wants. A
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -18,9 +17,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.data.interactions import Interactions, as_matrix
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError, ModelFileError
+from loca.errors import ModelFileError
 from loca.models.als import (
     Columns,
     Floats,
@@ -31,23 +28,25 @@ from loca.models.als import (
     draw_factors,
     solve_rows,
 )
-from loca.models.devices import check_device, choose_device, float32_products
+from loca.models.devices import choose_device, device_param, float32_products
 from loca.models.recommender import (
-    Estimator,
     ModelState,
+    Recommender,
     Scores,
-    UserWeights,
-    are_finite_floats,
+    TrainingData,
     check_histories,
-    check_user_weights,
     fitted,
+    learned,
+    positive,
+    whole,
 )
-from loca.models.wmf import WMF, check_factorisation, plan_alternating
+from loca.models.wmf import WMF, plan_alternating
 from loca.progress import bar
 from loca.random_streams import stream
 
 
-class LLORMA(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class LLORMA(Recommender):
     """Scores = Σ_t K_t(u) K_t(i) x_t · y_ti / Σ_t K_t(u) K_t(i) over local WMF models t, else those of a global WMF.
 
     Each model stands around a stored pair, drawn at random, and learns from every pair with the weight K_t(u) K_t(i)
@@ -55,57 +54,28 @@ class LLORMA(Estimator):
     Any history is embedded by the global model, and then solved for its factor in each local model that covers it.
     """
 
-    def __init__(
-        self,
-        *,
-        anchors: int = 100,
-        bandwidth: float = 4.0,
-        factors: int = 64,
-        confidence: float = 100.0,
-        user_l2: float = 100.0,
-        item_l2: float = 100.0,
-        iterations: int = 5,
-        seed: int = 0,
-        device: str = "auto",
-    ) -> None:
-        check_factorisation(factors, confidence, user_l2, item_l2, iterations)
-        if not (isinstance(anchors, int) and not isinstance(anchors, bool) and anchors >= 1):
-            raise ConfigError(f"anchors: expected a whole number ≥ 1, found {anchors!r}")
-        if not 0 < bandwidth < math.inf:
-            raise ConfigError(f"bandwidth: expected a number above 0, found {bandwidth!r}")
-        check_device(device)
-        self.anchors = anchors
-        self.bandwidth = bandwidth
-        self.factors = factors
-        self.confidence = confidence
-        self.user_l2 = user_l2
-        self.item_l2 = item_l2
-        self.iterations = iterations
-        self.seed = seed
-        self.device = device
-        self.global_: WMF | None = None
-        self.anchor_users_: Floats | None = None  # (anchors, factors)
-        self.anchor_items_: npt.NDArray[np.int64] | None = None  # (anchors,)
-        self.local_factors_: Floats | None = None  # (anchors, items, factors)
-        self._local: LocalFactors | None = None
+    anchors: int = whole(100)
+    bandwidth: float = positive(4.0)
+    factors: int = whole(64)
+    confidence: float = positive(100.0)
+    user_l2: float = positive(100.0)
+    item_l2: float = positive(100.0)
+    iterations: int = whole(5)
+    seed: int = 0
+    device: str = device_param()
+    global_: WMF | None = field(default=None, init=False)
+    anchor_items_: npt.NDArray[np.int64] | None = learned("models", dtype=np.int64)
+    anchor_users_: Floats | None = learned("models", "factors")
+    local_factors_: Floats | None = learned("models", "items", "factors")
+    _local: LocalFactors | None = field(default=None, init=False)
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """The global model, the anchors, and one local model after the other; validation is accepted and not needed.
+    def _fit(self, data: TrainingData) -> None:
+        """The global model, the anchors, and one local model after the other.
 
         A user with weight 2 counts as two equal users in every model, but is drawn as an anchor no more often.
         """
-        matrix = as_matrix(train)
-        weights = check_user_weights(user_weights, matrix.shape[0])
-        self.local_factors_, self._local = None, None  # what an earlier fit learned makes room
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        taking_part = np.flatnonzero(weights)
-        rows, weights = check_values(matrix[taking_part]), weights[taking_part]
+        rows, weights = data.weighted_rows()
+        rows = check_values(rows)
         count = min(self.anchors, rows.nnz)
         kept = 4 * count * rows.shape[1] * self.factors
         device = plan_alternating(f"LLORMA with {count} models", rows, self.factors, choose_device(self.device), kept)
@@ -127,7 +97,6 @@ class LLORMA(Estimator):
         near = torch.from_numpy(weights).to(device)
         learned = learn_local_factors(rows, near, user_kernel, item_kernel, self.factors, learning)
         self.local_factors_, self._local = learned.cpu().numpy(), LocalFactors(learned, item_kernel)
-        return self
 
     def _user_kernel(self, users: Floats, device: torch.device) -> Tensor:
         """How near users with those global factors are to every anchor's user."""
@@ -156,37 +125,21 @@ class LLORMA(Estimator):
             self._local = LocalFactors(torch.from_numpy(np.array(learned)).to(device), self._item_kernel(device))
         return self._local
 
-    def count_items(self) -> int:
-        """How many items it scores."""
-        return int(fitted(self.local_factors_, self).shape[1])
-
     def state(self) -> ModelState:
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "local_factors": fitted(self.local_factors_, self),
-            "anchor_users": fitted(self.anchor_users_, self),
-            "anchor_items": fitted(self.anchor_items_, self),
-        }
-        return ModelState(arrays, parts={"global": fitted(self.global_, self)})
+        return replace(super().state(), parts={"global": fitted(self.global_, self)})
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        of_all = state.parts["global"]
+        model = super().restore(params, state)
+        of_all, anchors = state.parts["global"], fitted(model.anchor_items_, model)
         if type(of_all) is not WMF or of_all.factors != model.factors:
             raise ModelFileError(f"LLORMA: expected a global WMF of {model.factors} factors, found another model")
-        items, arrays = of_all.count_items(), state.arrays
-        learned, users, rows = arrays["local_factors"], arrays["anchor_users"], arrays["anchor_items"]
-        count = rows.size
-        expected = {"local_factors": (count, items, model.factors), "anchor_users": (count, model.factors)}
-        for name, shape in expected.items():
-            found = arrays[name]
-            if found.shape != shape or not are_finite_floats(found):
-                raise ModelFileError(
-                    f"LLORMA: expected {name} of shape {shape}, finite, in 32 bits, found {found.shape}, {found.dtype}"
-                )
-        if rows.ndim != 1 or rows.dtype != np.int64 or not count or rows.min() < 0 or rows.max() >= items:
+        items = of_all.count_items()
+        if model.count_items() != items:
+            raise ModelFileError(f"LLORMA: expected local_factors of {items} items, found {model.count_items()}")
+        if not len(anchors) or anchors.min() < 0 or anchors.max() >= items:
             raise ModelFileError(f"LLORMA: expected item rows below {items} as anchors")
-        model.global_, model.local_factors_, model.anchor_users_, model.anchor_items_ = of_all, learned, users, rows
+        model.global_ = of_all
         return model
 
 

@@ -38,6 +38,10 @@ class MultVAE(Estimator):
     best NDCG@100 is kept; without, all `epochs` are run.
     """
 
+    learns_by_epoch = True
+    stackable = True
+    gives_logits = True
+
     def __init__(
         self,
         *,
@@ -111,6 +115,11 @@ class MultVAE(Estimator):
         self.train_data_ = train if isinstance(train, Interactions) else None
         return self
 
+    @property
+    def uses_order(self) -> bool:
+        """Whether it learns from what follows what."""
+        return self.target != "set"
+
     def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Trainer:
         """Fresh weights, and the learning that will change them an epoch at a time."""
         network = Autoencoder(matrix.shape[1], self.latent, self.hidden, True, choose_device(self.device))
@@ -157,6 +166,10 @@ class MultDAE(Estimator):
     the `next_count` items after it (`"following"`: all of them), while `set_share` of the users are shown as sets.
     With validation the epoch of the best NDCG@100 is kept; without, all `epochs` are run.
     """
+
+    learns_by_epoch = True
+    stackable = True
+    gives_logits = True
 
     def __init__(
         self,
@@ -224,6 +237,11 @@ class MultDAE(Estimator):
         self.best_epoch_ = learn(self, learning, validation)
         self.train_data_ = train if isinstance(train, Interactions) else None
         return self
+
+    @property
+    def uses_order(self) -> bool:
+        """Whether it learns from what follows what."""
+        return self.target != "set"
 
     def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Trainer:
         """Fresh weights, and the learning that will change them an epoch at a time."""

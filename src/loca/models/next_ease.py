@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,21 +12,24 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.data.interactions import Interactions, as_matrix, as_moments
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError, ModelFileError
+from loca.errors import ConfigError, DataError
 from loca.memory import plan_memory
-from loca.models.devices import check_device, choose_device, float32_products, free_bytes
-from loca.models.ease import check_ridge
+from loca.models.devices import choose_device, device_param, float32_products, free_bytes
 from loca.models.ease_solver import LARGEST_ERROR, EaseSystem, fill_gram, inverse_error, invert_from_factor
 from loca.models.recommender import (
-    Estimator,
-    ModelState,
+    Recommender,
     Scores,
+    TrainingData,
     UserWeights,
     check_histories,
     check_user_weights,
     fitted,
+    learned,
+    not_negative,
+    positive,
+    share,
+    share_below_1,
+    whole,
 )
 from loca.progress import bar, say
 
@@ -246,7 +249,8 @@ def _on_grid(values: Tensor) -> Tensor:
 _BLOCK = 1024  # columns that are solved at once
 
 
-class NextEASE(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class NextEASE(Recommender):
     """Scores = history · B, where B carries every prefix of a history to what comes next in it.
 
     B minimises Σ_u w_u (Σ_t ‖y_t − x_t B‖² + ordinary · ‖x_u − x_u B‖²) + ‖B‖² with a zero diagonal, over the users'
@@ -257,77 +261,30 @@ class NextEASE(Estimator):
     the weights of item i count l2 + p / (1 − p) · (what i has on the diagonal of the Gram matrix), p being `denoising`.
     """
 
-    def __init__(
-        self,
-        *,
-        l2: float = 300.0,
-        next_count: int | None = 10,
-        prefix_decay: float = 0.8,
-        ordinary: float = 1.0,
-        denoising: float = 0.5,
-        device: str = "auto",
-    ) -> None:
-        check_ridge(l2, denoising)
-        whole = isinstance(next_count, int) and not isinstance(next_count, bool)
-        if next_count is not None and not (whole and next_count >= 1):
-            raise ConfigError(f"next_count: expected a whole number ≥ 1 or none, found {next_count!r}")
-        if not 0 <= prefix_decay <= 1:
-            raise ConfigError(f"prefix_decay: expected a number from 0 to 1, found {prefix_decay!r}")
-        if not 0 <= ordinary < float("inf"):
-            raise ConfigError(f"ordinary: expected a number ≥ 0, found {ordinary!r}")
-        check_device(device)
-        self.l2 = l2
-        self.next_count = next_count
-        self.prefix_decay = prefix_decay
-        self.ordinary = ordinary
-        self.denoising = denoising
-        self.device = device
-        self.weights_: npt.NDArray[np.float32] | None = None
+    is_linear = True
+    uses_order = True
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """Solves once; validation is accepted and not needed. A user with weight 2 counts as two equal users.
+    l2: float = positive(300.0)
+    next_count: int | None = whole(10, optional=True)
+    prefix_decay: float = share(0.8)
+    ordinary: float = not_negative(1.0)
+    denoising: float = share_below_1(0.5)
+    device: str = device_param()
+    weights_: npt.NDArray[np.float32] | None = learned("items", "items", finite=False)
 
-        The stored order of a matrix's row is the order of the history, oldest first. A user with one item, or with
-        items of one moment, counts through `ordinary` alone.
-        """
-        matrix = as_matrix(train)
-        weights = check_user_weights(user_weights, matrix.shape[0])
-        self.weights_ = None  # what an earlier fit learned makes room
-        self.train_data_ = train if isinstance(train, Interactions) else None
+    def _fit(self, data: TrainingData) -> None:
+        """Solves once. A user with one item, or with items of one moment, counts through `ordinary` alone."""
+        matrix = data.matrix
         items, wanted = matrix.shape[1], choose_device(self.device)
         device, needed = plan_solving_next(items, matrix.nnz, wanted, free_bytes(wanted))
         in_main_memory = needed if device.type == "cpu" else 4 * items**2
         plan_memory(f"NextEASE for {items:,} items", in_main_memory, "filter rare items")
-        self.weights_ = solve_next(self, matrix, weights, device, as_moments(train)).cpu().numpy()
-        return self
+        self.weights_ = solve_next(self, matrix, data.user_weights, device, data.moments).cpu().numpy()
 
     def score(self, histories: csr_array) -> Scores:
         """Weighted history times item-to-item weights."""
-        weights = fitted(self.weights_, self)
-        rows = check_histories(histories, len(weights))
-        return np.asarray(rows @ weights, dtype=np.float32)
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        return len(fitted(self.weights_, self))
-
-    def state(self) -> ModelState:
-        return ModelState(arrays={"weights": fitted(self.weights_, self)})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        weights = state.arrays["weights"]
-        if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
-            raise ModelFileError(f"NextEASE: expected items × items weights, found shape {weights.shape}")
-        model.weights_ = weights
-        return model
+        rows = check_histories(histories, self.count_items())
+        return np.asarray(rows @ fitted(self.weights_, self), dtype=np.float32)
 
 
 def bytes_to_solve_next(items: int, stored: int, device: torch.device) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,68 +11,34 @@ from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.recency import parse_age
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError, ModelFileError
-from loca.models.recommender import (
-    Estimator,
-    ModelState,
-    Scores,
-    UserWeights,
-    check_histories,
-    check_user_weights,
-    fitted,
-)
+from loca.errors import ConfigError, DataError
+from loca.models.recommender import Recommender, Scores, TrainingData, check_histories, fitted, learned
 
 
-class Popularity(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Popularity(Recommender):
     """Scores an item by the share of (weighted) users who have it.
 
     With a `window` only what happened within it, back from the newest time of all, is counted: a number in the unit of
     the data's times, or a text such as `30d` where these are seconds.
     """
 
-    def __init__(self, *, window: float | str | None = None) -> None:
-        _length_of(window)
-        self.window = window
-        self.shares_: npt.NDArray[np.float32] | None = None
+    window: float | str | None = None
+    shares_: npt.NDArray[np.float32] | None = learned("items", finite=False)
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """Counts; validation is accepted and not needed."""
+    def __post_init__(self) -> None:
+        _length_of(self.window)
+
+    def _fit(self, data: TrainingData) -> None:
         window = _length_of(self.window)
-        matrix = as_matrix(train if window is None else _within(train, window))
-        weights = check_user_weights(user_weights, matrix.shape[0]).astype(np.float64)
+        matrix = data.matrix if window is None else as_matrix(_within(data.train, window))
+        weights = data.user_weights.astype(np.float64)
         self.shares_ = ((weights @ matrix) / weights.sum()).astype(np.float32)
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        return self
 
     def score(self, histories: csr_array) -> Scores:
-        """The shares, once per asked user; a read-only view that takes no memory per user."""
-        shares = fitted(self.shares_, self)
-        rows = check_histories(histories, len(shares))
-        return np.broadcast_to(shares, rows.shape)
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        return len(fitted(self.shares_, self))
-
-    def state(self) -> ModelState:
-        shares = fitted(self.shares_, self)
-        return ModelState(arrays={"shares": shares})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        shares = state.arrays["shares"]
-        if shares.ndim != 1:
-            raise ModelFileError(f"popularity: expected one share per item, found shape {shares.shape}")
-        model.shares_ = shares
-        return model
+        """The shares, once per user; a read-only view that takes no memory per user."""
+        rows = check_histories(histories, self.count_items())
+        return np.broadcast_to(fitted(self.shares_, self), rows.shape)
 
 
 def _length_of(window: float | str | None) -> float | None:

@@ -65,6 +65,8 @@ class RecVAE(Estimator):
     user alike. With validation the epoch of the best NDCG@100 is kept; without, all `epochs` are run.
     """
 
+    learns_by_epoch = True
+
     def __init__(
         self,
         *,

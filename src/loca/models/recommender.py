@@ -1,19 +1,27 @@
-"""The contract that every recommender keeps, and what follows from it alone: reading parameters and making copies."""
+"""The base class of all recommenders: what they are asked to do, and what each gets from its declared fields.
+
+A model is a keyword-only dataclass. Its parameters are fields with checks (`whole`, `positive`, …), what it learns are
+fields too (`learned`, `learned_sparse`, `learned_fact`) whose names end in an underscore. From these declarations come
+copies, a readable form, files, and the checks of what strangers' files hold; a model file has its algorithm alone.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.data.interactions import Interactions
+from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError, NotFittedError, did_you_mean
+from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, did_you_mean
 from loca.persistence import save_model
 from loca.persistence.manifest import ModelState as ModelState
 from loca.persistence.manifest import get_params as get_params
@@ -21,54 +29,54 @@ from loca.persistence.manifest import is_model
 
 Scores = npt.NDArray[np.float32]
 UserWeights = npt.NDArray[Any]
+AnyModel = TypeVar("AnyModel")
+Learned = TypeVar("Learned")
 
 
-@runtime_checkable
-class Recommender(Protocol):
+@dataclass(frozen=True)
+class TrainingData:
+    """What a fit learns from, checked: a training matrix, one weight per user, and validation data if any."""
+
+    train: Interactions | csr_array
+    matrix: csr_array  # (users, items), float32; the stored order of a row is the order of the history
+    user_weights: npt.NDArray[np.float32]  # (users,)
+    validation: HeldOut | None = None
+
+    @cached_property
+    def moments(self) -> csr_array | None:
+        """The moment of every entry of the matrix, found by sorting all pairs; None where each is one of its own."""
+        return as_moments(self.train)
+
+    def weighted_rows(self) -> tuple[csr_array, npt.NDArray[np.float32]]:
+        """The rows of the users with a weight above 0, and these weights."""
+        support = np.flatnonzero(self.user_weights)
+        return csr_array(self.matrix[support]), self.user_weights[support]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Recommender:
     """Learns from histories with user weights, and scores all items for any history, known user or not.
 
-    Parameters are keyword-only constructor arguments kept under their own names; what is learned has a name that
-    ends in an underscore. `train_data_` is the interactions that the model was fitted on, or None for a bare matrix.
-    """
-
-    train_data_: Interactions | None
-
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self: ...
-
-    def score(self, histories: csr_array) -> Scores: ...
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        ...
-
-    def with_selected_params(self) -> Self:
-        """An unfitted copy whose parameters hold what this fit chose on validation (epochs, blend, …)."""
-        ...
-
-    def state(self) -> ModelState: ...
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        """The fitted model again, from its parameters and its state; a state that does not fit is refused."""
-        ...
-
-    def save(self, folder: str | Path) -> None: ...
-
-
-class Estimator:
-    """What every model gets from its constructor and its state: parameters, a readable form, copies, files.
-
-    The class attributes say what a model can do, so that nobody has to look at its class.
+    A subclass is decorated with `@dataclass(kw_only=True, eq=False, repr=False)`, declares its parameters and what it
+    learns, and implements `_fit` and `score`. One that has no declared arrays (a network, a model of models) overrides
+    `state`, `restore` and `count_items` too. The class attributes say what a model can do, so that nobody has to look
+    at its class.
     """
 
     role: ClassVar[Literal["single", "local", "ensemble", "blend", "auto"]] = "single"
-    train_data_: Interactions | None = None
+    learns_by_epoch: ClassVar[bool] = False  # trained an epoch at a time, with `begin`, and stopped early
+    stackable: ClassVar[bool] = False  # many such networks can be trained as one
+    is_linear: ClassVar[bool] = False  # dense item-to-item weights in closed form, with `solve_each`
+
+    train_data_: Interactions | None = field(default=None, init=False)  # None: fitted on a bare matrix
+    best_epoch_: int | None = field(default=None, init=False)  # of early stopping, where it learns by epoch
+
+    def __post_init__(self) -> None:
+        """Refuse parameters outside of what their fields declare."""
+        for one in fields(self):
+            expected, is_valid = one.metadata.get("param", ("", None))
+            if is_valid is not None and not is_valid(getattr(self, one.name)):
+                raise ConfigError(f"{one.name}: expected {expected}, found {getattr(self, one.name)!r}")
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
@@ -76,21 +84,227 @@ class Estimator:
         shown = (f"{name}={value!r}" for name, value in changed.items() if repr(value) != repr(defaults[name].default))
         return f"{type(self).__name__}({', '.join(shown)})"
 
+    @property
+    def uses_order(self) -> bool:
+        """Whether it, or a model that it is made of, learns from what follows what; a history is no set to it."""
+        return any(model.uses_order for model in self.inner_models())
+
+    @property
+    def gives_logits(self) -> bool:
+        """Whether log softmax of its scores is a log-probability."""
+        return False
+
+    def inner_models(self) -> Iterator[Recommender]:
+        """The models among its parameters, those in lists and tuples included."""
+        for value in get_params(self).values():
+            for one in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(one, Recommender):
+                    yield one
+
     def get_params(self) -> dict[str, Any]:
         """The constructor's arguments by name, as the model holds them now."""
         return get_params(self)
 
     def with_selected_params(self) -> Self:
-        """An unfitted copy whose parameters hold what this fit chose on validation; most models choose nothing."""
-        return clone(self)
+        """An unfitted copy whose parameters hold what this fit selected on validation: for networks the epochs."""
+        return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
+
+    def fit(
+        self,
+        train: Interactions | csr_array,
+        *,
+        user_weights: UserWeights | None = None,
+        validation: HeldOut | None = None,
+    ) -> Self:
+        """Learn from the training data; what an earlier fit learned is forgotten.
+
+        Parameters
+        ----------
+        train : Interactions or users × items matrix
+            The stored order of a matrix's row is the order of the history, oldest first.
+        user_weights : array of numbers ≥ 0, optional
+            One per user, all 1 where none are given. A user of weight 2 counts as two equal users.
+        validation : HeldOut, optional
+            For early stopping and other choices; most models have no use for it.
+
+        Returns
+        -------
+        The model itself.
+        """
+        matrix = as_matrix(train)
+        data = TrainingData(train, matrix, check_user_weights(user_weights, matrix.shape[0]), validation)
+        for one in fields(self):
+            if not one.init:  # what an earlier fit learned makes room
+                setattr(self, one.name, one.default)
+        self.train_data_ = train if isinstance(train, Interactions) else None
+        self._fit(data)
+        return self
+
+    def _fit(self, data: TrainingData) -> None:
+        """Set what is learned from the training data."""
+        raise NotImplementedError
+
+    def score(self, histories: csr_array) -> Scores:
+        """The scores of all items, (users, items), for weighted histories."""
+        raise NotImplementedError
+
+    def count_items(self) -> int:
+        """How many items it scores."""
+        for name, kind in _learned_fields(type(self)):
+            if "items" in kind.shape:
+                return int(fitted(getattr(self, name), self).shape[kind.shape.index("items")])
+        raise NotImplementedError
+
+    def state(self) -> ModelState:
+        """All that was learned, by name: what a file holds beside the parameters."""
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        facts: dict[str, Any] = {}
+        for name, kind in _learned_fields(type(self)):
+            kind.write(name.removesuffix("_"), fitted(getattr(self, name), self), arrays, facts)
+        return ModelState(arrays, facts)
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        """The fitted model again, from its parameters and its state; a state that does not fit is refused."""
+        model = cls(**params)
+        sizes = get_params(model)
+        for name, kind in _learned_fields(cls):
+            try:
+                setattr(model, name, kind.read(name.removesuffix("_"), state, sizes))
+            except KeyError as error:
+                raise ModelFileError(f"{cls.__name__}: {error.args[0]} is missing") from error
+            except ValueError as error:
+                raise ModelFileError(f"{cls.__name__}: {name.removesuffix('_')}: {error}") from error
+        return model
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted model into a folder, whole or not at all."""
         save_model(self, folder)
 
 
-AnyModel = TypeVar("AnyModel")
-Learned = TypeVar("Learned")
+Estimator = Recommender
+
+
+def param(default: Any, expected: str, is_valid: Callable[[Any], bool]) -> Any:
+    """A parameter that is refused, with what was expected, where it is not valid."""
+    return field(default=default, metadata={"param": (expected, is_valid)})
+
+
+def whole(default: int | None, least: int = 1, *, optional: bool = False) -> Any:
+    """A parameter that is a whole number from `least` on, or also None where it is optional."""
+
+    def is_valid(value: Any) -> bool:
+        return (optional and value is None) or (type(value) is int and value >= least)
+
+    return param(default, f"a whole number ≥ {least}{' or none' * optional}", is_valid)
+
+
+def positive(default: float) -> Any:
+    """A parameter that is a finite number above 0."""
+    return param(default, "a number above 0", lambda value: 0 < value < math.inf)
+
+
+def not_negative(default: float) -> Any:
+    """A parameter that is a finite number from 0 on."""
+    return param(default, "a number ≥ 0", lambda value: 0 <= value < math.inf)
+
+
+def share(default: float) -> Any:
+    """A parameter that is a number from 0 to 1."""
+    return param(default, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def share_below_1(default: float) -> Any:
+    """A parameter that is a number from 0 on and below 1, such as a probability to drop."""
+    return param(default, "a number from 0 to below 1", lambda value: 0 <= value < 1)
+
+
+def learned(*shape: str | int, dtype: type[np.generic] = np.float32, finite: bool = True) -> Any:
+    """An array that a fit learns, saved under the field's name without its underscore.
+
+    Parameters
+    ----------
+    shape : sizes
+        Numbers, names of parameters, or any other names such as "items", which stand for one size in all arrays.
+    dtype : kind of number
+    finite : whether a file's numbers are checked to be finite, which reads them all
+    """
+    return field(default=None, init=False, metadata={"learned": _DenseArray(shape, dtype, finite)})
+
+
+def learned_sparse() -> Any:
+    """A sparse items × items matrix that a fit learns, saved as its three arrays."""
+    return field(default=None, init=False, metadata={"learned": _SparseSquare()})
+
+
+def learned_fact(expected: str, is_valid: Callable[[Any], bool]) -> Any:
+    """A plain value that a fit learns, saved as a fact; an invalid one of a file is refused."""
+    return field(default=None, init=False, metadata={"learned": _Fact(expected, is_valid)})
+
+
+@dataclass(frozen=True)
+class _DenseArray:
+    shape: tuple[str | int, ...]
+    dtype: type[np.generic]
+    finite: bool
+
+    def write(self, name: str, value: npt.NDArray[Any], arrays: dict[str, Any], facts: dict[str, Any]) -> None:
+        arrays[name] = value
+
+    def read(self, name: str, state: ModelState, sizes: dict[str, Any]) -> npt.NDArray[Any]:
+        array = state.arrays[name]
+        for size, found in zip(self.shape, array.shape, strict=False):
+            sizes.setdefault(str(size), found)
+        wanted = tuple(size if isinstance(size, int) else sizes.get(size) for size in self.shape)
+        if array.shape != wanted or array.dtype != self.dtype:
+            names, kind = " × ".join(str(size) for size in self.shape), np.dtype(self.dtype).name
+            raise ValueError(f"expected shape {wanted}, {names}, of {kind}, found {array.shape} of {array.dtype}")
+        if self.finite and not np.isfinite(array).all():
+            raise ValueError("expected finite numbers")
+        return array
+
+
+@dataclass(frozen=True)
+class _SparseSquare:
+    shape: ClassVar[tuple[str, str]] = ("items", "items")
+
+    def write(self, name: str, value: csr_array, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
+        arrays |= {f"{name}_data": value.data, f"{name}_indices": value.indices, f"{name}_indptr": value.indptr}
+
+    def read(self, name: str, state: ModelState, sizes: dict[str, Any]) -> csr_array:
+        data, indices, indptr = (state.arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr"))
+        if data.dtype != np.float32 or indices.dtype.kind != "i" or indptr.dtype.kind != "i":
+            raise ValueError("expected 32-bit numbers with whole-numbered places, found other kinds of numbers")
+        if data.ndim != 1 or data.shape != indices.shape or indptr.ndim != 1 or len(indptr) < 2:
+            raise ValueError("its arrays do not fit each other")
+        if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+            raise ValueError(f"its rows do not rise from 0 to {len(data)}")
+        items = len(indptr) - 1
+        if len(data) and (indices.min() < 0 or indices.max() >= items):
+            raise ValueError(f"an item lies outside 0 … {items - 1}")
+        if not np.isfinite(data).all():
+            raise ValueError("expected finite numbers")
+        return csr_array((data, indices, indptr), shape=(items, items))
+
+
+@dataclass(frozen=True)
+class _Fact:
+    expected: str
+    is_valid: Callable[[Any], bool]
+    shape: ClassVar[tuple[str, ...]] = ()
+
+    def write(self, name: str, value: Any, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
+        facts[name] = value
+
+    def read(self, name: str, state: ModelState, sizes: dict[str, Any]) -> Any:
+        if not self.is_valid(state.facts[name]):
+            raise ValueError(f"expected {self.expected}, found {state.facts[name]!r:.30}")
+        return state.facts[name]
+
+
+def _learned_fields(kind: type[Recommender]) -> list[tuple[str, _DenseArray | _SparseSquare | _Fact]]:
+    """The names of what a fit learns, and how each is written and read."""
+    return [(one.name, one.metadata["learned"]) for one in fields(kind) if "learned" in one.metadata]
 
 
 def clone(model: AnyModel, **changes: Any) -> AnyModel:
@@ -136,11 +350,6 @@ def supported_users(matrix: csr_array, user_weights: UserWeights) -> npt.NDArray
     if not len(support):
         raise DataError("user_weights: expected a user with a history among those with a weight above 0, found none")
     return support
-
-
-def are_finite_floats(array: npt.NDArray[Any]) -> bool:
-    """Whether an array from a file holds finite numbers of 32 bits."""
-    return array.dtype == np.float32 and bool(np.isfinite(array).all())
 
 
 def check_histories(histories: csr_array, item_count: int) -> csr_array:

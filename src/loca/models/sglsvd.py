@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,21 +13,18 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.data.interactions import Interactions, as_matrix
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError, ModelFileError
+from loca.errors import ConfigError
 from loca.memory import plan_memory
-from loca.models.devices import check_device, choose_device
+from loca.models.devices import choose_device, device_param
 from loca.models.recommender import (
-    Estimator,
-    ModelState,
+    Recommender,
     Scores,
-    UserWeights,
-    are_finite_floats,
+    TrainingData,
     check_histories,
-    check_user_weights,
     fitted,
+    learned,
     supported_users,
+    whole,
 )
 from loca.progress import bar, say
 from loca.random_streams import stream
@@ -47,7 +44,8 @@ _SAME_POINT = 1e-9
 _MOST_STEPS = 100
 
 
-class SGLSVD(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class SGLSVD(Recommender):
     """Scores = g · r QQᵀ + (1 − g) · r PPᵀ: Q holds directions of all users, P those of the history's cluster.
 
     Q are the `global_rank` leading right singular vectors of the users' rows scaled by their own g, P the
@@ -64,57 +62,30 @@ class SGLSVD(Estimator):
     all lie among the global ones; user weights scale rows by their square root.
     """
 
-    def __init__(
-        self,
-        *,
-        clusters: int = 5,
-        global_rank: int = 50,
-        local_rank: int = 10,
-        rounds: int = 20,
-        seed: int = 0,
-        device: str = "auto",
-    ) -> None:
-        for name, value, least in (
-            ("clusters", clusters, 1),
-            ("global_rank", global_rank, 0),
-            ("local_rank", local_rank, 0),
-            ("rounds", rounds, 0),
-        ):
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(f"{name}: expected a whole number ≥ {least}, found {value!r}")
-        if global_rank + local_rank == 0:
+    clusters: int = whole(5)
+    global_rank: int = whole(50, 0)
+    local_rank: int = whole(10, 0)
+    rounds: int = whole(20, 0)
+    seed: int = 0
+    device: str = device_param()
+    shared_: npt.NDArray[np.float32] | None = learned("items", "global_rank")
+    local_: npt.NDArray[np.float32] | None = learned("items", "clusters", "local_rank")
+    overlaps_: npt.NDArray[np.float32] | None = learned("global_rank", "clusters", "local_rank")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.global_rank + self.local_rank == 0:
             raise ConfigError("global_rank and local_rank: expected at least one above 0, found 0 and 0")
-        check_device(device)
-        self.clusters = clusters
-        self.global_rank = global_rank
-        self.local_rank = local_rank
-        self.rounds = rounds
-        self.seed = seed
-        self.device = device
-        self.bases_: SpectralBases | None = None
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """Alternates between directions and clusters; validation is accepted and not needed.
-
-        A user with weight 2 counts as two equal users; one without weight, or without items, is left out.
-        """
-        matrix = as_matrix(train)
-        given = check_user_weights(user_weights, matrix.shape[0])
-        self.bases_ = None  # what an earlier fit learned makes room
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        counted = supported_users(matrix, given)
-        rows, weights = csr_array(matrix[counted]), given[counted].astype(np.float64)
+    def _fit(self, data: TrainingData) -> None:
+        """Alternates between directions and clusters; a user without weight, or without items, is left out."""
+        counted = supported_users(data.matrix, data.user_weights)
+        rows, weights = csr_array(data.matrix[counted]), data.user_weights[counted].astype(np.float64)
         rows.sort_indices()
-        needed = bytes_to_learn(matrix.shape[1], self.clusters, self.global_rank, self.local_rank)
-        plan_memory(f"SGLSVD for {matrix.shape[1]:,} items", needed, "take fewer clusters or smaller ranks")
-        self.bases_ = self._alternate(rows, weights)
-        return self
+        needed = bytes_to_learn(rows.shape[1], self.clusters, self.global_rank, self.local_rank)
+        plan_memory(f"SGLSVD for {rows.shape[1]:,} items", needed, "take fewer clusters or smaller ranks")
+        bases = self._alternate(rows, weights)
+        self.shared_, self.local_, self.overlaps_ = bases.shared, bases.local, bases.overlaps
 
     def _alternate(self, rows: csr_array, weights: npt.NDArray[np.float64]) -> SpectralBases:
         """The directions after the last round."""
@@ -148,43 +119,22 @@ class SGLSVD(Estimator):
         line = directions.T @ spare[:, 0]
         return group_users(rows @ directions, weights, self.clusters, line, rng)
 
+    @property
+    def bases_(self) -> SpectralBases:
+        """What was learned, as one."""
+        return SpectralBases(*(fitted(one, self) for one in (self.shared_, self.local_, self.overlaps_)))
+
     def score(self, histories: csr_array) -> Scores:
         """Both projections of a weighted history, blended; its cluster and g are those of the smallest error.
 
         An empty history scores 0 everywhere.
         """
-        bases = fitted(self.bases_, self)
-        rows = check_histories(histories, len(bases.shared))
+        rows = check_histories(histories, self.count_items())
+        bases = self.bases_
         scores = np.empty(rows.shape, np.float32)
         for start in range(0, rows.shape[0], USERS_PER_BLOCK):
             scores[start : start + USERS_PER_BLOCK] = _blend(bases, csr_array(rows[start : start + USERS_PER_BLOCK]))
         return scores
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        return len(fitted(self.bases_, self).shared)
-
-    def state(self) -> ModelState:
-        bases = fitted(self.bases_, self)
-        return ModelState(arrays={"shared": bases.shared, "local": bases.local, "overlaps": bases.overlaps})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        arrays = [state.arrays.get(name) for name in ("shared", "local", "overlaps")]
-        shared, local, overlaps = arrays
-        if shared is None or local is None or overlaps is None:
-            raise ModelFileError(f"SGLSVD: expected shared, local and overlaps, found {', '.join(state.arrays)}")
-        ranks = (model.global_rank, model.clusters, model.local_rank)
-        items = len(shared) if shared.ndim else 0
-        expected = [(items, ranks[0]), (items, *ranks[1:]), ranks]
-        found = [array.shape for array in (shared, local, overlaps)]
-        if items == 0 or found != expected:
-            raise ModelFileError(f"SGLSVD: expected arrays of shapes {expected}, found {found}")
-        if not all(are_finite_floats(array) for array in (shared, local, overlaps)):
-            raise ModelFileError("SGLSVD: expected finite numbers of 32 bits")
-        model.bases_ = SpectralBases(shared, local, overlaps)
-        return model
 
 
 def bytes_to_learn(items: int, clusters: int, global_rank: int, local_rank: int) -> int:

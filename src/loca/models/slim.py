@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,21 @@ from scipy.sparse import csc_array, csr_array, vstack
 from sklearn import config_context
 from sklearn.linear_model import enet_path
 
-from loca.data.interactions import Interactions, as_matrix
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError
+from loca.errors import DataError
 from loca.memory import plan_memory
-from loca.models.devices import check_device, choose_device
+from loca.models.devices import choose_device, device_param
 from loca.models.elastic_net import Penalties, solve_elastic_nets
-from loca.models.recommender import Estimator, ModelState, Scores, UserWeights, check_user_weights, fitted
-from loca.models.sparse_weights import score_sparsely, weigh_users, weights_as_arrays, weights_from_arrays
+from loca.models.recommender import (
+    Recommender,
+    Scores,
+    TrainingData,
+    fitted,
+    learned_sparse,
+    not_negative,
+    param,
+    whole,
+)
+from loca.models.sparse_weights import score_sparsely, weigh_users
 from loca.progress import bar, say
 
 Numbers = npt.NDArray[np.float64]
@@ -34,7 +41,8 @@ _STRICTER = 1e-3
 _MOST_TRIES = 4
 
 
-class SLIM(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class SLIM(Recommender):
     """Scores = history · W, W ≥ 0 with a zero diagonal: its column j minimises, over w,
 
     ½ Σ_u d_u (x_u · w − x_uj)² + l1 Σ w + l2/2 Σ w², where d_u is the weight of user u. A column is done when no
@@ -42,74 +50,22 @@ class SLIM(Estimator):
     `iterations` sweeps. The smaller l1, the more weights and the longer the fit.
     """
 
-    def __init__(
-        self,
-        *,
-        l1: float = 0.5,
-        l2: float = 50.0,
-        tolerance: float = 1e-4,
-        iterations: int = 1000,
-        device: str = "auto",
-    ) -> None:
-        check_penalties(l1, l2)
-        check_precision(tolerance, iterations)
-        check_device(device)
-        self.l1 = l1
-        self.l2 = l2
-        self.tolerance = tolerance
-        self.iterations = iterations
-        self.device = device
-        self.weights_: csr_array | None = None
+    l1: float = not_negative(0.5)
+    l2: float = not_negative(50.0)
+    tolerance: float = param(1e-4, "a number from 1e-6 to below 1", lambda value: 1e-6 <= value < 1)
+    iterations: int = whole(1000)
+    device: str = device_param()
+    weights_: csr_array | None = learned_sparse()
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """Solves once; validation is accepted and not needed. A user with weight 2 counts as two equal users."""
-        matrix = as_matrix(train)
-        weights = check_user_weights(user_weights, matrix.shape[0])
-        self.weights_ = None  # what an earlier fit learned makes room
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        support = np.flatnonzero(weights)
-        rows = csr_array(matrix[support]).astype(np.float64)
+    def _fit(self, data: TrainingData) -> None:
+        rows, weights = data.weighted_rows()
         penalties = Penalties(self.l1, self.l2, self.tolerance, self.iterations)
-        self.weights_ = solve_regressions(Regressions(rows, weights[support]), penalties, choose_device(self.device))
-        return self
+        regressions = Regressions(rows.astype(np.float64), weights)
+        self.weights_ = solve_regressions(regressions, penalties, choose_device(self.device))
 
     def score(self, histories: csr_array) -> Scores:
         """Weighted history times item-to-item weights."""
         return score_sparsely(histories, fitted(self.weights_, self))
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        return int(fitted(self.weights_, self).shape[0])
-
-    def state(self) -> ModelState:
-        return ModelState(arrays=weights_as_arrays(fitted(self.weights_, self)))
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        model.weights_ = weights_from_arrays(state.arrays, "SLIM")
-        return model
-
-
-def check_penalties(l1: float, l2: float) -> None:
-    """Refuses an l1 or l2 below 0."""
-    for name, value in (("l1", l1), ("l2", l2)):
-        if not 0 <= value < float("inf"):
-            raise ConfigError(f"{name}: expected a number from 0, found {value!r}")
-
-
-def check_precision(tolerance: float, iterations: int) -> None:
-    """Refuses a tolerance that 32 bits cannot reach, and a number of sweeps below 1."""
-    if not 1e-6 <= tolerance < 1:
-        raise ConfigError(f"tolerance: expected a number from 1e-6 to below 1, found {tolerance!r}")
-    if iterations < 1 or iterations != int(iterations):
-        raise ConfigError(f"iterations: expected a whole number from 1, found {iterations!r}")
 
 
 @dataclass(frozen=True, eq=False)

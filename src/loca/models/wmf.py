@@ -7,8 +7,8 @@ benchmarks"; their weight of an unobserved pair is 1 / confidence here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,6 @@ import torch
 from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
-from loca.data.interactions import Interactions, as_matrix
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError, ModelFileError
 from loca.memory import plan_memory
 from loca.models.als import (
     Columns,
@@ -31,21 +28,24 @@ from loca.models.als import (
     draw_factors,
     solve_rows,
 )
-from loca.models.devices import check_device, choose_device, float32_products, free_bytes
+from loca.models.devices import choose_device, device_param, float32_products, free_bytes
 from loca.models.recommender import (
-    Estimator,
-    ModelState,
+    Recommender,
     Scores,
-    UserWeights,
-    are_finite_floats,
+    TrainingData,
     check_histories,
-    check_user_weights,
     fitted,
+    learned,
+    learned_fact,
+    positive,
+    share,
+    whole,
 )
 from loca.progress import bar, say
 
 
-class WMF(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class WMF(Recommender):
     """Scores = x · y_i, where the factors x of a user and y_i of the items minimise a weighted squared error.
 
     The loss is Σ_ui c_ui (p_ui − x_u · y_i)² + Σ_u l_u ‖x_u‖² + Σ_i l_i ‖y_i‖² with p = 1 and c = 1 + `confidence`
@@ -56,53 +56,29 @@ class WMF(Estimator):
     on one side and shorter on the other. A history is answered by solving for its factor, with its own values.
     """
 
-    def __init__(
-        self,
-        *,
-        factors: int = 256,
-        confidence: float = 40.0,
-        user_l2: float = 100.0,
-        item_l2: float = 100.0,
-        frequency_scaling: float = 0.0,
-        iterations: int = 10,
-        seed: int = 0,
-        device: str = "auto",
-    ) -> None:
-        check_factorisation(factors, confidence, user_l2, item_l2, iterations)
-        if not 0 <= frequency_scaling <= 1:
-            raise ConfigError(f"frequency_scaling: expected a number from 0 to 1, found {frequency_scaling!r}")
-        check_device(device)
-        self.factors = factors
-        self.confidence = confidence
-        self.user_l2 = user_l2
-        self.item_l2 = item_l2
-        self.frequency_scaling = frequency_scaling
-        self.iterations = iterations
-        self.seed = seed
-        self.device = device
-        self.item_factors_: Floats | None = None
-        self.mean_confidence_: float | None = None
-        self._columns: Columns | None = None
+    factors: int = whole(256)
+    confidence: float = positive(40.0)
+    user_l2: float = positive(100.0)
+    item_l2: float = positive(100.0)
+    frequency_scaling: float = share(0.0)
+    iterations: int = whole(10)
+    seed: int = 0
+    device: str = device_param()
+    item_factors_: Floats | None = learned("items", "factors")
+    mean_confidence_: float | None = learned_fact(
+        "a number above 0", lambda mean: type(mean) is float and 0 < mean < math.inf
+    )
+    _columns: Columns | None = field(default=None, init=False)
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """Alternates `iterations` times; validation is accepted and not needed. Weight 2 counts as two equal users.
+    def _fit(self, data: TrainingData) -> None:
+        """Alternates `iterations` times.
 
         The library `implicit` does it where it can: on a CPU, with equal users, values 1 and constant regularisation.
         It takes a few conjugate gradient steps where ours solves each step exactly, so that factors which are still on
         their way differ a little.
         """
-        matrix = as_matrix(train)
-        weights = check_user_weights(user_weights, matrix.shape[0])
-        self.item_factors_, self._columns = None, None  # what an earlier fit learned makes room
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        taking_part = np.flatnonzero(weights)
-        rows, weights = check_values(matrix[taking_part]), weights[taking_part]
+        rows, weights = data.weighted_rows()
+        rows = check_values(rows)
         device = plan_alternating("WMF", rows, self.factors, choose_device(self.device))
         confidences = rows.shape[1] + self.confidence * rows.sum(axis=1)
         self.mean_confidence_ = float(np.average(confidences, weights=weights))
@@ -115,7 +91,6 @@ class WMF(Estimator):
         if learned is None:
             learned = self._alternate(rows, torch.from_numpy(first).to(device), weights, confidences)
         self.item_factors_, self._columns = learned.factors.cpu().numpy(), learned
-        return self
 
     def _alternate(self, rows: csr_array, first: Tensor, weights: Floats, confidences: npt.NDArray[Any]) -> Columns:
         items_confidences = weights.sum() + self.confidence * (rows.T @ weights)
@@ -155,39 +130,6 @@ class WMF(Estimator):
             factors = torch.from_numpy(np.array(learned)).to(choose_device("auto"))
             self._columns = Columns.as_turned(factors, factors.new_ones(len(factors)))
         return self._columns
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        return len(fitted(self.item_factors_, self))
-
-    def state(self) -> ModelState:
-        arrays = {"item_factors": fitted(self.item_factors_, self)}
-        return ModelState(arrays, facts={"mean_confidence": self.mean_confidence_})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        learned, mean = state.arrays["item_factors"], state.facts["mean_confidence"]
-        if learned.ndim != 2 or learned.shape[1] != model.factors or learned.dtype != np.float32:
-            raise ModelFileError(
-                f"WMF: expected items × {model.factors} factors in 32 bits, found {learned.shape}, {learned.dtype}"
-            )
-        if not are_finite_floats(learned):
-            raise ModelFileError("WMF: expected finite factors")
-        if type(mean) is not float or not 0 < mean < math.inf:
-            raise ModelFileError(f"WMF: expected a mean confidence above 0, found {mean!r:.30}")
-        model.item_factors_, model.mean_confidence_ = learned, mean
-        return model
-
-
-def check_factorisation(factors: int, confidence: float, user_l2: float, item_l2: float, iterations: int) -> None:
-    """Refuses counts below 1, and a confidence or regularisation that is not above 0."""
-    for name, count in {"factors": factors, "iterations": iterations}.items():
-        if not (isinstance(count, int) and not isinstance(count, bool) and count >= 1):
-            raise ConfigError(f"{name}: expected a whole number ≥ 1, found {count!r}")
-    for name, number in {"confidence": confidence, "user_l2": user_l2, "item_l2": item_l2}.items():
-        if not 0 < number < math.inf:
-            raise ConfigError(f"{name}: expected a number above 0, found {number!r}")
 
 
 def plan_alternating(what: str, rows: csr_array, factors: int, wanted: torch.device, kept: int = 0) -> torch.device:
