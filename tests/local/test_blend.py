@@ -17,8 +17,8 @@ from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import evaluate, mean_ndcg
 from loca.evaluation.recommend import recommend
 from loca.evaluation.top_n import rank_top_n
-from loca.local.blend import Blend, BlendExplanation
-from loca.local.explain import Explanation
+from loca.local.blend import Blend
+from loca.local.explain import BlendExplanation, Explanation
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from loca.data.id_map import IdMap
     from loca.data.interactions import Interactions
-    from loca.local.blend import BlendExplanation, PartAnswer
-    from loca.local.explain import Explanation
+    from loca.local.explain import BlendExplanation, Explanation, PartAnswer
     from loca.models.recommender import Recommender
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")]
@@ -94,11 +93,9 @@ def explain_answer(
     model, who = _who_asks(folder, user, history, recency)
     import numpy as np
 
-    from loca.local.auto import Auto
-    from loca.local.blend import Blend, BlendExplanation
-    from loca.local.loca import Loca
+    from loca.local.explain import BlendExplanation, Explainable
 
-    if not isinstance(model, Loca | Blend | Auto):
+    if not isinstance(model, Explainable):
         kind = type(model).__name__
         raise ConfigError(f"{folder} holds {kind}, which has no communities to explain; fit a loca model for that")
     texts, documents = [], []
@@ -213,7 +210,7 @@ def blend_json(explanation: BlendExplanation, items: IdMap) -> dict[str, Any]:
 
 
 def _part_json(part: PartAnswer, explanation: BlendExplanation, items: IdMap) -> dict[str, Any]:
-    from loca.local.blend import BlendExplanation
+    from loca.local.explain import BlendExplanation
 
     added = _named(explanation.items, part.contributions, items, "contribution")
     for place, one in enumerate(added):

@@ -18,10 +18,10 @@ from loca.data.splits import HeldOut
 from loca.data.statistics import minding_order
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
-from loca.local.blend import POWERS, Blend, BlendExplanation, explain_blend
+from loca.local.blend import POWERS, Blend
 from loca.local.blend_search import sharpened
 from loca.local.ensemble import Ensemble
-from loca.local.explain import Explanation, explain_history
+from loca.local.explain import BlendExplanation, Explainable, Explanation
 from loca.local.loca import Loca
 from loca.local.stacked.trainer import StackedLearning
 from loca.models.devices import check_device
@@ -197,15 +197,18 @@ class Auto(Estimator):
         return fitted(self.model_, self).score(histories)
 
     def explain(
-        self, history: csr_array, n: int = 10, *, order: npt.NDArray[Any] | None = None
+        self,
+        history: csr_array,
+        n: int = 10,
+        *,
+        order: npt.NDArray[Any] | None = None,
+        data: Interactions | None = None,
     ) -> BlendExplanation | Explanation:
         """What each part of the blend adds to one history's list; of a chosen Loca, what its communities say."""
-        model = fitted(self.model_, self)
-        if isinstance(model, Blend):
-            return explain_blend(model, csr_array(history), n, order, self.train_data_)
-        if isinstance(model, Loca):
-            return explain_history(model, csr_array(history), n, order, self.train_data_)
-        raise ConfigError(f"expected a blend or a Loca to explain, found a chosen {type(model).__name__}")
+        model: object = fitted(self.model_, self)
+        if not isinstance(model, Explainable):
+            raise ConfigError(f"expected a blend or a Loca to explain, found a chosen {type(model).__name__}")
+        return model.explain(history, n, order=order, data=self.train_data_ if data is None else data)
 
     def count_items(self) -> int:
         """How many items it scores."""

@@ -1,42 +1,50 @@
-"""Why a list is what it is: the communities that answer, what each would say alone, and what sets it apart."""
+"""Why a list is what it is: the communities or parts that answer, and what each would say alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.communities import Communities, Locality
-from loca.communities.geometry import Floats
+from loca.communities.communities import Locality
 from loca.data.id_map import Id, IdMap
 from loca.data.interactions import Interactions
 from loca.errors import DataError
-from loca.evaluation.top_n import rank_top_n
-from loca.local.local_models import LocalModels
-from loca.models.recommender import Recommender, Scores, fitted
 
 ItemRows = npt.NDArray[np.int32]
+Figures = npt.NDArray[np.float32]
 _PSEUDO_MEMBERS = 20.0
 
 
-class Explained(Protocol):
-    """What an explanation asks of a fitted Loca."""
+@runtime_checkable
+class Explainable(Protocol):
+    """A model that says why its answer is what it is."""
 
-    global_: Recommender | None
-    locals_: LocalModels | None
-    communities_: Communities | None
-    alpha_: float | None
-    locality_: Locality | None
-    members_: npt.NDArray[np.int64] | None
-    distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None
-    train_data_: Interactions | None
+    def explain(
+        self,
+        history: csr_array,
+        n: int = 10,
+        *,
+        order: npt.NDArray[Any] | None = None,
+        data: Interactions | None = None,
+    ) -> Explanation | BlendExplanation:
+        """Explain the top n of one history.
 
-    def embed(self, histories: csr_array) -> Floats: ...
-
-    def score(self, histories: csr_array) -> Scores: ...
+        Parameters
+        ----------
+        history : csr_array
+            One row with at least one item.
+        n : int
+            The length of the lists.
+        order : array of item rows, optional
+            The items of the history, oldest first; a sparse row stores no order.
+        data : Interactions, optional
+            Names users and items in place of the model's own training data.
+        """
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +56,9 @@ class CommunityAnswer:
     weight: float
     members: int
     items: ItemRows
-    scores: npt.NDArray[np.float32]
+    scores: Figures
     distinctive: ItemRows
-    lifts: npt.NDArray[np.float32]
+    lifts: Figures
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,35 +71,82 @@ class Explanation:
 
     history: ItemRows
     items: ItemRows
-    scores: npt.NDArray[np.float32]
+    scores: Figures
     alpha: float
     global_items: ItemRows
-    global_scores: npt.NDArray[np.float32]
+    global_scores: Figures
     communities: tuple[CommunityAnswer, ...]
     names: IdMap | None = None
     ordered: bool = False
     locality: Locality | None = None
 
     def __str__(self) -> str:
-        lines = opening_lines(self.history, self.items, self.names, self.ordered)
+        lines = _opening_lines(self)
         if not self.communities:
             lines.append("No community covers this history: the global model answers alone.")
         for part in self.communities:
             lines.append(
                 f"{part.weight:6.1%} community {part.community} around {part.anchor} ({part.members:,} members)"
             )
-            lines.append(f"       says       {self._named(part.items)}")
-            lines.append(f"       known for  {self._named(part.distinctive)}")
+            lines.append(f"       says       {name_items(part.items, self.names)}")
+            lines.append(f"       known for  {name_items(part.distinctive, self.names)}")
         lines.append(f"{self.alpha:6.1%} the global model")
-        lines.append(f"       says       {self._named(self.global_items)}")
+        lines.append(f"       says       {name_items(self.global_items, self.names)}")
         count = len(self.communities)
         lines.append(f"{count} {'community answers' if count == 1 else 'communities answer'} this history.")
         if self.locality is not None:
             lines.append(f"The model: {self.locality}.")
         return "\n".join(lines)
 
-    def _named(self, rows: npt.NDArray[Any]) -> str:
-        return name_items(rows, self.names)
+
+@dataclass(frozen=True, eq=False)
+class PartAnswer:
+    """One part's share in a list, and its own list (`items`, `scores`).
+
+    For each item of the blend's list: `contributions`, weight · scaled score above that of an average item; `shares`,
+    the same over the sum of their sizes (below 0 where the part speaks against the item); `ranks`, its place in the
+    part's own ranking of the unseen items, from 1. `inside` explains the part itself where it can be explained.
+    """
+
+    name: str
+    weight: float
+    items: ItemRows
+    scores: Figures
+    contributions: Figures
+    shares: Figures
+    ranks: npt.NDArray[np.int64]
+    inside: Explanation | BlendExplanation | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class BlendExplanation:
+    """The answer to one history (`items`), and what each part, the heaviest first, has to do with it.
+
+    `history` stands oldest first where it is `ordered`, else in the order of the item rows.
+    """
+
+    history: ItemRows
+    items: ItemRows
+    scores: Figures
+    parts: tuple[PartAnswer, ...]
+    names: IdMap | None = None
+    ordered: bool = False
+
+    def __str__(self) -> str:
+        labels = [name_items(self.items[[place]], self.names) for place in range(len(self.items))]
+        width = max(map(len, ["its share and place by", *labels]))
+        lines = [*_opening_lines(self), f"{'its share and place by':<{width}}"]
+        lines += [f"{label:<{width}}" for label in labels]
+        for part in self.parts:
+            figures = [f"{share:+.0%}, {rank:,}." for share, rank in zip(part.shares, part.ranks, strict=True)]
+            for place, text in enumerate([part.name, *figures], start=2):
+                lines[place] += f"  {text:>{max(len(part.name), 14)}}"
+        for part in self.parts:
+            lines.append(f"{part.weight:6.1%} {part.name}")
+            lines.append(f"       says       {name_items(part.items, self.names)}")
+            if part.inside is not None:
+                lines += [f"       {line}" for line in str(part.inside).splitlines()[2:]]
+        return "\n".join(lines)
 
 
 def name_items(rows: npt.NDArray[Any], names: IdMap | None) -> str:
@@ -99,16 +154,24 @@ def name_items(rows: npt.NDArray[Any], names: IdMap | None) -> str:
     return ", ".join(str(row) if names is None else names.label(int(row)) for row in rows if row >= 0)
 
 
-def opening_lines(history: ItemRows, items: ItemRows, names: IdMap | None, ordered: bool) -> list[str]:
+def _opening_lines(explanation: Explanation | BlendExplanation) -> list[str]:
     """What is recommended, and because of what: the ten newest items where the history's order is known."""
-    newest = name_items(history[::-1][:10], names)
-    because = f"the newest of {len(history)}, {newest}" if ordered else name_items(history, names)
-    return [f"Recommended: {name_items(items, names)}", f"Because of:  {because}"]
+    history, names = explanation.history, explanation.names
+    newest = f"the newest of {len(history)}, {name_items(history[::-1][:10], names)}"
+    because = newest if explanation.ordered else name_items(history, names)
+    return [f"Recommended: {name_items(explanation.items, names)}", f"Because of:  {because}"]
 
 
-def over_represented(
-    matrix: csr_array, answer_weights: csr_array, count: int
-) -> tuple[ItemRows, npt.NDArray[np.float32]]:
+def item_order(history: csr_array, order: npt.NDArray[Any] | None) -> ItemRows:
+    """The items of the one history to explain, in `order` if given; other histories and orders are refused."""
+    if history.shape[0] != 1 or history.nnz == 0:
+        raise DataError(f"explain: expected one history with at least one item, found {history.nnz} items")
+    if order is not None and set(np.asarray(order).tolist()) != set(history.indices.tolist()):
+        raise DataError("explain: expected the order to name the items of the history, and no others")
+    return np.asarray(history.indices if order is None else order, dtype=np.int32)
+
+
+def over_represented(matrix: csr_array, answer_weights: csr_array, count: int) -> tuple[ItemRows, Figures]:
     """For each community the items that its members have most in excess of everybody's share, and by what factor.
 
     The excess is counted in standard deviations of chance, so that an item that two members have is not called typical;
@@ -128,69 +191,3 @@ def over_represented(
         ratio = (held + _PSEUDO_MEMBERS * overall) / ((size + _PSEUDO_MEMBERS) * np.maximum(overall, 1e-12))
         lifts[community] = ratio[items[community]]
     return items, lifts
-
-
-def check_explained(history: csr_array, order: npt.NDArray[Any] | None) -> None:
-    """Refuses anything but one history with at least one item, and an order of other items than the history's."""
-    if history.shape[0] != 1 or history.nnz == 0:
-        raise DataError(f"explain: expected one history with at least one item, found {history.nnz} items")
-    if order is not None and set(np.asarray(order).tolist()) != set(history.indices.tolist()):
-        raise DataError("explain: expected the order to name the items of the history, and no others")
-
-
-def explain_history(
-    model: Explained, history: csr_array, n: int, order: npt.NDArray[Any] | None, known: Interactions | None = None
-) -> Explanation:
-    """The top n of one history, and of every community that answers for it, the strongest first.
-
-    `known` names users and items, in place of the model's own interactions: those of the blend that it is a part of.
-    """
-    communities, alpha = fitted(model.communities_, model), fitted(model.alpha_, model)
-    check_explained(history, order)
-    known = model.train_data_ if known is None else known
-    answering = communities.answer_weights(model.embed(history))
-    total = answering.data.sum()
-    answers = tuple(
-        _answer_of(
-            model,
-            history,
-            n,
-            int(answering.indices[place]),
-            float((1 - alpha) * answering.data[place] / total),
-            known,
-        )
-        for place in np.argsort(-answering.data, kind="stable")
-    )
-    global_items, global_scores = rank_top_n(fitted(model.global_, model).score(history), history, n)
-    items, scores = rank_top_n(model.score(history), history, n)
-    return Explanation(
-        history=np.asarray(history.indices if order is None else order, dtype=np.int32),
-        ordered=order is not None,
-        items=items[0],
-        scores=scores[0],
-        alpha=alpha if answers else 1.0,
-        global_items=global_items[0],
-        global_scores=global_scores[0],
-        communities=answers,
-        names=None if known is None else known.items,
-        locality=model.locality_,
-    )
-
-
-def _answer_of(
-    model: Explained, history: csr_array, n: int, community: int, weight: float, known: Interactions | None
-) -> CommunityAnswer:
-    """What one community says, and what it is known for."""
-    items, scores = rank_top_n(fitted(model.locals_, model).score_with(community, history), history, n)
-    anchor = int(fitted(model.communities_, model).anchors[community])
-    distinctive, lifts = fitted(model.distinctive_, model)
-    return CommunityAnswer(
-        community=community,
-        anchor=anchor if known is None else known.users.ids([anchor])[0],
-        weight=weight,
-        members=int(fitted(model.members_, model)[community]),
-        items=items[0],
-        scores=scores[0],
-        distinctive=distinctive[community][:n],
-        lifts=lifts[community][:n],
-    )

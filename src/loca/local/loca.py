@@ -23,7 +23,8 @@ from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Qu
 from loca.data.interactions import Interactions, as_histories, as_matrix
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
-from loca.local.explain import Explanation, explain_history, over_represented
+from loca.evaluation.top_n import rank_top_n
+from loca.local.explain import CommunityAnswer, Explanation, item_order, over_represented
 from loca.local.local_ease import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
 from loca.local.local_models import BlendedAnswers, BlendValidator, CommunityValidator, LocalModels
 from loca.local.stacked.inference import AnswerPrecision, check_answer_precision
@@ -257,12 +258,56 @@ class Loca(Estimator):
         questions = BlendedAnswers(fitted(self.locals_, self), fitted(self.global_, self))
         return np.asarray(questions.scores(rows, answering, fitted(self.alpha_, self)).cpu().numpy(), dtype=np.float32)
 
-    def explain(self, history: csr_array, n: int = 10, *, order: npt.NDArray[Any] | None = None) -> Explanation:
-        """The communities that answer for one history, their shares, and what each and the global model say alone.
+    def explain(
+        self,
+        history: csr_array,
+        n: int = 10,
+        *,
+        order: npt.NDArray[Any] | None = None,
+        data: Interactions | None = None,
+    ) -> Explanation:
+        """The communities that answer for one history, strongest first, and what each and the global model say alone.
 
-        A sparse row keeps no order; `order` gives the history's item rows, oldest first, where they are to be shown.
+        A sparse row stores no order; `order` gives the history's item rows, oldest first, where they are to be shown.
+        `data` names users and items in place of the model's own training data.
         """
-        return explain_history(self, csr_array(history), n, order)
+        communities, alpha = fitted(self.communities_, self), fitted(self.alpha_, self)
+        data = self.train_data_ if data is None else data
+        in_order, history = item_order(history, order), csr_array(history)
+        distinctive, lifts = fitted(self.distinctive_, self)
+        answering = communities.answer_weights(self.embed(history))
+        answers = []
+        for place in np.argsort(-answering.data, kind="stable"):
+            community = int(answering.indices[place])
+            local = fitted(self.locals_, self).score_with(community, history)
+            items, scores = rank_top_n(local, history, n)
+            anchor = int(communities.anchors[community])
+            answers.append(
+                CommunityAnswer(
+                    community=community,
+                    anchor=anchor if data is None else data.users.ids([anchor])[0],
+                    weight=float((1 - alpha) * answering.data[place] / answering.data.sum()),
+                    members=int(fitted(self.members_, self)[community]),
+                    items=items[0],
+                    scores=scores[0],
+                    distinctive=distinctive[community][:n],
+                    lifts=lifts[community][:n],
+                )
+            )
+        global_items, global_scores = rank_top_n(fitted(self.global_, self).score(history), history, n)
+        items, scores = rank_top_n(self.score(history), history, n)
+        return Explanation(
+            history=in_order,
+            ordered=order is not None,
+            items=items[0],
+            scores=scores[0],
+            alpha=alpha if answers else 1.0,
+            global_items=global_items[0],
+            global_scores=global_scores[0],
+            communities=tuple(answers),
+            names=None if data is None else data.items,
+            locality=self.locality_,
+        )
 
     def count_items(self) -> int:
         """How many items it scores."""
