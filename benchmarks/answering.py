@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from loca.communities.communities import find_communities
 from loca.communities.embeddings import embed_users
-from loca.data.datasets import read_preset
+from loca.data.readers import read_preset
 from loca.data.interactions import Interactions
 from loca.evaluation.recommend import recommend
 from loca.local.loca import Loca

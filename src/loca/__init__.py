@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from loca.communities.embeddings import GivenEmbeddings as GivenEmbeddings
     from loca.communities.embeddings import TruncatedSVD as TruncatedSVD
     from loca.communities.geometry import Quantile as Quantile
-    from loca.data.datasets import read_preset as read_preset
     from loca.data.interactions import Interactions as Interactions
     from loca.data.readers import read_interactions as read_interactions
+    from loca.data.readers import read_preset as read_preset
     from loca.data.recency import Recency as Recency
     from loca.data.splits import HeldOut as HeldOut
     from loca.data.splits import Split as Split
@@ -73,7 +73,7 @@ _HOMES = {
     "Interactions": "loca.data.interactions",
     "OrderCheck": "loca.data.statistics",
     "check_order": "loca.data.statistics",
-    "read_preset": "loca.data.datasets",
+    "read_preset": "loca.data.readers",
     "read_interactions": "loca.data.readers",
     "Recency": "loca.data.recency",
     "hold_last": "loca.data.splits",

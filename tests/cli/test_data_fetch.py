@@ -18,7 +18,7 @@ from command_calls import Call
 
 from loca.cli.data import fetch_set
 from loca.cli.output import Output
-from loca.data.datasets import PUBLIC_SETS, Checksum, PublicSet
+from loca.data.datasets import PUBLIC_SETS, Checksum, DataSet
 
 REVIEWS = "".join(
     json.dumps({"overall": 5.0, "reviewerID": f"A{user:09}", "asin": f"B{item:09}", "unixReviewTime": item}) + "\n"
@@ -33,7 +33,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def small_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PublicSet]:
+def small_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataSet]:
     """A small amusic.rating with its checksum, on a server of this machine."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     shelf = tmp_path / "shelf"
@@ -63,7 +63,7 @@ def games(tmp_path: Path) -> Path:
 
 
 def test_fetched_data_is_told_with_the_command_that_reads_it(
-    call: Call, small_set: PublicSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    call: Call, small_set: DataSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fetch_set(small_set, tmp_path / "data", Output())
     said = capsys.readouterr()
@@ -72,13 +72,13 @@ def test_fetched_data_is_told_with_the_command_that_reads_it(
     assert said.out == f"{path}\n0.0 MB; SHA-256 as published\nNext: {command}\n"
     licence, terms = said.err.splitlines()
     assert licence.startswith("amusic: Amazon Digital Music")
-    assert terms.startswith("EvaluationProtocol: no licence is stated")
+    assert terms.startswith("Terms: no licence is stated")
     described = json.loads(call(*command.split()[1:], "--json").out)
     assert (described["users"], described["items"], described["ratings"]) == (3, 10, 30)
 
 
 def test_quiet_leaves_the_answer_alone_and_json_has_all_of_it(
-    small_set: PublicSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_set: DataSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fetch_set(small_set, tmp_path, Output(quiet=True))
     said = capsys.readouterr()

@@ -13,7 +13,7 @@ import pytest
 from loca.data.datasets import PUBLIC_SETS
 from loca.errors import ConfigError, DataError
 from loca.models.ease import EASE
-from loca.reproduction.data_sets import KNOWN, StudiedData, open_data
+from loca.reproduction.data_sets import StudiedData, open_data
 from loca.reproduction.published import printed_accuracy
 from loca.tuning.model_selection import run_paper
 
@@ -103,7 +103,7 @@ def history_of(data: StudiedData, user: object) -> list[object]:
 def test_whatever_is_fetched_is_found_and_read_in_the_order_of_time(folder: Path, name: str) -> None:
     as_published(folder / name / PUBLIC_SETS[name].file_name)
     data = open_data(name)
-    is_json = PUBLIC_SETS[name].layout == "amazon-reviews"
+    is_json = PUBLIC_SETS[name].layouts[0] == "amazon-reviews"
     assert data.name == name
     assert (data.interactions.n_users, data.interactions.n_items, len(data.interactions)) == (2, 11, 22)
     for user, films in FILMS.items():
@@ -212,7 +212,7 @@ def test_a_known_set_that_is_not_there_is_refused_with_the_way_to_get_it(folder:
     with pytest.raises(ConfigError) as caught:
         open_data(name)
     told = str(caught.value)
-    assert f"data {name!r}: expected {KNOWN[name].files[0]} below {folder}" in told
+    assert f"data {name!r}: expected {PUBLIC_SETS[name].files[0]} below {folder}" in told
     assert "LOCA_DATA" in told
     assert told.endswith(f"loca data fetch {name}")
     assert "\n" not in told
@@ -230,7 +230,7 @@ def test_a_set_that_cannot_be_fetched_is_refused_without_such_advice(folder: Pat
         ("amusik", "did you mean 'amusic'"),
         ("AMusic", "did you mean 'amusic'"),
         ("plantd", "did you mean 'planted'"),
-        ("nothing/like/it.csv", "known by name are planted, amusic, games-2018"),
+        ("nothing/like/it.csv", "known by name are planted, ml-100k, ml-1m"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_or_all(folder: Path, name: str, advice: str) -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from loca.data.datasets import PRESETS, Printed, read_preset
+from loca.data.datasets import PRINTED as PRINTED_ROWS
+from loca.data.datasets import Printed
 from loca.data.interactions import Interactions
+from loca.data.readers import read_preset
 from loca.data.statistics import Statistics, describe
 from loca.reproduction.table1 import statistics_exhibit
 
@@ -59,7 +61,7 @@ def test_a_row_that_is_the_printed_one_has_nothing_that_differs() -> None:
 
 @pytest.mark.real_data
 def test_amusic_has_the_printed_counts_and_another_concentration(real_data) -> None:
-    printed = {name: preset.printed for name, preset in PRESETS.items()}
+    printed = dict(PRINTED_ROWS)
     found = describe(read_preset("AMusic", real_data / "amusic" / "amusic.rating"))
     exhibit = statistics_exhibit({"AMusic": found}, printed)
     matches, differs = exhibit.findings[:2]

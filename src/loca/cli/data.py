@@ -14,8 +14,9 @@ from loca.cli.output import Output
 from loca.errors import ConfigError
 
 if TYPE_CHECKING:
-    from loca.data.datasets import PublicSet
+    from loca.data.datasets import DataSet
 
+_LISTED = (*("name", "about", "file_name", "addresses", "licence", "layout", "preset", "checksum", "size", "is_here"),)
 app = typer.Typer(help="Fetch public data and look at interactions.", no_args_is_help=False)
 
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="A public data set, such as ml-20m; see --list.")]
@@ -121,26 +122,27 @@ def list_sets(folder: Path, out: Output) -> None:
         is_here = (folder / one.name / one.file_name).is_file()
         size = "?" if one.size is None else megabytes(one.size)
         lines.append(f"{one.name:8} {size:>9}  {one.licence.short:18} {one.about}{' [here]' if is_here else ''}")
-        documents.append({**asdict(one), "is_here": is_here})
+        document = {**asdict(one), "layout": one.layouts[0], "preset": one.preset, "is_here": is_here}
+        documents.append({key: document[key] for key in _LISTED})
     out.answer("\n".join(lines), {"folder": str(folder), "sets": documents})
     out.note(f"loca data fetch NAME puts one into {folder}")
 
 
-def fetch_set(public_set: PublicSet, folder: Path, out: Output, *, again: bool = False) -> None:
+def fetch_set(data_set: DataSet, folder: Path, out: Output, *, again: bool = False) -> None:
     """Answers with where the data set lies now, what is known about its bytes, and the command that reads it."""
     from loca.data.download import fetch, megabytes
 
-    found = fetch(public_set, folder, again=again)
-    command = public_set.reading_command(found.path)
+    found = fetch(data_set, folder, again=again)
+    command = data_set.reading_command(found.path)
     text = f"{found.path}\n{megabytes(found.size)}; {found.assurance}\nNext: {command}"
     document = {
-        "name": public_set.name,
+        "name": data_set.name,
         "path": str(found.path),
         "size": found.size,
         "is_new": found.is_new,
         "checksum": asdict(found.checksum),
         "assurance": found.assurance,
-        "licence": asdict(public_set.licence),
+        "licence": asdict(data_set.licence),
         "next": command,
     }
     out.answer(text, document)

@@ -14,6 +14,7 @@ import typer
 
 from loca.cli import options
 from loca.cli.output import Output
+from loca.data.datasets import DATA_SETS
 from loca.memory import available_bytes, readable_bytes
 
 _NEEDED = (
@@ -21,7 +22,6 @@ _NEEDED = (
     "matplotlib",
 )  # fmt: skip
 _OPTIONAL = {"pandas": "pandas frames", "pyarrow": "arrow tables"}
-_DATA_SETS = ("amusic", "ml-1m", "games-2018", "ml-100k")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _data_sets() -> list[Finding]:
     folder = os.environ.get("LOCA_DATA")
     if not folder:
         return [Finding("LOCA_DATA", "not set; tests on real data are skipped")]
-    found = [name for name in _DATA_SETS if (Path(folder) / name).is_dir()]
+    found = [name for name in DATA_SETS if (Path(folder) / name).is_dir()]
     return [Finding("LOCA_DATA", f"{folder}: {', '.join(found) or 'none of the known data sets'}")]
 
 

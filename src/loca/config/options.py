@@ -41,8 +41,7 @@ class DataOptions:
     titles: str | None = None
 
     def __post_init__(self) -> None:
-        from loca.data.datasets import find_preset
-        from loca.data.readers import find_layout
+        from loca.data.datasets import find_layout, find_preset
 
         if self.layout is not None:
             find_layout(self.layout)
@@ -164,8 +163,7 @@ def read_data(source: str, options: DataOptions, planted: PlantedData | None) ->
 
 
 def _read(source: str, options: DataOptions) -> Interactions:
-    from loca.data.datasets import read_preset
-    from loca.data.readers import read_interactions
+    from loca.data.readers import read_interactions, read_preset
 
     if options.preset is not None:
         return read_preset(options.preset, source, layout=options.layout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -140,16 +140,17 @@ class Interactions:
         indices, indptr = self.item_rows.astype(index), self.offsets.astype(index)
         return csr_array((values, indices, indptr), shape=(self.n_users, self.n_items))
 
-    def distinct(self) -> Interactions:
-        """The interactions that no later one of the same user and item repeats."""
+    def distinct(self, keep: Literal["first", "newest"] = "newest") -> Interactions:
+        """Each pair of user and item once: at its first place, or at its newest."""
         pairs = self.user_rows() * self.n_items + self.item_rows
         by_value = np.sort(pairs)
         if not (by_value[1:] == by_value[:-1]).any():
             return self  # as almost always, and several times as fast as to find out which is the newest
         order = np.argsort(pairs, kind="stable")
-        repeated = np.zeros(len(self), dtype=bool)
-        repeated[order[:-1]] = pairs[order[1:]] == pairs[order[:-1]]
-        return self.where(~repeated)
+        is_repeat = pairs[order[1:]] == pairs[order[:-1]]
+        is_chosen = np.ones(len(self), dtype=bool)
+        is_chosen[(order[:-1] if keep == "newest" else order[1:])[is_repeat]] = False
+        return self.where(is_chosen)
 
     def histories(self, user_rows: Rows | None = None) -> csr_array:
         """Weighted users × items rows to answer from: 1 per stored item, or its weight by `recency`.

@@ -1,4 +1,4 @@
-"""Any file, data frame or sparse matrix becomes Interactions."""
+"""Any file, data frame or sparse matrix becomes Interactions, without low ratings, repeats and rare users or items."""
 
 from __future__ import annotations
 
@@ -6,123 +6,42 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import narwhals as nw
+import numpy as np
+import numpy.typing as npt
 import polars as pl
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from loca.data.archives import BLOCK_BYTES, Source, find_source
-from loca.data.filtering import Events, keep_active, keep_distinct, keep_ratings_of_at_least
-from loca.data.id_map import Column
+from loca.data.datasets import LAYOUTS, DataSet, Layout, find_layout, find_preset
+from loca.data.id_map import Column, IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.data.text_tables import Columns, as_role, as_utf8, check_gaps, place_named, place_unnamed, stack
-from loca.errors import ConfigError, DataError, did_you_mean
+from loca.data.text_tables import (
+    SEPARATORS,
+    as_role,
+    as_text,
+    as_utf8,
+    find_columns,
+    find_shape,
+    guess_separator,
+    read_delimited,
+    stack,
+    typed,
+)
+from loca.errors import ConfigError, DataError
 from loca.progress import say
 
-if TYPE_CHECKING:
-    import polars as pl
-
-
-_IN_ORDER = Columns(user=0, item=1, rating=2, time=3)
-_ITEM_FIRST = Columns(user=1, item=0, rating=2, time=3)
+PARQUET_MARK = b"PAR1"
 # Amazon's own shapes: a reviewer is A and at least nine more signs, a product an ASIN or an ISBN of ten signs.
 _AMAZON_USER = re.compile(r"A[0-9A-Z]{9,20}")
 _AMAZON_ITEM = re.compile(r"B[0-9A-Z]{9}|[0-9]{9}[0-9X]")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How one public data set is written; `members` are the names of its table inside the published zip.
-
-    `columns` is None where the order of the columns must be read off the ids; `separators` is empty for JSON lines.
-    """
-
-    name: str
-    about: str
-    columns: Columns | None = _IN_ORDER
-    separators: tuple[str, ...] = (",",)
-    members: tuple[str, ...] = ()
-
-    @property
-    def is_json(self) -> bool:
-        return not self.separators
-
-
-LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {
-        layout.name: layout
-        for layout in (
-            Layout("movielens-100k", "u.data: user, item, rating, time; tabs", _IN_ORDER, ("\t",), ("ml-100k/u.data",)),
-            Layout("movielens-1m", "ratings.dat: user::item::rating::time", _IN_ORDER, ("::",), ("ml-1m/ratings.dat",)),
-            Layout(
-                "movielens-10m",
-                "ratings.dat: user::item::rating::time",
-                _IN_ORDER,
-                ("::",),
-                ("ml-10M100K/ratings.dat", "ml-10m/ratings.dat"),
-            ),
-            *(
-                Layout(
-                    f"movielens-{size}",
-                    "ratings.csv: userId,movieId,rating,timestamp under a header",
-                    members=(f"ml-{size}/ratings.csv",),
-                )
-                for size in ("20m", "25m", "32m")
-            ),
-            Layout("amazon-ratings", "ratings only; which of the next two is told by the shapes of the ids", None),
-            Layout("amazon-ratings-2014", "ratings only, 2014: user,item,rating,time", _IN_ORDER),
-            Layout("amazon-ratings-2018", "ratings only, 2018: item,user,rating,time", _ITEM_FIRST),
-            Layout(
-                "amazon-reviews",
-                "JSON lines (5-core): reviewerID, asin, overall, unixReviewTime",
-                Columns("reviewerID", "asin", "overall", "unixReviewTime"),
-                separators=(),
-            ),
-            Layout("yelp-eals", "yelp.rating: user, item, rating, time; tabs", _IN_ORDER, ("\t",), ("yelp.rating",)),
-            Layout(
-                "loca-rating",
-                "the .rating files of the paper's authors: user, item, rating, time; comma, tab or ::",
-                _IN_ORDER,
-                ("::", "\t", ","),
-            ),
-        )
-    }
-)
-
-
-def find_layout(name: str) -> Layout:
-    """The layout of that name; an unknown one is refused with the nearest."""
-    if name not in LAYOUTS:
-        listed = ", ".join(LAYOUTS)
-        raise ConfigError(f"unknown layout {name!r}{did_you_mean(name, LAYOUTS) or '; known are ' + listed}")
-    return LAYOUTS[name]
-
-
-def known_members() -> tuple[str, ...]:
-    """The tables of all published zips, to find one where no layout is named."""
-    return tuple(member for layout in LAYOUTS.values() for member in layout.members)
-
-
-def amazon_layout(sample: Sequence[Sequence[str]]) -> Layout | None:
-    """The 2014 or the 2018 order, by which of the first two columns holds reviewers and which products; else None."""
-
-    def share(user: int, item: int) -> float:
-        alike = [
-            bool(_AMAZON_USER.fullmatch(row[user]) and _AMAZON_ITEM.fullmatch(row[item]))
-            for row in sample
-            if len(row) > 1
-        ]
-        return sum(alike) / max(len(alike), 1)
-
-    if share(0, 1) > 0.5:
-        return LAYOUTS["amazon-ratings-2014"]
-    return LAYOUTS["amazon-ratings-2018"] if share(1, 0) > 0.5 else None
+_SAMPLE_OBJECTS = 100
 
 
 def read_interactions(
@@ -145,20 +64,47 @@ def read_interactions(
 ) -> Interactions:
     """Interactions from a path, a data frame or a scipy sparse matrix.
 
-    A path leads to CSV, TSV, Parquet, JSON lines or MovieLens' `::` text, plain, gzipped or in a zip. Columns are
-    given by name or by position from 0, by a named `layout`, or guessed from usual names. Ids stay as given; time is
-    numbers, ISO dates or a bare order. Left out are, in this order: ratings under `minimum_rating`, all but the first
-    of repeated pairs (unless `distinct=False`), items and users with too few interactions.
+    A path leads to CSV, TSV, Parquet, JSON lines or MovieLens' `::` text, plain, gzipped or in a zip. Ids stay as
+    given; time is numbers, ISO dates or a bare order. Left out are, in this order: ratings under `minimum_rating`, all
+    but the first of repeated pairs (unless `distinct=False`), items and users with too few interactions.
+
+    Parameters
+    ----------
+    source : path, data frame or sparse matrix
+        The values of a matrix are ratings; a stored zero is no interaction.
+    user, item, rating, time : str or int, optional
+        Columns by name or by position from 0; else those of the `layout`, or found by usual names.
+    layout : str, optional
+        The name of a published format, such as `movielens-1m`.
+    separator, header
+        How a text file is written, where the first lines do not say it.
+    minimum_rating, distinct, min_user_interactions, min_item_interactions, repeat_filter, keep_unused_items
+        What is left out; see `keep_active` for the last four.
+    recency : Recency, optional
+        How a history is weighed when it is used to answer.
+
+    Returns
+    -------
+    Interactions
     """
-    asked = Columns(user, item, rating, time, rating_needed=minimum_rating is not None)
+    given = {"user": user, "item": item, "rating": rating, "time": time}
+    columns = {role: column for role, column in given.items() if column is not None}
     plan = None if layout is None else find_layout(layout)
-    events = _read_events(source, asked, plan, separator, header)
-    if minimum_rating is not None:
-        events = keep_ratings_of_at_least(events, minimum_rating)
-    interactions = events.interactions()
-    del events  # 20 million of them are half a gigabyte
+    needed = ("user", "item") if minimum_rating is None else ("user", "item", "rating")
+    if isinstance(source, str | Path):
+        found = find_source(source, published_tables() if plan is None else plan.members)
+        interactions = _number(read_file(found, columns, needed, plan, separator, header), minimum_rating)
+    elif plan is not None:
+        kind = "sparse matrix" if issparse(source) else type(source).__name__
+        raise ConfigError(f"layout {plan.name!r} says how a file is written; it does not apply to a {kind}")
+    elif not issparse(source):
+        interactions = _number(_read_frame(source, columns, needed), minimum_rating)
+    elif columns:
+        raise ConfigError("a sparse matrix has no columns; give it without user, item, rating and time")
+    else:
+        interactions = _from_ratings(source, minimum_rating)
     if distinct:
-        interactions = keep_distinct(interactions)
+        interactions = interactions.distinct(keep="first")
     if minimum_rating is not None or min_user_interactions or min_item_interactions:
         interactions = keep_active(
             interactions,
@@ -170,94 +116,204 @@ def read_interactions(
     return interactions.with_recency(recency)
 
 
-def _read_events(
-    source: Any, asked: Columns, plan: Layout | None, separator: str | None, header: bool | None
-) -> Events:
-    if isinstance(source, str | Path):
-        found = find_source(source, known_members() if plan is None else plan.members)
-        return Events.from_table(_read_file(found, asked, plan, separator, header))
-    if plan is not None:
-        raise ConfigError(f"layout {plan.name!r} says how a file is written; it cannot be asked of a {_kind(source)}")
-    if not issparse(source):
-        return Events.from_table(read_frame(source, asked))
-    if any(column is not None for column in asked.by_role().values()):
-        raise ConfigError("a sparse matrix has no columns; give it without user, item, rating and time")
-    return Events.from_matrix(source)
+def read_preset(
+    name: str, source: str | Path, *, layout: str | None = None, recency: Recency | None = None
+) -> Interactions:
+    """The interactions of one of the paper's data sets, treated as in the paper; the file says its layout.
+
+    All ratings are positive, repeated pairs stay, and users have at least 10 rows. Items whose users all went stay in
+    the catalogue, because the paper counts them: AMusic's 11,797 are all items of the raw file, of which 11,586 are
+    left with a rating.
+    """
+    return read_interactions(
+        source,
+        layout=layout or layout_of(find_preset(name), source),
+        distinct=False,
+        min_user_interactions=10,
+        keep_unused_items=True,
+        recency=recency,
+    )
 
 
-def _read_file(
-    source: Source, asked: Columns, plan: Layout | None, separator: str | None, header: bool | None
+def layout_of(data_set: DataSet, path: str | Path) -> str | None:
+    """The layout of a data set that best fits a file's form and separator; None where the data set has none."""
+    head = find_source(path, published_tables()).head(4096)
+    found_json, separator = is_json(head), guess_separator(as_text(head).split("\n")[:10])
+
+    def fit(layout: Layout) -> tuple[bool, bool]:
+        return layout.is_json == found_json, found_json or separator in layout.separators
+
+    return max(data_set.layouts, key=lambda name: fit(LAYOUTS[name]), default=None)
+
+
+def published_tables() -> list[str]:
+    """The tables of all published zips, to find one where no layout is named."""
+    return [member for layout in LAYOUTS.values() for member in layout.members]
+
+
+# -- Filters -----------------------------------------------------------------------------------------------------------
+
+
+def keep_active(
+    interactions: Interactions,
+    *,
+    min_user_interactions: int = 0,
+    min_item_interactions: int = 0,
+    repeat_filter: bool = False,
+    keep_unused_items: bool = False,
+) -> Interactions:
+    """The interactions of items, then of users, that have at least so many; users and items left without any go.
+
+    Items are counted first and users on what they leave, so that every user left has the minimum. Users that go may
+    leave an item below its minimum: `repeat_filter` goes on until both hold. `keep_unused_items` keeps all items.
+    """
+    minima = {"item": min_item_interactions, "user": min_user_interactions}
+    for what, minimum in minima.items():
+        if minimum < 0:
+            raise ConfigError(f"min_{what}_interactions: expected a whole number of at least 0, found {minimum}")
+    left, before = interactions, -1
+    while len(left) != before and (repeat_filter or before < 0):
+        before = len(left)
+        for what in [what for what, minimum in minima.items() if minimum]:
+            rows: npt.NDArray[Any] = left.user_rows() if what == "user" else left.item_rows
+            counts = np.bincount(rows)
+            left = left.where(counts[rows] >= minima[what])
+            if len(left) == 0:
+                raise DataError(
+                    f"no user left after filtering: at least {minima[what]} interactions per {what}, "
+                    f"but the most that any {what} has is {counts.max(initial=0)}"
+                )
+    left = left if left.counts().all() else left.of_users(left.counts() > 0)
+    is_used = np.bincount(left.item_rows, minlength=left.n_items) > 0
+    if keep_unused_items or is_used.all():
+        return left
+    new_rows = (np.cumsum(is_used) - 1).astype(np.int32)
+    return replace(left, items=left.items.keep(is_used), item_rows=new_rows[left.item_rows])
+
+
+def _at_least(ratings: npt.NDArray[Any], minimum: float) -> npt.NDArray[np.bool_]:
+    is_rated = np.asarray(ratings >= minimum)
+    if not is_rated.any():
+        raise DataError(
+            f"no user left after filtering: ratings of at least {minimum:g}, but the highest is {ratings.max()}"
+        )
+    return is_rated
+
+
+# -- From a table or a matrix to interactions --------------------------------------------------------------------------
+
+
+def _number(table: pl.DataFrame, minimum_rating: float | None) -> Interactions:
+    """Interactions of a table with the columns user, item and perhaps rating and time.
+
+    Ids are numbered in sorted order, so that the same events in another order of rows give the same model. Those
+    without a high enough rating keep their number.
+    """
+    maps, rows = [], []
+    for what in ("user", "item"):
+        ids = table[what]
+        distinct = ids.unique().sort()
+        if ids.dtype == pl.String:
+            maps.append(IdMap(np.array(distinct.to_list(), dtype=object), what))
+            rows.append(ids.cast(pl.Enum(distinct)).to_physical().to_numpy().astype(np.int32))
+        else:
+            maps.append(IdMap(distinct.to_numpy(), what))
+            rows.append(distinct.search_sorted(ids).to_numpy().astype(np.int32))
+    times = None
+    if "time" in table.columns:
+        instants = table["time"]
+        if instants.dtype == pl.Datetime:  # as seconds since 1970, whole where all are
+            micro = instants.dt.epoch("us")
+            instants = micro // 1_000_000 if bool((micro % 1_000_000 == 0).all()) else micro / 1_000_000
+        times = instants.to_numpy()
+    if minimum_rating is not None:
+        is_rated = _at_least(table["rating"].to_numpy(), minimum_rating)
+        rows, times = [one[is_rated] for one in rows], None if times is None else times[is_rated]
+    return Interactions.from_events(maps[0], maps[1], rows[0], rows[1], times)
+
+
+def _from_ratings(matrix: Any, minimum_rating: float | None) -> Interactions:
+    """Interactions of a sparse users × items matrix of ratings."""
+    ratings = csr_array(matrix, copy=True)
+    ratings.eliminate_zeros()
+    if ratings.nnz == 0:
+        raise DataError(f"the sparse matrix of shape {ratings.shape} holds no entry")
+    if not np.isfinite(ratings.data).all():
+        raise DataError("the sparse matrix holds values that are not finite numbers")
+    interactions = Interactions.from_matrix(ratings)
+    return interactions if minimum_rating is None else interactions.where(_at_least(ratings.data, minimum_rating))
+
+
+# -- Files and frames --------------------------------------------------------------------------------------------------
+
+
+def read_file(
+    source: Source,
+    given: Mapping[str, Column],
+    needed: Sequence[str] = ("user", "item"),
+    layout: Layout | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    block_bytes: int = BLOCK_BYTES,
 ) -> pl.DataFrame:
+    """The columns user, item and, where there are such, rating and time of a file, each of one kind and without gaps.
 
+    Text is read in blocks of about `block_bytes`; what is read does not depend on where they end.
+    """
     head = source.head()
-    form = "Parquet" if head.startswith(PARQUET_MARK) else "JSON" if looks_like_json(head) else "text"
-    if plan is not None and form != ("JSON" if plan.is_json else "text"):
-        raise DataError(f"{source.name}: expected the layout {plan.name} ({plan.about}), found {form}")
-    if form == "text":
-        return _read_text(source, asked, plan, separator, header)
+    form = "Parquet" if head.startswith(PARQUET_MARK) else "JSON" if is_json(head) else "text"
+    if layout is not None and form != ("JSON" if layout.is_json else "text"):
+        raise DataError(f"{source.name}: expected the layout {layout.name} ({layout.about}), found {form}")
+    columns = {**({} if layout is None else layout.columns), **given}
+    if form == "Parquet":
+        return _read_parquet(source, columns, needed)
     if form == "JSON":
-        return read_json_lines(source, asked.filled_from(_columns(plan)))
-    return read_parquet(source, asked)
-
-
-def _read_text(
-    source: Source, asked: Columns, plan: Layout | None, separator: str | None, header: bool | None
-) -> pl.DataFrame:
-    from loca.data.text_tables import SEPARATORS, find_shape, read_delimited
-
-    usual = SEPARATORS if plan is None else plan.separators
-    separators = usual if separator is None else (separator,)
-    shape = find_shape(source, separators=separators, header=header, known_names=asked.names())
-    order = plan
-    if plan is None and shape.names is None and asked.user is None and asked.item is None:
-        order = amazon_layout(shape.sample)
-    elif plan is not None and plan.columns is None:
-        order = amazon_layout(shape.sample)
-        if order is None:
+        return _read_json_lines(source, columns, needed, block_bytes)
+    separators = SEPARATORS if layout is None else layout.separators
+    named = [column for column in given.values() if isinstance(column, str) and not column.isdigit()]
+    shape = find_shape(source, separators if separator is None else (separator,), header, named)
+    is_unknown = layout is None and shape.names is None and not {"user", "item"} & given.keys()
+    if is_unknown or (layout is not None and not layout.columns):
+        by_ids = _amazon_layout(shape.sample)
+        if by_ids is not None:
+            say(f"{source.name}: read as {by_ids.name}, by the shapes of its ids ({by_ids.about})")
+            columns = {**by_ids.columns, **given}
+        elif layout is not None:
             raise DataError(
                 f"{source.name}: the first two columns do not look like Amazon's reviewers and products; "
                 "name the layout amazon-ratings-2014 (user first) or amazon-ratings-2018 (item first)"
             )
-    if order is not None and order is not plan:
-        say(f"{source.name}: read as {order.name}, by the shapes of its ids ({order.about})")
-    asked = asked.filled_from(_columns(order))
-    if shape.names is None:
-        places = place_unnamed(asked, shape.width, source.name)
-    else:
-        places = place_named(asked, shape.names, source.name)
-    return read_delimited(source, shape, places)
+    places = find_columns(columns, shape.names, shape.width, source.name, needed)
+    return read_delimited(source, shape, places, block_bytes)
 
 
-def _columns(plan: Layout | None) -> Columns:
-    return Columns() if plan is None or plan.columns is None else plan.columns
+def _amazon_layout(sample: Sequence[Sequence[str]]) -> Layout | None:
+    """The 2014 or the 2018 order, by which of the first two columns holds reviewers and which products; else None."""
+    rows = [row for row in sample if len(row) > 1]
+    for name, user, item in (("amazon-ratings-2014", 0, 1), ("amazon-ratings-2018", 1, 0)):
+        fitting = [row for row in rows if _AMAZON_USER.fullmatch(row[user]) and _AMAZON_ITEM.fullmatch(row[item])]
+        if len(fitting) > len(rows) / 2:
+            return LAYOUTS[name]
+    return None
 
 
-def _kind(source: Any) -> str:
-    return "sparse matrix" if issparse(source) else type(source).__name__
-
-
-PARQUET_MARK = b"PAR1"
-
-
-def read_parquet(source: Source, asked: Columns) -> pl.DataFrame:
-    """The columns user, item and, where there are such columns, rating and time, without gaps."""
+def _read_parquet(source: Source, given: Mapping[str, Column], needed: Sequence[str]) -> pl.DataFrame:
     try:
         table = pl.scan_parquet(source.path if source.is_plain() else io.BytesIO(source.all_bytes()))
         names = table.collect_schema().names()
-        places = place_named(asked, names, source.name).by_role()
-        return _typed(table.select(names[place] for place in places.values()).collect(), list(places), source.name)
+        places = find_columns(given, names, len(names), source.name, needed)
+        return _whole(table.select(pl.nth(place).alias(role) for role, place in places.items()).collect(), source.name)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{source.name}: cannot be read as Parquet ({reason})") from error
 
 
-def read_frame(frame: Any, asked: Columns) -> pl.DataFrame:
-    """The same from a polars, pandas, pyarrow or any other frame that narwhals knows."""
+def _read_frame(frame: Any, given: Mapping[str, Column], needed: Sequence[str]) -> pl.DataFrame:
     known = _known_frame(frame)
     names = [str(name) for name in known.collect_schema().names()]
-    places = place_named(asked, names, "the frame").by_role()
+    places = find_columns(given, names, len(names), "the frame", needed)
     table = as_polars(known.select(*(nw.nth(place) for place in places.values())))
-    return _typed(table, list(places), "the frame")
+    return _whole(table.select(pl.nth(place).alias(role) for place, role in enumerate(places)), "the frame")
 
 
 def as_polars(frame: Any) -> pl.DataFrame:
@@ -277,62 +333,54 @@ def _known_frame(frame: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
     return known
 
 
-def _typed(table: pl.DataFrame, roles: list[str], where: str) -> pl.DataFrame:
+def _whole(table: pl.DataFrame, where: str) -> pl.DataFrame:
     if table.is_empty():
         raise DataError(f"{where}: there is no row")
-    typed = []
-    for role, stored in zip(roles, table.get_columns(), strict=True):
-        read = as_role(role, stored, where)
-        check_gaps(role, stored, read, lambda row: f"{where} row {row + 1}")
-        typed.append(read.alias(role).rechunk())
-    return pl.DataFrame(typed)
+    return typed(table, where, lambda row: f"{where} row {row + 1}").rechunk()
 
 
-_SAMPLE_LINES = 100
+# -- JSON lines --------------------------------------------------------------------------------------------------------
 
 
-def looks_like_json(head: bytes) -> bool:
-    """Whether a file that begins so is JSON."""
+def is_json(head: bytes) -> bool:
     return head.lstrip()[:1] in (b"{", b"[")
 
 
-def read_json_lines(source: Source, asked: Columns, block_bytes: int = BLOCK_BYTES) -> pl.DataFrame:
-    """The columns user, item and, where there are such fields, rating and time, each of one kind and without gaps."""
+def _read_json_lines(
+    source: Source, given: Mapping[str, Column], needed: Sequence[str], block_bytes: int
+) -> pl.DataFrame:
     head = source.head()
     if head.lstrip()[:1] == b"[":
         raise DataError(f"{source.name}: expected JSON lines, one object a line, found a JSON list")
     whole_lines = as_utf8(head[: head.rfind(b"\n") + 1] or head)
-    sample = [one for _, one in islice(objects(source.name, 1, whole_lines), _SAMPLE_LINES)]
+    sample = [one for _, one in islice(json_objects(source.name, whole_lines), _SAMPLE_OBJECTS)]
     names = list(dict.fromkeys(name for one in sample for name in one))
-    places = place_named(asked, names, source.name).by_role()
+    places = find_columns(given, names, len(names), source.name, needed)
     fields = {role: names[place] for role, place in places.items()}
-    schema = {field: _kind_json([one.get(field) for one in sample]) for field in fields.values()}
-    blocks = {
-        f"{source.name} line {first_line}": _read_block(source.name, first_line, as_utf8(data), fields, schema)
-        for first_line, data in source.line_blocks(block_bytes)
-        if data.strip()
-    }
+    schema = {field: _json_kind([one.get(field) for one in sample]) for field in fields.values()}
+    blocks = {}
+    for first_line, raw in source.line_blocks(block_bytes):
+        if not raw.strip():
+            continue
+        data = as_utf8(raw)
+        try:
+            table = pl.read_ndjson(io.BytesIO(data), schema=schema)
+            read = pl.DataFrame(
+                [as_role(role, table[field], source.name).alias(role) for role, field in fields.items()]
+            )
+            is_read = sum(read.null_count().row(0)) == 0
+        except pl.exceptions.PolarsError:
+            is_read = False
+        # Else a kind that changes on the way, or a mistake whose line must be found.
+        place = f"{source.name} line {first_line}"
+        blocks[place] = read if is_read else _read_line_by_line(source.name, first_line, data, fields)
     return stack(blocks)
 
 
-def _read_block(
-    name: str, first_line: int, data: bytes, fields: dict[str, str], schema: dict[str, pl.DataType]
-) -> pl.DataFrame:
-    try:
-        table = pl.read_ndjson(io.BytesIO(data), schema=schema)
-        read = pl.DataFrame([as_role(role, table[field], name).alias(role) for role, field in fields.items()])
-    except pl.exceptions.PolarsError:
-        # A kind that changes on the way, or a mistake whose line must be found.
-        return _read_line_by_line(name, first_line, data, fields)
-    if sum(read.null_count().row(0)):
-        return _read_line_by_line(name, first_line, data, fields)
-    return read
-
-
-def _read_line_by_line(name: str, first_line: int, data: bytes, fields: dict[str, str]) -> pl.DataFrame:
+def _read_line_by_line(name: str, first_line: int, data: bytes, fields: Mapping[str, str]) -> pl.DataFrame:
     lines: list[int] = []
     columns: dict[str, list[Any]] = {role: [] for role in fields}
-    for line, one in objects(name, first_line, data):
+    for line, one in json_objects(name, data, first_line):
         lines.append(line)
         for role, field in fields.items():
             value = one.get(field)
@@ -341,16 +389,14 @@ def _read_line_by_line(name: str, first_line: int, data: bytes, fields: dict[str
             if isinstance(value, bool | list | dict):
                 raise DataError(f"{name} line {line}: expected text or a number as {role}, found {json.dumps(value)}")
             columns[role].append(value)
-    typed = []
     for role, values in columns.items():
-        stored = _as_series(values)
-        read = as_role(role, stored, name)
-        check_gaps(role, stored, read, lambda row: f"{name} line {lines[row]}")
-        typed.append(read.alias(role))
-    return pl.DataFrame(typed)
+        if any(isinstance(value, str) for value in values):
+            columns[role] = [str(value) for value in values]
+    table = pl.DataFrame({role: pl.Series(values, dtype=_json_kind(values)) for role, values in columns.items()})
+    return typed(table, name, lambda row: f"{name} line {lines[row]}")
 
 
-def objects(name: str, first_line: int, data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_objects(name: str, data: bytes, first_line: int = 1) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each object with the number of its line; blank lines are passed over."""
     for line, text in enumerate(data.decode().split("\n"), first_line):
         if not text.strip():
@@ -364,15 +410,9 @@ def objects(name: str, first_line: int, data: bytes) -> Iterator[tuple[int, dict
         yield line, one
 
 
-def _kind_json(sample: Sequence[Any]) -> pl.DataType:
+def _json_kind(sample: Sequence[Any]) -> pl.DataType:
     kinds = {type(value) for value in sample if value is not None}
     if kinds <= {int, float, str} and kinds != {int}:
         return pl.String() if str in kinds else pl.Float64()
     # Also where lists or objects stand among the values: they do not fit, so every line is looked at.
     return pl.Int64()
-
-
-def _as_series(values: list[Any]) -> pl.Series:
-    if any(isinstance(value, str) for value in values):
-        return pl.Series([str(value) for value in values])
-    return pl.Series(values, dtype=pl.Float64 if any(isinstance(value, float) for value in values) else pl.Int64)

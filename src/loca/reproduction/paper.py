@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loca.data.datasets import PRESETS
+from loca.data.datasets import PRINTED
 from loca.data.statistics import describe
 from loca.errors import ConfigError, did_you_mean
 from loca.experiments.runs import Run
@@ -40,7 +40,7 @@ def _statistics(studied: Sequence[Results]) -> ReportItem:
         label: describe(data.interactions if data.as_printed is None else data.as_printed)
         for label, data in by_label.items()
     }
-    printed = {label: PRESETS[data.printed].printed for label, data in by_label.items() if data.printed is not None}
+    printed = {label: PRINTED[data.printed] for label, data in by_label.items() if data.printed is not None}
     return statistics_exhibit(described, printed)
 
 

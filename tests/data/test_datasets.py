@@ -7,7 +7,8 @@ import zipfile
 import pytest
 from event_examples import histories_of
 
-from loca.data.readers import LAYOUTS, find_layout, read_interactions
+from loca.data.datasets import LAYOUTS, find_layout
+from loca.data.readers import read_interactions
 from loca.errors import ConfigError, DataError
 
 TAB = "196\t242\t3\t20\n196\t302\t3\t10\n22\t377\t1\t5\n"

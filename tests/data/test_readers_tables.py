@@ -13,8 +13,8 @@ import pytest
 from event_examples import histories_of
 from scipy.sparse import coo_array, coo_matrix, csc_matrix, csr_array
 
-from loca.data import readers as json_lines
-from loca.data.readers import read_interactions
+from loca.data.archives import Source
+from loca.data.readers import read_file, read_interactions
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError
 
@@ -90,7 +90,7 @@ def test_an_empty_frame_and_a_foreign_object_are_refused():
         read_interactions(pl.DataFrame({"user": [], "item": []}))
     with pytest.raises(DataError, match="expected a path, a data frame or a sparse matrix, found dict"):
         read_interactions({"user": [1]})
-    with pytest.raises(ConfigError, match="it cannot be asked of a DataFrame"):
+    with pytest.raises(ConfigError, match="it does not apply to a DataFrame"):
         read_interactions(pl.DataFrame(COLUMNS), layout="movielens-1m")
 
 
@@ -166,13 +166,11 @@ def test_a_bad_line_of_json_is_refused_by_its_number(tmp_path, bad, problem):
     assert "\n" not in str(refusal.value)
 
 
-def test_a_bad_line_in_a_later_block_has_the_number_of_the_file(tmp_path, monkeypatch):
-    original = json_lines.read_json_lines
-    monkeypatch.setattr(json_lines, "read_json_lines", lambda *given: original(*given, block_bytes=100))
+def test_a_bad_line_in_a_later_block_has_the_number_of_the_file(tmp_path):
     path = json_table(tmp_path, *[GOOD] * 200, {"user": "b"})
     with pytest.raises(DataError, match="line 201: no 'item'"):
-        read_interactions(path)
-    assert len(read_interactions(json_table(tmp_path, *[GOOD] * 200), distinct=False)) == 200
+        read_file(Source(path), {}, block_bytes=100)
+    assert len(read_file(Source(json_table(tmp_path, *[GOOD] * 200)), {}, block_bytes=100)) == 200
 
 
 def test_a_json_list_is_refused(tmp_path):
@@ -208,7 +206,7 @@ def test_matrices_that_say_nothing_are_refused():
         read_interactions(csr_array(np.array([[np.nan]])))
     with pytest.raises(ConfigError, match="a sparse matrix has no columns"):
         read_interactions(csr_array(DENSE), user="u")
-    with pytest.raises(ConfigError, match="cannot be asked of a sparse matrix"):
+    with pytest.raises(ConfigError, match="does not apply to a sparse matrix"):
         read_interactions(csr_array(DENSE), layout="movielens-1m")
 
 

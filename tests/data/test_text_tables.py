@@ -10,10 +10,8 @@ from event_examples import histories_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loca.data import text_tables as delimited
 from loca.data.archives import BLOCK_BYTES, Source
-from loca.data.readers import read_interactions
-from loca.data.text_tables import Places, find_shape
+from loca.data.readers import read_file, read_interactions
 from loca.errors import DataError
 
 HISTORIES = {"ann": ["x", "y", "z"], "bob": ["z", "x"]}
@@ -150,16 +148,14 @@ def test_fractions_of_a_second_are_kept(tmp_path):
     assert read_interactions(path).times.tolist() == [1.0, 2.5]
 
 
-def test_what_is_read_does_not_depend_on_where_blocks_end(tmp_path, monkeypatch):
+def test_what_is_read_does_not_depend_on_where_blocks_end(tmp_path):
     path = tmp_path / "table.csv"
     rows = [f'{n % 7},"item {n % 5}\nof {n}",{100 - n / 2 if n > 60 else 100 - n}' for n in range(80)]
     path.write_text("user,item,time\n" + "\n".join(rows))
-    whole = read_interactions(path)
+    whole = read_file(Source(path), {})
     assert path.stat().st_size < BLOCK_BYTES
-    original = delimited.read_delimited
     for size in (40, 101, 999):
-        monkeypatch.setattr(delimited, "read_delimited", lambda *given, size=size: original(*given, block_bytes=size))
-        assert histories_of(read_interactions(path)) == histories_of(whole)
+        assert read_file(Source(path), {}, block_bytes=size).equals(whole)
 
 
 LETTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
@@ -173,17 +169,14 @@ def test_whatever_python_writes_as_csv_is_read_as_it_was(tmp_path, pairs, separa
     path = tmp_path / "table.csv"
     with path.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, delimiter=separator).writerows([("user", "item"), *pairs])
-    shape = find_shape(Source(path), separators=(separator,), header=True)
-    found = delimited.read_delimited(Source(path), shape, Places(0, 1), block_bytes)
+    found = read_file(Source(path), {"user": 0, "item": 1}, separator=separator, header=True, block_bytes=block_bytes)
     assert [tuple(map(str, row)) for row in found.rows()] == pairs
 
 
-def test_ids_that_turn_to_text_in_a_later_block_are_text_throughout(tmp_path, monkeypatch):
+def test_ids_that_turn_to_text_in_a_later_block_are_text_throughout(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("1,10\n2,10\n3,10\n007,10\n")
-    original = delimited.read_delimited
-    monkeypatch.setattr(delimited, "read_delimited", lambda *given: original(*given, block_bytes=8))
-    assert read_interactions(path).users.ids(range(4)) == ["007", "1", "2", "3"]
+    assert read_file(Source(path), {}, block_bytes=8)["user"].to_list() == ["1", "2", "3", "007"]
 
 
 def test_an_order_guessed_from_amazon_ids_is_said(tmp_path, caplog):

@@ -5,8 +5,8 @@ import zipfile
 
 import pytest
 
-from loca.data import text_tables as delimited
-from loca.data.readers import read_interactions
+from loca.data.archives import Source
+from loca.data.readers import read_file, read_interactions
 from loca.errors import DataError, LocaError
 
 
@@ -87,17 +87,19 @@ def test_a_time_that_is_no_number_is_refused_by_its_line(tmp_path):
     assert refusal(path).startswith("ratings.csv line 3: expected a number, or ISO dates")
 
 
-def test_line_numbers_are_those_of_the_file_in_every_block(tmp_path, monkeypatch):
-    original = delimited.read_delimited
-    monkeypatch.setattr(delimited, "read_delimited", lambda *given: original(*given, block_bytes=64))
+def test_line_numbers_are_those_of_the_file_in_every_block(tmp_path):
     good = "user,item,time\n" + "".join(f"{n},1,{n}\n" for n in range(100))
-    assert refusal(table(tmp_path, good + "7,1\n")).startswith("ratings.csv line 102: expected 3 fields")
-    assert refusal(table(tmp_path, good + "7,1,x\n" + "1,1,1\n" * 50)).startswith(
-        "ratings.csv line 102: expected a number"
-    )
     dates = "".join(f"{n},1,2014-01-01\n" for n in range(20))
-    mixed = refusal(table(tmp_path, "user,item,time\n" + "1,1,00000000000000000000000000000000000000000001\n" + dates))
-    assert mixed == "ratings.csv line 3: the time must be a number, or an ISO date, throughout"
+    for text, problem in (
+        (good + "7,1\n", "ratings.csv line 102: expected 3 fields"),
+        (good + "7,1,x\n" + "1,1,1\n" * 50, "ratings.csv line 102: expected a number"),
+        (
+            "user,item,time\n1,1,00000000000000000000000000000000000000000001\n" + dates,
+            "ratings.csv line 3: the time must be a number, or an ISO date, throughout",
+        ),
+    ):
+        with pytest.raises(DataError, match=problem):
+            read_file(Source(table(tmp_path, text)), {}, block_bytes=64)
 
 
 def test_a_missing_user_item_or_time_is_refused_by_its_line(tmp_path):

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from file_server import Shelf, serving
 
-from loca.data.datasets import PRESETS, PUBLIC_SETS, Checksum, Licence, PublicSet, find_preset, find_set, read_preset
+from loca.data.datasets import LAYOUTS, PRESETS, PUBLIC_SETS, Checksum, DataSet, Licence, find_preset, find_set
 from loca.data.download import Patience, data_folder, fetch
-from loca.data.readers import LAYOUTS, read_interactions
+from loca.data.readers import read_interactions, read_preset
 from loca.errors import ConfigError, DataError
 
 # Bytes that repeat nowhere, so that a wrongly glued file cannot be right by chance.
@@ -41,15 +41,17 @@ def shelf() -> Iterator[Shelf]:
         yield one
 
 
-def public(shelf: Shelf, **changes: object) -> PublicSet:
+def public(shelf: Shelf, **changes: object) -> DataSet:
     digest = hashlib.md5(shelf.content, usedforsecurity=False).hexdigest()
-    one = PublicSet(
+    one = DataSet(
         name="small",
+        label="Small",
+        files=("small/small.zip",),
+        layouts=("movielens-1m",),
         about="a small set",
         file_name="small.zip",
         addresses=(shelf.address,),
         licence=LICENCE,
-        layout="movielens-1m",
         checksum=Checksum("md5", digest, "publisher"),
     )
     return replace(one, **changes)  # type: ignore[arg-type]
@@ -77,7 +79,7 @@ def test_the_licence_is_told_before_the_download(
         fetch(public(shelf), tmp_path, patience=QUICK)
     assert [record.getMessage() for record in caplog.records] == [
         "small: a small set. By Those Who Rated.",
-        "EvaluationProtocol: for research alone. See https://example.org/terms",
+        "Terms: for research alone. See https://example.org/terms",
     ]
 
 
@@ -108,7 +110,7 @@ def test_a_cut_download_goes_on_where_it_stopped(shelf: Shelf, tmp_path: Path, d
 
 def test_a_download_that_failed_is_gone_on_with_by_the_next_one(shelf: Shelf, tmp_path: Path) -> None:
     shelf.cuts = [HALF, 0, 0, 0]
-    with pytest.raises(DataError, match=r"cut at 0\.3 MB of 0\.6 MB.*0\.3 MB are kept, run the same command later"):
+    with pytest.raises(DataError, match=r"cut at 0\.3 MB of 0\.6 MB.*0\.3 MB are saved, run the same command later"):
         fetch(public(shelf), tmp_path, patience=QUICK)
     assert names_in(tmp_path) == ["small.zip.part", "small.zip.part.json"]
     shelf.ranges.clear()
@@ -387,31 +389,31 @@ def test_every_public_set_is_complete() -> None:
     assert list(PUBLIC_SETS) == [*(f"ml-{size}" for size in ("100k", "1m", "10m", "20m", "25m", "32m")),
                                  "amusic", "agames", "yelp"]  # fmt: skip
     for one in PUBLIC_SETS.values():
-        assert one.layout in LAYOUTS
+        assert one.layouts[0] in LAYOUTS
         assert all(address.startswith("https://") for address in one.addresses)
         assert one.addresses[0].endswith("/" + one.file_name)
         assert one.licence.address.startswith("https://")
         if one.checksum is not None:
             assert len(one.checksum.digest) == {"md5": 32, "sha256": 64}[one.checksum.algorithm]
     assert {one for one in PUBLIC_SETS if PUBLIC_SETS[one].checksum is None} == {"agames", "yelp"}
-    treated = {find_preset(one.preset).name for one in PUBLIC_SETS.values() if one.preset is not None}
+    treated = {find_preset(one.preset).label for one in PUBLIC_SETS.values() if one.preset is not None}
     assert treated == set(PRESETS)
 
 
-def in_published_form(one: PublicSet) -> bytes:
+def in_published_form(one: DataSet) -> bytes:
     """A small file in the form in which the set is published: two users with 10 and 9 items."""
     rows = [(user, item) for user, items in ((7, range(10, 20)), (8, range(11, 20))) for item in items]
-    if one.layout == "amazon-reviews":
+    if one.layouts[0] == "amazon-reviews":
         lines = [
             json.dumps({"overall": 4.0, "reviewerID": f"A{user:09}", "asin": f"B{item:09}", "unixReviewTime": item})
             for user, item in rows
         ]
         return gzip.compress("\n".join(lines).encode())
-    separator = LAYOUTS[one.layout].separators[-1]
+    separator = LAYOUTS[one.layouts[0]].separators[-1]
     text = "".join(separator.join([str(user), str(item), "4", str(item)]) + "\n" for user, item in rows)
     if one.file_name.endswith(".rating"):
         return text.encode()
-    table = LAYOUTS[one.layout].members[0]
+    table = LAYOUTS[one.layouts[0]].members[0]
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(str(Path(table).with_name("tags.csv")), "userId,movieId,tag,timestamp\n1,2,dull,3\n")
@@ -425,10 +427,10 @@ def test_the_command_named_next_reads_the_published_form(shelf: Shelf, tmp_path:
     shelf.content = in_published_form(one)
     path = fetch(replace(one, addresses=(shelf.address,), checksum=None), tmp_path, patience=QUICK).path
     command = one.reading_command(path)
-    read = read_interactions(path, layout=one.layout)
+    read = read_interactions(path, layout=one.layouts[0])
     assert (read.n_users, read.n_items) == (2, 10)
     if one.preset is None:
-        assert command == f"loca data describe {path} --layout {one.layout}"
+        assert command == f"loca data describe {path} --layout {one.layouts[0]}"
     else:
         assert command == f"loca data describe {path} --preset {one.preset}"
         assert read_preset(one.preset, path).n_users == 1  # the paper keeps those with 10
@@ -444,3 +446,31 @@ def test_the_authors_file_has_the_recorded_checksum(real_data: Path) -> None:
     found = fetch(PUBLIC_SETS["amusic"], real_data)
     assert not found.is_new
     assert found.size == PUBLIC_SETS["amusic"].size
+
+
+TEXT = b"".join(b"%d\t%d\t5.0\t1355328000\n" % (user, user + 7) for user in range(5_000))
+
+
+@pytest.fixture
+def text_shelf() -> Iterator[Shelf]:
+    with serving(Shelf(TEXT, has_length=False, content_type="text/plain")) as one:
+        yield one
+
+
+def test_a_text_of_unsaid_length_that_ends_within_a_line_is_refused(text_shelf: Shelf, tmp_path: Path) -> None:
+    text_shelf.cuts = [TEXT.index(b"\n", len(TEXT) // 2) - 3]
+    yelp = replace(PUBLIC_SETS["yelp"], addresses=(text_shelf.address,))
+    with pytest.raises(DataError, match=r"^yelp\.rating: the download ends within a line, .* try again$"):
+        fetch(yelp, tmp_path, patience=QUICK)
+    assert list(tmp_path.iterdir()) == []
+    assert fetch(yelp, tmp_path, patience=QUICK).path.read_bytes() == TEXT
+
+
+def test_a_cut_text_does_not_replace_the_one_that_is_there(text_shelf: Shelf, tmp_path: Path) -> None:
+    yelp = replace(PUBLIC_SETS["yelp"], addresses=(text_shelf.address,))
+    path = fetch(yelp, tmp_path, patience=QUICK).path
+    text_shelf.cuts = [len(TEXT) - 1]
+    with pytest.raises(DataError, match="ends within a line"):
+        fetch(yelp, tmp_path, again=True, patience=QUICK)
+    assert path.read_bytes() == TEXT
+    assert not fetch(yelp, tmp_path, patience=QUICK).is_new

@@ -2,21 +2,19 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
 from event_examples import any_interactions, histories_of, interactions_of, item_lists
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loca.data.filtering import Events, drop_unused, keep_active, keep_distinct, keep_ratings_of_at_least
-from loca.data.id_map import IdMap
-from loca.data.readers import read_interactions
+from loca.data.readers import keep_active, read_interactions
 from loca.errors import ConfigError, DataError
 
 
 @given(any_interactions())
 def test_each_pair_is_kept_once_at_its_first_place(interactions):
-    assert item_lists(keep_distinct(interactions)) == [list(dict.fromkeys(one)) for one in item_lists(interactions)]
+    expected = [list(dict.fromkeys(one)) for one in item_lists(interactions)]
+    assert item_lists(interactions.distinct(keep="first")) == expected
 
 
 def pairs_of(interactions):
@@ -59,9 +57,9 @@ def test_repeating_the_filter_goes_on_until_it_holds():
 
 def test_unused_ids_go_and_unused_items_stay_where_asked():
     interactions = interactions_of([[], [3, 1]], n_items=5).with_titles({"i3": "three"})
-    assert histories_of(drop_unused(interactions)) == {"u1": ["i3", "i1"]}
-    assert drop_unused(interactions).items.label(1) == "three"
-    kept = drop_unused(interactions, keep_unused_items=True)
+    assert histories_of(keep_active(interactions)) == {"u1": ["i3", "i1"]}
+    assert keep_active(interactions).items.label(1) == "three"
+    kept = keep_active(interactions, keep_unused_items=True)
     assert (kept.n_users, kept.n_items) == (1, 5)
 
 
@@ -88,10 +86,5 @@ def test_repeats_are_kept_only_where_asked(tmp_path):
 
 
 def test_mistakes_in_filters_are_refused():
-    events = Events(IdMap.numbered(1, "user"), IdMap.numbered(1, "item"), np.array([0]), np.array([0]))
-    with pytest.raises(DataError, match="minimum_rating needs a column of ratings"):
-        keep_ratings_of_at_least(events, 3)
     with pytest.raises(ConfigError, match="min_item_interactions: expected a whole number of at least 0, found -1"):
         keep_active(interactions_of([[0]]), min_item_interactions=-1)
-    with pytest.raises(DataError, match="must be equally many"):
-        Events(IdMap.numbered(1, "user"), IdMap.numbered(1, "item"), np.array([0]), np.array([0, 0]))
