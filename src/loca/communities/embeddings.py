@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -12,8 +12,19 @@ from scipy.sparse import csr_array
 from loca.communities.geometry import Floats, unit_rows
 from loca.data.interactions import Interactions, as_histories
 from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError, ModelFileError
-from loca.models.recommender import ModelState, UserWeights, check_histories, clone, fitted
+from loca.errors import DataError
+from loca.models.recommender import (
+    BaseEstimator,
+    ModelState,
+    TrainingData,
+    UserWeights,
+    check_histories,
+    fitted,
+    learned,
+    learned_fact,
+    positive,
+    whole,
+)
 from loca.random_streams import derive_seed
 
 _USERS_PER_BLOCK = 8192
@@ -22,6 +33,8 @@ _USERS_PER_BLOCK = 8192
 @runtime_checkable
 class Embedder(Protocol):
     """Learns from interactions and embeds any history, known user or not."""
+
+    train_data_: Interactions | None
 
     def fit(
         self,
@@ -47,87 +60,52 @@ def embed_users(embedder: Embedder, histories: csr_array) -> Floats:
     return np.concatenate(blocks)
 
 
-class TruncatedSVD:
+@dataclass(kw_only=True, eq=False, repr=False)
+class TruncatedSVD(BaseEstimator):
     """Projects a history, scaled to length 1, onto the leading right singular vectors of the scaled training rows."""
 
-    def __init__(self, *, dimensions: int = 32, seed: int = 0) -> None:
-        if not (isinstance(dimensions, int) and dimensions >= 1):
-            raise ConfigError(f"dimensions: expected a whole number ≥ 1, found {dimensions!r}")
-        self.dimensions = dimensions
-        self.seed = seed
-        self.directions_: Floats | None = None
+    dimensions: int = whole(32)
+    seed: int = 0
+    directions_: Floats | None = learned("items", "directions", finite=False)
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """Finds the directions; weights and validation are accepted and not needed."""
+    def _fit(self, data: TrainingData) -> None:
         from sklearn.utils.extmath import randomized_svd
 
-        rows = _unit_histories(as_histories(train))
+        rows = _unit_histories(as_histories(data.train))
         count = min(self.dimensions, min(rows.shape))
         random_state = derive_seed(self.seed, "truncated SVD") % 2**32
         _, _, right = randomized_svd(rows, count, random_state=random_state)
         self.directions_ = np.ascontiguousarray(right.T, dtype=np.float32)  # (items, dimensions)
-        return self
 
     def embed(self, histories: csr_array) -> Floats:
         """The projections, users × dimensions."""
-        directions = fitted(self.directions_, self)
-        rows = _unit_histories(check_histories(histories, len(directions)))
-        return np.asarray(rows @ directions, dtype=np.float32)
-
-    def with_selected_params(self) -> Self:
-        """A copy: nothing is chosen on validation."""
-        return clone(self)
-
-    def state(self) -> ModelState:
-        directions = fitted(self.directions_, self)
-        return ModelState(arrays={"directions": directions})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        embedder = cls(**params)
-        directions = state.arrays["directions"]
-        if directions.ndim != 2:
-            raise ModelFileError(f"truncated SVD: expected items × dimensions, found shape {directions.shape}")
-        embedder.directions_ = directions
-        return embedder
+        return _project(histories, fitted(self.directions_, self))
 
 
-class GivenEmbeddings:
+@dataclass(kw_only=True, eq=False, repr=False)
+class GivenEmbeddings(BaseEstimator):
     """Embeddings that the caller has for the training users, row by row; other histories are mapped to them.
 
     They fit one set of training users: a refit on more users (as after `hold_out_users`) needs a longer array.
 
     The map is a ridge regression from histories (scaled to length 1) to the given embeddings. Because answers are
-    asked for histories, not for user rows, all users are embedded through it; `fit_share_` says how well it repeats
+    given to histories, not to user rows, all users are embedded through it; `fit_share_` says how well it repeats
     the given ones (mean cosine).
     """
 
-    def __init__(self, *, embeddings: npt.NDArray[Any], ridge: float = 1.0) -> None:
-        self.embeddings = embeddings
-        self.ridge = ridge
-        unit_rows(embeddings)
-        if not ridge > 0:
-            raise ConfigError(f"ridge: expected a number above 0, found {ridge!r}")
-        self.item_vectors_: Floats | None = None
-        self.fit_share_: float | None = None
+    embeddings: npt.NDArray[Any]
+    ridge: float = positive(1.0)
+    item_vectors_: Floats | None = learned("items", "dimensions", finite=False)
+    fit_share_: float | None = learned_fact("a number", lambda value: isinstance(value, float))
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """Learns the map from histories to the given embeddings."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unit_rows(self.embeddings)
+
+    def _fit(self, data: TrainingData) -> None:
         from sklearn.linear_model import Ridge
 
-        rows = _unit_histories(as_histories(train))
+        rows = _unit_histories(as_histories(data.train))
         if len(self.embeddings) != rows.shape[0]:
             raise DataError(
                 f"embeddings: expected {rows.shape[0]:,} rows, one per user, found {len(self.embeddings):,}"
@@ -137,31 +115,15 @@ class GivenEmbeddings:
         vectors = solver.fit(rows.astype(np.float64), given.astype(np.float64)).coef_
         self.item_vectors_ = np.ascontiguousarray(np.atleast_2d(vectors).T, dtype=np.float32)  # (items, dimensions)
         self.fit_share_ = float((unit_rows(rows @ self.item_vectors_) * given).sum(axis=1).mean())
-        return self
 
     def embed(self, histories: csr_array) -> Floats:
         """The mapped histories, users × dimensions."""
-        vectors = fitted(self.item_vectors_, self)
-        rows = _unit_histories(check_histories(histories, len(vectors)))
-        return np.asarray(rows @ vectors, dtype=np.float32)
+        return _project(histories, fitted(self.item_vectors_, self))
 
-    def with_selected_params(self) -> Self:
-        """A copy: nothing is chosen on validation."""
-        return clone(self)
 
-    def state(self) -> ModelState:
-        vectors = fitted(self.item_vectors_, self)
-        return ModelState(arrays={"item_vectors": vectors}, facts={"fit_share": self.fit_share_})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        embedder = cls(**params)
-        vectors = state.arrays["item_vectors"]
-        if vectors.ndim != 2:
-            raise ModelFileError(f"given embeddings: expected items × dimensions, found shape {vectors.shape}")
-        embedder.item_vectors_ = vectors
-        embedder.fit_share_ = state.facts["fit_share"]
-        return embedder
+def _project(histories: csr_array, item_vectors: Floats) -> Floats:
+    rows = _unit_histories(check_histories(histories, len(item_vectors)))
+    return np.asarray(rows @ item_vectors, dtype=np.float32)
 
 
 def _unit_histories(histories: csr_array) -> csr_array:

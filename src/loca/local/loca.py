@@ -155,6 +155,7 @@ class Loca(Estimator):
         self.global_.train_data_ = None  # kept once, here
         with work_at_hand().part("embedding"):
             self.embedder_ = self._fit_embedder(train, user_weights, validation)
+        self.embedder_.train_data_ = None
         # Under recency a community is one of present taste, and membership moves as a history grows.
         embeddings = embed_users(self.embedder_, as_histories(train))
         self.communities_ = self._find_communities(embeddings, np.flatnonzero(np.diff(matrix.indptr)))

@@ -54,19 +54,12 @@ class TrainingData:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Recommender:
-    """Learns from histories with user weights, and scores all items for any history, known user or not.
+class BaseEstimator:
+    """Learns from histories with user weights; a recommender, or a part of one such as an embedder.
 
     A subclass is decorated with `@dataclass(kw_only=True, eq=False, repr=False)`, declares its parameters and what it
-    learns, and implements `_fit` and `score`. One that has no declared arrays (a network, a model of models) overrides
-    `state`, `restore` and `count_items` too. The class attributes say what a model can do, so that nobody has to look
-    at its class.
+    learns, and implements `_fit`.
     """
-
-    role: ClassVar[Literal["single", "local", "ensemble", "blend", "auto"]] = "single"
-    learns_by_epoch: ClassVar[bool] = False  # trained an epoch at a time, with `begin`, and stopped early
-    stackable: ClassVar[bool] = False  # many such networks can be trained as one
-    is_linear: ClassVar[bool] = False  # dense item-to-item weights in closed form, with `solve_each`
 
     train_data_: Interactions | None = field(default=None, init=False)  # None: fitted on a bare matrix
     best_epoch_: int | None = field(default=None, init=False)  # of early stopping, where it learns by epoch
@@ -83,23 +76,6 @@ class Recommender:
         changed = {name: value for name, value in get_params(self).items() if value is not defaults[name].default}
         shown = (f"{name}={value!r}" for name, value in changed.items() if repr(value) != repr(defaults[name].default))
         return f"{type(self).__name__}({', '.join(shown)})"
-
-    @property
-    def uses_order(self) -> bool:
-        """Whether it, or a model that it is made of, learns from what follows what; a history is no set to it."""
-        return any(model.uses_order for model in self.inner_models())
-
-    @property
-    def gives_logits(self) -> bool:
-        """Whether log softmax of its scores is a log-probability."""
-        return False
-
-    def inner_models(self) -> Iterator[Recommender]:
-        """The models among its parameters, those in lists and tuples included."""
-        for value in get_params(self).values():
-            for one in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(one, Recommender):
-                    yield one
 
     def get_params(self) -> dict[str, Any]:
         """The constructor's arguments by name, as the model holds them now."""
@@ -144,17 +120,6 @@ class Recommender:
         """Set what is learned from the training data."""
         raise NotImplementedError
 
-    def score(self, histories: csr_array) -> Scores:
-        """The scores of all items, (users, items), for weighted histories."""
-        raise NotImplementedError
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        for name, kind in _learned_fields(type(self)):
-            if "items" in kind.shape:
-                return int(fitted(getattr(self, name), self).shape[kind.shape.index("items")])
-        raise NotImplementedError
-
     def state(self) -> ModelState:
         """All that was learned, by name: what a file holds beside the parameters."""
         arrays: dict[str, npt.NDArray[Any]] = {}
@@ -180,6 +145,49 @@ class Recommender:
     def save(self, folder: str | Path) -> None:
         """Write the fitted model into a folder, whole or not at all."""
         save_model(self, folder)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Recommender(BaseEstimator):
+    """Scores all items for any history, known user or not.
+
+    A subclass implements `_fit` and `score`. One that has no declared arrays (a network, a model of models) overrides
+    `state`, `restore` and `count_items` too. The class attributes say what a model can do, so that nobody has to look
+    at its class.
+    """
+
+    role: ClassVar[Literal["single", "local", "ensemble", "blend", "auto"]] = "single"
+    learns_by_epoch: ClassVar[bool] = False  # trained an epoch at a time, with `begin`, and stopped early
+    stackable: ClassVar[bool] = False  # many such networks can be trained as one
+    is_linear: ClassVar[bool] = False  # dense item-to-item weights in closed form, with `solve_each`
+
+    @property
+    def uses_order(self) -> bool:
+        """Whether it, or a model that it is made of, learns from what follows what; a history is no set to it."""
+        return any(model.uses_order for model in self.inner_models())
+
+    @property
+    def gives_logits(self) -> bool:
+        """Whether log softmax of its scores is a log-probability."""
+        return False
+
+    def inner_models(self) -> Iterator[Recommender]:
+        """The models among its parameters, those in lists and tuples included."""
+        for value in get_params(self).values():
+            for one in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(one, Recommender):
+                    yield one
+
+    def score(self, histories: csr_array) -> Scores:
+        """The scores of all items, (users, items), for weighted histories."""
+        raise NotImplementedError
+
+    def count_items(self) -> int:
+        """How many items it scores."""
+        for name, kind in _learned_fields(type(self)):
+            if "items" in kind.shape:
+                return int(fitted(getattr(self, name), self).shape[kind.shape.index("items")])
+        raise NotImplementedError
 
 
 Estimator = Recommender
@@ -302,7 +310,7 @@ class _Fact:
         return state.facts[name]
 
 
-def _learned_fields(kind: type[Recommender]) -> list[tuple[str, _DenseArray | _SparseSquare | _Fact]]:
+def _learned_fields(kind: type[BaseEstimator]) -> list[tuple[str, _DenseArray | _SparseSquare | _Fact]]:
     """The names of what a fit learns, and how each is written and read."""
     return [(one.name, one.metadata["learned"]) for one in fields(kind) if "learned" in one.metadata]
 
