@@ -12,8 +12,8 @@ from scipy.sparse import csr_array, random_array
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import evaluate
-from loca.models.als import draw_factors
-from loca.models.llorma import LLORMA, LocalLearning, kernel_weights, learn_local_factors
+from loca.models.als import initial_factors
+from loca.models.llorma import LLORMA, kernel_weights, learn_local_factors
 from loca.models.recommender import ModelState, get_params
 from loca.models.wmf import WMF
 from loca.persistence import load_model
@@ -54,7 +54,7 @@ def dense_scores(model: LLORMA, matrix: csr_array, histories: csr_array) -> Dens
     near_items = kernel_by_hand(of_items, of_items[model.anchor_items_], model.bandwidth)
     sums, total = np.zeros(asked.shape), near_asked @ near_items.T
     for anchor, (users_near, items_near) in enumerate(zip(near_users.T, near_items.T, strict=True)):
-        items = draw_factors(model.seed, anchor, len(of_items), model.factors) * (items_near > 0)[:, None]
+        items = initial_factors(model.seed, anchor, len(of_items), model.factors) * (items_near > 0)[:, None]
         for _ in range(model.iterations):
             users = dense_step(values, items, users_near, items_near, model.user_l2, of)
             items = dense_step(values.T, users, items_near, users_near, model.item_l2, of)
@@ -102,12 +102,12 @@ def test_a_weight_of_two_is_a_user_twice_in_every_local_model() -> None:
     matrix, counts = binary(seed=1), rng.integers(1, 4, 40)
     user_kernel = torch.tensor(rng.uniform(-0.3, 1, (40, 3)).clip(0), dtype=torch.float32)
     item_kernel = torch.tensor(rng.uniform(-0.3, 1, (25, 3)).clip(0), dtype=torch.float32)
-    learning = LocalLearning(confidence=8.0, user_l2=2.0, item_l2=3.0, iterations=4, seed=0)
+    model = LLORMA(**SMALL)
     again = np.repeat(np.arange(40), counts)
     weights = torch.tensor(counts, dtype=torch.float32)
-    weighted = learn_local_factors(matrix, weights, user_kernel, item_kernel, 4, learning)
+    weighted = learn_local_factors(model, matrix, weights, user_kernel, item_kernel)
     repeated = learn_local_factors(
-        csr_array(matrix[again]), torch.ones(len(again)), user_kernel[again], item_kernel, 4, learning
+        model, csr_array(matrix[again]), torch.ones(len(again)), user_kernel[again], item_kernel
     )
     torch.testing.assert_close(weighted @ weighted.mT, repeated @ repeated.mT, atol=1e-4, rtol=1e-3)
     assert (weighted[item_kernel.T == 0] == 0).all()

@@ -12,7 +12,7 @@ from implicit.cpu.als import AlternatingLeastSquares
 from scipy.sparse import csr_array, csr_matrix, random_array
 
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.models.als import draw_factors
+from loca.models.als import initial_factors
 from loca.models.recommender import ModelState, get_params
 from loca.models.wmf import WMF
 from loca.persistence import load_model
@@ -47,7 +47,7 @@ def dense_scores(model: WMF, matrix: csr_array, weights: Dense, histories: csr_a
     of_items = weights @ (1 + model.confidence * values)
     mean = np.average(of_users, weights=weights)
     item_ridges = model.item_l2 * (of_items / of_items.mean()) ** power
-    items = np.abs(draw_factors(model.seed, "items", values.shape[1], model.factors)).astype(float)
+    items = np.abs(initial_factors(model.seed, "items", values.shape[1], model.factors)).astype(float)
     everywhere = np.ones(len(items))
     for _ in range(model.iterations):
         user_ridges = model.user_l2 * (of_users / mean) ** power
@@ -75,7 +75,7 @@ def test_the_own_solver_takes_the_steps_of_implicit_solved_exactly() -> None:
     matrix = binary(seed=3)
     model = WMF(factors=5, confidence=9.0, user_l2=3.0, item_l2=3.0, iterations=3, seed=4).fit(matrix)
     library = AlternatingLeastSquares(factors=5, regularization=3.0, iterations=3, use_cg=False, num_threads=1)
-    library.item_factors = np.abs(draw_factors(4, "items", 30, 5))
+    library.item_factors = np.abs(initial_factors(4, "items", 30, 5))
     library.fit(csr_matrix((1 + 9 * matrix.data, matrix.indices, matrix.indptr), matrix.shape), show_progress=False)
     assert model.item_factors_ is not None
     np.testing.assert_allclose(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +11,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import DataError
+from loca.memory import plan_memory
 from loca.models.devices import float32_products, free_bytes
 from loca.progress import Bar
 from loca.random_streams import stream
@@ -24,11 +23,10 @@ _BLOCK_BYTES_ON_GPU = 1 << 31
 # Rows share a block while the shortest has this share of the longest's entries, or only so many fewer.
 _SHORTEST_SHARE = 0.75
 _FEWER = 2
-_FIRST_SPREAD = 0.1
+_INITIAL_SPREAD = 0.1
 
 
-@dataclass(frozen=True)
-class RowBlock:
+class RowBlock(NamedTuple):
     """Rows of a sparse matrix with about as many entries each, padded to the longest with entries of value 0."""
 
     rows: Tensor  # (rows,)
@@ -36,24 +34,7 @@ class RowBlock:
     values: Tensor  # (rows, longest)
 
 
-@dataclass(frozen=True)
-class RowBlocks:
-    """The rows of a sparse matrix that store anything, in blocks for `solve_rows`."""
-
-    row_count: int
-    blocks: tuple[RowBlock, ...]
-
-    @classmethod
-    def of(cls, matrix: csr_array, factors: int, device: torch.device) -> RowBlocks:
-        """Blocks of rows whose equations for that many factors fit the memory of a block."""
-        counts = np.diff(matrix.indptr)
-        falling = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-        cuts = _cut_rows(counts[falling], factors, _block_bytes(device))
-        return cls(matrix.shape[0], tuple(_pad_rows(matrix, falling[part], device) for part in cuts))
-
-
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """What rows are solved from: the columns' factors in a basis in which their weighted Gram matrix is diagonal."""
 
     factors: Tensor  # (columns, factors)
@@ -74,8 +55,7 @@ class Columns:
         return cls(factors, weights, (factors * factors * weights[:, None]).sum(dim=0))
 
 
-@dataclass(frozen=True)
-class Regression:
+class Regression(NamedTuple):
     """How rows or columns enter the loss: the weight of each, and the ridge against which its factor is found."""
 
     weights: Tensor
@@ -91,20 +71,14 @@ def check_values(matrix: csr_array) -> csr_array:
     return rows
 
 
-def draw_factors(seed: int, name: str | int, count: int, factors: int) -> Floats:
-    """The first factors of a stream: normal, and so small that a product of two is near 0."""
+def initial_factors(seed: int, name: str | int, count: int, factors: int) -> Floats:
+    """Random factors of a named stream: normal, and so small that a product of two is near 0."""
     drawn = stream(seed, "factors", name).standard_normal((count, factors), dtype=np.float32)
-    return drawn * np.float32(_FIRST_SPREAD / factors**0.5)
+    return drawn * np.float32(_INITIAL_SPREAD / factors**0.5)
 
 
 def alternate(
-    matrix: csr_array,
-    first: Tensor,
-    users: Regression,
-    items: Regression,
-    confidence: float,
-    iterations: int,
-    progress: Bar,
+    matrix: csr_array, initial: Tensor, users: Regression, items: Regression, confidence: float, steps: int, bar: Bar
 ) -> Columns:
     """Items' factors towards the least Σ_ui s_u s_i loss_ui + Σ_u s_u ridge_u ‖x_u‖² + Σ_i s_i ridge_i ‖y_i‖².
 
@@ -112,14 +86,13 @@ def alternate(
     stored. s are the weights; a ridge counts as often as the loss, so that a user's factor does not depend on the
     user's own weight.
     """
-    factors, device = first.shape[1], first.device
-    by_user = RowBlocks.of(matrix, factors, device)
-    by_item = RowBlocks.of(matrix.T.tocsr(), factors, device)
-    of_items = Columns.turned(first, items.weights)
-    for _ in range(iterations):
+    by_user = row_blocks(matrix, initial.shape[1], initial.device)
+    by_item = row_blocks(matrix.T.tocsr(), initial.shape[1], initial.device)
+    of_items = Columns.turned(initial, items.weights)
+    for _ in range(steps):
         of_users = Columns.turned(solve_rows(by_user, of_items, confidence, users.ridges), users.weights)
         of_items = Columns.turned(solve_rows(by_item, of_users, confidence, items.ridges), items.weights)
-        progress.advance()
+        bar.advance()
     return of_items
 
 
@@ -128,40 +101,47 @@ def bytes_to_alternate(users: int, items: int, stored: int, factors: int, device
     return 48 * stored + 12 * factors * (users + items) + 16 * factors**2 + _block_bytes(device)
 
 
-def solve_rows(blocks: RowBlocks, columns: Columns, confidence: float, ridges: Tensor) -> Tensor:
+def plan_alternating(what: str, rows: csr_array, factors: int, wanted: torch.device, other: int = 0) -> torch.device:
+    """Where the factors are found: the CPU where the device has too little memory for that and the `other` bytes."""
+    users, items = rows.shape
+    needed = other + bytes_to_alternate(users, items, rows.nnz, factors, wanted)
+    if wanted.type != "cpu" and needed <= free_bytes(wanted):
+        return wanted
+    plan_memory(f"{what} of {factors} factors for {users:,} users and {items:,} items", needed, "take fewer factors")
+    return torch.device("cpu")
+
+
+def solve_rows(blocks: list[RowBlock], columns: Columns, confidence: float, ridges: Tensor) -> Tensor:
     """The factors of all rows, (rows, factors), in the basis of the columns: a weighted ridge regression each.
 
-    Row r minimises Σ_j s_j loss_rj + ridge_r ‖x‖², see `alternate`. A row that stores nothing gets zeros.
+    Row r minimises Σ_j s_j loss_rj + ridge_r ‖x‖², see `alternate`. A row that stores nothing gets zeros. The solution
+    is (D + YᵀaY)⁻¹Yᵀb, D being diagonal: with as many unknowns as factors, or as entries where these are fewer.
     """
-    solved = columns.factors.new_zeros(blocks.row_count, columns.factors.shape[1])
+    solved = columns.factors.new_zeros(len(ridges), columns.factors.shape[1])
     with float32_products():
-        for block in blocks.blocks:
-            solved[block.rows] = _solve_block(block, columns, confidence, ridges[block.rows])
+        for rows, entry_columns, values in blocks:
+            entries = columns.factors[entry_columns]  # (rows, longest, factors)
+            counted = columns.weights[entry_columns] * values  # (rows, longest)
+            extra = confidence * counted  # a, beyond the confidence 1 that every column has in D
+            wanted = (1 + confidence) * counted[:, :, None]  # b
+            diagonal = columns.spread + ridges[rows, None]  # D, (rows, factors)
+            if entries.shape[1] >= entries.shape[2]:
+                system = (entries * extra[:, :, None]).mT @ entries
+                system.diagonal(dim1=1, dim2=2).add_(diagonal)
+                found = solve_systems(system, entries.mT @ wanted)
+            else:
+                # The same as D⁻¹Yᵀ(b − √a (I + √aK√a)⁻¹ √aKb) with K = YD⁻¹Yᵀ, (rows, longest, longest).
+                scaled = entries / diagonal[:, None, :]
+                kernel = scaled @ entries.mT
+                root = extra.sqrt()[:, :, None]
+                system = kernel * root * root.mT
+                system.diagonal(dim1=1, dim2=2).add_(1)
+                found = scaled.mT @ (wanted - root * solve_systems(system, root * (kernel @ wanted)))
+            solved[rows] = found[:, :, 0]
     return solved
 
 
-def _solve_block(block: RowBlock, columns: Columns, confidence: float, ridges: Tensor) -> Tensor:
-    """(D + YᵀaY)⁻¹Yᵀb for every row, D being diagonal: with as many unknowns as factors, or as entries if fewer."""
-    entries = columns.factors[block.columns]  # (rows, longest, factors)
-    counted = columns.weights[block.columns] * block.values  # (rows, longest)
-    extra = confidence * counted  # a, beyond the confidence 1 that every column has in D
-    wanted = (1 + confidence) * counted[:, :, None]  # b
-    diagonal = columns.spread + ridges[:, None]  # D, (rows, factors)
-    if entries.shape[1] >= entries.shape[2]:
-        system = (entries * extra[:, :, None]).mT @ entries
-        system.diagonal(dim1=1, dim2=2).add_(diagonal)
-        return _solve_systems(system, entries.mT @ wanted)[:, :, 0]
-    # The same as D⁻¹Yᵀ(b − √a (I + √aK√a)⁻¹ √aKb) with K = YD⁻¹Yᵀ, (rows, longest, longest).
-    scaled = entries / diagonal[:, None, :]
-    kernel = scaled @ entries.mT
-    root = extra.sqrt()[:, :, None]
-    system = kernel * root * root.mT
-    system.diagonal(dim1=1, dim2=2).add_(1)
-    left = wanted - root * _solve_systems(system, root * (kernel @ wanted))
-    return (scaled.mT @ left)[:, :, 0]
-
-
-def _solve_systems(systems: Tensor, sides: Tensor) -> Tensor:
+def solve_systems(systems: Tensor, sides: Tensor) -> Tensor:
     """Solutions of symmetric positive definite systems; one that rounding spoils is solved again in 64 bits."""
     factor, problems = torch.linalg.cholesky_ex(systems)
     if not bool(problems.any()):
@@ -176,30 +156,27 @@ def _block_bytes(device: torch.device) -> int:
     return max(_BLOCK_BYTES, min(_BLOCK_BYTES_ON_GPU, free_bytes(device) // 10))
 
 
-def _cut_rows(falling: npt.NDArray[Any], factors: int, budget: int) -> Iterator[slice]:
-    """Slices of rows sorted by falling counts, each within the budget, or of one row, and with little padding."""
+def row_blocks(matrix: csr_array, factors: int, device: torch.device, block_bytes: int | None = None) -> list[RowBlock]:
+    """The rows that store anything in blocks for `solve_rows`, each within the memory of a block, or of one row."""
+    block_bytes = _block_bytes(device) if block_bytes is None else block_bytes
+    counts = np.diff(matrix.indptr)
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    falling = -counts[order]
+    blocks: list[RowBlock] = []
     start = 0
-    while start < len(falling):
-        longest = int(falling[start])
+    while start < len(order):
+        longest = -int(falling[start])
+        unknowns = min(longest, factors)
+        # What one row takes while it is solved: its entries' factors thrice, its equations thrice, and a few columns.
+        row_bytes = 4 * (3 * longest * factors + 3 * unknowns**2 + 10 * longest + 3 * factors)
         shortest = min(_SHORTEST_SHARE * longest, longest - _FEWER)
-        alike = int(np.searchsorted(-falling[start:], -shortest, side="right"))
-        stop = start + max(1, min(alike, budget // _bytes_of_row(longest, factors)))
-        yield slice(start, stop)
-        start = stop
-
-
-def _bytes_of_row(entries: int, factors: int) -> int:
-    """What one row takes while it is solved: its entries' factors thrice, its equations thrice, and a few columns."""
-    unknowns = min(entries, factors)
-    return 4 * (3 * entries * factors + 3 * unknowns**2 + 10 * entries + 3 * factors)
-
-
-def _pad_rows(matrix: csr_array, rows: npt.NDArray[Any], device: torch.device) -> RowBlock:
-    starts, counts = matrix.indptr[rows], np.diff(matrix.indptr)[rows]
-    places = np.arange(counts.max())
-    stored = places < counts[:, None]  # (rows, longest)
-    picked = np.where(stored, starts[:, None] + places, 0)
-    columns = np.where(stored, matrix.indices[picked], 0).astype(np.int64)
-    values = np.where(stored, matrix.data[picked], 0).astype(np.float32)
-    row_numbers = torch.from_numpy(rows.astype(np.int64))
-    return RowBlock(row_numbers.to(device), torch.from_numpy(columns).to(device), torch.from_numpy(values).to(device))
+        alike = int(np.searchsorted(falling[start:], -shortest, side="right"))
+        rows = order[start : start + max(1, min(alike, block_bytes // row_bytes))].astype(np.int64)
+        places = np.arange(longest)
+        stored = places < counts[rows, None]  # (rows, longest)
+        picked = np.where(stored, matrix.indptr[rows, None] + places, 0)
+        columns = np.where(stored, matrix.indices[picked], 0).astype(np.int64)
+        values = np.where(stored, matrix.data[picked], 0).astype(np.float32)
+        blocks.append(RowBlock(*(torch.from_numpy(one).to(device) for one in (rows, columns, values))))
+        start += len(rows)
+    return blocks

@@ -16,16 +16,18 @@ import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from loca.errors import ModelFileError
 from loca.models.als import (
     Columns,
     Floats,
     Regression,
-    RowBlocks,
     alternate,
     check_values,
-    draw_factors,
+    initial_factors,
+    plan_alternating,
+    row_blocks,
     solve_rows,
 )
 from loca.models.devices import choose_device, device_param, float32_products
@@ -40,7 +42,7 @@ from loca.models.recommender import (
     positive,
     whole,
 )
-from loca.models.wmf import WMF, plan_alternating
+from loca.models.wmf import WMF
 from loca.progress import bar
 from loca.random_streams import stream
 
@@ -67,7 +69,7 @@ class LLORMA(Recommender):
     anchor_items_: npt.NDArray[np.int64] | None = learned("models", dtype=np.int64)
     anchor_users_: Floats | None = learned("models", "factors")
     local_factors_: Floats | None = learned("models", "items", "factors")
-    _local: LocalFactors | None = field(default=None, init=False)
+    _local: tuple[Tensor, Tensor] | None = field(default=None, init=False)
 
     def _fit(self, data: TrainingData) -> None:
         """The global model, the anchors, and one local model after the other.
@@ -77,53 +79,55 @@ class LLORMA(Recommender):
         rows, weights = data.weighted_rows()
         rows = check_values(rows)
         count = min(self.anchors, rows.nnz)
-        kept = 4 * count * rows.shape[1] * self.factors
-        device = plan_alternating(f"LLORMA with {count} models", rows, self.factors, choose_device(self.device), kept)
-        self.global_ = WMF(
-            factors=self.factors,
-            confidence=self.confidence,
-            user_l2=self.user_l2,
-            item_l2=self.item_l2,
-            iterations=self.iterations,
-            seed=self.seed,
-            device=self.device,
-        ).fit(rows, user_weights=weights)
+        local_bytes = 4 * count * rows.shape[1] * self.factors
+        what = f"LLORMA with {count} models"
+        device = plan_alternating(what, rows, self.factors, choose_device(self.device), local_bytes)
+        shared = {name: value for name, value in self.get_params().items() if name not in ("anchors", "bandwidth")}
+        self.global_ = WMF(**shared).fit(rows, user_weights=weights)
         users = self.global_.embed(rows)
         drawn = np.sort(stream(self.seed, "anchors").choice(rows.nnz, count, replace=False))
         self.anchor_users_ = users[np.searchsorted(rows.indptr, drawn, side="right") - 1]
         self.anchor_items_ = rows.indices[drawn].astype(np.int64)
         user_kernel, item_kernel = self._user_kernel(users, device), self._item_kernel(device)
-        learning = LocalLearning(self.confidence, self.user_l2, self.item_l2, self.iterations, self.seed)
-        near = torch.from_numpy(weights).to(device)
-        learned = learn_local_factors(rows, near, user_kernel, item_kernel, self.factors, learning)
-        self.local_factors_, self._local = learned.cpu().numpy(), LocalFactors(learned, item_kernel)
+        local = learn_local_factors(self, rows, torch.from_numpy(weights).to(device), user_kernel, item_kernel)
+        self.local_factors_, self._local = local.cpu().numpy(), (local, item_kernel)
 
     def _user_kernel(self, users: Floats, device: torch.device) -> Tensor:
         """How near users with those global factors are to every anchor's user."""
-        anchors = torch.from_numpy(np.array(fitted(self.anchor_users_, self)))
+        anchors = torch.from_numpy(np.array(self.anchor_users_))
         return kernel_weights(torch.from_numpy(users).to(device), anchors.to(device), self.bandwidth)
 
     def _item_kernel(self, device: torch.device) -> Tensor:
         """How near every item is to every anchor's item."""
-        items = torch.from_numpy(np.array(fitted(fitted(self.global_, self).item_factors_, self))).to(device)
+        items = torch.from_numpy(np.array(fitted(self.global_, self).item_factors_)).to(device)
         return kernel_weights(items, items[torch.from_numpy(np.array(self.anchor_items_)).to(device)], self.bandwidth)
 
     def score(self, histories: csr_array) -> Scores:
         """The kernel-weighted mean of the local models' scores, the global model's where none covers a pair."""
-        local, of_all = self._ready(), fitted(self.global_, self)
         rows = check_values(check_histories(histories, self.count_items()))
-        user_kernel = self._user_kernel(of_all.embed(rows), local.factors.device)
-        otherwise = torch.from_numpy(of_all.score(rows)).to(local.factors.device)
-        return local.score(rows, user_kernel, otherwise, self.confidence, self.user_l2).cpu().numpy()
-
-    def _ready(self) -> LocalFactors:
-        """The local models on the device that answers; a loaded model brings them there on its first answer."""
-        learned = fitted(self.local_factors_, self)
-        if self._local is None:
+        if self._local is None:  # a loaded model brings its factors to a device on its first answer
             device = choose_device("auto")
             # A copy: mapped files may not be written to.
-            self._local = LocalFactors(torch.from_numpy(np.array(learned)).to(device), self._item_kernel(device))
-        return self._local
+            self._local = torch.from_numpy(np.array(self.local_factors_)).to(device), self._item_kernel(device)
+        local, item_kernel = self._local
+        global_, device = fitted(self.global_, self), local.device
+        user_kernel = self._user_kernel(global_.embed(rows), device)
+        otherwise = torch.from_numpy(global_.score(rows)).to(device)
+        all_rows = row_blocks(rows, self.factors, device)
+        sums = torch.zeros_like(otherwise)
+        with float32_products():
+            for near, item_weights, of_items in zip(user_kernel.T, item_kernel.T, local, strict=True):
+                covered = torch.nonzero(near)[:, 0]
+                blocks = all_rows
+                if len(covered) < len(near):
+                    blocks = row_blocks(csr_array(rows[covered.cpu().numpy()]), self.factors, device)
+                columns = Columns.as_turned(of_items, item_weights)
+                of_users = torch.zeros(len(near), self.factors, device=device)
+                of_users[covered] = solve_rows(blocks, columns, self.confidence, self.user_l2 / near[covered])
+                sums.addmm_(of_users * near[:, None], (of_items * item_weights[:, None]).T)
+            total = user_kernel @ item_kernel.T
+        means = sums / total.clamp(min=torch.finfo(total.dtype).tiny)
+        return torch.where(total > 0, means, otherwise).cpu().numpy()
 
     def state(self) -> ModelState:
         return replace(super().state(), parts={"global": fitted(self.global_, self)})
@@ -143,89 +147,37 @@ class LLORMA(Recommender):
         return model
 
 
-@dataclass(frozen=True)
-class LocalLearning:
-    """What all local models learn with."""
-
-    confidence: float
-    user_l2: float
-    item_l2: float
-    iterations: int
-    seed: int
-
-
 def kernel_weights(factors: Tensor, anchors: Tensor, bandwidth: float) -> Tensor:
     """(factors, anchors) weights 1 − (d/h)² below the bandwidth h, 0 from there on.
 
     d is (2/π) · arccos of the cosine: 0 same direction, 1 orthogonal, 2 opposite; a zero vector is orthogonal to all.
     """
     with float32_products():
-        cosines = _unit_rows(factors) @ _unit_rows(anchors).T
+        cosines = normalize(factors) @ normalize(anchors).T
     # Rounding can push a cosine past 1, where arccos is undefined.
     distances = cosines.clamp(-1, 1).arccos() * (2 / torch.pi)
     return (1 - (distances / bandwidth) ** 2).clamp(min=0)
 
 
-def _unit_rows(factors: Tensor) -> Tensor:
-    lengths: Tensor = torch.linalg.vector_norm(factors, dim=1, keepdim=True)
-    return factors / lengths.clamp(min=1e-12)
-
-
 def learn_local_factors(
-    matrix: csr_array,
-    weights: Tensor,
-    user_kernel: Tensor,
-    item_kernel: Tensor,
-    factors: int,
-    learning: LocalLearning,
+    model: LLORMA, matrix: csr_array, weights: Tensor, user_kernel: Tensor, item_kernel: Tensor
 ) -> Tensor:
     """The items' factors of every local model, (models, items, factors); zeros for items that a model leaves out.
 
     The kernels are users × models and items × models; users and items without weight have no part in a model.
     """
     device = item_kernel.device
-    learned = torch.zeros(item_kernel.shape[1], matrix.shape[1], factors, device=device)
+    local = torch.zeros(item_kernel.shape[1], matrix.shape[1], model.factors, device=device)
     on_users, on_items = user_kernel.cpu().numpy() > 0, item_kernel.cpu().numpy() > 0
-    with bar("LLORMA: iterations of local models", len(learned) * learning.iterations) as progress:
-        for model, found in enumerate(learned):
-            user_rows, item_rows = np.flatnonzero(on_users[:, model]), np.flatnonzero(on_items[:, model])
-            near_users, near_items = user_kernel[user_rows, model], item_kernel[item_rows, model]
+    with bar("LLORMA: iterations of local models", len(local) * model.iterations) as progress:
+        for number, found in enumerate(local):
+            user_rows, item_rows = np.flatnonzero(on_users[:, number]), np.flatnonzero(on_items[:, number])
+            near_users, near_items = user_kernel[user_rows, number], item_kernel[item_rows, number]
             # The paper's regularisation is the same for all; a `Regression` counts it as often as the loss.
-            users = Regression(weights[user_rows] * near_users, learning.user_l2 / near_users)
-            items = Regression(near_items, learning.item_l2 / near_items)
-            first = draw_factors(learning.seed, model, matrix.shape[1], factors)[item_rows]
-            part = csr_array(matrix[user_rows][:, item_rows])
-            start = torch.from_numpy(first).to(device)
-            columns = alternate(part, start, users, items, learning.confidence, learning.iterations, progress)
+            users = Regression(weights[user_rows] * near_users, model.user_l2 / near_users)
+            items = Regression(near_items, model.item_l2 / near_items)
+            initial = initial_factors(model.seed, number, matrix.shape[1], model.factors)[item_rows]
+            start, part = torch.from_numpy(initial).to(device), csr_array(matrix[user_rows][:, item_rows])
+            columns = alternate(part, start, users, items, model.confidence, model.iterations, progress)
             found[item_rows] = columns.factors
-    return learned
-
-
-@dataclass(frozen=True)
-class LocalFactors:
-    """The local models as they answer: factors (models, items, factors) and the items' kernel weights."""
-
-    factors: Tensor
-    item_kernel: Tensor  # (items, models)
-
-    def score(
-        self, histories: csr_array, user_kernel: Tensor, otherwise: Tensor, confidence: float, user_l2: float
-    ) -> Tensor:
-        """The kernel-weighted mean of the models' scores for each history, `otherwise` where no model covers a pair."""
-        factors, device = self.factors.shape[2], self.factors.device
-        everyone = RowBlocks.of(histories, factors, device)
-        sums = torch.zeros_like(otherwise)
-        with float32_products():
-            for model, of_items in enumerate(self.factors):
-                near = user_kernel[:, model]
-                covered = torch.nonzero(near)[:, 0]
-                if len(covered) == len(near):
-                    blocks = everyone
-                else:
-                    blocks = RowBlocks.of(csr_array(histories[covered.cpu().numpy()]), factors, device)
-                columns = Columns.as_turned(of_items, self.item_kernel[:, model])
-                of_users = torch.zeros(len(near), factors, device=device)
-                of_users[covered] = solve_rows(blocks, columns, confidence, user_l2 / near[covered])
-                sums.addmm_(of_users * near[:, None], (of_items * columns.weights[:, None]).T)
-            total = user_kernel @ self.item_kernel.T
-        return torch.where(total > 0, sums / total.clamp(min=torch.finfo(total.dtype).tiny), otherwise)
+    return local

@@ -16,19 +16,18 @@ import torch
 from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
-from loca.memory import plan_memory
 from loca.models.als import (
     Columns,
     Floats,
     Regression,
-    RowBlocks,
     alternate,
-    bytes_to_alternate,
     check_values,
-    draw_factors,
+    initial_factors,
+    plan_alternating,
+    row_blocks,
     solve_rows,
 )
-from loca.models.devices import choose_device, device_param, float32_products, free_bytes
+from loca.models.devices import choose_device, device_param, float32_products
 from loca.models.recommender import (
     Recommender,
     Scores,
@@ -82,23 +81,21 @@ class WMF(Recommender):
         device = plan_alternating("WMF", rows, self.factors, choose_device(self.device))
         confidences = rows.shape[1] + self.confidence * rows.sum(axis=1)
         self.mean_confidence_ = float(np.average(confidences, weights=weights))
-        # All of one sign: the first users' factors then begin with what is common to all, and a few iterations get
-        # further (MovieLens 100K, mean of 8 seeds: .2819 instead of .2809).
-        first = np.abs(draw_factors(self.seed, "items", rows.shape[1], self.factors))
-        learned = None
+        # All of one sign: the users' factors then begin with what is common to all, and a few iterations get further
+        # (MovieLens 100K, mean of 8 seeds: .2819 instead of .2809).
+        initial = np.abs(initial_factors(self.seed, "items", rows.shape[1], self.factors))
+        columns = None
         if device.type == "cpu" and self.frequency_scaling == 0 and (weights == 1).all() and (rows.data == 1).all():
-            learned = _factors_by_implicit(self, rows, first)
-        if learned is None:
-            learned = self._alternate(rows, torch.from_numpy(first).to(device), weights, confidences)
-        self.item_factors_, self._columns = learned.factors.cpu().numpy(), learned
-
-    def _alternate(self, rows: csr_array, first: Tensor, weights: Floats, confidences: npt.NDArray[Any]) -> Columns:
-        items_confidences = weights.sum() + self.confidence * (rows.T @ weights)
-        items_scales = (items_confidences / items_confidences.mean()) ** self.frequency_scaling
-        items = Regression(first.new_ones(len(first)), first.new_tensor(self.item_l2 * items_scales))
-        users = Regression(first.new_tensor(weights), self._user_ridges(confidences, first.device))
-        with bar("WMF: iterations", self.iterations) as progress:
-            return alternate(rows, first, users, items, self.confidence, self.iterations, progress)
+            columns = _factors_by_implicit(self, rows, initial)
+        if columns is None:
+            start = torch.from_numpy(initial).to(device)
+            item_confidences = weights.sum() + self.confidence * (rows.T @ weights)
+            item_scales = (item_confidences / item_confidences.mean()) ** self.frequency_scaling
+            items = Regression(start.new_ones(len(start)), start.new_tensor(self.item_l2 * item_scales))
+            users = Regression(start.new_tensor(weights), self._user_ridges(confidences, device))
+            with bar("WMF: iterations", self.iterations) as progress:
+                columns = alternate(rows, start, users, items, self.confidence, self.iterations, progress)
+        self.item_factors_, self._columns = columns.factors.cpu().numpy(), columns
 
     def _user_ridges(self, confidences: npt.NDArray[Any], device: torch.device) -> Tensor:
         """The regularisation of users whose confidences sum to those given."""
@@ -107,43 +104,27 @@ class WMF(Recommender):
 
     def score(self, histories: csr_array) -> Scores:
         """The history's factor times every item's."""
-        columns = self._ready()
+        solved = self._fold_in(histories)
         with float32_products():
-            return np.asarray((self._fold_in(histories) @ columns.factors.T).cpu().numpy())
+            return np.asarray((solved @ fitted(self._columns, self).factors.T).cpu().numpy())
 
     def embed(self, histories: csr_array) -> Floats:
         """Each history's factor, (users, factors)."""
         return np.asarray(self._fold_in(histories).cpu().numpy())
 
     def _fold_in(self, histories: csr_array) -> Tensor:
-        columns = self._ready()
-        rows = check_values(check_histories(histories, len(columns.factors)))
-        ridges = self._user_ridges(rows.shape[1] + self.confidence * rows.sum(axis=1), columns.factors.device)
-        blocks = RowBlocks.of(rows, self.factors, columns.factors.device)
-        return solve_rows(blocks, columns, self.confidence, ridges)
-
-    def _ready(self) -> Columns:
-        """The items' factors on the device that answers; a loaded model brings them there on its first answer."""
-        learned = fitted(self.item_factors_, self)
-        if self._columns is None:
+        rows = check_values(check_histories(histories, self.count_items()))
+        if self._columns is None:  # a loaded model brings its factors to a device on its first answer
             # A copy: mapped files may not be written to. A model trained on a GPU must answer where there is none.
-            factors = torch.from_numpy(np.array(learned)).to(choose_device("auto"))
+            factors = torch.from_numpy(np.array(self.item_factors_)).to(choose_device("auto"))
             self._columns = Columns.as_turned(factors, factors.new_ones(len(factors)))
-        return self._columns
+        device = self._columns.factors.device
+        ridges = self._user_ridges(rows.shape[1] + self.confidence * rows.sum(axis=1), device)
+        return solve_rows(row_blocks(rows, self.factors, device), self._columns, self.confidence, ridges)
 
 
-def plan_alternating(what: str, rows: csr_array, factors: int, wanted: torch.device, kept: int = 0) -> torch.device:
-    """Where the factors are found: the CPU where the device has too little memory for that and the `kept` bytes."""
-    users, items = rows.shape
-    needed = kept + bytes_to_alternate(users, items, rows.nnz, factors, wanted)
-    if wanted.type != "cpu" and needed <= free_bytes(wanted):
-        return wanted
-    plan_memory(f"{what} of {factors} factors for {users:,} users and {items:,} items", needed, "take fewer factors")
-    return torch.device("cpu")
-
-
-def _factors_by_implicit(model: WMF, rows: csr_array, first: Floats) -> Columns | None:
-    """The items' factors as the library `implicit` finds them; None where it is not installed."""
+def _factors_by_implicit(model: WMF, rows: csr_array, initial: Floats) -> Columns | None:
+    """The items' factors as the library `implicit` finds them from initial ones; None where it is not installed."""
     try:
         from implicit.cpu.als import AlternatingLeastSquares
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -153,7 +134,7 @@ def _factors_by_implicit(model: WMF, rows: csr_array, first: Floats) -> Columns 
     # It knows one regularisation for both sides. Items' factors s times as long, and users' that much shorter, have
     # the same products, and the same loss once user_l2 is s² times and item_l2 1/s² times as large.
     stretch = np.float32((model.user_l2 / model.item_l2) ** 0.25)
-    with threadpool_limits(1, "blas"):  # as it asks for: its own threads do the work
+    with threadpool_limits(1, "blas"):  # as it advises: its own threads do the work
         solver = AlternatingLeastSquares(
             factors=model.factors,
             regularization=math.sqrt(model.user_l2 * model.item_l2),
@@ -161,7 +142,7 @@ def _factors_by_implicit(model: WMF, rows: csr_array, first: Floats) -> Columns 
             num_threads=torch.get_num_threads(),
         )
         solver.user_factors = np.zeros((rows.shape[0], model.factors), np.float32)
-        solver.item_factors = first / stretch
+        solver.item_factors = initial / stretch
         confidences = csr_matrix(
             ((1 + np.float32(model.confidence)) * rows.data, rows.indices, rows.indptr), rows.shape
         )
