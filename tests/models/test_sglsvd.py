@@ -11,10 +11,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-import loca.models.sglsvd as bases_file
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.recommender import ModelState
-from loca.models.sglsvd import SGLSVD, Memberships, SpectralBases, best_shares, group_users, leading_directions
+from loca.models.sglsvd import (
+    SGLSVD,
+    USERS_PER_BLOCK,
+    Memberships,
+    SpectralBases,
+    best_shares,
+    group_users,
+    leading_directions,
+)
 from loca.persistence import load_model
 
 CPU = torch.device("cpu")
@@ -68,21 +75,18 @@ def test_iteration_finds_the_directions_that_numpy_finds(seed: int, shape: tuple
     rng = np.random.default_rng(seed)
     clear = rng.normal(size=(shape[0], 4)) @ rng.normal(size=(4, shape[1]))
     matrix = clear + 0.01 * rng.normal(size=shape)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bases_file, "_SOLVED_WHOLE", 0)
-        found = leading_directions(
-            csr_array(matrix), rng.normal(size=(shape[1], 4)), rng.normal(size=(shape[1], 3)), CPU
-        )
+    start, spare = rng.normal(size=(shape[1], 4)), rng.normal(size=(shape[1], 3))
+    found = leading_directions(csr_array(matrix), start, spare, CPU, solved_whole=0)
     np.testing.assert_allclose(found @ found.T, projection(matrix, 4), atol=1e-4)
 
 
 @pytest.mark.parametrize("solved_whole", [0, 500])
-def test_directions_beyond_the_rank_of_a_matrix_are_zeros(solved_whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bases_file, "_SOLVED_WHOLE", solved_whole)
+def test_directions_beyond_the_rank_of_a_matrix_are_zeros(solved_whole: int) -> None:
     rng = np.random.default_rng(0)
     matrix = np.zeros((9, 12))
     matrix[:5, :3], matrix[5:, 3:7] = 1.0, 1.0  # two different rows: rank 2
-    found = leading_directions(csr_array(matrix), rng.normal(size=(12, 6)), rng.normal(size=(12, 3)), CPU)
+    start, spare = rng.normal(size=(12, 6)), rng.normal(size=(12, 3))
+    found = leading_directions(csr_array(matrix), start, spare, CPU, solved_whole)
     assert found.shape == (12, 6)
     np.testing.assert_allclose(matrix @ found @ found.T, matrix, atol=1e-9)
     np.testing.assert_array_equal(found[:, 2:], 0)
@@ -135,7 +139,7 @@ def test_each_set_of_directions_is_that_of_its_own_scaled_rows() -> None:
     matrix, rng = random_matrix(5), np.random.default_rng(6)
     weights, shares = rng.uniform(0.5, 3, 60), rng.random(60)
     members = Memberships(np.repeat([0, 2], 30), shares)
-    drawn = SpectralBases.drawn(25, 3, 4, 2, rng)
+    drawn = SpectralBases.of(rng.normal(size=(25, 4)), rng.normal(size=(25, 3, 2)))
     bases = drawn.learn(csr_array(matrix), weights, members, rng.normal(size=(25, 3)), CPU)
     scaled = matrix * np.sqrt(weights)[:, None]
     everyone = projection(scaled * shares[:, None], 4)
@@ -184,7 +188,7 @@ def test_first_groups_do_not_depend_on_copies_or_on_the_order_of_users() -> None
     np.testing.assert_array_equal(weighted[order], copied)
 
 
-def test_equal_users_are_one_group_however_many_are_asked_for() -> None:
+def test_equal_users_are_one_group_however_many_there_may_be() -> None:
     points = np.repeat(np.eye(3)[:2], 6, axis=0)
     groups = group_users(points, np.ones(12), 5, np.array([1.0, 0.5, 0.0]), np.random.default_rng(0))
     assert len(set(groups[:6])) == len(set(groups[6:])) == 1
@@ -203,14 +207,13 @@ def test_an_empty_history_scores_zero_everywhere() -> None:
     np.testing.assert_array_equal(model.score(csr_array((2, 25), dtype=np.float32)), 0)
 
 
-def test_the_answers_are_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix = csr_array(random_matrix(10))
-    whole = SGLSVD(clusters=3, global_rank=4, local_rank=3).fit(matrix).score(matrix)
-    monkeypatch.setattr(bases_file, "USERS_PER_BLOCK", 7)
-    monkeypatch.setattr("loca.models.sglsvd.USERS_PER_BLOCK", 11)
-    np.testing.assert_allclose(
-        SGLSVD(clusters=3, global_rank=4, local_rank=3).fit(matrix).score(matrix), whole, atol=1e-5
-    )
+def test_the_answers_are_the_same_in_blocks() -> None:
+    matrix = csr_array(random_matrix(10, users=USERS_PER_BLOCK + 40))
+    model = SGLSVD(clusters=3, global_rank=4, local_rank=3).fit(matrix)
+    parts = [model.score(csr_array(matrix[part])) for part in (slice(0, 700), slice(700, None))]
+    np.testing.assert_allclose(model.score(matrix), np.concatenate(parts), atol=1e-5)
+    whole, blocks = (model.bases_.join(matrix, block_users=size) for size in (5000, 7))
+    np.testing.assert_array_equal(whole.clusters, blocks.clusters)
 
 
 def test_local_directions_alone_are_saved_and_read_back(tmp_path: Path) -> None:

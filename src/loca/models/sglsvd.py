@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,18 +30,15 @@ from loca.progress import bar, say
 from loca.random_streams import stream
 
 _SETTLED = 0.01  # rounds end when fewer users than this share move, and the mean g changes by less
-_FIRST_RANK = 32  # directions in which users are told apart before there are clusters
-Floats = npt.NDArray[Any]
-Rows = npt.NDArray[np.int64]
-SPARE = 10  # directions that are followed beside those wanted, so that the last wanted ones are found sooner
-_SOLVED_WHOLE = 500  # users or items up to which the whole spectrum is solved
+_INITIAL_RANK = 32  # directions in which users differ before there are clusters
+_SPARE = 10  # directions that are followed beside those wanted, so that the last wanted ones are found sooner
 _MOST_PASSES = 40
 _ENOUGH = 1e-4  # passes end when one more captures less than this share more of the squared matrix
 _NOTHING = 1e-10  # a squared singular value below this share of the largest is rounding
+_SAME_POINT = 1e-9  # a squared distance below this is rounding: both points are one
 USERS_PER_BLOCK = 1024
-# Squared distances below this are rounding: both points are one.
-_SAME_POINT = 1e-9
-_MOST_STEPS = 100
+Floats = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -79,132 +76,113 @@ class SGLSVD(Recommender):
 
     def _fit(self, data: TrainingData) -> None:
         """Alternates between directions and clusters; a user without weight, or without items, is left out."""
-        counted = supported_users(data.matrix, data.user_weights)
-        rows, weights = csr_array(data.matrix[counted]), data.user_weights[counted].astype(np.float64)
+        support = supported_users(data.matrix, data.user_weights)
+        rows, weights = csr_array(data.matrix[support]), data.user_weights[support].astype(np.float64)
         rows.sort_indices()
-        needed = bytes_to_learn(rows.shape[1], self.clusters, self.global_rank, self.local_rank)
-        plan_memory(f"SGLSVD for {rows.shape[1]:,} items", needed, "take fewer clusters or smaller ranks")
-        bases = self._alternate(rows, weights)
-        self.shared_, self.local_, self.overlaps_ = bases.shared, bases.local, bases.overlaps
-
-    def _alternate(self, rows: csr_array, weights: npt.NDArray[np.float64]) -> SpectralBases:
-        """The directions after the last round."""
-        rng, device = stream(self.seed, "sglsvd", "directions"), choose_device(self.device)
-        spare = rng.standard_normal((rows.shape[1], SPARE), dtype=np.float32)
-        members = Memberships(self._first_clusters(rows, weights, spare), np.full(len(weights), 0.5))
-        drawn = SpectralBases.drawn(rows.shape[1], self.clusters, self.global_rank, self.local_rank, rng)
-        bases = drawn.learn(rows, weights, members, spare, device)
+        items, device = rows.shape[1], choose_device(self.device)
+        needed = bytes_to_learn(items, self.clusters, self.global_rank, self.local_rank)
+        plan_memory(f"SGLSVD for {items:,} items", needed, "take fewer clusters or smaller ranks")
+        rng = stream(self.seed, "sglsvd", "directions")
+        spare = rng.standard_normal((items, _SPARE), dtype=np.float32)
+        members = Memberships(np.zeros(len(weights), np.int64), np.full(len(weights), 0.5))
+        if self.clusters > 1:
+            groups_rng = stream(self.seed, "sglsvd", "clusters")
+            start = groups_rng.standard_normal((items, _INITIAL_RANK), dtype=np.float32)
+            directions = leading_directions(scale_rows(rows, np.sqrt(weights)), start, spare, device)
+            # Whichever way the directions point, this line lies the same way among the users.
+            line = directions.T @ spare[:, 0]
+            groups = group_users(rows @ directions, weights, self.clusters, line, groups_rng)
+            members = members._replace(clusters=groups)
+        shared = rng.standard_normal((items, self.global_rank), dtype=np.float32)
+        local = rng.standard_normal((items, self.clusters, self.local_rank), dtype=np.float32)
+        bases = SpectralBases.of(shared, local).learn(rows, weights, members, spare, device)
         with bar("SGLSVD: rounds", self.rounds) as progress:
             for number in range(self.rounds):
                 moved = bases.join(rows, members.clusters)
-                share = float(np.average(moved.clusters != members.clusters, weights=weights))
+                moves = float(np.average(moved.clusters != members.clusters, weights=weights))
                 change = float(np.average(np.abs(moved.shares - members.shares), weights=weights))
                 members = moved
                 bases = bases.learn(rows, weights, members, spare, device)
-                progress.advance(note=f"{share:.1%} of the users moved")
-                if max(share, change) < _SETTLED:
+                progress.advance(note=f"{moves:.1%} of the users moved")
+                if max(moves, change) < _SETTLED:
                     say(f"SGLSVD: settled after {number + 1} rounds")
                     break
-        return bases
-
-    def _first_clusters(
-        self, rows: csr_array, weights: npt.NDArray[np.float64], spare: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.int64]:
-        if self.clusters == 1:
-            return np.zeros(len(weights), np.int64)
-        rng = stream(self.seed, "sglsvd", "clusters")
-        start = rng.standard_normal((rows.shape[1], _FIRST_RANK), dtype=np.float32)
-        directions = leading_directions(scale_rows(rows, np.sqrt(weights)), start, spare, choose_device(self.device))
-        # Whichever way the directions point, this line lies the same way among the users.
-        line = directions.T @ spare[:, 0]
-        return group_users(rows @ directions, weights, self.clusters, line, rng)
-
-    @property
-    def bases_(self) -> SpectralBases:
-        """What was learned, as one."""
-        return SpectralBases(*(fitted(one, self) for one in (self.shared_, self.local_, self.overlaps_)))
+        self.shared_, self.local_, self.overlaps_ = bases.shared, bases.local, bases.overlaps
 
     def score(self, histories: csr_array) -> Scores:
         """Both projections of a weighted history, blended; its cluster and g are those of the smallest error.
 
         An empty history scores 0 everywhere.
         """
-        rows = check_histories(histories, self.count_items())
+        all_rows = check_histories(histories, self.count_items())
         bases = self.bases_
-        scores = np.empty(rows.shape, np.float32)
-        for start in range(0, rows.shape[0], USERS_PER_BLOCK):
-            scores[start : start + USERS_PER_BLOCK] = _blend(bases, csr_array(rows[start : start + USERS_PER_BLOCK]))
+        scores = np.empty(all_rows.shape, np.float32)
+        for start in range(0, all_rows.shape[0], USERS_PER_BLOCK):
+            rows = csr_array(all_rows[start : start + USERS_PER_BLOCK])
+            members = bases.join(rows)
+            shares = members.shares.astype(np.float32)[:, None]
+            block = (shares * (rows @ bases.shared)) @ bases.shared.T
+            for cluster in np.unique(members.clusters):
+                own = np.flatnonzero(members.clusters == cluster)
+                directions = bases.local[:, cluster]
+                block[own] += ((1 - shares[own]) * (csr_array(rows[own]) @ directions)) @ directions.T
+            scores[start : start + USERS_PER_BLOCK] = block
         return scores
+
+    @property
+    def bases_(self) -> SpectralBases:
+        """The learned directions as one."""
+        return SpectralBases(*(fitted(one, self) for one in (self.shared_, self.local_, self.overlaps_)))
 
 
 def bytes_to_learn(items: int, clusters: int, global_rank: int, local_rank: int) -> int:
     """What learning takes: directions old and new in 32 bits, one set in 64 bits while it is sought, and a block."""
     directions = items * (global_rank + clusters * local_rank)
-    sought = items * (max(global_rank, local_rank, _FIRST_RANK) + SPARE)
+    sought = items * (max(global_rank, local_rank, _INITIAL_RANK) + _SPARE)
     block = USERS_PER_BLOCK * clusters * local_rank
     return 2 * 4 * directions + 4 * 8 * sought + 5 * 8 * block
 
 
-def _blend(bases: SpectralBases, rows: csr_array) -> Scores:
-    """The scores of a block of histories."""
-    members = bases.join(rows)
-    shares = members.shares.astype(np.float32)[:, None]
-    scores: Scores = (shares * (rows @ bases.shared)) @ bases.shared.T
-    for cluster in np.unique(members.clusters):
-        own = np.flatnonzero(members.clusters == cluster)
-        directions = bases.local[:, cluster]
-        scores[own] += ((1 - shares[own]) * (csr_array(rows[own]) @ directions)) @ directions.T
-    return scores
-
-
-def leading_directions(rows: csr_array, start: Floats, spare: Floats, device: torch.device) -> Floats:
+def leading_directions(
+    rows: csr_array, start: Floats, spare: Floats, device: torch.device, solved_whole: int = 500
+) -> Floats:
     """The leading right singular vectors of sparse rows, (items, as many as `start` has); zeros beyond their rank.
 
-    Small matrices are solved whole. Others by subspace iteration on rowsᵀ · rows from `start` beside `spare`, which
-    depends on the users only through that product: equal users may be many rows or one heavier row. The device does
-    these products.
+    Matrices of up to `solved_whole` users or items are solved from the Gram matrix of the smaller side. Others by
+    orthogonal iteration on rowsᵀ · rows from `start` beside `spare`, which depends on the users only through that
+    product: equal users may be many rows or one heavier row. The device does these products.
     """
-    rank = start.shape[1]
-    found = np.zeros(start.shape)
+    rank, directions = start.shape[1], np.zeros(start.shape)
     if rank == 0 or rows.nnz == 0:
-        return found
-    exact = rows.astype(np.float64)
-    if min(exact.shape) <= _SOLVED_WHOLE:
-        directions = _solve_whole(exact, rank)
+        return directions
+    rows = rows.astype(np.float64)
+    if min(rows.shape) <= solved_whole:
+        fewer_users = rows.shape[0] < rows.shape[1]
+        squares, vectors = _largest_eigenvectors((rows @ rows.T if fewer_users else rows.T @ rows).toarray(), rank)
+        found = np.asarray(rows.T @ (vectors / np.sqrt(squares))) if fewer_users else vectors
     else:
-        directions = _iterate(exact, np.concatenate([start, spare], axis=1, dtype=np.float64), rank, device)
-    found[:, : directions.shape[1]] = directions
-    return found
-
-
-def _solve_whole(rows: csr_array, rank: int) -> Floats:
-    """The directions from the Gram matrix of the smaller side."""
-    fewer_users = rows.shape[0] < rows.shape[1]
-    squares, vectors = _largest_eigenvectors((rows @ rows.T if fewer_users else rows.T @ rows).toarray(), rank)
-    return np.asarray(rows.T @ (vectors / np.sqrt(squares))) if fewer_users else vectors
-
-
-def _iterate(rows: csr_array, start: Floats, rank: int, device: torch.device) -> Floats:
-    """The directions by orthogonal iteration, and the best turn of what it ends with."""
-    times_rows, times_columns = _product_with(rows, device), _product_with(rows.T.tocsr(), device)
-    block, captured = torch.linalg.qr(torch.from_numpy(start).to(device))[0], 0.0
-    for _ in range(_MOST_PASSES):
-        image = times_rows(block)  # (users, directions)
-        now = float(image.square().sum())
-        if now <= captured * (1 + _ENOUGH):
-            break
-        block, captured = torch.linalg.qr(times_columns(image))[0], now
-    image = times_rows(block)
-    _, turn = _largest_eigenvectors((image.T @ image).cpu().numpy(), rank)
-    return np.asarray(block.cpu().numpy() @ turn)
+        times_rows, times_columns = _product_with(rows, device), _product_with(rows.T.tocsr(), device)
+        initial = np.concatenate([start, spare], axis=1, dtype=np.float64)
+        block, captured = torch.linalg.qr(torch.from_numpy(initial).to(device))[0], 0.0
+        for _ in range(_MOST_PASSES):
+            image = times_rows(block)  # (users, directions)
+            now = float(image.square().sum())
+            if now <= captured * (1 + _ENOUGH):
+                break
+            block, captured = torch.linalg.qr(times_columns(image))[0], now
+        image = times_rows(block)
+        _, turn = _largest_eigenvectors((image.T @ image).cpu().numpy(), rank)
+        found = np.asarray(block.cpu().numpy() @ turn)
+    directions[:, : found.shape[1]] = found
+    return directions
 
 
 def _product_with(matrix: csr_array, device: torch.device) -> Callable[[Tensor], Tensor]:
     """A sparse matrix times a dense one: by scipy in main memory, which is the faster there, else on the device."""
     if device.type == "cpu":
         return lambda dense: torch.from_numpy(matrix @ dense.numpy())
-    starts, columns = (torch.from_numpy(one.astype(np.int64)) for one in (matrix.indptr, matrix.indices))
-    values = torch.from_numpy(matrix.data)
+    parts = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data)
+    starts, columns, values = (torch.from_numpy(one) for one in parts)
     there = torch.sparse_csr_tensor(starts, columns, values, matrix.shape, check_invariants=False).to(device)
     return lambda dense: there @ dense
 
@@ -212,20 +190,18 @@ def _product_with(matrix: csr_array, device: torch.device) -> Callable[[Tensor],
 def _largest_eigenvectors(square: Floats, rank: int) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a symmetric matrix, from the largest down, without those that are rounding."""
     values, vectors = eigh(square, overwrite_a=True, check_finite=False)
-    kept = np.flatnonzero(values > _NOTHING * max(values[-1], 0.0))[::-1][:rank]
-    return values[kept], vectors[:, kept]
+    largest = np.flatnonzero(values > _NOTHING * max(values[-1], 0.0))[::-1][:rank]
+    return values[largest], vectors[:, largest]
 
 
-@dataclass(frozen=True)
-class Memberships:
+class Memberships(NamedTuple):
     """The cluster of every user, and the share that the global part has in its answers."""
 
     clusters: Rows
     shares: Floats
 
 
-@dataclass(frozen=True)
-class SpectralBases:
+class SpectralBases(NamedTuple):
     """Orthonormal directions: `shared` by all (items, global rank), `local` ones (items, clusters, local rank).
 
     `overlaps` holds their products, (global rank, clusters, local rank). A direction of zeros stands for none.
@@ -236,18 +212,12 @@ class SpectralBases:
     overlaps: npt.NDArray[np.float32]
 
     @classmethod
-    def of(cls, shared: Floats, local: Floats) -> Self:
+    def of(cls, shared: Floats, local: Floats) -> SpectralBases:
         """Both sets of directions in 32 bits, with their products."""
         shared, local = shared.astype(np.float32, copy=False), local.astype(np.float32, copy=False)
         items, clusters, rank = local.shape
         overlaps = shared.T @ local.reshape(items, clusters * rank)
         return cls(shared, local, overlaps.reshape(shared.shape[1], clusters, rank))
-
-    @classmethod
-    def drawn(cls, items: int, clusters: int, global_rank: int, local_rank: int, rng: np.random.Generator) -> Self:
-        """Random directions, from which those of the data are sought."""
-        shared = rng.standard_normal((items, global_rank), dtype=np.float32)
-        return cls.of(shared, rng.standard_normal((items, clusters, local_rank), dtype=np.float32))
 
     def learn(
         self, rows: csr_array, weights: Floats, members: Memberships, spare: Floats, device: torch.device
@@ -266,39 +236,34 @@ class SpectralBases:
             local[:, cluster] = leading_directions(own_rows, self.local[:, cluster], spare, device)
         return SpectralBases.of(shared, local)
 
-    def join(self, rows: csr_array, current: Rows | None = None) -> Memberships:
+    def join(self, rows: csr_array, current: Rows | None = None, block_users: int = USERS_PER_BLOCK) -> Memberships:
         """The cluster that answers each row with the smallest squared error, and the share g of the global part there.
 
         A user who is in a cluster by `current` leaves it only for an error that is smaller by more than rounding.
         """
-        starts = range(0, rows.shape[0], USERS_PER_BLOCK)
-        clusters, shares = np.zeros(rows.shape[0], np.int64), np.zeros(rows.shape[0])
-        for block in (slice(start, start + USERS_PER_BLOCK) for start in starts):
+        items, clusters, rank = self.local.shape
+        members = Memberships(np.zeros(rows.shape[0], np.int64), np.zeros(rows.shape[0]))
+        for block in (slice(start, start + block_users) for start in range(0, rows.shape[0], block_users)):
             part = csr_array(rows[block])
-            shares_there, errors = self._errors(part)
+            users = np.arange(part.shape[0])
+            ours = (part @ self.shared).astype(np.float64)
+            theirs = (part @ self.local.reshape(items, clusters * rank)).astype(np.float64)
+            meeting = ours @ self.overlaps.reshape(ours.shape[1], clusters * rank).astype(np.float64)
+            shared = (ours**2).sum(axis=1)[:, None]
+            local = (theirs**2).reshape(len(users), clusters, rank).sum(axis=2)
+            common = (meeting * theirs).reshape(len(users), clusters, rank).sum(axis=2)
+            shares = best_shares(shared, local, common)  # (users, clusters)
+            rest = 1 - shares
+            # The squared error less the row's own squared length, (users, clusters).
+            errors = shares**2 * shared + rest**2 * local + 2 * shares * rest * common
+            errors -= 2 * (shares * shared + rest * local)
             best = errors.argmin(axis=1)
-            users = np.arange(len(best))
             if current is not None:
                 own = current[block]
                 lengths = np.asarray(part.multiply(part).sum(axis=1)).ravel()
-                stays = errors[users, own] - errors[users, best] <= 1e-9 * lengths
-                best = np.where(stays, own, best)
-            clusters[block], shares[block] = best, shares_there[users, best]
-        return Memberships(clusters, shares)
-
-    def _errors(self, rows: csr_array) -> tuple[Floats, Floats]:
-        """The best g, and the squared error with it less the row's own squared length, both (users, clusters)."""
-        items, clusters, rank = self.local.shape
-        ours = (rows @ self.shared).astype(np.float64)
-        theirs = (rows @ self.local.reshape(items, clusters * rank)).astype(np.float64)
-        meeting = ours @ self.overlaps.reshape(ours.shape[1], clusters * rank).astype(np.float64)
-        shared = (ours**2).sum(axis=1)[:, None]
-        local = (theirs**2).reshape(len(ours), clusters, rank).sum(axis=2)
-        common = (meeting * theirs).reshape(len(ours), clusters, rank).sum(axis=2)
-        shares = best_shares(shared, local, common)
-        rest = 1 - shares
-        linear = shares * shared + rest * local
-        return shares, shares**2 * shared + rest**2 * local + 2 * shares * rest * common - 2 * linear
+                best = np.where(errors[users, own] - errors[users, best] <= 1e-9 * lengths, own, best)
+            members.clusters[block], members.shares[block] = best, shares[users, best]
+        return members
 
 
 def best_shares(shared: Floats, local: Floats, common: Floats) -> Floats:
@@ -319,9 +284,7 @@ def scale_rows(rows: csr_array, scales: Floats) -> csr_array:
     return csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
 
 
-def group_users(
-    embeddings: Floats, weights: Floats, count: int, line: Floats, rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
+def group_users(embeddings: Floats, weights: Floats, count: int, line: Floats, rng: np.random.Generator) -> Rows:
     """The group of every user, 0 to below `count`: weighted k-means of the embeddings scaled to length 1.
 
     A user of weight 2 counts as two equal users, also where the first centres are drawn. `line` is any direction
@@ -333,14 +296,8 @@ def group_users(
 
     lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
     points = embeddings / np.maximum(lengths, np.finfo(np.float64).tiny)
-    centres = _draw_centres(points, weights, count, line, rng)
-    # A tolerance above 0 would be scaled by a variance that counts users without their weights.
-    means = KMeans(len(centres), init=centres, n_init=1, max_iter=_MOST_STEPS, tol=0.0, algorithm="lloyd")
-    return np.asarray(means.fit(points, sample_weight=weights).labels_, dtype=np.int64)
-
-
-def _draw_centres(points: Floats, weights: Floats, count: int, line: Floats, rng: np.random.Generator) -> Floats:
-    """Users drawn as k-means++ does (Arthur and Vassilvitskii 2007): each by weight times squared distance so far."""
+    # The first centres are drawn as k-means++ does (Arthur and Vassilvitskii 2007): each user by weight times the
+    # squared distance so far.
     order = np.argsort(points @ line, kind="stable")  # copies of a user stand side by side
     distances = np.full(len(points), 4.0)  # no two points of length 1 are further apart, squared
     chosen: list[int] = []
@@ -353,4 +310,6 @@ def _draw_centres(points: Floats, weights: Floats, count: int, line: Floats, rng
             near[~points.any(axis=1)] = 0.0  # users without a direction are one point
         distances = np.minimum(distances, near)
         distances[distances < _SAME_POINT] = 0.0
-    return points[chosen]
+    # A tolerance above 0 would be scaled by a variance that counts users without their weights.
+    means = KMeans(len(chosen), init=points[chosen], n_init=1, max_iter=100, tol=0.0, algorithm="lloyd")
+    return np.asarray(means.fit(points, sample_weight=weights).labels_, dtype=np.int64)
