@@ -128,9 +128,9 @@ def test_wrong_embeddings_are_refused() -> None:
     for unfitted in (TruncatedSVD(), GivenEmbeddings(embeddings=np.ones((4, 2)))):
         with pytest.raises(NotFittedError):
             unfitted.embed(matrix)
-    with pytest.raises(ModelFileError, match="TruncatedSVD: directions: expected shape .*, items × directions"):
+    with pytest.raises(ModelFileError, match=r"TruncatedSVD: directions: expected shape .*, items × directions"):
         TruncatedSVD.restore({}, ModelState(arrays={"directions": np.ones(3)}))
-    with pytest.raises(ModelFileError, match="GivenEmbeddings: item_vectors: expected shape .*, items × dimensions"):
+    with pytest.raises(ModelFileError, match=r"GivenEmbeddings: item_vectors: expected shape .*, items × dimensions"):
         GivenEmbeddings.restore({"embeddings": np.ones((1, 1))}, ModelState(arrays={"item_vectors": np.ones(3)}))
 
 

@@ -189,7 +189,7 @@ def test_exactly_the_largest_differences_are_stored(seed: int, entries: int) -> 
     matrix = random_matrix(seed, (15, 20))
     solution = next(solve_systems([EaseSystem.of(matrix, random_weights(seed, 15) + 0.1, 2.0)], CPU))
     centre = torch.from_numpy(EASE(l2=2.0).fit(matrix).weights_)
-    found = largest_differences(solution, centre, SizeBudget.of(20, 4 * 22 + 4 * entries))
+    found = largest_differences(solution.weight_rows, centre, SizeBudget.of(20, 4 * 22 + 4 * entries))
     wanted = (solution.weights() - centre).numpy()
     order = np.lexsort((np.arange(400), -np.abs(wanted).ravel()))[: min(entries, 380)]
     expected = np.zeros(400, np.float32)
@@ -201,22 +201,14 @@ def test_exactly_the_largest_differences_are_stored(seed: int, entries: int) -> 
     np.testing.assert_allclose(stored.rows(np.arange(20)).toarray().ravel(), expected, rtol=1e-3)
 
 
-class Rows:
-    """Item-to-item weights that are all there."""
-
-    def __init__(self, weights: torch.Tensor) -> None:
-        self.weights, self.item_count = weights, len(weights)
-
-    def weight_rows(self, items: torch.Tensor) -> torch.Tensor:
-        return self.weights[items]
-
-
 @pytest.mark.parametrize("odd", [False, True])
 def test_the_largest_are_found_in_many_blocks_and_where_the_sampled_rows_mislead(odd: bool) -> None:
     # Of 1,100 rows every second is sampled for the first threshold; where they are the large ones it is too high.
     weights = torch.from_numpy(np.random.default_rng(0).normal(size=(1100, 1100)).astype(np.float32))
     weights[::2] *= 1000 if odd else 1
-    found = largest_differences(Rows(weights), torch.zeros(1100, 1100), SizeBudget.of(1100, 4 * 1102 + 4 * 900_000))
+    found = largest_differences(
+        weights.__getitem__, torch.zeros(1100, 1100), SizeBudget.of(1100, 4 * 1102 + 4 * 900_000)
+    )
     sizes = weights.abs().flatten()
     chosen = torch.zeros_like(sizes, dtype=torch.bool)
     chosen[sizes.topk(900_000).indices] = True
@@ -226,14 +218,14 @@ def test_the_largest_are_found_in_many_blocks_and_where_the_sampled_rows_mislead
 
 
 def test_among_equal_differences_the_first_are_kept() -> None:
-    found = largest_differences(Rows(torch.ones(6, 6)), torch.zeros(6, 6), SizeBudget.of(6, 4 * 8 + 4 * 9))
+    found = largest_differences(torch.ones(6, 6).__getitem__, torch.zeros(6, 6), SizeBudget.of(6, 4 * 8 + 4 * 9))
     assert found["columns"].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2]
     assert found["row_starts"].tolist() == [0, 6, 9, 9, 9, 9, 9]
 
 
 def test_very_small_differences_survive_16_bits() -> None:
     weights = solve_local(random_matrix(9, (15, 20)), np.ones(15), 2.0, CPU)
-    found = largest_differences(Rows(weights * 1e-12), torch.zeros(20, 20), SizeBudget.of(20, 4 * 22 + 4 * 380))
+    found = largest_differences((weights * 1e-12).__getitem__, torch.zeros(20, 20), SizeBudget.of(20, 4 * 22 + 4 * 380))
     assert found["values"].dtype == np.float16
     rows = np.repeat(np.arange(20), np.diff(found["row_starts"]))
     back = found["values"].astype(np.float64) * found["scales"][0]

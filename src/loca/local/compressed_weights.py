@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import ConfigError, ModelFileError
+from loca.models.ease_solver import WeightRows
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 # The arrays of `CompressedWeights`, and the types that each may have.
@@ -31,19 +32,6 @@ _MARGIN = 1.3
 # The largest value of a community becomes this, so that 16 bits hold values down to a billionth of it.
 _LARGEST_IN_16_BITS = 32768.0
 _LEAST_SCALE = float(np.finfo(np.float32).tiny)
-
-
-class WeightRows(Protocol):
-    """The item-to-item weights of one community, given for the rows that are requested."""
-
-    @property
-    def item_count(self) -> int:
-        """How many items they are between."""
-        ...
-
-    def weight_rows(self, items: Tensor) -> Tensor:
-        """The rows of those items in 32 bits, (rows, items); the caller may write to them."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -183,25 +171,25 @@ class Builder:
         return CompressedWeights(self._columns[:end], self._values[:end], self._row_starts, self._offsets, self._scales)
 
 
-def largest_differences(solution: WeightRows, centre: Tensor, budget: SizeBudget) -> dict[str, npt.NDArray[Any]]:
-    """The largest differences between the solution and the centre's weights, as arrays for `Builder.add`.
+def largest_differences(weight_rows: WeightRows, centre: Tensor, budget: SizeBudget) -> dict[str, npt.NDArray[Any]]:
+    """The largest differences of item-to-item weights to the centre's, as arrays for `Builder.add`.
 
     They are exactly the `budget.entries` largest by size; among equal ones the first by row and column. A first
     threshold, from evenly spaced rows, is one that somewhat more differences exceed; it is lowered until enough do.
     """
-    count, entries = solution.item_count, budget.entries
+    count, entries = len(centre), budget.entries
     threshold = 0.0
     if entries < count * (count - 1):
         sampled = torch.arange(0, count, max(1, count // _SAMPLED_ROWS), device=centre.device)
-        sizes = (solution.weight_rows(sampled) - centre[sampled]).abs_().flatten()
+        sizes = (weight_rows(sampled) - centre[sampled]).abs_().flatten()
         above = int(_MARGIN * entries * len(sampled) / count)
         if above < len(sizes):
             threshold = float(sizes.kthvalue(len(sizes) - above).values)
         del sizes  # it may be as large as a block
-    places, values = _differences_above(solution, centre, threshold)
+    places, values = _differences_above(weight_rows, centre, threshold)
     while threshold > 0 and len(places) < entries:
         threshold = threshold / 2 if threshold > 1e-30 else 0.0
-        places, values = _differences_above(solution, centre, threshold)
+        places, values = _differences_above(weight_rows, centre, threshold)
     if len(values) > entries:
         sizes = values.abs()
         least = sizes.kthvalue(len(sizes) - entries + 1).values
@@ -221,13 +209,13 @@ def largest_differences(solution: WeightRows, centre: Tensor, budget: SizeBudget
     }
 
 
-def _differences_above(solution: WeightRows, centre: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+def _differences_above(weight_rows: WeightRows, centre: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """The flat places and the values of all differences larger than the threshold, rows in order."""
     places, values = [], []
-    for first in range(0, solution.item_count, _ROWS_PER_BLOCK):
-        items = torch.arange(first, min(first + _ROWS_PER_BLOCK, solution.item_count), device=centre.device)
-        differences = solution.weight_rows(items).sub_(centre[first : first + len(items)]).flatten()
+    for first in range(0, len(centre), _ROWS_PER_BLOCK):
+        items = torch.arange(first, min(first + _ROWS_PER_BLOCK, len(centre)), device=centre.device)
+        differences = weight_rows(items).sub_(centre[first : first + len(items)]).flatten()
         found = (differences.abs() > threshold).nonzero().flatten()
-        places.append(found + first * solution.item_count)
+        places.append(found + first * len(centre))
         values.append(differences[found])
     return torch.cat(places), torch.cat(values)

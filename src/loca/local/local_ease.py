@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.local.compressed_weights import (
@@ -19,51 +17,18 @@ from loca.local.compressed_weights import (
     Builder,
     CompressedWeights,
     SizeBudget,
-    WeightRows,
     largest_differences,
 )
 from loca.local.local_models import one_for_each
 from loca.memory import plan_memory, readable_bytes
 from loca.models.devices import choose_device
 from loca.models.ease import EASE
-from loca.models.ease_solver import DeviceRows, EaseSystem, solve_systems
-from loca.models.next_ease import NextEASE, bytes_to_solve_next, solve_next
+from loca.models.ease_solver import DeviceRows, WeightRows
+from loca.models.next_ease import NextEASE, bytes_to_solve_next
 from loca.models.recommender import ModelState, Recommender, Scores, UserWeights, check_histories, fitted, get_params
 from loca.progress import Bar, bar, say
 
 ItemToItem = EASE | NextEASE
-
-
-@dataclass(frozen=True, eq=False)
-class DenseSolution:
-    """Item-to-item weights that are all there."""
-
-    weights: Tensor  # (items, items)
-
-    @property
-    def item_count(self) -> int:
-        """How many items they are between."""
-        return len(self.weights)
-
-    def weight_rows(self, items: Tensor) -> Tensor:
-        """The rows of those items, a copy."""
-        return self.weights[items]
-
-
-def solve_each(
-    base: ItemToItem,
-    matrix: csr_array,
-    user_weights: Sequence[UserWeights],
-    device: torch.device,
-    moments: csr_array | None = None,
-) -> Iterator[WeightRows]:
-    """What the base would learn from `matrix`, and from its `moments`, with each of the user weights, in order."""
-    if isinstance(base, NextEASE):
-        for weights in user_weights:
-            yield DenseSolution(solve_next(base, matrix, weights, device, moments))
-    elif user_weights:
-        systems = [EaseSystem.of(matrix, weights, base.l2, base.denoising) for weights in user_weights]
-        yield from solve_systems(systems, device)
 
 
 def is_centre_for(base: ItemToItem, model: Recommender | None) -> bool:
@@ -249,7 +214,7 @@ def fit_ease_differences(
             group = range(start, min(start + at_once, count))
             recalled = {number: recall(number) for number in group}
             missing = [weights_of(number) for number in group if recalled[number] is None]
-            solutions = solve_each(base, matrix, missing, device, moments)
+            solutions = base.solve_each(matrix, missing, device, moments)
             for arrays in _keep_group(recalled, solutions, centre_weights, budget, keep, progress):
                 builder.add(arrays)
     model = EaseDifferences(local_bytes=local_bytes)
@@ -278,7 +243,7 @@ def _keep_group(
 def _plan(base: ItemToItem, matrix: csr_array, budget: SizeBudget, count: int, device: torch.device, what: str) -> int:
     """Says how much memory is needed, refuses what does not fit, and gives how many systems to invert at once."""
     users, items, on_host = int((np.diff(matrix.indptr) > 0).sum()), budget.item_count, count * budget.stored_bytes
-    in_order = not isinstance(base, EASE)
+    in_order = base.uses_order
     needed = bytes_while_solving_next(items, matrix.nnz, device) if in_order else bytes_while_solving(users, items)
     if device.type != "cuda":
         plan_memory(f"{what}: {count} local {type(base).__name__} models", on_host + needed, _ADVICE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,19 @@ from scipy.sparse import csr_array
 from loca.errors import ConfigError
 from loca.memory import plan_memory
 from loca.models.devices import choose_device, device_param, free_bytes
-from loca.models.ease_solver import LARGEST_ERROR, EaseSystem, bytes_to_solve, inverse_error, solve_systems
+from loca.models.ease_solver import (
+    LARGEST_ERROR,
+    EaseSystem,
+    WeightRows,
+    bytes_to_solve,
+    inverse_error,
+    solve_systems,
+)
 from loca.models.recommender import (
     Recommender,
     Scores,
     TrainingData,
+    UserWeights,
     check_histories,
     fitted,
     learned,
@@ -72,6 +81,19 @@ class EASE(Recommender):
         """Weighted history times item-to-item weights."""
         rows = check_histories(histories, self.count_items())
         return np.asarray(rows @ fitted(self.weights_, self), dtype=np.float32)
+
+    def solve_each(
+        self,
+        matrix: csr_array,
+        user_weights: Sequence[UserWeights],
+        device: torch.device,
+        moments: csr_array | None = None,
+    ) -> Iterator[WeightRows]:
+        """What a fit learns with each of the user weights, in order; the equations are solved together."""
+        if user_weights:
+            systems = [EaseSystem.of(matrix, weights, self.l2, self.denoising) for weights in user_weights]
+            for solution in solve_systems(systems, device):
+                yield solution.weight_rows
 
 
 def plan_solving(users: int, items: int, device: torch.device, free: int) -> tuple[torch.device, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -20,6 +20,8 @@ from loca.models.devices import float32_products
 from loca.models.recommender import UserWeights, check_user_weights
 from loca.progress import say
 
+# Gives the rows of some items of an (items, items) array of weights, in 32 bits; the caller may write to them.
+WeightRows = Callable[[Tensor], Tensor]
 # The relative error up to which an inverse is accepted. On public data with l2 from 1 to 1000 it stays below 0.0002.
 LARGEST_ERROR = 0.01
 _BLOCK_CONDITIONING = 256  # rows that are squared at once

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from loca.errors import ConfigError, DataError
 from loca.memory import plan_memory
 from loca.models.devices import choose_device, device_param, float32_products, free_bytes
-from loca.models.ease_solver import LARGEST_ERROR, EaseSystem, fill_gram, inverse_error, invert_from_factor
+from loca.models.ease_solver import LARGEST_ERROR, EaseSystem, WeightRows, fill_gram, inverse_error, invert_from_factor
 from loca.models.recommender import (
     Recommender,
     Scores,
@@ -285,6 +285,17 @@ class NextEASE(Recommender):
         """Weighted history times item-to-item weights."""
         rows = check_histories(histories, self.count_items())
         return np.asarray(rows @ fitted(self.weights_, self), dtype=np.float32)
+
+    def solve_each(
+        self,
+        matrix: csr_array,
+        user_weights: Sequence[UserWeights],
+        device: torch.device,
+        moments: csr_array | None = None,
+    ) -> Iterator[WeightRows]:
+        """What a fit learns with each of the user weights, in order, one after the other."""
+        for weights in user_weights:
+            yield solve_next(self, matrix, weights, device, moments).__getitem__
 
 
 def bytes_to_solve_next(items: int, stored: int, device: torch.device) -> int:
