@@ -1,9 +1,14 @@
-"""How much memory there is, and plans that are made, said and refused before memory is taken."""
+"""How much memory there is, what a fit takes of it, and a refusal before memory is taken that is not free."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_array
 
 from loca.errors import DataError
 from loca.progress import say
@@ -11,6 +16,103 @@ from loca.progress import say
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
 _WORTH_SAYING = 50_000_000
+
+
+@dataclass(frozen=True)
+class DataSize:
+    """What the memory of a fit depends on, known before anything is allocated.
+
+    Parameters
+    ----------
+    users : the users with a history
+    items : the items
+    entries : the stored pairs of a user and an item
+    item_pairs : the pairs of items that some user has both of, at most
+    validation_users : the users whose answers are judged on validation, 0 without validation
+    """
+
+    users: int
+    items: int
+    entries: int
+    item_pairs: int
+    validation_users: int = 0
+
+    @classmethod
+    def of(cls, matrix: csr_array, *, validated: bool = True) -> DataSize:
+        """The size of a users × items matrix; with validation every user is judged, at most."""
+        lengths = np.diff(matrix.indptr).astype(np.int64)
+        users, pairs = int((lengths > 0).sum()), min(int((lengths**2).sum()), matrix.shape[1] ** 2)
+        return cls(users, matrix.shape[1], int(matrix.nnz), pairs, users if validated else 0)
+
+    @property
+    def row_bytes(self) -> int:
+        """Sparse rows while a model reads them: 64-bit values and columns, by user and by item."""
+        return 48 * self.entries
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """The bytes that a fit takes, at most.
+
+    Parameters
+    ----------
+    main, device : the peak in main memory and on a GPU while it is fitted
+    main_after, device_after : what the fitted model holds there
+    folder : the files of the fitted model
+    training : of the peak, what lasts from epoch to epoch where the model learns by epochs (weights and optimizer)
+    checkpoint : the files beside the folder from which an interrupted fit goes on
+    device_name : the GPU, where `device` is not 0
+    advice : what makes it smaller
+    steps : the fits that it consists of, one after the other, where there are several
+    """
+
+    main: int = 0
+    device: int = 0
+    main_after: int = 0
+    device_after: int = 0
+    folder: int = 0
+    training: int = 0
+    checkpoint: int = 0
+    device_name: str = "cuda"
+    advice: str = "take a smaller model or filter rare items"
+    steps: tuple[tuple[str, MemoryUse], ...] = ()
+
+    @classmethod
+    def in_turn(cls, steps: Mapping[str, MemoryUse]) -> MemoryUse:
+        """Fits one after the other, where what each has fitted stays."""
+        total = cls()
+        for step in steps.values():
+            total = cls(
+                main=max(total.main, total.main_after + step.main),
+                device=max(total.device, total.device_after + step.device),
+                main_after=total.main_after + step.main_after,
+                device_after=total.device_after + step.device_after,
+                folder=total.folder + step.folder,
+                checkpoint=max(total.checkpoint, step.checkpoint),
+            )
+        return replace(total, steps=tuple(steps.items()))
+
+    def times(self, count: int) -> MemoryUse:
+        """As many such models: fitted in turn, or trained side by side where they learn by epochs."""
+        return replace(
+            self,
+            main=self.main + (count - 1) * (self.training or self.main_after),
+            device=self.device + (count - 1) * (self.training or self.device_after) if self.device else 0,
+            main_after=count * self.main_after,
+            device_after=count * self.device_after,
+            folder=count * self.folder,
+            training=count * self.training,
+            checkpoint=count * self.checkpoint,
+            steps=(),
+        )
+
+    def leaves(self, name: str) -> Iterator[tuple[str, MemoryUse]]:
+        """Every step that has no steps of its own, by its name; a model of one step has the name given."""
+        if not self.steps:
+            yield name, self
+        for inner, step in self.steps:
+            for leaf, use in step.leaves(""):
+                yield f"{inner}: {leaf}" if leaf else inner, use
 
 
 def available_bytes() -> int:

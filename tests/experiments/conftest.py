@@ -1,29 +1,17 @@
-"""A model that keeps a diary, data whose order tells something, and machines and times that plans believe in."""
+"""A model that keeps a diary, and data whose order tells something."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 import pytest
-import torch
 from scipy.sparse import csr_array
 
-import loca.models.als as factors
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.splits import HeldOut, Split, leave_last_out
 from loca.data.synthetic import planted_communities
-from loca.experiments import (
-    calibration,
-    factor_paces,
-    planned_competitors,
-    planned_ease,
-    planned_models,
-    planned_networks,
-    planning,
-    sparse_samples,
-)
 from loca.models.recommender import Recommender
 from loca.persistence.manifest import ModelState
 
@@ -91,30 +79,3 @@ def orderless_split(request: pytest.FixtureRequest) -> Split:
 def drifting_split() -> Split:
     """Tastes change midway, so that a recency earns."""
     return planted_split_with(drift=1.0)
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Makes the plans believe in a GPU with so many free bytes; nothing is computed there."""
-
-    def pretend(free: int) -> None:
-        for module in (planning, planned_models, planned_ease, planned_networks, planned_competitors):
-            monkeypatch.setattr(module, "choose_device", lambda name: torch.device("cuda"))
-        for module in (planning, factors):
-            monkeypatch.setattr(module, "free_bytes", lambda device: free)
-        monkeypatch.setattr(planning, "available_bytes", lambda: 10**12)
-
-    return pretend
-
-
-@pytest.fixture
-def second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every timed piece of work, done once, takes one second."""
-
-    def take(work: Callable[[], Any]) -> float:
-        work()
-        return 1.0
-
-    monkeypatch.setattr(calibration, "_seconds", take)
-    for module in (factor_paces, sparse_samples):
-        monkeypatch.setattr(module, "least_seconds", take)

@@ -84,7 +84,7 @@ def test_small_working_sets_and_blocks_lead_to_the_same_weights(monkeypatch: pyt
     gram = matrix.T @ matrix
     expected = solve_by_least_squares(gram, gram, 1.0, 4.0)
     monkeypatch.setattr(elastic_net_file, "_FIRST_CANDIDATES", 1)
-    monkeypatch.setattr(elastic_net_file, "_BLOCK_NUMBERS", {"cpu": 200})
+    monkeypatch.setattr(elastic_net_file, "BLOCK_NUMBERS", {"cpu": 200})
     np.testing.assert_allclose(solve(gram, gram, 1.0, 4.0), expected, atol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""`loca plan`: what a fit would take (memory, files, rough time), said before anything large is allocated."""
+"""`loca plan`: what a fit would take (memory and files), said before anything large is allocated."""
 
 from __future__ import annotations
 
@@ -45,11 +45,10 @@ def plan(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say what `loca fit` with the same settings would take: memory on GPU and host, model files, rough time.
+    """Say what `loca fit` with the same settings would take at most: memory on GPU and host, and model files.
 
-    Reads the data and times small pieces of the work for a few seconds; fits and saves nothing. The settings are
-    those of the fit, its section of a settings file too. A plan that does not fit says so, with advice; the exit code
-    is 0 all the same.
+    Reads the data; fits and saves nothing. The settings are those of the fit, its section of a settings file too. A
+    plan that does not fit says so, with advice; the exit code is 0 all the same.
 
     Examples:
 
@@ -59,7 +58,7 @@ def plan(
 
       loca plan planted --model mult-vae --json
     """
-    from loca.experiments.planning import plan_fit
+    from loca.experiments.memory_estimate import plan_fit
 
     output = Output(as_json, quiet)
     reading = options.reading_options(
@@ -82,8 +81,6 @@ def plan(
         request.read(),
         name=name,
         validated=validated,
-        refit=request.own.refit,
-        recency=request.recency_rule,
         free_on_disk=None if out is None else _free_for(out),
     )
     output.answer(str(found), found.document())

@@ -12,7 +12,8 @@ from scipy.sparse import csr_array
 from loca.communities.geometry import Floats, unit_rows
 from loca.data.interactions import Interactions, as_histories
 from loca.data.splits import HeldOut
-from loca.errors import DataError
+from loca.errors import ConfigError, DataError
+from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import (
     BaseEstimator,
     ModelState,
@@ -20,6 +21,7 @@ from loca.models.recommender import (
     UserWeights,
     check_histories,
     fitted,
+    get_params,
     learned,
     learned_fact,
     positive,
@@ -48,6 +50,8 @@ class Embedder(Protocol):
 
     def with_selected_params(self) -> Self: ...
 
+    def memory_bytes(self, data: DataSize) -> MemoryUse: ...
+
     def state(self) -> ModelState: ...
 
 
@@ -58,6 +62,18 @@ def embed_users(embedder: Embedder, histories: csr_array) -> Floats:
         for start in range(0, histories.shape[0], _USERS_PER_BLOCK)
     ]
     return np.concatenate(blocks)
+
+
+def embedding_dimensions(embedder: object) -> int:
+    """How many numbers embed a user, as the embedder's parameters say."""
+    params = get_params(embedder)
+    if "embeddings" in params:
+        return int(params["embeddings"].shape[1])
+    sizes = [params[name] for name in ("dimensions", "latent", "factors") if name in params]
+    if not sizes:
+        found = type(embedder).__name__
+        raise ConfigError(f"embedding: expected svd, mult-vae, mult-dae, cdae, rec-vae or wmf, found {found}")
+    return int(sizes[0])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -80,6 +96,12 @@ class TruncatedSVD(BaseEstimator):
     def embed(self, histories: csr_array) -> Floats:
         """The projections, users × dimensions."""
         return _project(histories, fitted(self.directions_, self))
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """Factors of the sampled range, their decomposition, and the scaled rows."""
+        directions = 4 * data.items * min(self.dimensions, data.items)
+        main = 4 * (directions + 4 * data.users * self.dimensions) + 16 * data.entries
+        return MemoryUse(main=main, main_after=directions, folder=directions)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -119,6 +141,12 @@ class GivenEmbeddings(BaseEstimator):
     def embed(self, histories: csr_array) -> Floats:
         """The mapped histories, users × dimensions."""
         return _project(histories, fitted(self.item_vectors_, self))
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """The map and the embeddings in 64 bits, and the scaled rows; the embeddings are saved as a parameter."""
+        vectors, given = 4 * data.items * self.embeddings.shape[1], self.embeddings.nbytes
+        main = 4 * vectors + 4 * given + 48 * data.entries
+        return MemoryUse(main=main, main_after=vectors, folder=vectors + given)
 
 
 def _project(histories: csr_array, item_vectors: Floats) -> Floats:

@@ -123,6 +123,12 @@ def resolve_bandwidth(bandwidth: Bandwidth, embeddings: Floats, seed: int, most_
     return resolved
 
 
+def quantile_bytes(users: int, dimensions: int, most_pairs: int = 500_000) -> int:
+    """What `resolve_bandwidth` takes: both users, the cosine and copies of it for a pair, and a block of users."""
+    pairs = min(users * users // 2, most_pairs)
+    return 32 * pairs + 8 * dimensions * min(pairs, 50_000)
+
+
 def epanechnikov(distances: Floats, bandwidth: float) -> Floats:
     """¾ · (1 − (s/h)²) below the bandwidth, 0 from there on: the authors' program, and our default."""
     return np.asarray(0.75 * np.maximum(1 - (distances / np.float32(bandwidth)) ** 2, 0), dtype=np.float32)

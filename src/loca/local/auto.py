@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +24,7 @@ from loca.local.ensemble import Ensemble
 from loca.local.explain import BlendExplanation, Explainable, Explanation
 from loca.local.loca import Loca
 from loca.local.stacked.trainer import StackedLearning
+from loca.memory import DataSize, MemoryUse
 from loca.models.devices import check_device
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
@@ -209,6 +210,26 @@ class Auto(Estimator):
         if not isinstance(model, Explainable):
             raise ConfigError(f"expected a blend or a Loca to explain, found a chosen {type(model).__name__}")
         return model.explain(history, n, order=order, data=self.train_data_ if data is None else data)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """The chosen model, or all kinds that the search fits: the best of each stays while the next is fitted."""
+        if self.chosen is not None:
+            return self.chosen.memory_bytes(data)
+        if not data.validation_users:
+            raise ConfigError("auto: needs held-out items to choose on; expected --validation of at least 1, found 0")
+        network = MultVAE(device=self.device)
+        kinds: dict[str, Recommender] = {
+            "EASE": EASE(device=self.device),
+            "local EASEs": Ensemble(base=EASE(device=self.device), models=COMMUNITIES),
+            "NextEASE": NextEASE(device=self.device),
+            "NextEASE, next items alone": NextEASE(ordinary=0.0, device=self.device),
+            **{f"networks of {name}": Ensemble(base=network, models=MOST_MEMBERS) for name in LESSONS},
+        }
+        steps = {}
+        for name, use in Blend(parts=tuple(kinds.values()), names=tuple(kinds)).memory_bytes(data).steps:
+            flat = replace(use, steps=(), advice="filter rare items, or fit one model by its name")
+            steps[name] = replace(flat, main=use.main + use.main_after)  # the best so far, while the next is fitted
+        return MemoryUse.in_turn(steps)
 
     def count_items(self) -> int:
         """How many items it scores."""

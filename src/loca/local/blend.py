@@ -14,8 +14,9 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.top_n import rank_top_n
-from loca.local.blend_search import Column, PartEarned, ScaleName, find_blend, scaled_scores, sharpened
+from loca.local.blend_search import Column, PartEarned, ScaleName, find_blend, scaled_scores, search_memory, sharpened
 from loca.local.explain import BlendExplanation, Explainable, PartAnswer, item_order
+from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import Estimator, ModelState, Recommender, Scores, UserWeights, clone, fitted, get_params
 from loca.persistence.checkpoint import work_at_hand
 from loca.progress import say
@@ -223,6 +224,16 @@ class Blend(Estimator):
             lost = f"{-one.loss_without:+10.4f}" if one.weight else f"{'not used':>10}"
             lines.append(f"{one.name:<{width}}  {one.alone:6.4f}  {one.weight:6.3f}  {lost}")
         return "\n".join([*lines, f"{'the blend':<{width}}  {self.ndcg_:6.4f}   1.000"])
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """Every part in turn, and the search for weights where there is validation."""
+        wanted = range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
+        steps = {self.part_names()[number]: self.parts[number].memory_bytes(data) for number in wanted}
+        columns = len(wanted) * len(self.powers) if self.columns is None else len(self.columns)
+        if data.validation_users:
+            answering = max(steps.values(), key=lambda step: step.device)
+            steps["weights of the blend"] = search_memory(data, columns, self.cache_bytes, answering)
+        return MemoryUse.in_turn(steps)
 
     def count_items(self) -> int:
         """How many items it scores."""

@@ -17,7 +17,7 @@ from loca.errors import DataError
 from loca.evaluation.top_n import block_rows
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.memory import readable_bytes
+from loca.memory import DataSize, MemoryUse, readable_bytes
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.network_base import score_on
 from loca.models.recommender import Recommender
@@ -131,6 +131,24 @@ class CachedBlock:
         found = (self.places >= 0).cpu().numpy() & (ranks < AT)
         gains = np.where(found, discounts[np.minimum(ranks, AT - 1)], 0.0)
         return float((gains.sum(axis=1) / ideal).sum())
+
+
+def search_memory(data: DataSize, columns: int, cache_bytes: int, answering: MemoryUse) -> MemoryUse:
+    """What the search takes: every column's scores of the candidates of as many users as the cache holds.
+
+    They lie where the parts answer; on a machine with a GPU that may be either place.
+    """
+    candidates, arrays = min(data.items, columns * DEPTH), columns + 6
+    of_a_user = 4 * candidates * (columns + 1)
+    users = min(data.validation_users, max(1, cache_bytes // of_a_user))
+    scoring = 4 * arrays * min(block_rows(data.items, arrays=arrays), data.validation_users) * data.items
+    needed = users * of_a_user + max(scoring, 8 * users * candidates)
+    return MemoryUse(
+        main=needed,
+        device=needed if answering.device else 0,
+        device_name=answering.device_name,
+        advice="take a smaller cache_bytes",
+    )
 
 
 @dataclass(frozen=True, eq=False)

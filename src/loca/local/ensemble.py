@@ -18,7 +18,8 @@ from loca.local.local_ease import LOCAL_BYTES, EaseDifferences, check_local_byte
 from loca.local.local_models import BlendedAnswers, LocalModels
 from loca.local.stacked.inference import AnswerPrecision, check_answer_precision
 from loca.local.stacked.ops import PrecisionName, check_precision
-from loca.local.training import Engine, EngineName, LocalTask, check_engine, copies_of, train_together
+from loca.local.training import Engine, EngineName, LocalTask, check_engine, copies_of, local_memory, train_together
+from loca.memory import DataSize, MemoryUse
 from loca.models.devices import ranking_bytes
 from loca.models.recommender import (
     Estimator,
@@ -105,6 +106,11 @@ class Ensemble(Estimator):
     def score(self, histories: csr_array) -> Scores:
         """The mean of the models' scores, users × items."""
         return np.asarray(_mean(fitted(self.models_, self), csr_array(histories)).cpu().numpy(), dtype=np.float32)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """All members, and the centre that they are differences to if any."""
+        engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
+        return MemoryUse.in_turn(local_memory(self.base, self.models, engine, data, "ensemble members"))
 
     def count_items(self) -> int:
         """How many items it scores."""

@@ -18,8 +18,9 @@ from loca.communities.communities import (
     check_anchor_count,
     find_communities,
 )
-from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users
-from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth
+from loca.communities.coverage import bytes_of_bits, bytes_on_device
+from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, embedding_dimensions
+from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
 from loca.data.interactions import Interactions, as_histories, as_matrix
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
@@ -36,10 +37,13 @@ from loca.local.training import (
     TrainedLocals,
     check_engine,
     copies_of,
+    local_memory,
     scaled_weights,
     train_apart,
     train_together,
 )
+from loca.memory import DataSize, MemoryUse
+from loca.models.devices import choose_device, free_bytes
 from loca.models.recommender import (
     Estimator,
     ModelState,
@@ -308,6 +312,41 @@ class Loca(Estimator):
             communities=tuple(answers),
             names=None if data is None else data.items,
             locality=self.locality_,
+        )
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """The steps of `fit`: global model, embedding, communities and local models."""
+        check_anchor_count(self.anchors, data.users)
+        unfitted = self.base if self.global_model is None else self.global_model
+        steps, embedder = {"global model": unfitted.memory_bytes(data)}, self.embedding
+        if embedder is None and not isinstance(unfitted, Embedder):
+            embedder = TruncatedSVD(seed=self.seed)
+        if embedder is not None:
+            steps["embedding"] = embedder.memory_bytes(data)
+        steps["communities"] = self._communities_memory(data, embedding_dimensions(embedder or unfitted))
+        engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
+        return MemoryUse.in_turn(steps | local_memory(self.base, self.anchors, engine, data, "local models", unfitted))
+
+    def _communities_memory(self, data: DataSize, dimensions: int) -> MemoryUse:
+        """Embeddings, the neighbourhoods of greedy coverage, and the weights with which communities answer."""
+        width = self.answer_bandwidth
+        share = width.level if isinstance(width, Quantile) and width.times <= 1 else 1.0
+        embeddings = 4 * data.users * dimensions
+        stays = embeddings + 16 * int(data.users * self.anchors * share + 1)  # weight and community, by user and back
+        device, needed, bits = choose_device(get_params(self.base).get("device", "auto")), 0, 0
+        if self.anchor_selection == "coverage":
+            needed = bytes_on_device(data.users, dimensions)
+            if device.type != "cuda" or needed > free_bytes(device):
+                needed, bits = 0, bytes_of_bits(data.users)
+        # Of 64 bits for each anchor: its user, its members, its distinctive items with their lifts.
+        numbers = 2 + min(DISTINCTIVE_ITEMS, data.items)
+        return MemoryUse(
+            main=stays + 3 * embeddings + max(bits, quantile_bytes(data.users, dimensions)),
+            device=needed,
+            main_after=stays,
+            folder=self.anchors * (8 * numbers + 4 * dimensions),
+            device_name=str(device),
+            advice="use anchor_selection 'kmeans', 'farthest' or 'random'",
         )
 
     def count_items(self) -> int:

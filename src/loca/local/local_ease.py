@@ -20,8 +20,8 @@ from loca.local.compressed_weights import (
     largest_differences,
 )
 from loca.local.local_models import one_for_each
-from loca.memory import plan_memory, readable_bytes
-from loca.models.devices import choose_device
+from loca.memory import DataSize, MemoryUse, plan_memory, readable_bytes
+from loca.models.devices import choose_device, free_bytes
 from loca.models.ease import EASE
 from loca.models.ease_solver import DeviceRows, WeightRows
 from loca.models.next_ease import NextEASE, bytes_to_solve_next
@@ -280,9 +280,30 @@ def systems_at_once(users: int, items: int, count: int, free: int) -> int:
     return min(fitting, count, _MOST_AT_ONCE) if size <= _LARGEST_BATCHED_SYSTEM else 1
 
 
-def bytes_while_blending(entries: int) -> int:
-    """What differences take in main memory while they blend answers, where all communities have so many entries."""
-    return 24 * min(_ENTRIES_AT_ONCE, entries)  # value, column and place, each with a copy on its way
+def differences_memory(base: ItemToItem, count: int, local_bytes: int, data: DataSize) -> MemoryUse:
+    """What local models take that are stored as differences to a centre.
+
+    One is solved like the base, beside the centre, its factor, blocks of rows and the entries that may be the largest;
+    a GPU solves many small ones at once, and when it scores it holds differences in half of its free memory.
+    """
+    one, room, items = base.memory_bytes(data), SizeBudget.of(data.items, local_bytes), data.items
+    stored, size = count * room.stored_bytes, min(data.users, items)
+    solving = 4 * (2 * items**2 + 4 * _BLOCK_ROWS * items) + 64 * room.entries
+    if size <= _LARGEST_BATCHED_SYSTEM:
+        solving += 8 * min(count, _MOST_AT_ONCE) * size**2
+    # While answers are blended: value, column and place of an entry, each with a copy on its way.
+    blending = 24 * min(_ENTRIES_AT_ONCE, count * room.entries)
+    if one.device:
+        scoring = 8 * items**2 + min(12 * count * room.entries, free_bytes(choose_device(base.device)) // 2)
+    return MemoryUse(
+        main=stored + (data.row_bytes if one.device else max(one.main + solving, blending)),
+        device=max(one.device + solving, scoring) if one.device else 0,
+        main_after=stored,
+        folder=stored,
+        checkpoint=stored,
+        device_name=one.device_name,
+        advice=_ADVICE,
+    )
 
 
 def _weights_of(model: ItemToItem) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -14,14 +14,14 @@ from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions, as_moments
 from loca.errors import ConfigError, DataError, did_you_mean
-from loca.local.local_ease import LOCAL_BYTES, ItemToItem, fit_ease_differences, is_centre_for
+from loca.local.local_ease import LOCAL_BYTES, ItemToItem, differences_memory, fit_ease_differences, is_centre_for
 from loca.local.local_models import CommunityValidator, LocalModels, SeparateModels
 from loca.local.stacked.inference import AnswerPrecision, StackedNetworks
 from loca.local.stacked.memory import plan_stacks
 from loca.local.stacked.ops import PrecisionName, multiplies_densely
 from loca.local.stacked.trainer import StackedLearning
-from loca.memory import plan_memory
-from loca.models.devices import choose_device
+from loca.memory import DataSize, MemoryUse, plan_memory
+from loca.models.devices import choose_device, free_bytes
 from loca.models.early_stopping import (
     BestWeights,
     Network,
@@ -191,6 +191,22 @@ class Engine:
     precision: PrecisionName = "float32"
     answer_precision: AnswerPrecision = "float32"
     local_bytes: int = LOCAL_BYTES
+
+
+def local_memory(
+    base: Recommender, count: int, engine: Engine, data: DataSize, name: str, centre: Recommender | None = None
+) -> dict[str, MemoryUse]:
+    """What so many models take that are trained by an engine, and the centre that they are differences to if any."""
+    if isinstance(base, ItemToItem) and keeps_differences(engine, data.items):
+        apart = {} if is_centre_for(base, centre) else {"centre of local models": base.memory_bytes(data)}
+        return apart | {name: differences_memory(base, count, engine.local_bytes, data)}
+    many = base.memory_bytes(data).times(count)
+    if many.training and is_stacked(engine.name) and isinstance(base, StackedKind):
+        stored = many.folder // 2 if engine.answer_precision == "float16" else many.folder
+        many = replace(many, folder=stored)
+        if many.device:  # stacks that do not fit wait in main memory
+            many = replace(many, device=min(many.device, free_bytes(torch.device(many.device_name))))
+    return {name: many}
 
 
 @dataclass(frozen=True, eq=False)

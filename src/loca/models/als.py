@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import DataError
-from loca.memory import plan_memory
-from loca.models.devices import float32_products, free_bytes
+from loca.memory import DataSize, MemoryUse, plan_memory
+from loca.models.devices import choose_device, float32_products, free_bytes
 from loca.progress import Bar
 from loca.random_streams import stream
 
@@ -109,6 +109,24 @@ def plan_alternating(what: str, rows: csr_array, factors: int, wanted: torch.dev
         return wanted
     plan_memory(f"{what} of {factors} factors for {users:,} users and {items:,} items", needed, "take fewer factors")
     return torch.device("cpu")
+
+
+def factor_memory(data: DataSize, factors: int, device_name: str, *, folder: int, beside: int = 0) -> MemoryUse:
+    """What alternating takes on its device, or on the CPU where that has too little memory, beside some bytes."""
+    device, cpu = choose_device(device_name), torch.device("cpu")
+    needed, on_cpu = (
+        beside + bytes_to_alternate(data.users, data.items, data.entries, factors, place) for place in (device, cpu)
+    )
+    on_gpu = device.type == "cuda" and needed <= free_bytes(device)
+    return MemoryUse(
+        main=folder + data.row_bytes if on_gpu else on_cpu,
+        device=needed if on_gpu else 0,
+        main_after=folder,
+        device_after=folder if on_gpu else 0,
+        folder=folder,
+        device_name=str(device),
+        advice="take fewer factors",
+    )
 
 
 def solve_rows(blocks: list[RowBlock], columns: Columns, confidence: float, ridges: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, did_you_mean
-from loca.memory import plan_memory
+from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.autoencoder import SparseRows
 from loca.models.counter_rng import fill_normal, streams_at, uniform_at
 from loca.models.devices import check_device, choose_device
@@ -27,6 +27,7 @@ from loca.models.network_base import (
     epoch_of,
     learn,
     network_arrays,
+    network_memory,
     opening_device,
     score_histories,
     with_arrays,
@@ -151,6 +152,12 @@ class CDAE(Estimator):
     def embed(self, histories: csr_array) -> npt.NDArray[np.float32]:
         """Each user's hidden layer, counted from its middle, (users, latent)."""
         return embed_histories(fitted(self.network_, self), histories)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """Every user has a node with Adam's two moments."""
+        network = NodeNetwork(data.items, self.latent, self.rule(), torch.device("meta"))
+        nodes = 3 * 4 * data.users * self.latent
+        return network_memory(network, self.device, data, self.batch_size, width=self.latent, lasting=nodes)
 
     def count_items(self) -> int:
         """How many items it scores."""

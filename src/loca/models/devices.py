@@ -56,11 +56,11 @@ def free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) + unused
 
 
-def ranking_bytes(device: torch.device, free: int | None = None) -> int:
+def ranking_bytes(device: torch.device) -> int:
     """What a block of users may take while its answers are ranked on a device."""
     if device.type != "cuda":
         return BLOCK_BYTES
-    return max(BLOCK_BYTES, (free_bytes(device) if free is None else free) // 10)
+    return max(BLOCK_BYTES, free_bytes(device) // 10)
 
 
 def has_kernels(device: torch.device) -> bool:

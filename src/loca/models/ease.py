@@ -13,13 +13,14 @@ from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
 from loca.errors import ConfigError
-from loca.memory import plan_memory
+from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import choose_device, device_param, free_bytes
 from loca.models.ease_solver import (
     LARGEST_ERROR,
     EaseSystem,
     WeightRows,
     bytes_to_solve,
+    dense_weights_memory,
     inverse_error,
     solve_systems,
 )
@@ -76,6 +77,11 @@ class EASE(Recommender):
                 f"l2: {self.l2:g} is too small for these data, the equations have no solution; take a larger"
             )
         self.weights_ = weights_in_32_bits
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """The equations, on the CPU where the device has too little memory; the weights lie in main memory."""
+        wanted = choose_device(self.device)
+        return dense_weights_memory(data, *plan_solving(data.users, data.items, wanted, free_bytes(wanted)))
 
     def score(self, histories: csr_array) -> Scores:
         """Weighted history times item-to-item weights."""

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import ConfigError
+from loca.memory import DataSize, MemoryUse
 from loca.models.devices import float32_products
 from loca.models.recommender import UserWeights, check_user_weights
 from loca.progress import say
@@ -259,6 +260,19 @@ def bytes_to_solve(users: int, items: int) -> int:
     size = min(users, items)
     half = items * size if users < items else 0
     return 4 * (2 * size**2 + items**2 + half + 2 * _BLOCK * items)
+
+
+def dense_weights_memory(data: DataSize, device: torch.device, needed: int) -> MemoryUse:
+    """What items × items weights take that need so many bytes while they are solved on a device."""
+    weights, on_gpu = 4 * data.items**2, device.type == "cuda"
+    return MemoryUse(
+        main=(weights if on_gpu else needed) + data.row_bytes,
+        device=needed + data.row_bytes if on_gpu else 0,
+        main_after=weights,
+        folder=weights,
+        device_name=str(device),
+        advice="filter rare items",
+    )
 
 
 def solve_local(

@@ -16,7 +16,7 @@ from loca.models.devices import float32_products, free_bytes
 from loca.progress import bar, say
 
 # Numbers of a block of corners or of products: enough that steps take longer than their calls, in little memory.
-_BLOCK_NUMBERS = {"cpu": 2**23, "cuda": 2**27}
+BLOCK_NUMBERS = {"cpu": 2**23, "cuda": 2**27}
 # Numbers of a step for all problems of a block: so few are done by one thread, for several would mostly wait.
 _STEP_NUMBERS = {"cpu": 2**14, "cuda": 2**20}
 _FIRST_CANDIDATES = 32
@@ -176,7 +176,7 @@ class _State:
         """Gw anew for all candidates of the open columns."""
         rows = csr_array(self.as_weights().T.tocsr())  # (targets, items)
         targets = is_open.nonzero()[:, 0]
-        piece = max(1, _BLOCK_NUMBERS[targets.device.type] // square.size)
+        piece = max(1, BLOCK_NUMBERS[targets.device.type] // square.size)
         for start in range(0, len(targets), piece):
             some = targets[start : start + piece]
             products = square.times(csr_array(rows[some.cpu().numpy()]))  # (columns, items)
@@ -229,7 +229,7 @@ def _blocks(state: _State, chosen: Tensor) -> Iterator[_Block]:
     start = 0
     while start < len(order):
         size = int(sizes[start])
-        stop = start + max(1, min(_BLOCK_NUMBERS[kind] // size**2, _STEP_NUMBERS[kind] // size))
+        stop = start + max(1, min(BLOCK_NUMBERS[kind] // size**2, _STEP_NUMBERS[kind] // size))
         targets = order[start:stop]
         place = torch.arange(size, device=chosen.device)
         is_real = place < counts[targets, None]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from loca.memory import plan_memory
+from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.recommender import (
     Recommender,
     Scores,
@@ -18,7 +18,7 @@ from loca.models.recommender import (
     not_negative,
     whole,
 )
-from loca.models.sparse_weights import score_sparsely, weigh_users
+from loca.models.sparse_weights import score_sparsely, sparse_weight_bytes, weigh_users
 from loca.progress import bar
 
 # Pairs of items at once: so many similarities are found, sorted and thinned out before the next.
@@ -41,6 +41,12 @@ class ItemKNN(Recommender):
 
     def _fit(self, data: TrainingData) -> None:
         self.weights_ = _nearest_items(data.matrix, data.user_weights, self.neighbours, self.shrinkage)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """The neighbours twice while blocks of them are joined, and a block of pairs that is sorted."""
+        weights = sparse_weight_bytes(data.items, min(data.item_pairs, self.neighbours * data.items))
+        main = 2 * weights + _BYTES_PER_PAIR * min(_BLOCK_PAIRS, data.item_pairs) + data.row_bytes
+        return MemoryUse(main=main, main_after=weights, folder=weights, advice="take fewer neighbours")
 
     def score(self, histories: csr_array) -> Scores:
         """Weighted history times similarities."""

@@ -19,12 +19,14 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from loca.errors import ModelFileError
+from loca.memory import DataSize, MemoryUse
 from loca.models.als import (
     Columns,
     Floats,
     Regression,
     alternate,
     check_values,
+    factor_memory,
     initial_factors,
     plan_alternating,
     row_blocks,
@@ -101,6 +103,14 @@ class LLORMA(Recommender):
         """How near every item is to every anchor's item."""
         items = torch.from_numpy(np.array(fitted(self.global_, self).item_factors_)).to(device)
         return kernel_weights(items, items[torch.from_numpy(np.array(self.anchor_items_)).to(device)], self.bandwidth)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """A global WMF, the items' factors of every local one, and all distances to the anchors four times."""
+        count = min(self.anchors, data.entries)
+        local = 4 * (count + 1) * data.items * self.factors
+        beside = local + 16 * (data.users + data.items) * count
+        folder = local + count * (4 * self.factors + 8)
+        return factor_memory(data, self.factors, self.device, folder=folder, beside=beside)
 
     def score(self, histories: csr_array) -> Scores:
         """The kernel-weighted mean of the local models' scores, the global model's where none covers a pair."""

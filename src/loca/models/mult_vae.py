@@ -7,10 +7,12 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.data.splits import HeldOut
+from loca.memory import DataSize, MemoryUse
 from loca.models.autoencoder import Autoencoder, draw_first_weights
 from loca.models.devices import check_device, choose_device
 from loca.models.network_base import (
@@ -20,6 +22,7 @@ from loca.models.network_base import (
     learn,
     network_arrays,
     network_from_arrays,
+    network_memory,
     opening_device,
     score_histories,
 )
@@ -135,6 +138,12 @@ class MultVAE(Estimator):
         """The mean of each user's code, (users, latent)."""
         network = fitted(self.network_, self)
         return embed_histories(network, histories)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """The network while it learns, and a batch of users' scores."""
+        network = Autoencoder(data.items, self.latent, self.hidden, True, torch.device("meta"))
+        width = (self.hidden or 0) + self.latent
+        return network_memory(network, self.device, data, self.batch_size, width=width)
 
     def count_items(self) -> int:
         """How many items it scores."""
@@ -258,6 +267,12 @@ class MultDAE(Estimator):
         """Each user's middle layer, (users, latent)."""
         network = fitted(self.network_, self)
         return embed_histories(network, histories)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """The network while it learns, and a batch of users' scores."""
+        network = Autoencoder(data.items, self.latent, self.hidden, False, torch.device("meta"))
+        width = (self.hidden or 0) + self.latent
+        return network_memory(network, self.device, data, self.batch_size, width=width)
 
     def count_items(self) -> int:
         """How many items it scores."""

@@ -14,6 +14,7 @@ from torch import nn
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
+from loca.memory import DataSize, MemoryUse
 from loca.models.autoencoder import Autoencoder
 from loca.models.devices import choose_device, ranking_bytes
 from loca.models.early_stopping import Embeds, Network, SingleTrainer, learn_for, learn_until_best
@@ -91,6 +92,34 @@ def learn(model: LearnsByEpoch, learning: SingleTrainer, validation: HeldOut | N
     )
     say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
     return best.epoch
+
+
+def network_memory(
+    network: nn.Module, device_name: str, data: DataSize, batch: int, *, width: int, lasting: int = 0, passing: int = 0
+) -> MemoryUse:
+    """What a network (on the device `meta`) takes while it learns by epochs, and after.
+
+    From step to step last its weights, Adam's two moments and the copy of the best epoch, with `lasting` more bytes. A
+    step of `batch` users makes gradients, four arrays of scores, twenty of its layers' `width` numbers, and histories
+    with draws for their dropout, with `passing` more. On a GPU main memory takes the copy for a checkpoint.
+    """
+    device, users = choose_device(device_name), min(batch, data.users)
+    weights = sum(weight.nbytes for weight in network.state_dict().values())
+    training = 4 * weights + lasting + 24 * data.users
+    histories = 64 * data.entries * users // max(data.users, 1)
+    peak = training + 2 * weights + 4 * users * (4 * data.items + 20 * width) + histories + passing
+    on_gpu = device.type == "cuda"
+    return MemoryUse(
+        main=training if on_gpu else peak,
+        device=peak if on_gpu else 0,
+        main_after=0 if on_gpu else weights,
+        device_after=weights if on_gpu else 0,
+        folder=weights,
+        training=training,
+        checkpoint=2 * training,  # the new one is written before the old one goes
+        device_name=str(device),
+        advice="take fewer or smaller models" + ", or fit without checkpoints (--checkpoint-every 1e9)" * on_gpu,
+    )
 
 
 def score_on(model: Any, histories: csr_array) -> torch.Tensor:

@@ -13,9 +13,17 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import ConfigError, DataError
-from loca.memory import plan_memory
+from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import choose_device, device_param, float32_products, free_bytes
-from loca.models.ease_solver import LARGEST_ERROR, EaseSystem, WeightRows, fill_gram, inverse_error, invert_from_factor
+from loca.models.ease_solver import (
+    LARGEST_ERROR,
+    EaseSystem,
+    WeightRows,
+    dense_weights_memory,
+    fill_gram,
+    inverse_error,
+    invert_from_factor,
+)
 from loca.models.recommender import (
     Recommender,
     Scores,
@@ -280,6 +288,11 @@ class NextEASE(Recommender):
         in_main_memory = needed if device.type == "cpu" else 4 * items**2
         plan_memory(f"NextEASE for {items:,} items", in_main_memory, "filter rare items")
         self.weights_ = solve_next(self, matrix, data.user_weights, device, data.moments).cpu().numpy()
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """The equations, on the CPU where the device has too little memory; the weights lie in main memory."""
+        wanted = choose_device(self.device)
+        return dense_weights_memory(data, *plan_solving_next(data.items, data.entries, wanted, free_bytes(wanted)))
 
     def score(self, histories: csr_array) -> Scores:
         """Weighted history times item-to-item weights."""

@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.recency import parse_age
 from loca.errors import ConfigError, DataError
+from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import Recommender, Scores, TrainingData, check_histories, fitted, learned
 
 
@@ -34,6 +35,11 @@ class Popularity(Recommender):
         matrix = data.matrix if window is None else as_matrix(_within(data.train, window))
         weights = data.user_weights.astype(np.float64)
         self.shares_ = ((weights @ matrix) / weights.sum()).astype(np.float32)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """Counts of 64 and 32 bits."""
+        counts = 4 * data.items
+        return MemoryUse(main=4 * counts, main_after=counts, folder=counts)
 
     def score(self, histories: csr_array) -> Scores:
         """The shares, once per user; a read-only view that takes no memory per user."""

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError
-from loca.memory import plan_memory
+from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.autoencoder import SparseRows, multinomial_loss
 from loca.models.counter_rng import fill_normal, normal_at, streams_at, uniform_at
 from loca.models.devices import check_device, choose_device
@@ -29,6 +29,7 @@ from loca.models.network_base import (
     epoch_of,
     learn,
     network_arrays,
+    network_memory,
     opening_device,
     score_histories,
     with_arrays,
@@ -151,6 +152,12 @@ class RecVAE(Estimator):
     def embed(self, histories: csr_array) -> npt.NDArray[np.float32]:
         """The mean of each user's code, (users, latent)."""
         return embed_histories(fitted(self.network_, self), histories)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """An epoch holds two codes of every user."""
+        network = RecVaeNetwork(data.items, self.latent, self.hidden, torch.device("meta"))
+        width, codes = self.hidden + self.latent, 2 * 4 * data.users * 2 * self.latent
+        return network_memory(network, self.device, data, self.batch_size, width=width, passing=codes)
 
     def count_items(self) -> int:
         """How many items it scores."""

@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, did_you_mean
+from loca.memory import DataSize, MemoryUse
 from loca.persistence import save_model
 from loca.persistence.manifest import ModelState as ModelState
 from loca.persistence.manifest import get_params as get_params
@@ -84,6 +85,10 @@ class BaseEstimator:
     def with_selected_params(self) -> Self:
         """An unfitted copy whose parameters hold what this fit selected on validation: for networks the epochs."""
         return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """What a fit on data of this size takes, at most."""
+        raise ConfigError(f"{type(self).__name__}: what a fit takes is not known for this model")
 
     def fit(
         self,

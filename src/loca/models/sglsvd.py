@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import ConfigError
-from loca.memory import plan_memory
+from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import choose_device, device_param
 from loca.models.recommender import (
     Recommender,
@@ -108,6 +108,20 @@ class SGLSVD(Recommender):
                     say(f"SGLSVD: settled after {number + 1} rounds")
                     break
         self.shared_, self.local_, self.overlaps_ = bases.shared, bases.local, bases.overlaps
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """Directions of all users and of each cluster, the users' places among them, and small matrices whole."""
+        ranks = (self.global_rank, self.clusters * self.local_rank)
+        kept = 4 * (data.items * sum(ranks) + ranks[0] * ranks[1])
+        places = 2 * 8 * data.users * max(self.global_rank, self.local_rank)
+        whole = 4 * 8 * min(data.users, data.items, _SOLVED_WHOLE) ** 2
+        learning = bytes_to_learn(data.items, self.clusters, self.global_rank, self.local_rank)
+        return MemoryUse(
+            main=learning + places + whole + data.row_bytes,
+            main_after=kept,
+            folder=kept,
+            advice="take fewer clusters or smaller ranks",
+        )
 
     def score(self, histories: csr_array) -> Scores:
         """Both projections of a weighted history, blended; its cluster and g are those of the smallest error.

@@ -15,9 +15,9 @@ from sklearn import config_context
 from sklearn.linear_model import enet_path
 
 from loca.errors import DataError
-from loca.memory import plan_memory
+from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import choose_device, device_param
-from loca.models.elastic_net import Penalties, solve_elastic_nets
+from loca.models.elastic_net import BLOCK_NUMBERS, Penalties, solve_elastic_nets
 from loca.models.recommender import (
     Recommender,
     Scores,
@@ -28,7 +28,7 @@ from loca.models.recommender import (
     param,
     whole,
 )
-from loca.models.sparse_weights import score_sparsely, weigh_users
+from loca.models.sparse_weights import score_sparsely, sparse_weight_bytes, weigh_users
 from loca.progress import bar, say
 
 Numbers = npt.NDArray[np.float64]
@@ -62,6 +62,20 @@ class SLIM(Recommender):
         penalties = Penalties(self.l1, self.l2, self.tolerance, self.iterations)
         regressions = Regressions(rows.astype(np.float64), weights)
         self.weights_ = solve_regressions(regressions, penalties, choose_device(self.device))
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """The Gram matrix, and every pair of items as a candidate for a weight, of which few will have one."""
+        device, pairs = choose_device(self.device), data.item_pairs
+        weights = sparse_weight_bytes(data.items, pairs)
+        working = 80 * pairs + 4 * data.items**2 + 20 * min(BLOCK_NUMBERS[device.type], data.items**3)
+        return MemoryUse(
+            main=24 * pairs + 2 * weights + working + data.row_bytes,
+            device=working if device.type == "cuda" else 0,
+            main_after=weights,
+            folder=weights,
+            device_name=str(device),
+            advice="filter rare items or raise l1",
+        )
 
     def score(self, histories: csr_array) -> Scores:
         """Weighted history times item-to-item weights."""

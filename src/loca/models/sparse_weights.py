@@ -22,3 +22,8 @@ def weigh_users(matrix: csr_array, user_weights: UserWeights) -> tuple[csr_array
     support = np.flatnonzero(user_weights)
     rows = (matrix if len(support) == matrix.shape[0] else matrix[support]).astype(np.float64)
     return rows, csr_array(rows.multiply(user_weights[support].astype(np.float64)[:, None]))
+
+
+def sparse_weight_bytes(items: int, weights: int) -> int:
+    """Value and item of each weight, and where the weights of an item begin, in memory and in a file."""
+    return 12 * weights + 8 * (items + 1)

@@ -16,12 +16,14 @@ import torch
 from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
+from loca.memory import DataSize, MemoryUse
 from loca.models.als import (
     Columns,
     Floats,
     Regression,
     alternate,
     check_values,
+    factor_memory,
     initial_factors,
     plan_alternating,
     row_blocks,
@@ -101,6 +103,10 @@ class WMF(Recommender):
         """The regularisation of users whose confidences sum to those given."""
         scales = (confidences / fitted(self.mean_confidence_, self)) ** self.frequency_scaling
         return torch.from_numpy(np.asarray(self.user_l2 * scales, dtype=np.float32)).to(device)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """Factors of users and items; those of the items stay."""
+        return factor_memory(data, self.factors, self.device, folder=4 * data.items * self.factors)
 
     def score(self, histories: csr_array) -> Scores:
         """The history's factor times every item's."""

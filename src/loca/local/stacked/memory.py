@@ -105,9 +105,3 @@ def bytes_of_a_step(
         # After the logits the inputs are laid out like them, and the input table's gradient is a dense one.
         tables += 4 * padded(items) * first
     return logits + tables + users * (16 * first + 40 * network.latent)
-
-
-def bytes_of_a_loop_step(network: Autoencoder, users: int) -> int:
-    """What a network takes during a step outside of a stack, where autograd holds four arrays of logits."""
-    two_more = 2 * 4 * users * network.item_count
-    return bytes_of_a_step(network, users, torch.device("cpu"), "float32") + two_more
