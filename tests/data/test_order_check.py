@@ -11,7 +11,7 @@ import loca
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.readers import read_interactions
-from loca.data.statistics import _expected_larger, check_order, minding_order
+from loca.data.statistics import check_order, minding_order
 
 
 def by_day(items, days):
@@ -103,12 +103,12 @@ def test_an_order_without_times_looks_like_the_file_where_whole_histories_are_so
     assert "of neighbours): do not trust what models gain from it" in check_order(sorted_rows).warning()
 
 
-def test_the_expected_larger_count_is_that_of_a_fair_coin():
-    counts = np.array([1, 2, 3, 4, 7, 50, 2001])
-    expected = [
-        (np.maximum(np.arange(n + 1), n - np.arange(n + 1)) * binom.pmf(np.arange(n + 1), n, 0.5)).sum() for n in counts
-    ]
-    np.testing.assert_allclose(_expected_larger(counts), expected, rtol=1e-9)
+@pytest.mark.parametrize("n", [3, 4, 7, 50, 2001])
+def test_the_direction_by_chance_is_that_of_a_fair_coin(n):
+    found = check_order(interactions_of([[0, 1]] * n))
+    larger = np.maximum(np.arange(n + 1), n - np.arange(n + 1))
+    expected = (larger * binom.pmf(np.arange(n + 1), n, 0.5)).sum() / n
+    assert found.direction_by_chance == pytest.approx(expected, rel=1e-9)
 
 
 def test_it_prints_as_a_few_plain_lines():

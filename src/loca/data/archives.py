@@ -18,10 +18,7 @@ HEAD_BYTES = 1 << 18
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
-_TABLE_SUFFIXES = (
-    *(".csv", ".tsv", ".dat", ".data", ".rating", ".ratings", ".txt", ".inter"),
-    *(".json", ".jsonl", ".ndjson", ".parquet", ".gz"),
-)
+_TABLE_SUFFIXES = tuple(".csv .tsv .dat .data .rating .ratings .txt .inter .json .jsonl .ndjson .parquet .gz".split())
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Source:
 
     @contextmanager
     def opened(self) -> Iterator[IO[bytes]]:
-        """The plain bytes as a stream; damage found on the way is told in one line."""
+        """The plain bytes as a stream; damage found on the way is reported in one line."""
         try:
             with ExitStack() as stack:
                 if self.member is None:
@@ -63,18 +60,13 @@ class Source:
         with self.path.open("rb") as stream:
             return self.member is None and stream.read(2) != _GZIP
 
-    def head(self, size: int = HEAD_BYTES) -> bytes:
-        """The first bytes, without a byte order mark; a file with nothing in it is refused."""
+    def read(self, size: int = -1) -> bytes:
+        """All bytes, or the first ones, without a byte order mark; a file with nothing in it is refused."""
         with self.opened() as stream:
-            head = stream.read(size).removeprefix(_BYTE_ORDER_MARK)
-        if not head.strip():
+            data = stream.read(size).removeprefix(_BYTE_ORDER_MARK)
+        if not data.strip():
             raise DataError(f"{self.name}: the file is empty")
-        return head
-
-    def all_bytes(self) -> bytes:
-        """Everything at once, for formats that cannot be read in blocks."""
-        with self.opened() as stream:
-            return stream.read().removeprefix(_BYTE_ORDER_MARK)
+        return data
 
     def line_blocks(self, size: int = BLOCK_BYTES, *, quoted: bool = False) -> Iterator[tuple[int, bytes]]:
         """Blocks of whole lines, each with the number of its first line; `quoted` fields may hold line ends."""
@@ -100,7 +92,13 @@ def find_source(path: str | Path, members: Sequence[str] = ()) -> Source:
         near = [one.name for one in found.parent.iterdir()] if found.parent.is_dir() else []
         raise DataError(f"{found}: there is no such file{did_you_mean(found.name, near)}")
     if found.is_dir():
-        return _in_folder(found, members)
+        inside = [found / name for member in members for name in (member, PurePosixPath(member).name)]
+        for candidate in inside:
+            if candidate.is_file():
+                return find_source(candidate)
+        raise DataError(
+            f"{found}: is a folder; expected {' or '.join(members) or 'a file'} in it, or the path of a file"
+        )
     try:
         with found.open("rb") as stream:
             start = stream.read(4)
@@ -108,23 +106,13 @@ def find_source(path: str | Path, members: Sequence[str] = ()) -> Source:
         raise DataError(f"{found}: cannot be read ({error.strerror or error})") from error
     if not start:
         raise DataError(f"{found.name}: the file is empty")
-    suffix = found.suffix.lower()
     if start in _ZIP:
         return Source(found, _pick_member(found, members))
-    if suffix == ".zip":
-        raise DataError(f"{found.name}: not a zip file, in spite of its name")
-    if suffix == ".gz" and not start.startswith(_GZIP):
-        raise DataError(f"{found.name}: not a gzip file, in spite of its name")
+    suffix = found.suffix.lower()
+    if suffix == ".zip" or (suffix == ".gz" and not start.startswith(_GZIP)):
+        kind = "zip" if suffix == ".zip" else "gzip"
+        raise DataError(f"{found.name}: not a {kind} file, in spite of its name")
     return Source(found)
-
-
-def _in_folder(folder: Path, members: Sequence[str]) -> Source:
-    for member in members:
-        for candidate in (folder / member, folder / PurePosixPath(member).name):
-            if candidate.is_file():
-                return find_source(candidate)
-    wanted = " or ".join(members) if members else "a file"
-    raise DataError(f"{folder}: is a folder; expected {wanted} in it, or the path of a file")
 
 
 def _pick_member(path: Path, members: Sequence[str]) -> str:

@@ -1,19 +1,23 @@
-"""The registry of data sets: how each is written, where it lies, whose it is, and what the paper does with it."""
+"""The registry of data sets: how each is written, where it lies, whose it is, and what the paper does with it.
+
+The records themselves stand in datasets.toml.
+"""
 
 from __future__ import annotations
 
 import shlex
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from loca.data.id_map import Column
 from loca.errors import ConfigError, did_you_mean
 
 _IN_ORDER: Mapping[str, Column] = MappingProxyType({"user": 0, "item": 1, "rating": 2, "time": 3})
-_ITEM_FIRST = {**_IN_ORDER, "user": 1, "item": 0}
 
 
 @dataclass(frozen=True)
@@ -39,31 +43,6 @@ class Layout:
     @property
     def is_json(self) -> bool:
         return not self.separators
-
-
-_REVIEW = {"user": "reviewerID", "item": "asin", "rating": "overall", "time": "unixReviewTime"}
-_COLONS, _CSV = "ratings.dat: user::item::rating::time", "ratings.csv: userId,movieId,rating,timestamp under a header"
-LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {
-        layout.name: layout
-        for layout in (
-            Layout("movielens-100k", "u.data: user, item, rating, time; tabs", ("\t",), ("ml-100k/u.data",)),
-            Layout("movielens-1m", _COLONS, ("::",), ("ml-1m/ratings.dat",)),
-            Layout("movielens-10m", _COLONS, ("::",), ("ml-10M100K/ratings.dat", "ml-10m/ratings.dat")),
-            *(Layout(f"movielens-{n}", _CSV, members=(f"ml-{n}/ratings.csv",)) for n in ("20m", "25m", "32m")),
-            Layout("amazon-ratings", "ratings only; the shapes of the ids say which of the next two", columns={}),
-            Layout("amazon-ratings-2014", "ratings only, 2014: user,item,rating,time"),
-            Layout("amazon-ratings-2018", "ratings only, 2018: item,user,rating,time", columns=_ITEM_FIRST),
-            Layout("amazon-reviews", f"JSON lines (5-core): {', '.join(_REVIEW.values())}", (), columns=_REVIEW),
-            Layout("yelp-eals", "yelp.rating: user, item, rating, time; tabs", ("\t",), ("yelp.rating",)),
-            Layout(
-                "loca-rating",
-                "the .rating files of the paper's authors: user, item, rating, time; comma, tab or ::",
-                ("::", "\t", ","),
-            ),
-        )
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -154,118 +133,23 @@ class DataSet:
         return f"loca data describe {shlex.quote(str(path))} {how}"
 
 
-_GROUPLENS = "https://files.grouplens.org/datasets/movielens"
-_AMAZON_HOSTS = ("https://mcauleylab.ucsd.edu/public_datasets/data", "https://jmcauley.ucsd.edu/data")
-_AMAZON = Licence(
-    "Ni, Li and McAuley, UC San Diego",
-    "none stated; cite",
-    "no licence is stated; given to be used in research, with a citation of the EMNLP 2019 paper",
-    "https://cseweb.ucsd.edu/~jmcauley/datasets/amazon_v2/",
+def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+
+
+def _data_set(name: str, table: dict[str, Any]) -> DataSet:
+    for key, kind in (("printed", Printed), ("licence", Licence), ("checksum", Checksum)):
+        if key in table:
+            table[key] = kind(**table[key])
+    return DataSet(name, **_tuples(table))
+
+
+_TABLES = tomllib.loads(files("loca.data").joinpath("datasets.toml").read_text(encoding="utf-8"))
+LAYOUTS: Mapping[str, Layout] = MappingProxyType(
+    {name: Layout(name, **_tuples(table)) for name, table in _TABLES["layouts"].items()}
 )
-
-
-def _movielens(
-    size: str, label: str, rows: str, md5: str, octets: int, files: tuple[str, str], printed: Printed | None = None
-) -> DataSet:
-    """A MovieLens archive and its tables of ratings and titles; GroupLens publishes its MD5 in ml-….zip.md5."""
-    name, layout = f"ml-{size}", LAYOUTS[f"movielens-{size}"]
-    folders = (name, layout.members[0].split("/")[0])
-    ratings, titles = ((*(f"{folder}/{file}" for folder in folders), f"{name}/{name}.zip") for file in files)
-    passing_on = "may be passed on under the same terms" if files[0].endswith(".csv") else "not to be passed on"
-    terms = f"research, with acknowledgement; {passing_on}; no commercial use without their permission"
-    readme = f"{_GROUPLENS}/{name}-README.{'txt' if size in ('100k', '1m') else 'html'}"
-    return DataSet(
-        name,
-        label,
-        ratings,
-        (layout.name,) if printed is None else (layout.name, "loca-rating"),
-        f"MovieLens {size.upper()}: {rows} ratings of films",
-        validation=5,
-        titles=titles,
-        printed=printed,
-        file_name=f"{name}.zip",
-        addresses=(f"{_GROUPLENS}/{name}.zip",),
-        licence=Licence("GroupLens, University of Minnesota", "research", terms, readme),
-        checksum=Checksum("md5", md5, "publisher"),
-        size=octets,
-    )
-
-
-_DAT, _TABLES = ("ratings.dat", "movies.dat"), ("ratings.csv", "movies.csv")
-_ML10M = Printed(69_878, 10_677, 10_000_054, 98.66, 48.04)
-_ML20M = Printed(138_493, 26_744, 20_000_263, 99.46, 66.43)
 DATA_SETS: Mapping[str, DataSet] = MappingProxyType(
-    {
-        one.name: one
-        for one in (
-            _movielens(
-                "100k", "ML-100K", "100,000", "0e33842e24a9c977be4e0107933c0723", 4_924_029, ("u.data", "u.item")
-            ),
-            _movielens("1m", "ML-1M", "1,000,209", "c4d9eecfca2ab87c1945afe126590906", 5_917_549, _DAT),
-            _movielens("10m", "ML10M", "10,000,054", "ce571fd55effeba0271552578f2648bd", 65_566_137, _DAT, _ML10M),
-            _movielens("20m", "ML20M", "20,000,263", "cd245b17a1ae2cc31bb14903e1204af3", 198_702_078, _TABLES, _ML20M),
-            _movielens("25m", "ML-25M", "25,000,095", "6b51fb2759a8657d3bfcbfc42b592ada", 261_978_986, _TABLES),
-            _movielens("32m", "ML-32M", "32,000,204", "d472be332d4daa821edc399621853b57", 238_950_008, _TABLES),
-            # The paper's authors have their file in their repository; the address names one commit, so its bytes
-            # cannot change. It is preferred to Digital_Music_5.json.gz because it gives the counts of the paper's
-            # Table 1. They publish no checksum: this one is of the copy on which those counts were checked.
-            DataSet(
-                "amusic",
-                "AMusic",
-                ("amusic/amusic.rating", "amusic/Digital_Music_5.json.gz"),
-                ("loca-rating", "amazon-reviews"),
-                "Amazon Digital Music, 5-core of 2018, as the paper's authors keep it: 169,781 ratings",
-                printed=Printed(4_964, 11_797, 97_439, 99.83, 14.93),
-                file_name="amusic.rating",
-                addresses=(
-                    "https://raw.githubusercontent.com/jin530/LOCA/d5b89595f7d86f993e577c347f8e0c98504b55d1/data/"
-                    "recsys_data/amusic/amusic.rating",
-                ),
-                licence=replace(_AMAZON, maker=f"{_AMAZON.maker}; this file by the authors of LOCA"),
-                checksum=Checksum(
-                    "sha256", "c6626dc0f9d2204c377ce44f47d57a2c7deb4a73b3098fdf2bb19542777100b5", "project"
-                ),
-                size=4_097_817,
-            ),
-            # The group has moved its files more than once: the present host first, then the one that most links name.
-            DataSet(
-                "agames",
-                "AGames",
-                ("agames/agames.rating", "agames/Video_Games_5.json.gz"),
-                ("amazon-reviews", "loca-rating"),
-                "Amazon Video Games, 5-core of 2018: 497,577 reviews with their texts",
-                printed=Printed(13_063, 17_408, 236_415, 99.90, 16.40),
-                file_name="Video_Games_5.json.gz",
-                addresses=tuple(f"{host}/amazon_v2/categoryFilesSmall/Video_Games_5.json.gz" for host in _AMAZON_HOSTS),
-                licence=_AMAZON,
-            ),
-            DataSet(
-                "yelp",
-                "Yelp",
-                ("yelp/yelp.rating",),
-                ("yelp-eals", "loca-rating"),
-                "Yelp 2015, as the authors of eALS published it: 731,671 ratings",
-                printed=Printed(25_677, 25_815, 731_671, 99.89, 22.78),
-                file_name="yelp.rating",
-                addresses=("https://github.com/hexiangnan/sigir16-eals/raw/master/data/yelp.rating",),
-                licence=Licence(
-                    "He, Zhang, Kan and Chua, from the Yelp Dataset Challenge",
-                    "Yelp's; academic",
-                    "the file states no licence; Yelp's own terms allow academic use only",
-                    "https://www.yelp.com/dataset",
-                ),
-            ),
-            # Near to what is published, in the order of each user's history.
-            DataSet("games-2018", "Games 2018", ("games-2018/interactions-ordered.csv.gz",)),
-            DataSet(
-                "ml-1m-ordered",
-                "ML-1M",
-                ("ml-1m/ratings-ordered.csv.gz",),
-                validation=5,
-                titles=("ml-1m/movies.dat",),
-            ),
-        )
-    }
+    {name: _data_set(name, table) for name, table in _TABLES["data_sets"].items()}
 )
 PUBLIC_SETS: Mapping[str, DataSet] = MappingProxyType({one.name: one for one in DATA_SETS.values() if one.addresses})
 PRESETS: Mapping[str, DataSet] = MappingProxyType({one.label: one for one in DATA_SETS.values() if one.printed})

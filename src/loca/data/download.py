@@ -202,11 +202,11 @@ class _RefusedError(Exception):
 
 
 class _CutError(Exception):
-    """The connection failed; `is_reached` says whether the server had answered at all."""
+    """The connection failed; it may work another time."""
 
-    def __init__(self, reason: str, *, is_reached: bool = True) -> None:
-        super().__init__(reason)
-        self.is_reached = is_reached
+
+class _UnreachedError(_CutError):
+    """The server has not answered at all."""
 
 
 class _WebRedirects(urllib.request.HTTPRedirectHandler):
@@ -311,7 +311,7 @@ def _receive_patiently(name: str, address: str, part: _Part, patience: Patience)
             failures = 0 if part.size > furthest else failures + 1
             furthest = max(furthest, part.size)
             # Without a network the first try says so; later the network may be back in a moment.
-            if failures >= patience.tries or (not cut.is_reached and furthest == first):
+            if failures >= patience.tries or (isinstance(cut, _UnreachedError) and furthest == first):
                 raise _RefusedError(str(cut)) from cut
             pause = patience.pause * 2**failures
             say(f"{name}: {cut}; trying again in {pause:.0f} s")
@@ -342,7 +342,7 @@ def _receive(name: str, address: str, part: _Part, timeout: float) -> None:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise _RefusedError(f"its certificate is not trusted: {error.reason.verify_message}") from error
         reason = getattr(error.reason, "strerror", None) or error.reason
-        raise _CutError(f"no connection: {reason}", is_reached=False) from error
+        raise _UnreachedError(f"no connection: {reason}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _cut_by(error) from error
     with response:
@@ -390,9 +390,6 @@ def _write(name: str, response: IO[bytes], part: _Part, start: int, total: int |
             progress.advance(len(chunk) / _MEGABYTE)
     if total is not None and part.size < total:
         raise _CutError(f"the connection was cut at {megabytes(part.size)} of {megabytes(total)}")
-    if total is not None and part.size > total:
-        part.restart()
-        raise _CutError("more bytes came than the server had announced")
 
 
 def _cut_by(error: Exception) -> _CutError:

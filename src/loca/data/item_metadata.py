@@ -9,22 +9,11 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from loca.data.archives import Source, find_source
+from loca.data import text_tables as tables
+from loca.data.archives import HEAD_BYTES, Source, find_source
 from loca.data.id_map import Column, Id
 from loca.data.readers import PARQUET_MARK, as_polars, is_json, json_objects
 from loca.data.synthetic import PlantedData
-from loca.data.text_tables import (
-    SEPARATORS,
-    Shape,
-    as_text,
-    as_utf8,
-    check_columns,
-    find_shape,
-    ids_from_text,
-    position_of,
-    rows_of,
-    usual_position,
-)
 from loca.errors import DataError
 
 Genres = tuple[str, ...]
@@ -64,14 +53,14 @@ def read_titles(
     listed = [str(place) for place in range(len(rows[0]))] if names is None else names
     places = {}
     for role, column in (("item", item), ("title", title)):
-        place = usual_position(role, listed) if column is None else position_of(column, listed, where)
+        place = tables.usual_position(role, listed) if column is None else tables.position_of(column, listed, where)
         if place is not None:
             places[role] = place
     if names is None or len(names) == 2:
         for place, role in enumerate(("item", "title")):
             if role not in places:
                 places[role] = 1 - place if place in places.values() else place
-    check_columns(places, listed, where, ("item", "title"))
+    tables.check_columns(places, listed, where, ("item", "title"))
     pairs = [(row[places["item"]], row[places["title"]]) for row in rows]
     return _first_of_each([(one, str(name)) for one, name in pairs if one is not None and name is not None])
 
@@ -84,9 +73,9 @@ def read_genres(source: str | Path) -> dict[Id, Genres]:
     of two lines for one item the first counts. A line that does not fit is refused.
     """
     found = find_source(source, _MOVIE_FILES)
-    shape = find_shape(found, ("::", "\t", ",", ";", "|"), known_names=("genres", "genre"))
+    shape = tables.find_shape(found, ("::", "\t", ",", ";", "|"), known_names=("genres", "genre"))
     names = shape.names or ()
-    item_place = usual_position("item", names)
+    item_place = tables.usual_position("item", names)
     genre_place = next((place for place, name in enumerate(names) if name.lower() in ("genres", "genre")), None)
     is_flagged = shape.names is None and shape.separator == "|" and shape.width == 5 + len(_FLAGS)
     if is_flagged or (shape.names is None and shape.separator == "::" and shape.width == 3):
@@ -118,27 +107,27 @@ def _read_table(
     source: Source, separator: str | None, header: bool | None
 ) -> tuple[Sequence[str] | None, Sequence[Sequence[Any]]]:
     """Column names (None where there are none) and rows."""
-    head = source.head()
+    head = source.read(HEAD_BYTES)
     if head.startswith(PARQUET_MARK):
-        table = pl.read_parquet(io.BytesIO(source.all_bytes()))
+        table = pl.read_parquet(io.BytesIO(source.read()))
         return table.columns, table.rows()
     if is_json(head):
-        objects = [one for _, one in json_objects(source.name, as_utf8(source.all_bytes()))]
+        objects = [one for _, one in json_objects(source.name, tables.as_utf8(source.read()))]
         names = list(dict.fromkeys(name for one in objects for name in one))
         return names, [[one.get(name) for name in names] for one in objects]
-    shape = find_shape(source, SEPARATORS if separator is None else (separator,), header)
+    shape = tables.find_shape(source, tables.SEPARATORS if separator is None else (separator,), header)
     return shape.names, [record for _, record in _text_rows(source, shape)]
 
 
-def _text_rows(source: Source, shape: Shape) -> Iterator[tuple[int, list[str]]]:
-    rows = rows_of(source.name, as_text(source.all_bytes()), shape)
+def _text_rows(source: Source, shape: tables.Shape) -> Iterator[tuple[int, list[str]]]:
+    rows = tables.rows_of(source.name, tables.as_text(source.read()), shape)
     return ((line, record) for line, record in rows if line > shape.skipped)
 
 
 def _first_of_each(pairs: Sequence[tuple[Any, Value]]) -> dict[Id, Value]:
     ids = [one for one, _ in pairs]
     if all(isinstance(one, str) for one in ids):
-        ids = ids_from_text(pl.Series(ids, dtype=pl.String)).to_list()
+        ids = tables.ids_from_text(pl.Series(ids, dtype=pl.String)).to_list()
     values: dict[Id, Value] = {}
     for one, (_, value) in zip(ids, pairs, strict=True):
         values.setdefault(one, value)

@@ -17,23 +17,12 @@ import numpy.typing as npt
 import polars as pl
 from scipy.sparse import csr_array, issparse
 
-from loca.data.archives import BLOCK_BYTES, Source, find_source
+from loca.data import text_tables as tables
+from loca.data.archives import BLOCK_BYTES, HEAD_BYTES, Source, find_source
 from loca.data.datasets import LAYOUTS, DataSet, Layout, find_layout, find_preset
 from loca.data.id_map import Column, IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.data.text_tables import (
-    SEPARATORS,
-    as_role,
-    as_text,
-    as_utf8,
-    find_columns,
-    find_shape,
-    guess_separator,
-    read_delimited,
-    stack,
-    typed,
-)
 from loca.errors import ConfigError, DataError
 from loca.progress import say
 
@@ -137,8 +126,8 @@ def read_preset(
 
 def layout_of(data_set: DataSet, path: str | Path) -> str | None:
     """The layout of a data set that best fits a file's form and separator; None where the data set has none."""
-    head = find_source(path, published_tables()).head(4096)
-    found_json, separator = is_json(head), guess_separator(as_text(head).split("\n")[:10])
+    head = find_source(path, published_tables()).read(4096)
+    found_json, separator = is_json(head), tables.guess_separator(tables.as_text(head).split("\n")[:10])
 
     def fit(layout: Layout) -> tuple[bool, bool]:
         return layout.is_json == found_json, found_json or separator in layout.separators
@@ -260,7 +249,7 @@ def read_file(
 
     Text is read in blocks of about `block_bytes`; what is read does not depend on where they end.
     """
-    head = source.head()
+    head = source.read(HEAD_BYTES)
     form = "Parquet" if head.startswith(PARQUET_MARK) else "JSON" if is_json(head) else "text"
     if layout is not None and form != ("JSON" if layout.is_json else "text"):
         raise DataError(f"{source.name}: expected the layout {layout.name} ({layout.about}), found {form}")
@@ -269,9 +258,9 @@ def read_file(
         return _read_parquet(source, columns, needed)
     if form == "JSON":
         return _read_json_lines(source, columns, needed, block_bytes)
-    separators = SEPARATORS if layout is None else layout.separators
+    separators = tables.SEPARATORS if layout is None else layout.separators
     named = [column for column in given.values() if isinstance(column, str) and not column.isdigit()]
-    shape = find_shape(source, separators if separator is None else (separator,), header, named)
+    shape = tables.find_shape(source, separators if separator is None else (separator,), header, named)
     is_unknown = layout is None and shape.names is None and not {"user", "item"} & given.keys()
     if is_unknown or (layout is not None and not layout.columns):
         by_ids = _amazon_layout(shape.sample)
@@ -283,8 +272,8 @@ def read_file(
                 f"{source.name}: the first two columns do not look like Amazon's reviewers and products; "
                 "name the layout amazon-ratings-2014 (user first) or amazon-ratings-2018 (item first)"
             )
-    places = find_columns(columns, shape.names, shape.width, source.name, needed)
-    return read_delimited(source, shape, places, block_bytes)
+    places = tables.find_columns(columns, shape.names or shape.width, source.name, needed)
+    return tables.read_delimited(source, shape, places, block_bytes)
 
 
 def _amazon_layout(sample: Sequence[Sequence[str]]) -> Layout | None:
@@ -299,9 +288,9 @@ def _amazon_layout(sample: Sequence[Sequence[str]]) -> Layout | None:
 
 def _read_parquet(source: Source, given: Mapping[str, Column], needed: Sequence[str]) -> pl.DataFrame:
     try:
-        table = pl.scan_parquet(source.path if source.is_plain() else io.BytesIO(source.all_bytes()))
+        table = pl.scan_parquet(source.path if source.is_plain() else io.BytesIO(source.read()))
         names = table.collect_schema().names()
-        places = find_columns(given, names, len(names), source.name, needed)
+        places = tables.find_columns(given, names, source.name, needed)
         return _whole(table.select(pl.nth(place).alias(role) for role, place in places.items()).collect(), source.name)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0]
@@ -311,7 +300,7 @@ def _read_parquet(source: Source, given: Mapping[str, Column], needed: Sequence[
 def _read_frame(frame: Any, given: Mapping[str, Column], needed: Sequence[str]) -> pl.DataFrame:
     known = _known_frame(frame)
     names = [str(name) for name in known.collect_schema().names()]
-    places = find_columns(given, names, len(names), "the frame", needed)
+    places = tables.find_columns(given, names, "the frame", needed)
     table = as_polars(known.select(*(nw.nth(place) for place in places.values())))
     return _whole(table.select(pl.nth(place).alias(role) for place, role in enumerate(places)), "the frame")
 
@@ -336,7 +325,7 @@ def _known_frame(frame: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
 def _whole(table: pl.DataFrame, where: str) -> pl.DataFrame:
     if table.is_empty():
         raise DataError(f"{where}: there is no row")
-    return typed(table, where, lambda row: f"{where} row {row + 1}").rechunk()
+    return tables.typed(table, where, lambda row: f"{where} row {row + 1}").rechunk()
 
 
 # -- JSON lines --------------------------------------------------------------------------------------------------------
@@ -349,32 +338,29 @@ def is_json(head: bytes) -> bool:
 def _read_json_lines(
     source: Source, given: Mapping[str, Column], needed: Sequence[str], block_bytes: int
 ) -> pl.DataFrame:
-    head = source.head()
+    head = source.read(HEAD_BYTES)
     if head.lstrip()[:1] == b"[":
         raise DataError(f"{source.name}: expected JSON lines, one object a line, found a JSON list")
-    whole_lines = as_utf8(head[: head.rfind(b"\n") + 1] or head)
+    whole_lines = tables.as_utf8(head[: head.rfind(b"\n") + 1] or head)
     sample = [one for _, one in islice(json_objects(source.name, whole_lines), _SAMPLE_OBJECTS)]
     names = list(dict.fromkeys(name for one in sample for name in one))
-    places = find_columns(given, names, len(names), source.name, needed)
+    places = tables.find_columns(given, names, source.name, needed)
     fields = {role: names[place] for role, place in places.items()}
     schema = {field: _json_kind([one.get(field) for one in sample]) for field in fields.values()}
     blocks = {}
     for first_line, raw in source.line_blocks(block_bytes):
         if not raw.strip():
             continue
-        data = as_utf8(raw)
+        data = tables.as_utf8(raw)
+        place = f"{source.name} line {first_line}"
         try:
             table = pl.read_ndjson(io.BytesIO(data), schema=schema)
-            read = pl.DataFrame(
-                [as_role(role, table[field], source.name).alias(role) for role, field in fields.items()]
-            )
-            is_read = sum(read.null_count().row(0)) == 0
-        except pl.exceptions.PolarsError:
-            is_read = False
-        # Else a kind that changes on the way, or a mistake whose line must be found.
-        place = f"{source.name} line {first_line}"
-        blocks[place] = read if is_read else _read_line_by_line(source.name, first_line, data, fields)
-    return stack(blocks)
+            table = table.select(pl.col(field).alias(role) for role, field in fields.items())
+            blocks[place] = tables.typed(table, source.name, str)
+        except (pl.exceptions.PolarsError, DataError):
+            # A kind that changes on the way, or a mistake whose line must be found.
+            blocks[place] = _read_line_by_line(source.name, first_line, data, fields)
+    return tables.stack(blocks)
 
 
 def _read_line_by_line(name: str, first_line: int, data: bytes, fields: Mapping[str, str]) -> pl.DataFrame:
@@ -393,7 +379,7 @@ def _read_line_by_line(name: str, first_line: int, data: bytes, fields: Mapping[
         if any(isinstance(value, str) for value in values):
             columns[role] = [str(value) for value in values]
     table = pl.DataFrame({role: pl.Series(values, dtype=_json_kind(values)) for role, values in columns.items()})
-    return typed(table, name, lambda row: f"{name} line {lines[row]}")
+    return tables.typed(table, name, lambda row: f"{name} line {lines[row]}")
 
 
 def json_objects(name: str, data: bytes, first_line: int = 1) -> Iterator[tuple[int, dict[str, Any]]]:

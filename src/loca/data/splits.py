@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -48,7 +48,7 @@ class HeldOut:
 
     @cached_property
     def history_matrix(self) -> csr_array:
-        """The weighted histories of all asked users, users × items, made once."""
+        """The weighted histories of all users, users × items, made once."""
         return self.histories.histories()
 
     @cached_property
@@ -62,15 +62,15 @@ class HeldOut:
         return self.targets.counts() if self.count_repeats else np.diff(self.target_matrix.indptr).astype(np.int64)
 
     def of_users(self, user_rows: npt.NDArray[Any]) -> HeldOut:
-        """The questions of chosen users (row numbers or a mask), renumbered from 0."""
+        """The part of chosen users (row numbers or a mask), renumbered from 0."""
         return replace(self, histories=self.histories.of_users(user_rows), targets=self.targets.of_users(user_rows))
 
     def with_recency(self, recency: Recency | None) -> HeldOut:
-        """The same questions, with the histories weighed by `recency`."""
+        """The same, with the histories weighed by `recency`."""
         return replace(self, histories=self.histories.with_recency(recency))
 
     def weighed_as(self, known: Interactions | None) -> HeldOut:
-        """The questions, weighed as the interactions that are known where they have no recency themselves."""
+        """The same, weighed as the interactions that are known where it has no recency itself."""
         if known is None or known.recency is None or self.histories.recency is not None:
             return self
         return self.with_recency(known.recency)
@@ -84,7 +84,7 @@ class Split:
     validation: HeldOut | None
     test: HeldOut
     train_and_validation: Interactions
-    report: tuple[str, ...] = field(default=())
+    report: tuple[str, ...] = ()
 
     def with_recency(self, recency: Recency | None) -> Split:
         """The same split, every history in it weighed by `recency` when it is used to answer."""
@@ -97,7 +97,7 @@ class Split:
         )
 
 
-Counts = npt.NDArray[np.int64]
+Report = tuple[str, ...]
 
 
 def leave_last_out(interactions: Interactions, *, test: int = 5, validation: int = 0, keep: int = 1) -> Split:
@@ -108,7 +108,7 @@ def leave_last_out(interactions: Interactions, *, test: int = 5, validation: int
     """
     _check_count("test", test, 1)
     _check_count("validation", validation, 0)
-    counts = _check_histories(interactions, {"test": test, "validation": validation}, keep)
+    counts = _check_histories(interactions, keep, test=test, validation=validation)
     test_counts = np.clip(counts - keep, 0, test)
     validation_counts = np.clip(counts - keep - test_counts, 0, validation)
     if validation and not validation_counts.any():
@@ -116,32 +116,23 @@ def leave_last_out(interactions: Interactions, *, test: int = 5, validation: int
             f"nothing is left for validation: test={test} and keep={keep} come first, "
             f"and the longest history has {counts.max()} interactions"
         )
-    known, test_part, test_lines = _hold(interactions, test_counts, "test", test)
-    train, validation_part = known, None
-    lines: tuple[str, ...] = ()
-    if validation:
-        train, validation_part, lines = _hold(known, validation_counts, "validation", validation)
-    report = (_about_train(train), *lines, *test_lines)
-    return Split(train, validation_part, test_part, known, report)
+    known, test_part, report = _hold(interactions, test_counts, "test", test)
+    if not validation:
+        return Split(known, None, test_part, known, (_about_train(known), *report))
+    train, validation_part, lines = _hold(known, validation_counts, "validation", validation)
+    return Split(train, validation_part, test_part, known, (_about_train(train), *lines, *report))
 
 
-def hold_last(
-    interactions: Interactions, count: int, *, keep: int = 1
-) -> tuple[Interactions, HeldOut, tuple[str, ...]]:
+def hold_last(interactions: Interactions, count: int, *, keep: int = 1) -> tuple[Interactions, HeldOut, Report]:
     """The rest, the last `count` of each user held out as validation, and a report: for a last fit without a test."""
     _check_count("validation", count, 1)
-    counts = _check_histories(interactions, {"validation": count}, keep)
+    counts = _check_histories(interactions, keep, validation=count)
     rest, held_out, lines = _hold(interactions, np.clip(counts - keep, 0, count), "validation", count)
     return rest, held_out, (_about_train(rest), *lines)
 
 
 def hold_out_users(
-    interactions: Interactions,
-    *,
-    test_users: float,
-    validation_users: float = 0,
-    fold_in: float = 0.8,
-    seed: int = 0,
+    interactions: Interactions, *, test_users: float, validation_users: float = 0, fold_in: float = 0.8, seed: int = 0
 ) -> Split:
     """Strong generalisation: users never seen in training, of whom the oldest `fold_in` share is known.
 
@@ -151,26 +142,25 @@ def hold_out_users(
     """
     if not 0 < fold_in < 1:
         raise ConfigError(f"fold_in: expected a share between 0 and 1, found {fold_in!r}")
-    test_count = _user_count("test_users", test_users, interactions.n_users, 1)
-    validation_count = _user_count("validation_users", validation_users, interactions.n_users, 0)
+    user_count = interactions.n_users
+    test_count = _user_count("test_users", test_users, user_count, 1)
+    validation_count = _user_count("validation_users", validation_users, user_count, 0)
     able = np.flatnonzero(interactions.counts() >= 2)
     drawn = test_count + validation_count
-    if drawn > len(able) or drawn >= interactions.n_users:
+    if drawn > len(able) or drawn >= user_count:
         raise DataError(
-            f"cannot hold out {drawn} users and train on others: there are {interactions.n_users} users, "
+            f"cannot hold out {drawn} users and train on others: there are {user_count} users, "
             f"{len(able)} of them with at least 2 interactions"
         )
     chosen = stream(seed, "hold_out_users").permutation(able)[:drawn]
-    is_test = _marked(chosen[:test_count], interactions.n_users)
-    is_validation = _marked(chosen[test_count:], interactions.n_users)
-    train = interactions.of_users(~is_test & ~is_validation)
-    test_part, test_lines = _fold_in(interactions.of_users(is_test), train, fold_in, "test")
-    validation_part = None
-    lines: tuple[str, ...] = ()
-    if validation_count:
-        validation_part, lines = _fold_in(interactions.of_users(is_validation), train, fold_in, "validation")
-    report = (_about_train(train), *lines, *test_lines)
-    return Split(train, validation_part, test_part, interactions.of_users(~is_test), report)
+    is_test = np.isin(np.arange(user_count), chosen[:test_count])
+    is_train = ~np.isin(np.arange(user_count), chosen)
+    train, known = interactions.of_users(is_train), interactions.of_users(~is_test)
+    test_part, report = _fold_in(interactions.of_users(is_test), train, fold_in, "test")
+    if not validation_count:
+        return Split(train, None, test_part, known, (_about_train(train), *report))
+    validation_part, lines = _fold_in(interactions.of_users(~is_test & ~is_train), train, fold_in, "validation")
+    return Split(train, validation_part, test_part, known, (_about_train(train), *lines, *report))
 
 
 def split_at_time(
@@ -185,112 +175,103 @@ def split_at_time(
     if times is None:
         raise DataError("split_at_time needs a time column, and these interactions have none")
     test_start = _moment("test_from", test_from)
-    start = test_start if validation_from is None else _moment("validation_from", validation_from)
+    known = interactions.where(times < test_start)
+    if validation_from is None:
+        test_part, report = _later(known, interactions.where(times >= test_start), "test", test_from)
+        known = known.of_users(known.counts() > 0)
+        return Split(known, None, test_part, known, (_about_train(known), *report))
+    start = _moment("validation_from", validation_from)
     if start > test_start:
         raise ConfigError(f"validation_from ({validation_from}) must not lie after test_from ({test_from})")
-    known = interactions.where(times < test_start)
-    test_part, test_lines = _later(known, interactions.where(times >= test_start), "test", test_from)
-    train, validation_part = known, None
-    lines: tuple[str, ...] = ()
-    if validation_from is not None:
-        train = interactions.where(times < start)
-        between = interactions.where((times >= start) & (times < test_start))
-        validation_part, lines = _later(train, between, "validation", validation_from)
+    test_part, report = _later(known, interactions.where(times >= test_start), "test", test_from)
+    train, between = interactions.where(times < start), interactions.where((times >= start) & (times < test_start))
+    validation_part, lines = _later(train, between, "validation", validation_from)
     train, known = (one.of_users(one.counts() > 0) for one in (train, known))
-    return Split(train, validation_part, test_part, known, (_about_train(train), *lines, *test_lines))
+    return Split(train, validation_part, test_part, known, (_about_train(train), *lines, *report))
 
 
 def _hold(
-    interactions: Interactions, held_counts: Counts, what: str, asked: int
-) -> tuple[Interactions, HeldOut, tuple[str, ...]]:
+    interactions: Interactions, held_counts: npt.NDArray[np.int64], what: str, requested: int
+) -> tuple[Interactions, HeldOut, Report]:
     """The rest, each user's last `held_counts` interactions as held out, and what happened to whom."""
     counts = interactions.counts()
     is_last = interactions.places() >= np.repeat(counts - held_counts, counts)
     rest, targets = interactions.where(~is_last), interactions.where(is_last)
     held_out = HeldOut(rest.of_users(held_counts > 0), targets.of_users(held_counts > 0))
-    fewer, none = int(((held_counts > 0) & (held_counts < asked)).sum()), int((held_counts == 0).sum())
-    lines = [f"{what}: the last {asked} of each user, {_many(targets)} of {_users(held_out.n_users)}"]
+    fewer, none = int(((held_counts > 0) & (held_counts < requested)).sum()), int((held_counts == 0).sum())
+    lines = [f"{what}: the last {requested} of each user, {_about(targets)} of {_many(held_out.n_users, 'user')}"]
     if fewer:
-        lines.append(f"{what}: fewer than {asked} from {_users(fewer)} with too few interactions")
+        lines.append(f"{what}: fewer than {requested} from {_many(fewer, 'user')} with too few interactions")
     if none:
-        lines.append(f"{what}: none from {_users(none)} with too few interactions, who stay in train")
+        lines.append(f"{what}: none from {_many(none, 'user')} with too few interactions, who stay in train")
     return rest, held_out, (*lines, *_about_targets(held_out, rest, what))
 
 
-def _fold_in(asked: Interactions, train: Interactions, share: float, what: str) -> tuple[HeldOut, tuple[str, ...]]:
-    counts = asked.counts()
+def _fold_in(users: Interactions, train: Interactions, share: float, what: str) -> tuple[HeldOut, Report]:
+    counts = users.counts()
     # 0.8 · 5 is 4, though its floating-point product may lie a hair above.
     known = np.clip(np.ceil(share * counts - 1e-9).astype(np.int64), 1, counts - 1)
-    is_known = asked.places() < np.repeat(known, counts)
-    held_out = HeldOut(asked.where(is_known), asked.where(~is_known))
+    is_known = users.places() < np.repeat(known, counts)
+    held_out = HeldOut(users.where(is_known), users.where(~is_known))
     line = (
-        f"{what}: {_users(held_out.n_users)} never seen in training; the oldest {share:.0%} of each history is known, "
-        f"{_many(held_out.targets)} after it to be found"
+        f"{what}: {_many(users.n_users, 'user')} never seen in training; the oldest {share:.0%} of each history is "
+        f"known, {_about(held_out.targets)} after it to be found"
     )
     return held_out, (line, *_about_targets(held_out, train, what))
 
 
-def _later(
-    histories: Interactions, later: Interactions, what: str, moment: float | str
-) -> tuple[HeldOut, tuple[str, ...]]:
+def _later(histories: Interactions, later: Interactions, what: str, moment: float | str) -> tuple[HeldOut, Report]:
     has_history, has_later = histories.counts() > 0, later.counts() > 0
-    answerable = has_history & has_later
-    if not answerable.any():
-        raise DataError(
-            f"{what}: no user has interactions both before {moment} and from it on; {_span(histories, later)}"
-        )
-    held_out = HeldOut(histories.of_users(answerable), later.of_users(answerable))
-    lines = [f"{what}: from {moment} on, {_many(held_out.targets)} of {_users(held_out.n_users)} with a history"]
+    if not (has_history & has_later).any():
+        times = np.concatenate([part.times for part in (histories, later) if part.times is not None])
+        span = f"the times run from {times.min()} to {times.max()}" if len(times) else "there are no times"
+        raise DataError(f"{what}: no user has interactions both before {moment} and from it on; {span}")
+    held_out = HeldOut(histories.of_users(has_history & has_later), later.of_users(has_history & has_later))
+    users = _many(held_out.n_users, "user")
+    lines = [f"{what}: from {moment} on, {_about(held_out.targets)} of {users} with a history"]
     if newcomers := int((has_later & ~has_history).sum()):
         lost = len(later) - len(held_out.targets)
-        lines.append(f"{what}: {_users(newcomers)} with nothing before {moment} left out ({lost:,} interactions)")
+        lines.append(
+            f"{what}: {_many(newcomers, 'user')} with nothing before {moment} left out ({lost:,} interactions)"
+        )
     return held_out, (*lines, *_about_targets(held_out, histories, what))
 
 
-def _about_train(train: Interactions) -> str:
-    return f"train: {_many(train)} of {_users(int((train.counts() > 0).sum()))}"
-
-
-def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> tuple[str, ...]:
+def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> list[str]:
     """Says how many targets no list can hold, and how many no model can know."""
+    # Looked up in the few targets, because sorting or hashing the many histories takes a minute at 20 million.
+    targets, histories = np.sort(held_out.targets.pairs()), held_out.histories.pairs()
+    places = np.minimum(np.searchsorted(targets, histories), len(targets) - 1)
+    in_both = np.unique(histories[targets[places] == histories])
+    seen = int((np.searchsorted(targets, in_both, "right") - np.searchsorted(targets, in_both, "left")).sum())
+    is_learned = np.zeros(held_out.n_items, dtype=bool)
+    is_learned[learned_from.item_rows] = True
+    unknown = int((~is_learned[held_out.targets.item_rows]).sum())
     lines = []
-    histories, targets = held_out.histories, held_out.targets
-    seen = _count_seen(_pairs(targets), _pairs(histories))
     if seen:
         lines.append(f"{what}: {seen:,} of the targets already in their user's history, so that no list can name them")
-    is_learned = np.zeros(targets.n_items, dtype=bool)
-    is_learned[learned_from.item_rows] = True
-    unknown = int((~is_learned[targets.item_rows]).sum())
     if unknown:
         lines.append(f"{what}: {unknown:,} of the targets new to everybody, so that no model can know them")
-    return tuple(lines)
+    return lines
 
 
-def _users(count: int) -> str:
-    return "1 user" if count == 1 else f"{count:,} users"
+def _about_train(train: Interactions) -> str:
+    return f"train: {_about(train)} of {_many(int((train.counts() > 0).sum()), 'user')}"
 
 
-def _many(interactions: Interactions) -> str:
-    return "1 interaction" if len(interactions) == 1 else f"{len(interactions):,} interactions"
+def _about(interactions: Interactions) -> str:
+    return _many(len(interactions), "interaction")
 
 
-def _count_seen(targets: npt.NDArray[np.int64], histories: npt.NDArray[np.int64]) -> int:
-    # Looked up in the few targets, because sorting or hashing the many histories takes a minute at 20 million.
-    ordered = np.sort(targets)
-    places = np.minimum(np.searchsorted(ordered, histories), len(ordered) - 1)
-    seen = np.unique(histories[ordered[places] == histories])
-    return int((np.searchsorted(ordered, seen, "right") - np.searchsorted(ordered, seen, "left")).sum())
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _pairs(interactions: Interactions) -> npt.NDArray[np.int64]:
-    return interactions.user_rows() * interactions.n_items + interactions.item_rows
-
-
-def _check_histories(interactions: Interactions, asked: dict[str, int], keep: int) -> Counts:
+def _check_histories(interactions: Interactions, keep: int, **held_out: int) -> npt.NDArray[np.int64]:
     _check_count("keep", keep, 1)
     counts = interactions.counts()
     longest = int(counts.max(initial=0))
-    for name, count in asked.items():
+    for name, count in held_out.items():
         if count > longest:
             raise DataError(f"{name}={count} is larger than every history: the longest has {longest} interactions")
     if longest <= keep:
@@ -313,12 +294,6 @@ def _user_count(name: str, value: float, n_users: int, smallest: int) -> int:
     return count
 
 
-def _marked(rows: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
-    marks = np.zeros(count, dtype=bool)
-    marks[rows] = True
-    return marks
-
-
 def _moment(name: str, value: float | str) -> float:
     """A number as it is, or an ISO date as seconds since 1970 (UTC unless it says otherwise)."""
     if not isinstance(value, str):
@@ -328,8 +303,3 @@ def _moment(name: str, value: float | str) -> float:
     except ValueError as error:
         raise ConfigError(f"{name}: expected a number or an ISO date, found {value!r}") from error
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _span(*parts: Interactions) -> str:
-    times = np.concatenate([part.times for part in parts if part.times is not None])
-    return f"the times run from {times.min()} to {times.max()}" if len(times) else "there are no times"

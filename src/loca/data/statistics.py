@@ -9,11 +9,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 
-from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.progress import say
 
@@ -42,7 +40,8 @@ class Statistics:
 
     def lines(self) -> tuple[tuple[str, str], ...]:
         """What a person reads: name and value, one a line."""
-        span = "none" if self.first_time is None else f"{_tell(self.first_time)} to {_tell(self.last_time)}"
+        times = [f"{time:g}" if isinstance(time, float) else str(time) for time in (self.first_time, self.last_time)]
+        span = "none" if self.first_time is None else " to ".join(times)
         histories = f"{self.shortest_history:,} / {self.median_history:,g} / {self.longest_history:,}"
         return (
             ("users", f"{self.users:,}"),
@@ -72,18 +71,22 @@ def describe(interactions: Interactions) -> Statistics:
     Sparsity is 1 − ratings / (users · items). Concentration is the share of ratings that the most popular 5 % of all
     items have (rounded down, at least one item); items without a rating count among all. Empty data give zeros.
     """
-    ratings, cells = len(interactions), interactions.n_users * interactions.n_items
+    ratings, possible = len(interactions), interactions.n_users * interactions.n_items
     popularity = np.bincount(interactions.item_rows, minlength=interactions.n_items)
     from_the_top = np.sort(popularity)[::-1]
+    wide, narrow = (
+        100 * float(from_the_top[: max(len(from_the_top) * percent // 100, 1)].sum()) / max(ratings, 1)
+        for percent in (5, 2)
+    )
     histories = interactions.counts() if interactions.n_users else np.zeros(1, np.int64)
     times = interactions.times if ratings else None
     return Statistics(
         users=interactions.n_users,
         items=interactions.n_items,
         ratings=ratings,
-        sparsity=100 * (1 - ratings / cells) if cells else 0.0,
-        concentration=_concentration(from_the_top, 5),
-        narrow_concentration=_concentration(from_the_top, 2),
+        sparsity=100 * (1 - ratings / possible) if possible else 0.0,
+        concentration=wide,
+        narrow_concentration=narrow,
         shortest_history=int(histories.min()),
         median_history=float(np.median(histories)),
         longest_history=int(histories.max()),
@@ -92,16 +95,6 @@ def describe(interactions: Interactions) -> Statistics:
         first_time=None if times is None else times.min().item(),
         last_time=None if times is None else times.max().item(),
     )
-
-
-def _concentration(from_the_top: npt.NDArray[np.int64], percent: int) -> float:
-    """The percentage of all ratings that the first `percent` of the items have; 0 where there are no ratings."""
-    top = from_the_top[: max(len(from_the_top) * percent // 100, 1)]
-    return 100 * float(top.sum()) / max(int(from_the_top.sum()), 1)
-
-
-def _tell(time: float | None) -> str:
-    return f"{time:g}" if isinstance(time, float) else str(time)
 
 
 # Shorter histories are left out where there are longer ones, as the protocols leave them out.
@@ -177,6 +170,7 @@ class OrderCheck:
         """What a person reads: name and value, one a line."""
         moments = f"{_percent(self.in_one_moment)} of {self.neighbours:,}" if self.timed else "no times are known"
         rising, direction = "none to compare", "no pair stands side by side in 3 histories"
+        order = "looks like the file's, not the users'" if self.looks_like_file_order else "may be the users' own"
         if self.rising is not None:
             rising = f"{_percent(self.rising)} of {self.compared:,} (chance 50 %, z = {self.rising_z:.1f})"
         if self.direction is not None and self.direction_by_chance is not None:
@@ -185,10 +179,7 @@ class OrderCheck:
             ("neighbours in one moment", moments),
             (f"item ids rise {'inside moments' if self.timed else 'along histories'}", rising),
             ("pairs in their usual direction", direction),
-            (
-                "order",
-                "looks like the file's, not the users'" if self.looks_like_file_order else "may be the users' own",
-            ),
+            ("order", order),
         )
 
     def __str__(self) -> str:
@@ -217,10 +208,26 @@ def check_order(interactions: Interactions) -> OrderCheck:
     newer = np.flatnonzero(follows)
     older = newer - 1
     alike = np.ones(len(newer), bool) if data.times is None else data.times[newer] == data.times[older]
-    places = _ranks(data.items)[data.item_rows]
-    rises = places[newer] > places[older]
-    compared, risen = int(alike.sum()), int(rises[alike].sum())
-    counts, shares = _directions(places[older], places[newer], data.n_items)
+    # The place of every item among the sorted ids: numbers, written as text or not, by size, all others as text.
+    values = data.items.values.tolist()
+    if data.items.values.dtype.kind == "O" and all(value.isdecimal() for value in values):
+        values = [(len(digits), digits) for digits in (value.lstrip("0") for value in values)]
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[sorted(range(len(values)), key=values.__getitem__)] = np.arange(len(values))
+    before, after = ranks[data.item_rows][older], ranks[data.item_rows][newer]
+    compared, risen = int(alike.sum()), int((after > before)[alike].sum())
+    # One number for the pair, and the direction in its last bit: sorted, all of a pair stand together.
+    keys = np.sort((np.minimum(before, after) * data.n_items + np.maximum(before, after)) * 2 + (before < after))
+    starts = np.flatnonzero(np.diff(keys >> 1, prepend=-1))
+    counts = np.diff(np.append(starts, len(keys)))
+    upward = np.add.reduceat(keys & 1, starts) if len(starts) else counts
+    is_often = counts >= _LEAST_HISTORIES
+    counts, upward = counts[is_often], upward[is_often]
+    shares = np.maximum(upward, counts - upward) / counts
+    # E[max(k, n − k)] for k ~ Binomial(n, ½): n/2 and the mean deviation from it, m · C(n, m) / 2ⁿ, m = ⌊n/2⌋ + 1.
+    m = counts // 2 + 1.0
+    log_choose = gammaln(counts + 1.0) - gammaln(m + 1) - gammaln(counts - m + 1)
+    by_chance = (counts / 2 + m * np.exp(log_choose - counts * math.log(2))) / counts
     return OrderCheck(
         histories=int((data.counts() > 0).sum()),
         neighbours=len(newer),
@@ -231,7 +238,7 @@ def check_order(interactions: Interactions) -> OrderCheck:
         rising_z=(2 * risen - compared) / math.sqrt(compared) if compared else 0.0,
         pairs=len(counts),
         direction=float(shares.mean()) if len(counts) else None,
-        direction_by_chance=float((_expected_larger(counts) / counts).mean()) if len(counts) else None,
+        direction_by_chance=float(by_chance.mean()) if len(counts) else None,
     )
 
 
@@ -250,41 +257,6 @@ def minding_order(train: Interactions | csr_array | None) -> Iterator[None]:
         yield
     finally:
         _MINDED.reset(token)
-
-
-def _ranks(items: IdMap) -> npt.NDArray[np.int64]:
-    """The place of every item among the sorted ids: numbers, written as text or not, by size, all others as text."""
-    values = items.values.tolist()
-    if items.values.dtype.kind == "O" and all(value.isdecimal() for value in values):
-        values = [(len(digits), digits) for digits in (value.lstrip("0") for value in values)]
-    ranks = np.empty(len(values), dtype=np.int64)
-    ranks[sorted(range(len(values)), key=values.__getitem__)] = np.arange(len(values))
-    return ranks
-
-
-def _directions(
-    older: npt.NDArray[np.int64], newer: npt.NDArray[np.int64], item_count: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """For each pair with enough neighbours their number, and the share of them in the more frequent direction."""
-    # One number for the pair, and the direction in its last bit: sorted, all of a pair stand together.
-    keys = (np.minimum(older, newer) * item_count + np.maximum(older, newer)) * 2 + (older < newer)
-    keys.sort()
-    begins = np.ones(len(keys), dtype=bool)
-    begins[1:] = (keys[1:] >> 1) != (keys[:-1] >> 1)
-    starts = np.flatnonzero(begins)
-    counts = np.diff(np.append(starts, len(keys)))
-    upward = np.add.reduceat(keys & 1, starts) if len(starts) else counts
-    often = counts >= _LEAST_HISTORIES
-    counts, upward = counts[often], upward[often]
-    return counts, np.maximum(upward, counts - upward) / counts
-
-
-def _expected_larger(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """E[max(k, n − k)] for k ~ Binomial(n, ½): n/2 and the mean deviation from it, m · C(n, m) / 2ⁿ, m = ⌊n/2⌋ + 1."""
-    n = counts.astype(np.float64)
-    m = np.floor(n / 2) + 1
-    log_choose = gammaln(n + 1) - gammaln(m + 1) - gammaln(n - m + 1)
-    return np.asarray(n / 2 + m * np.exp(log_choose - n * math.log(2)))
 
 
 def _percent(share: float) -> str:

@@ -1,9 +1,8 @@
-"""Planted communities: synthetic interactions whose right answer is known, because the memberships are kept."""
+"""Planted communities: synthetic interactions whose right answer is known, because the memberships are known."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,47 +66,6 @@ def planted_communities(
     follows popularity alone. With `drift` > 0 the second half of a history follows partly new tastes, so that its
     order tells something; at 0 the order is without meaning. Histories have about `history` distinct items.
     """
-    _check(users, items, communities, groups, overlap, stray, drift, history, shortest_history)
-    rng = stream(seed, "planted communities")
-    popularity = (1.0 + rng.permutation(items)) ** -tail  # (items,)
-    group_of = np.stack([rng.permutation(items) % groups for _ in range(communities)])  # (communities, items)
-    favoured = rng.random((communities, items)).argsort(axis=1) < items // 3
-    appeal = popularity * np.where(favoured, favour, 1.0)  # (communities, items)
-    memberships = _draw_memberships(users, communities, overlap, rng)
-    lengths = np.clip(rng.poisson(history, users), shortest_history, items // 2)
-    user_rows, item_rows, days = [], [], []
-    for start in range(0, users, _USERS_PER_BLOCK):
-        rows = np.arange(start, min(start + _USERS_PER_BLOCK, users))
-        early, late = _draw_chances(memberships[rows], group_of, appeal, popularity, groups, tastes, stray, drift, rng)
-        for row, chosen in zip(rows, _draw_items(early, late, lengths[rows], rng), strict=True):
-            user_rows.append(np.full(len(chosen), row))
-            item_rows.append(chosen)
-            days.append(rng.integers(0, 700) + np.cumsum(rng.integers(1, 15, len(chosen))))
-    interactions = Interactions.from_events(
-        IdMap(np.array([f"u{row:0{len(str(users - 1))}d}" for row in range(users)], dtype=object), "user"),
-        IdMap(
-            np.array([f"i{row:0{len(str(items - 1))}d}" for row in range(items)], dtype=object),
-            "item",
-            _titles(items, rng),
-        ),
-        np.concatenate(user_rows),
-        np.concatenate(item_rows),
-        _FIRST_DAY + _SECONDS_A_DAY * np.concatenate(days),
-    )
-    return PlantedData(interactions, memberships, group_of, favoured)
-
-
-def _check(
-    users: int,
-    items: int,
-    communities: int,
-    groups: int,
-    overlap: float,
-    stray: float,
-    drift: float,
-    history: int,
-    shortest_history: int,
-) -> None:
     if min(users, communities, groups, shortest_history, history) < 1:
         raise ConfigError("planted communities: users, communities, groups and histories must be at least 1")
     plan_memory(f"planting {users:,} users", users * (communities + 2 * history) * 8, "plant fewer users")
@@ -118,6 +76,42 @@ def _check(
     for name, share in (("overlap", overlap), ("stray", stray), ("drift", drift)):
         if not 0 <= share <= 1:
             raise ConfigError(f"{name}: expected a number from 0 to 1, found {share!r}")
+    rng = stream(seed, "planted communities")
+    popularity = (1.0 + rng.permutation(items)) ** -tail  # (items,)
+    group_of = np.stack([rng.permutation(items) % groups for _ in range(communities)])  # (communities, items)
+    favoured = rng.random((communities, items)).argsort(axis=1) < items // 3
+    appeal = popularity * np.where(favoured, favour, 1.0)  # (communities, items)
+    memberships = _draw_memberships(users, communities, overlap, rng)
+    lengths = np.clip(rng.poisson(history, users), shortest_history, items // 2)
+    user_rows, item_rows, days = [], [], []
+    for start in range(0, users, _USERS_PER_BLOCK):
+        rows = np.arange(start, min(start + _USERS_PER_BLOCK, users))
+        # How likely each user is to choose each item early and late in the history, (users, items).
+        early = np.tile(stray * popularity / popularity.sum(), (len(rows), 1))
+        late = early.copy()
+        for group, worth, share in zip(group_of, appeal, memberships[rows].T, strict=True):
+            first = rng.dirichlet(np.full(groups, tastes / groups), len(rows))  # (users, groups)
+            then = rng.dirichlet(np.full(groups, tastes / groups), len(rows)) if drift else first
+            within = worth / np.bincount(group, weights=worth, minlength=groups)[group]  # sums to 1 in each group
+            belongs = (1 - stray) * share[:, None]
+            early += belongs * first[:, group] * within
+            late += belongs * ((1 - drift) * first + drift * then)[:, group] * within
+        for row, chosen in zip(rows, _draw_items(early, late, lengths[rows], rng), strict=True):
+            user_rows.append(np.full(len(chosen), row))
+            item_rows.append(chosen)
+            days.append(rng.integers(0, 700) + np.cumsum(rng.integers(1, 15, len(chosen))))
+    user_ids, item_ids = (
+        np.array([f"{letter}{row:0{len(str(count - 1))}d}" for row in range(count)], dtype=object)
+        for letter, count in (("u", users), ("i", items))
+    )
+    interactions = Interactions.from_events(
+        IdMap(user_ids, "user"),
+        IdMap(item_ids, "item", _titles(items, rng)),
+        np.concatenate(user_rows),
+        np.concatenate(item_rows),
+        _FIRST_DAY + _SECONDS_A_DAY * np.concatenate(days),
+    )
+    return PlantedData(interactions, memberships, group_of, favoured)
 
 
 def _draw_memberships(users: int, communities: int, overlap: float, rng: np.random.Generator) -> Floats:
@@ -129,31 +123,6 @@ def _draw_memberships(users: int, communities: int, overlap: float, rng: np.rand
     np.add.at(memberships, (np.arange(users), first), 1 - share)
     np.add.at(memberships, (np.arange(users), second), share)
     return memberships
-
-
-def _draw_chances(
-    memberships: Floats,
-    group_of: npt.NDArray[np.int64],
-    appeal: npt.NDArray[Any],
-    popularity: npt.NDArray[Any],
-    groups: int,
-    tastes: float,
-    stray: float,
-    drift: float,
-    rng: np.random.Generator,
-) -> tuple[Floats, Floats]:
-    """How likely each user is to choose each item early and late in the history, users × items twice."""
-    early = np.tile(stray * popularity / popularity.sum(), (len(memberships), 1))
-    late = early.copy()
-    for community in range(memberships.shape[1]):
-        first = rng.dirichlet(np.full(groups, tastes / groups), len(memberships))  # (users, groups)
-        then = rng.dirichlet(np.full(groups, tastes / groups), len(memberships)) if drift else first
-        group_appeal = np.bincount(group_of[community], weights=appeal[community], minlength=groups)
-        within = appeal[community] / group_appeal[group_of[community]]  # (items,), sums to 1 in each group
-        share = (1 - stray) * memberships[:, [community]]
-        early += share * first[:, group_of[community]] * within
-        late += share * ((1 - drift) * first + drift * then)[:, group_of[community]] * within
-    return early, late
 
 
 def _draw_items(
@@ -183,8 +152,6 @@ def _titles(items: int, rng: np.random.Generator) -> npt.NDArray[np.object_]:
     """A readable title for each item, all different; a number is added once the words are used up."""
     pairs = [f"{adjective} {noun}" for adjective in _ADJECTIVES for noun in _NOUNS]
     order = rng.permutation(len(pairs))
-    numbered = (
-        pairs[order[place % len(pairs)]] + (f" {place // len(pairs) + 1}" if place >= len(pairs) else "")
-        for place in range(items)
-    )
-    return np.array(list(numbered), dtype=object)
+    titles = [pairs[order[place % len(pairs)]] for place in range(items)]
+    numbers = [f" {place // len(pairs) + 1}" if place >= len(pairs) else "" for place in range(items)]
+    return np.array([title + number for title, number in zip(titles, numbers, strict=True)], dtype=object)

@@ -11,27 +11,20 @@ from itertools import islice
 
 import polars as pl
 
-from loca.data.archives import BLOCK_BYTES, HEAD_BYTES, Source
+from loca.data.archives import HEAD_BYTES, Source
 from loca.data.id_map import Column
 from loca.errors import DataError, did_you_mean
 
 ROLES = ("user", "item", "rating", "time")
 # Usual names of each role, without case and marks; the first that is found is taken.
 _USUAL_NAMES = {
-    "user": (
-        *("user", "userid", "uid", "usernumber", "username", "reviewerid", "reviewer", "customerid", "customer"),
-        *("visitorid", "memberid", "playerid", "listenerid", "readerid"),
-    ),
-    "item": (
-        *("item", "itemid", "iid", "movieid", "movie", "parentasin", "asin", "businessid", "business", "productid"),
-        *("product", "bookid", "isbn", "gameid", "gmapid", "trackid", "songid", "artistid", "venueid", "articleid"),
-    ),
-    "title": ("title", "movietitle", "name", "itemname", "productname", "label"),
-    "rating": ("rating", "ratings", "overall", "stars", "score", "rate"),
-    "time": (
-        *("timestamp", "time", "ts", "unixreviewtime", "unixtime", "eventtime", "datetime", "createdat", "date"),
-        *("rank", "order", "position"),
-    ),
+    "user": "user userid uid usernumber username reviewerid reviewer customerid customer visitorid memberid playerid "
+    "listenerid readerid",
+    "item": "item itemid iid movieid movie parentasin asin businessid business productid product bookid isbn gameid "
+    "gmapid trackid songid artistid venueid articleid",
+    "title": "title movietitle name itemname productname label",
+    "rating": "rating ratings overall stars score rate",
+    "time": "timestamp time ts unixreviewtime unixtime eventtime datetime createdat date rank order position",
 }
 
 # The most telling first: a comma may stand inside a tab separated field, a space inside almost any.
@@ -50,11 +43,7 @@ csv.field_size_limit(2**31 - 1)
 
 
 def find_columns(
-    given: Mapping[str, Column],
-    names: Sequence[str] | None,
-    width: int,
-    where: str,
-    needed: Sequence[str] = ("user", "item"),
+    given: Mapping[str, Column], header: Sequence[str] | int, where: str, needed: Sequence[str]
 ) -> dict[str, int]:
     """The position of each role's column: user, item, rating (only where it is needed) and time.
 
@@ -62,29 +51,33 @@ def find_columns(
     ----------
     given : mapping
         Role to column, by name or by position counted from 0.
-    names : sequence of str or None
-        The header. A role that is not given is found by its usual names. Without a header it is taken from the usual
-        order (user, item, rating, time) where that leaves no doubt: two columns, four columns, or three of which the
-        third is given.
+    header : sequence of str or int
+        The names of the columns: a role that is not given is found by its usual names. Or only the number of columns:
+        the role is taken from the usual order (user, item, rating, time) where that leaves no doubt: two columns, four
+        columns, or three of which the third is given.
+    where : str
+        What messages call the table.
+    needed : sequence of str
+        Roles that must have a column.
     """
-    listed = [str(place) for place in range(width)] if names is None else names
-    found = {role: position_of(column, listed, where) for role, column in given.items()}
-    if names is not None:
+    names = [str(place) for place in range(header)] if isinstance(header, int) else header
+    found = {role: position_of(column, names, where) for role, column in given.items()}
+    if not isinstance(header, int):
         guessed = {role: usual_position(role, names) for role in ROLES if role not in found}
         found |= {role: place for role, place in guessed.items() if place is not None}
-    elif width in (2, 4) or (width == 3 and ("rating" in found or "time" in found)):
-        for place, role in enumerate(ROLES[: 4 if width == 4 else 2]):
+    elif header in (2, 4) or (header == 3 and ("rating" in found or "time" in found)):
+        for place, role in enumerate(ROLES[: 4 if header == 4 else 2]):
             if role not in found and place not in found.values():
                 found[role] = place
     elif not {"user", "item"} <= found.keys():
         raise DataError(
-            f"{where}: {width} columns without names, so user, item, rating and time cannot be told apart; "
+            f"{where}: {header} columns without names, so user, item, rating and time cannot be told apart; "
             "give their positions, such as user=0, item=1, time=2"
         )
-    check_columns(found, listed, where, needed)
+    check_columns(found, names, where, needed)
     found = {role: found[role] for role in ROLES if role in found}
     if len(set(found.values())) < len(found):
-        twice = ", ".join(f"{role}={listed[place]}" for role, place in found.items())
+        twice = ", ".join(f"{role}={names[place]}" for role, place in found.items())
         raise DataError(f"{where}: one column cannot hold two things, found {twice}")
     return {role: place for role, place in found.items() if role != "rating" or role in needed}
 
@@ -114,7 +107,7 @@ def position_of(column: Column, names: Sequence[str], where: str) -> int:
 def usual_position(role: str, names: Sequence[str]) -> int | None:
     """The position of the first usual name of a role (user, item, rating, time or title), or None."""
     plain = [_plain(name) for name in names]
-    return next((plain.index(usual) for usual in _USUAL_NAMES[role] if usual in plain), None)
+    return next((plain.index(usual) for usual in _USUAL_NAMES[role].split() if usual in plain), None)
 
 
 def _plain(name: str) -> str:
@@ -137,13 +130,10 @@ class Shape:
 
 
 def find_shape(
-    source: Source,
-    separators: Sequence[str] = SEPARATORS,
-    header: bool | None = None,
-    known_names: Sequence[str] = (),
+    source: Source, separators: Sequence[str], header: bool | None = None, known_names: Sequence[str] = ()
 ) -> Shape:
     """The shape of a text table, from its first lines; a first line that holds one of `known_names` is a header."""
-    head = source.head()
+    head = source.read(HEAD_BYTES)
     if b"\0" in head:
         raise DataError(f"{source.name}: expected text, found the bytes of another kind of file")
     if len(head) > HEAD_BYTES - 4:  # the last line may be cut, even inside a letter
@@ -162,7 +152,7 @@ def find_shape(
         listed = " or ".join(repr(one) for one in separators)
         raise DataError(f"{source.name}: one column found when split by {listed}; {seems}")
     if header is None:
-        usual = {*known_names, *(name for names in _USUAL_NAMES.values() for name in names)}
+        usual = {*known_names, *" ".join(_USUAL_NAMES.values()).split()}
         has_number = [any(_is_number(field) for field in row) for row in rows[:2]]
         is_named = any(name.strip() in usual or _plain(name) in usual for name in rows[0])
         header = is_named or (not has_number[0] and has_number[-1])
@@ -239,24 +229,33 @@ def typed(table: pl.DataFrame, where: str, place: Callable[[int], str], *, parse
     """
     columns = []
     for stored in table:
-        read = as_role(stored.name, stored, where)
+        role, read = stored.name, _as_role(stored, where)
         if read.null_count():
-            _refuse(stored, read.is_null().arg_max() or 0, place)
-        columns.append(ids_from_text(read) if parse_ids and stored.name in ("user", "item") else read)
+            row = read.is_null().arg_max() or 0
+            found = stored[row]
+            if found is None or not str(found).strip():
+                raise DataError(f"{place(row)}: the {role} is missing")
+            if role in ("user", "item"):
+                raise DataError(f"{place(row)}: expected text or a 64-bit number as {role} id, found {found}")
+            kind = "a number, or ISO dates throughout," if role == "time" else "a number"
+            raise DataError(f"{place(row)}: expected {kind} as {role}, found {str(found)!r}")
+        columns.append(ids_from_text(read) if parse_ids and role in ("user", "item") else read)
     return pl.DataFrame(columns)
 
 
-def as_role(role: str, values: pl.Series, where: str) -> pl.Series:
-    """A stored column as what its role needs: ids, numbers or instants; null where a value will not do."""
+def _as_role(values: pl.Series, where: str) -> pl.Series:
+    """A stored column as what the role in its name needs: ids, numbers or instants; null where a value will not do."""
     if values.dtype in (pl.Categorical, pl.Enum):
         values = values.cast(pl.String)
-    kind = values.dtype
+    role, kind = values.name, values.dtype
+    if kind == pl.String and role in ("user", "item"):
+        return values
     if kind == pl.String:
-        if role in ("user", "item"):
-            return values
-        numbers = _numbers_from_text(values)
-        is_instants = role == "time" and len(values) > 0 and numbers.null_count() == len(values)
-        return _instants_from_text(values) if is_instants else numbers
+        whole = values.cast(pl.Int64, strict=False)
+        if whole.null_count() == 0:
+            return whole
+        numbers = _finite(values.str.strip_chars())
+        return _instants(values) if role == "time" and numbers.null_count() == len(values) else numbers
     if role == "time" and kind in (pl.Date, pl.Datetime):
         if isinstance(kind, pl.Datetime) and kind.time_zone is not None:
             values = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
@@ -269,16 +268,6 @@ def as_role(role: str, values: pl.Series, where: str) -> pl.Series:
     raise DataError(f"{where}: expected {expected} as {role}, found {kind}")
 
 
-def _refuse(stored: pl.Series, row: int, place: Callable[[int], str]) -> None:
-    role, found = stored.name, stored[row]
-    if found is None or not str(found).strip():
-        raise DataError(f"{place(row)}: the {role} is missing")
-    if role in ("user", "item"):
-        raise DataError(f"{place(row)}: expected text or a 64-bit number as {role} id, found {found}")
-    kind = "a number, or ISO dates throughout," if role == "time" else "a number"
-    raise DataError(f"{place(row)}: expected {kind} as {role}, found {str(found)!r}")
-
-
 def ids_from_text(text: pl.Series) -> pl.Series:
     """Whole numbers where every id is written as one, else the text as it stands; "007" is text."""
     numbers = text.cast(pl.Int64, strict=False)
@@ -287,13 +276,7 @@ def ids_from_text(text: pl.Series) -> pl.Series:
     return text
 
 
-def _numbers_from_text(text: pl.Series) -> pl.Series:
-    """Whole numbers where all are, else fractions; null where the text is not a finite number."""
-    whole = text.cast(pl.Int64, strict=False)
-    return whole if whole.null_count() == 0 else _finite(text.str.strip_chars())
-
-
-def _instants_from_text(text: pl.Series) -> pl.Series:
+def _instants(text: pl.Series) -> pl.Series:
     """Instants of ISO 8601 dates (UTC unless they say otherwise); null where the text is none."""
     plain = text.str.strip_chars().str.replace("T", " ", literal=True).str.strip_suffix("Z")
     instants = (
@@ -330,9 +313,7 @@ def stack(blocks: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 # -- Delimited files ---------------------------------------------------------------------------------------------------
 
 
-def read_delimited(
-    source: Source, shape: Shape, places: Mapping[str, int], block_bytes: int = BLOCK_BYTES
-) -> pl.DataFrame:
+def read_delimited(source: Source, shape: Shape, places: Mapping[str, int], block_bytes: int) -> pl.DataFrame:
     """The columns of `places`, role to position, each of one kind and without gaps."""
     blocks: dict[str, pl.DataFrame] = {}
     for first_line, data in source.line_blocks(block_bytes, quoted=shape.separator in _QUOTING_SEPARATORS):
