@@ -114,7 +114,7 @@ class SGLSVD(Recommender):
         ranks = (self.global_rank, self.clusters * self.local_rank)
         kept = 4 * (data.items * sum(ranks) + ranks[0] * ranks[1])
         places = 2 * 8 * data.users * max(self.global_rank, self.local_rank)
-        whole = 4 * 8 * min(data.users, data.items, _SOLVED_WHOLE) ** 2
+        whole = 4 * 8 * min(data.users, data.items, 500) ** 2
         learning = bytes_to_learn(data.items, self.clusters, self.global_rank, self.local_rank)
         return MemoryUse(
             main=learning + places + whole + data.row_bytes,
