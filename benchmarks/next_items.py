@@ -15,11 +15,10 @@ from collections.abc import Sequence
 import torch
 from scipy.sparse import csr_array
 
-from loca.local.stacked.memory import plan_stacks
-from loca.local.stacked.trainer import StackedLearning
+from loca.local.stacked.trainer import StackedTrainer, plan_stacks
 from loca.local.training import copies_of
 from loca.models.devices import choose_device
-from loca.models.early_stopping import RunsEpochs
+from loca.models.early_stopping import Trainer
 from loca.models.mult_vae import MultVAE
 from ordered_sets import read_data
 from stacked_engine import random_histories
@@ -70,16 +69,21 @@ def _in_turns(matrix: csr_array, models: int, engine: str, epochs: int) -> dict[
     return {target: statistics.median(seconds) for target, seconds in taken.items()}
 
 
-def _runner(matrix: csr_array, models: int, engine: str, target: str) -> Sequence[RunsEpochs]:
+def _runner(matrix: csr_array, models: int, engine: str, target: str) -> Sequence[Trainer]:
     base = MultVAE(dropout=0.2, noise=0.1, kl_weight=0.0, target=target)  # type: ignore[arg-type]
     learning = [model.begin(matrix, None) for model in copies_of(base, models, seed=0, name="local model")]
     if engine == "loop":
         return learning
     one = learning[0]
     plan = plan_stacks(
-        one.network, one.plan, networks=models, users=matrix.shape[0], device=choose_device("auto"), precision="float32"
+        one.network,
+        one.model.batch_size,
+        networks=models,
+        users=matrix.shape[0],
+        device=choose_device("auto"),
+        precision="float32",
     )
-    return [StackedLearning(learning, at_once=plan.at_once)]
+    return [StackedTrainer(learning, at_once=plan.at_once)]
 
 
 if __name__ == "__main__":

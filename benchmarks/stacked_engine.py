@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from loca.local.stacked.memory import plan_stacks
-from loca.local.stacked.trainer import StackedLearning
+from loca.local.stacked.trainer import StackedTrainer, plan_stacks
 from loca.local.training import copies_of
 from loca.memory import readable_bytes
 from loca.models.devices import choose_device
-from loca.models.early_stopping import RunsEpochs
+from loca.models.early_stopping import Trainer
 from loca.models.mult_vae import MultVAE
-from loca.models.training import Trainer
+from loca.models.training import AutoencoderTrainer
 from loca.random_streams import stream
 
 
@@ -45,10 +44,15 @@ def main() -> None:
     learning = _begin(base, asked.models, matrix)
     one = learning[0]
     plan = plan_stacks(
-        one.network, one.plan, networks=asked.models, users=asked.users, device=device, precision=asked.precision
+        one.network,
+        one.model.batch_size,
+        networks=asked.models,
+        users=asked.users,
+        device=device,
+        precision=asked.precision,
     )
     weights = sum(weight.numel() for weight in one.network.parameters())
-    stack = StackedLearning(learning, precision=asked.precision, at_once=plan.at_once)
+    stack = StackedTrainer(learning, precision=asked.precision, at_once=plan.at_once)
     stacked = _seconds_per_step([stack], asked.epochs, steps)
     print(f"stacked {asked.models:4d} models: {1000 * stacked:8.1f} ms for one step of all ({asked.precision})")
     ratio = loop / asked.loop_models / (stacked / asked.models)
@@ -70,7 +74,7 @@ def random_histories(users: int, items: int, history: int) -> csr_array:
     return csr_array((np.ones(len(columns), np.float32), columns.astype(np.int32), starts), shape=(users, items))
 
 
-def _begin(base: MultVAE, count: int, matrix: csr_array) -> list[Trainer]:
+def _begin(base: MultVAE, count: int, matrix: csr_array) -> list[AutoencoderTrainer]:
     return [model.begin(matrix, None) for model in copies_of(base, count, seed=0, name="local model")]
 
 
@@ -103,7 +107,7 @@ def _seconds(work: Callable[[], object]) -> float:
     return (time.perf_counter() - started) / 5
 
 
-def _seconds_per_step(runners: Sequence[RunsEpochs], epochs: int, steps: int) -> float:
+def _seconds_per_step(runners: Sequence[Trainer], epochs: int, steps: int) -> float:
     for runner in runners:
         runner.run_epoch()  # warm-up
     _wait()

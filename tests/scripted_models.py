@@ -6,18 +6,19 @@ Which epoch, and which of several models, a choice must end with is then known w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
-from torch import Tensor, nn
+from torch import Tensor
 
 from loca.data.id_map import IdMap
-from loca.data.interactions import Interactions, as_matrix
-from loca.data.splits import HeldOut, Split, leave_last_out
-from loca.models.network_base import learn, score_histories
-from loca.models.recommender import Recommender
+from loca.data.interactions import Interactions
+from loca.data.splits import Split, leave_last_out
+from loca.models.autoencoder import Network
+from loca.models.network_base import NetworkModel
 from loca.persistence.manifest import ModelState
 
 # What validation asks every user for, what test asks for, and an item that nobody has.
@@ -54,7 +55,7 @@ def scripted_split() -> Split:
     return leave_last_out(scripted_interactions(), test=1, validation=1)
 
 
-class ScriptedNetwork(nn.Module):
+class ScriptedNetwork(Network):
     """Answers every history with the row of the epoch that it stands at; its only weight is the number of epochs."""
 
     epoch: Tensor
@@ -76,7 +77,7 @@ class ScriptedNetwork(nn.Module):
         return torch.tensor(self.script[int(self.epoch) - 1]).repeat(histories.shape[0], 1)
 
 
-class ScriptedLearning:
+class ScriptedTrainer:
     """An epoch turns to the next row."""
 
     def __init__(self, network: ScriptedNetwork, users: int) -> None:
@@ -94,45 +95,31 @@ class ScriptedLearning:
         self.network.epoch.copy_(torch.from_numpy(state.arrays["epoch"]))
 
 
-class Scripted(Recommender):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Scripted(NetworkModel[ScriptedNetwork]):
     """Answers with `script[e − 1]` after e epochs, whatever it learns from; a user is embedded by the items there are.
 
     Without `epochs` it runs through the whole script.
     """
 
-    learns_by_epoch = True
+    evaluate_every = 1
 
-    def __init__(self, *, script: tuple[Row, ...], epochs: int | None = None) -> None:
-        self.script = script
-        self.epochs = len(script) if epochs is None else epochs
-        self.patience = self.epochs
-        self.evaluate_every = 1
-        self.network_: ScriptedNetwork | None = None
-        self.best_epoch_: int | None = None
-        self.train_data_: Interactions | None = None
+    script: tuple[Row, ...]
+    epochs: int | None = None  # type: ignore[assignment]
 
-    def fit(self, train: Any, *, user_weights: Any = None, validation: HeldOut | None = None) -> Self:
-        self.best_epoch_ = learn(self, self.begin(as_matrix(train), user_weights), validation)
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        return self
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.epochs = self.patience = len(self.script) if self.epochs is None else self.epochs
 
-    def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None) -> ScriptedLearning:
+    def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None) -> Any:
         self.network_ = ScriptedNetwork(self.script)
-        return ScriptedLearning(self.network_, matrix.shape[0])
-
-    def score(self, histories: csr_array) -> Any:
-        assert self.network_ is not None
-        return score_histories(self.network_, histories)
+        return ScriptedTrainer(self.network_, matrix.shape[0])
 
     def embed(self, histories: csr_array) -> Any:
         return histories.toarray()
 
     def count_items(self) -> int:
         return len(self.script[0])
-
-    def state(self) -> ModelState:
-        assert self.network_ is not None
-        return ModelState({"epoch": self.network_.epoch.numpy().copy()}, {"best_epoch": self.best_epoch_})
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:

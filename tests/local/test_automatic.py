@@ -16,7 +16,7 @@ from loca.errors import ConfigError, DataError
 from loca.evaluation.evaluate import evaluate
 from loca.local.auto import Auto, Budget, Climb, Search
 from loca.local.blend import Blend
-from loca.local.stacked.trainer import StackedLearning
+from loca.local.stacked.trainer import StackedTrainer
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
@@ -155,9 +155,9 @@ def test_a_run_that_goes_on_inside_an_ensemble_ends_with_the_same_numbers(
 ) -> None:
     unbroken = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
     shown = 0
-    run_epoch = StackedLearning.run_epoch
+    run_epoch = StackedTrainer.run_epoch
 
-    def fails(self: StackedLearning) -> float:
+    def fails(self: StackedTrainer) -> float:
         nonlocal shown
         shown += 1
         if shown == epochs_done + 1:
@@ -166,7 +166,7 @@ def test_a_run_that_goes_on_inside_an_ensemble_ends_with_the_same_numbers(
 
     subject = {"loca": "test", "data": "walks"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StackedLearning, "run_epoch", fails)
+        patch.setattr(StackedTrainer, "run_epoch", fails)
         with (
             pytest.raises(KeyboardInterrupt),
             keep_work_in(tmp_path / "work", subject=subject, resume=False, seconds_between=0.0),

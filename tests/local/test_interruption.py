@@ -10,10 +10,10 @@ import pytest
 
 import loca.local.loca as loca_file
 import loca.local.local_ease as solutions_file
-import loca.models.early_stopping as stopping_file
 from loca.communities.embeddings import TruncatedSVD
 from loca.data.splits import Split
 from loca.local.loca import Loca
+from loca.models.early_stopping import BestWeights
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.persistence.checkpoint import Checkpoint, keep_work_in
@@ -94,8 +94,8 @@ def test_finished_epochs_communities_and_local_models_are_not_computed_again(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epochs: list[str] = []
-    show = stopping_file._show
-    monkeypatch.setattr(stopping_file, "_show", lambda *what: (epochs.append("epoch"), show(*what)))
+    offer = BestWeights.offer
+    monkeypatch.setattr(BestWeights, "offer", lambda *what: (epochs.append("epoch"), offer(*what))[1])
     MODELS["stack"]().fit(planted_split.train, validation=planted_split.validation)
     whole = len(epochs)
     found: list[int] = []

@@ -23,12 +23,11 @@ from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
-from loca.models.autoencoder import Autoencoder, SparseRows, draw_first_weights
+from loca.models.autoencoder import SparseRows
 from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE, add_prefix_sums
 from loca.models.recommender import Recommender
-from loca.models.training import LearningPlan, TargetSpec, Trainer
 from loca.registry import load
 
 CPU = torch.device("cpu")
@@ -163,11 +162,11 @@ def test_a_history_of_one_moment_teaches_next_ease_nothing_about_order() -> None
 
 def test_the_loss_of_a_batch_is_that_of_prefixes_cut_between_moments() -> None:
     histories = random_histories(5)[:-1]
-    plan = LearningPlan(0.0, 0.0, 0.0, 0, 1e-3, 0.0, 100, TargetSpec("next", next_count=2, prefix_decay=0.8))
-    net = draw_first_weights(Autoencoder(ITEMS, 3, None, False, CPU), 2)
     histories = [one for one in histories if one]
     data = timed(histories)
-    learning = Trainer(net, as_matrix(data), np.ones(len(histories), np.float32), plan, 5, as_moments(data))
+    model = MultDAE(latent=3, dropout=0.0, target="next", next_count=2, prefix_decay=0.8, seed=5)
+    learning = model.begin(as_matrix(data), None, as_moments(data))
+    net = learning.network
     places = torch.arange(2 * len(histories))
     draws = uniform_at(streams_at(torch.tensor(learning.prefix_stream), 0), places).view(-1, 2)
     losses = []

@@ -22,36 +22,13 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.autoencoder import SparseRows
-from loca.models.network_base import opening_device
-from loca.models.rec_vae import (
-    AlternatingTrainer,
-    RecVAE,
-    RecVaeNetwork,
-    RecVaePlan,
-    initial_rec_vae_weights,
-    log_posterior,
-    log_prior,
-    sample,
-)
+from loca.models.rec_vae import AlternatingTrainer, RecVAE, RecVaeNetwork, log_posterior, log_prior, sample
 from loca.models.recommender import ModelState, Recommender
 from loca.persistence.model_io import load_model
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"latent": 16, "hidden": 24, "learning_rate": 1e-2, "epochs": 12, "batch_size": 100}
 NARROW: dict[str, Any] = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 3}
-
-
-def plan(**changes: Any) -> RecVaePlan:
-    usual: dict[str, Any] = {
-        "dropout": 0.5,
-        "gamma": 0.005,
-        "beta": None,
-        "learning_rate": 1e-3,
-        "batch_size": 1000,
-        "encoder_epochs": 3,
-        "decoder_epochs": 1,
-    }
-    return RecVaePlan(**usual | changes)
 
 
 def random_rows(users: int = 30, items: int = 20, seed: int = 0) -> csr_array:
@@ -62,16 +39,21 @@ def random_rows(users: int = 30, items: int = 20, seed: int = 0) -> csr_array:
 
 
 def network(items: int = 20) -> RecVaeNetwork:
-    return initial_rec_vae_weights(RecVaeNetwork(items, 4, 6, CPU), 1)
+    net = RecVaeNetwork(items, 4, 6, CPU)
+    net.initialise(1)
+    return net
 
 
-def learning(matrix: csr_array, weights: np.ndarray | None = None, seed: int = 0, **changes: Any) -> AlternatingTrainer:
-    given_weights = np.ones(matrix.shape[0], np.float32) if weights is None else weights
-    return AlternatingTrainer(network(matrix.shape[1]), matrix, given_weights, plan(**changes), seed)
+def learning(matrix: csr_array, weights: np.ndarray | None = None, **changes: Any) -> AlternatingTrainer:
+    usual = {"latent": 4, "hidden": 6, "learning_rate": 1e-3, "batch_size": 1000, "device": "cpu"}
+    return RecVAE(**usual | changes).begin(matrix, weights)
 
 
-def copies(weights: dict[str, torch.nn.Parameter]) -> dict[str, torch.Tensor]:
-    return {name: weight.detach().clone() for name, weight in weights.items()}
+def halves(net: RecVaeNetwork) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Copies of the weights of the encoder and of the decoder, by name."""
+    copies = {name: weight.detach().clone() for name, weight in net.named_parameters()}
+    decoder = {name: copies.pop(name) for name in ("output_table", "output_bias")}
+    return copies, decoder
 
 
 def test_the_sparse_network_equals_the_dense_one() -> None:
@@ -131,9 +113,8 @@ def test_a_sample_has_the_density_of_its_own_normal() -> None:
 
 def test_the_prior_counts_by_the_length_of_the_history_or_for_all_alike() -> None:
     rows = SparseRows.of(csr_array(np.array([[1, 1, 1], [0, 1, 0]], np.float32)), CPU)
-    assert plan(gamma=0.25).kl_weights(rows).tolist() == [0.75, 0.25]
-    assert plan(gamma=0.25, beta=0.5).kl_weights(rows).tolist() == [0.5, 0.5]
-    assert plan(gamma=0.25, beta=0.0).kl_weights(rows).tolist() == [0.0, 0.0]
+    for beta, expected in ((None, [0.75, 0.25]), (0.5, [0.5, 0.5]), (0.0, [0.0, 0.0])):
+        assert learning(random_rows(), gamma=0.25, beta=beta).kl_weights(rows).tolist() == expected
 
 
 def test_the_loss_of_the_encoder_by_hand() -> None:
@@ -142,7 +123,7 @@ def test_the_loss_of_the_encoder_by_hand() -> None:
     prior = torch.randn(6, 8)
     users = np.array([4, 1, 0])
     code = one.codes()[users]
-    latent = sample(code, one._noise(3))
+    latent = sample(code, one.noise(3))
     binary = torch.from_numpy(rows.toarray())[users]
     found = -(binary * torch.log_softmax(one.network.decode(latent), dim=1)).sum(dim=1)
     normal = distributions.Normal(code[:, :4], torch.exp(0.5 * code[:, 4:]))
@@ -152,17 +133,19 @@ def test_the_loss_of_the_encoder_by_hand() -> None:
     torch.testing.assert_close(one.decoder_loss(users, one.codes()), found.mean())
 
 
-def test_each_half_rests_while_the_other_learns() -> None:
-    one = learning(random_rows())
-    net, prior, users = one.network, one.codes(), np.arange(30)
-    encoder, decoder = copies(net.encoder_weights()), copies(net.decoder_weights())
-    one._learn_from(one.encoder_loss(users, prior), one._encoder_adam)
-    torch.testing.assert_close(copies(net.decoder_weights()), decoder, rtol=0, atol=0)
-    moved = copies(net.encoder_weights())
+def test_each_half_rests_while_the_other_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = learning(random_rows(), encoder_epochs=1)
+    seen = [halves(one.network)]
+    real = AlternatingTrainer.learn_from
+    monkeypatch.setattr(
+        AlternatingTrainer, "learn_from", lambda *given: (real(*given), seen.append(halves(one.network)))[0]
+    )
+    one.run_epoch()
+    (encoder, decoder), (moved, rested), (at_rest, learned) = seen
+    torch.testing.assert_close(rested, decoder, rtol=0, atol=0)
     assert all((moved[name] != encoder[name]).any() for name in encoder)
-    one._learn_from(one.decoder_loss(users, prior), one._decoder_adam)
-    torch.testing.assert_close(copies(net.encoder_weights()), moved, rtol=0, atol=0)
-    assert all((weight != decoder[name]).any() for name, weight in net.decoder_weights().items())
+    torch.testing.assert_close(at_rest, moved, rtol=0, atol=0)
+    assert all((learned[name] != decoder[name]).any() for name in decoder)
 
 
 def test_an_epoch_takes_the_planned_turns_and_no_gradient_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,9 +155,8 @@ def test_an_epoch_takes_the_planned_turns_and_no_gradient_outlives_it(monkeypatc
 
         def noted(self: AlternatingTrainer, *given: Any, half: str = half, real: Any = real) -> torch.Tensor:
             turns.append(half)
-            assert all(w.requires_grad for w in self.network.encoder_weights().values())
-            learns = [w.requires_grad for w in self.network.decoder_weights().values()]
-            assert learns == [half == "decoder_loss"] * 2
+            resting = [name for name, weight in self.network.named_parameters() if not weight.requires_grad]
+            assert resting == ([] if half == "decoder_loss" else ["output_table", "output_bias"])
             return real(self, *given)
 
         monkeypatch.setattr(AlternatingTrainer, half, noted)
@@ -243,7 +225,7 @@ def test_training_lowers_the_loss(planted_split: Split) -> None:
     assert losses[-1] < 0.97 * losses[0]
 
 
-def test_the_best_epoch_on_validation_is_kept(planted_split: Split) -> None:
+def test_the_best_epoch_on_validation_stays(planted_split: Split) -> None:
     model = RecVAE(**SMALL | {"epochs": 60, "patience": 3}).fit(
         planted_split.train, validation=planted_split.validation
     )
@@ -353,8 +335,9 @@ def test_weights_of_another_shape_are_refused_on_loading() -> None:
         RecVAE.restore({"latent": 4, "hidden": 6}, ModelState(arrays=arrays, facts={"best_epoch": 1}))
 
 
-def test_a_model_from_a_file_answers_on_its_own_device_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [opening_device(name).type for name in ("cpu", "cuda", "auto")] == ["cpu", "cuda", "cuda"]
+def test_a_model_trained_on_a_gpu_opens_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = random_rows()
+    model = RecVAE(latent=4, hidden=6, epochs=1, device="cpu").fit(rows)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert [opening_device(name).type for name in ("cpu", "cuda", "auto")] == ["cpu", "cpu", "cpu"]
+    opened = RecVAE.restore({"latent": 4, "hidden": 6, "device": "cuda"}, model.state())
+    np.testing.assert_array_equal(opened.score(rows), model.score(rows))

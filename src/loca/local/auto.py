@@ -23,7 +23,7 @@ from loca.local.blend_search import sharpened
 from loca.local.ensemble import Ensemble
 from loca.local.explain import BlendExplanation, Explainable, Explanation
 from loca.local.loca import Loca
-from loca.local.stacked.trainer import StackedLearning
+from loca.local.stacked.trainer import StackedTrainer
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import check_device
 from loca.models.ease import EASE
@@ -288,7 +288,7 @@ def _fit_next(search: Search, start: NextEASE) -> dict[str, Recommender | None]:
 def _plan_networks(search: Search, network: MultVAE, matrix: csr_array) -> dict[str, Any]:
     """How many lessons, members of each ensemble and epochs fit the seconds that are left, by timing an epoch."""
     trial = clone(network, target="next")
-    learning = StackedLearning([trial.begin(matrix, search.user_weights, as_moments(search.train))])
+    learning = StackedTrainer([trial.begin(matrix, search.user_weights, as_moments(search.train))])
     learning.run_epoch()  # warms up
     started = time.perf_counter()
     learning.run_epoch()

@@ -17,7 +17,7 @@ from loca.data.splits import HeldOut
 from loca.errors import ModelFileError
 from loca.evaluation.evaluate import UserRows, mean_ndcgs, ndcg_of_each
 from loca.models.devices import ranking_bytes
-from loca.models.network_base import LearnsByEpoch, score_on
+from loca.models.network_base import NetworkModel, score_on
 from loca.models.recommender import Recommender, Scores
 from loca.persistence.manifest import ModelState
 
@@ -111,7 +111,7 @@ class SeparateModels:
     def device(self) -> torch.device:
         """Where the blended answers lie: with the first model, if that is a network, else in main memory."""
         first: object = self.models_[0]
-        network = first.network_ if isinstance(first, LearnsByEpoch) else None
+        network = first.network_ if isinstance(first, NetworkModel) else None
         return torch.device("cpu") if network is None else network.device
 
     def __len__(self) -> int:

@@ -17,24 +17,13 @@ from loca.errors import ConfigError, DataError, did_you_mean
 from loca.local.local_ease import LOCAL_BYTES, ItemToItem, differences_memory, fit_ease_differences, is_centre_for
 from loca.local.local_models import CommunityValidator, LocalModels, SeparateModels
 from loca.local.stacked.inference import AnswerPrecision, StackedNetworks
-from loca.local.stacked.memory import plan_stacks
 from loca.local.stacked.ops import PrecisionName, multiplies_densely
-from loca.local.stacked.trainer import StackedLearning
+from loca.local.stacked.trainer import StackedTrainer, plan_stacks
 from loca.memory import DataSize, MemoryUse, plan_memory
+from loca.models.autoencoder import Network
 from loca.models.devices import choose_device, free_bytes
-from loca.models.early_stopping import (
-    BestWeights,
-    Network,
-    RunsEpochs,
-    SingleTrainer,
-    keep_states,
-    learn_for,
-    learn_until_best,
-    recall_states,
-    states_of,
-)
-from loca.models.mult_vae import MultDAE, MultVAE
-from loca.models.network_base import LearnsByEpoch
+from loca.models.early_stopping import BestWeights, Trainer, load_states, save_states, states_of, train_epochs
+from loca.models.network_base import NetworkModel, SingleTrainer
 from loca.models.recommender import Recommender, UserWeights, clone, get_params
 from loca.persistence.checkpoint import work_at_hand
 from loca.persistence.manifest import ModelState
@@ -78,7 +67,7 @@ def fit_each(
     return models
 
 
-def plan_loop_memory(learning: SingleTrainer, count: int, what: str) -> None:
+def plan_loop_memory(learning: SingleTrainer[Any, Any], count: int, what: str) -> None:
     """Says how much memory `count` such networks take while they learn; refuses when there is not that much."""
     size = sum(weight.numel() * 4 for weight in learning.network.parameters())
     if learning.device.type == "cpu":
@@ -86,7 +75,7 @@ def plan_loop_memory(learning: SingleTrainer, count: int, what: str) -> None:
 
 
 def learn_each_until_best(
-    learning: Sequence[RunsEpochs],
+    learning: Sequence[Trainer],
     seen: LocalModels,
     networks: Sequence[Network],
     members: CommunityValidator,
@@ -121,7 +110,7 @@ def learn_each_until_best(
                 runners = _without(runners, [networks[number] for number in stopped])
             if work_at_hand().due():
                 states = states_of(runners) | {f"best {number}": one.state() for number, one in enumerate(best)}
-                keep_states(what, epoch, states, active=sorted(active))
+                save_states(what, epoch, states, active=sorted(active))
     for one, network in zip(best, networks, strict=True):
         if one.epoch:
             one.give_back([network])
@@ -129,10 +118,10 @@ def learn_each_until_best(
 
 
 def _recall(
-    what: str, learning: Sequence[RunsEpochs], networks: Sequence[Network], best: Sequence[BestWeights]
+    what: str, learning: Sequence[Trainer], networks: Sequence[Network], best: Sequence[BestWeights]
 ) -> tuple[int, set[int]]:
     """The epochs of an interrupted run and the networks that had stopped, with their best weights put back."""
-    recalled = recall_states(what)
+    recalled = load_states(what)
     if recalled is None:
         return 0, set()
     facts, states = recalled
@@ -141,14 +130,14 @@ def _recall(
     return int(facts["epoch"]), set(range(len(networks))) - set(facts["active"])
 
 
-def _put_back(what: str, runners: Sequence[RunsEpochs]) -> None:
-    recalled = recall_states(what)
+def _put_back(what: str, runners: Sequence[Trainer]) -> None:
+    recalled = load_states(what)
     if recalled is not None:
         for place, one in enumerate(runners):
             one.put_back(recalled[1][f"learning {place}"])
 
 
-def _without(runners: Sequence[RunsEpochs], stopped: Sequence[Network]) -> list[RunsEpochs]:
+def _without(runners: Sequence[Trainer], stopped: Sequence[Network]) -> list[Trainer]:
     """The learning that is left when some networks have stopped."""
     gone = {id(network) for network in stopped}
     left = []
@@ -156,15 +145,13 @@ def _without(runners: Sequence[RunsEpochs], stopped: Sequence[Network]) -> list[
         own = [network for network in one.networks if id(network) in gone]
         if len(own) == len(one.networks):
             continue
-        if own and isinstance(one, StackedLearning):
+        if own and isinstance(one, StackedTrainer):
             one.leave(own)
         left.append(one)
     return left
 
 
 EngineName = Literal["auto", "one_by_one", "stacked"]
-# Models whose networks have one shape and one loss, and so can learn as one; others learn in turn.
-StackedKind = MultVAE | MultDAE
 
 
 def check_engine(name: str) -> None:
@@ -201,7 +188,7 @@ def local_memory(
         apart = {} if is_centre_for(base, centre) else {"centre of local models": base.memory_bytes(data)}
         return apart | {name: differences_memory(base, count, engine.local_bytes, data)}
     many = base.memory_bytes(data).times(count)
-    if many.training and is_stacked(engine.name) and isinstance(base, StackedKind):
+    if many.training and is_stacked(engine.name) and base.stackable:
         stored = many.folder // 2 if engine.answer_precision == "float16" else many.folder
         many = replace(many, folder=stored)
         if many.device:  # stacks that do not fit wait in main memory
@@ -250,20 +237,10 @@ def train_together(task: LocalTask, engine: Engine, validate: Callable[[LocalMod
         return TrainedLocals(_fit(task, engine), None)
     first = learners[0]
     runners, seen = _begin(task, learners, engine)
-    if validate is None:
-        learn_for(runners, epochs=first.epochs, what=task.what)
-        epochs = first.epochs
-    else:
-        best = learn_until_best(
-            runners,
-            lambda: validate(seen),
-            epochs=first.epochs,
-            patience=first.patience,
-            evaluate_every=first.evaluate_every,
-            what=task.what,
-        )
+    best = train_epochs(runners, first, task.what, None if validate is None else lambda: validate(seen))
+    if best.epoch:
         say(f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
-        epochs = best.epoch
+    epochs = best.epoch or first.epochs
     for model in learners:
         model.best_epoch_ = epochs
     return TrainedLocals(_finished(seen, engine), epochs)
@@ -291,9 +268,9 @@ def train_apart(task: LocalTask, engine: Engine, members: CommunityValidator) ->
     return TrainedLocals(_finished(seen, engine), int(np.median(best_epochs)))
 
 
-def learners_of(task: LocalTask) -> list[LearnsByEpoch] | None:
+def learners_of(task: LocalTask) -> list[NetworkModel[Any]] | None:
     """The models as learners by epochs; None where they are none."""
-    learners: list[LearnsByEpoch] = [model for model in task.models if isinstance(model, LearnsByEpoch)]
+    learners: list[NetworkModel[Any]] = [model for model in task.models if isinstance(model, NetworkModel)]
     return learners if len(learners) == len(task.models) else None
 
 
@@ -328,12 +305,11 @@ def _fit(task: LocalTask, engine: Engine) -> LocalModels:
 
 
 def _begin(
-    task: LocalTask, learners: Sequence[LearnsByEpoch], engine: Engine
-) -> tuple[Sequence[RunsEpochs], LocalModels]:
+    task: LocalTask, learners: Sequence[NetworkModel[Any]], engine: Engine
+) -> tuple[Sequence[Trainer], LocalModels]:
     """The learning of all networks in the engine asked for, and their answers, which change as they learn."""
-    alike = [model for model in learners if isinstance(model, StackedKind)]
-    if is_stacked(engine.name) and len(alike) == len(learners):
-        return _begin_stacked(task, alike, engine)
+    if is_stacked(engine.name) and all(model.stackable for model in learners):
+        return _begin_stacked(task, learners, engine)
     one = learners[0].begin(task.matrix, task.weights_of(0), task.moments)
     plan_loop_memory(one, len(learners), task.what)
     rest = [
@@ -343,14 +319,14 @@ def _begin(
 
 
 def _begin_stacked(
-    task: LocalTask, learners: Sequence[StackedKind], engine: Engine
-) -> tuple[list[StackedLearning], StackedNetworks]:
+    task: LocalTask, learners: Sequence[NetworkModel[Any]], engine: Engine
+) -> tuple[list[StackedTrainer], StackedNetworks]:
     """Networks of one shape that learn as one, and answer as one."""
     one = learners[0].begin(task.matrix, task.weights_of(0), task.moments)
     users, device = max(1, len(one.support)), one.device
     plan = plan_stacks(
-        one.network, one.plan, networks=len(learners), users=task.matrix.shape[0] if len(learners) > 1 else users,
-        device=device, precision=engine.precision,
+        one.network, one.model.batch_size, networks=len(learners),
+        users=task.matrix.shape[0] if len(learners) > 1 else users, device=device, precision=engine.precision,
         dense=multiplies_densely(task.matrix, device, engine.precision),
     )  # fmt: skip
     say(str(plan))
@@ -362,10 +338,10 @@ def _begin_stacked(
 
 
 def _in_stacks(
-    task: LocalTask, learners: Sequence[StackedKind], precision: PrecisionName, size: int, at_once: int
-) -> list[StackedLearning]:
+    task: LocalTask, learners: Sequence[NetworkModel[Any]], precision: PrecisionName, size: int, at_once: int
+) -> list[StackedTrainer]:
     """All networks in stacks of `size`, fewer where memory runs out; several stacks wait in main memory in turn."""
-    stacks: list[StackedLearning] = []
+    stacks: list[StackedTrainer] = []
     first = 0
     while first < len(learners):
         numbers = range(first, min(first + size, len(learners)))
@@ -373,7 +349,7 @@ def _in_stacks(
             learning = [
                 learners[number].begin(task.matrix, task.weights_of(number), task.moments) for number in numbers
             ]
-            stack = StackedLearning(learning, precision=precision, at_once=at_once, parked=len(numbers) < len(learners))
+            stack = StackedTrainer(learning, precision=precision, at_once=at_once, parked=len(numbers) < len(learners))
         except torch.OutOfMemoryError:
             if size == 1:
                 raise

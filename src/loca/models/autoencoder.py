@@ -1,4 +1,4 @@
-"""The network of MultVAE and MultDAE: sparse histories in, a score for every item out, never a dense history."""
+"""Sparse histories as torch sees them, what all networks share, and the network of MultVAE and MultDAE."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ class SparseRows:
     @cached_property
     def owner(self) -> Tensor:
         """The user row of every stored entry."""
-        lengths = self.starts[1:] - self.starts[:-1]
-        users = torch.arange(self.user_count, device=lengths.device)
-        return torch.repeat_interleave(users, lengths, output_size=len(self.columns))
+        users = torch.arange(self.user_count, device=self.starts.device)
+        return torch.repeat_interleave(users, self.starts.diff(), output_size=len(self.columns))
 
     def places(self) -> Tensor:
         """The place of every stored entry in its user's history, 0 for the oldest; a moment is one place."""
@@ -63,8 +62,8 @@ class SparseRows:
         return torch.where(lengths > 0, newest + 1, 0)
 
     def of_users(self, users: Tensor) -> SparseRows:
-        """The rows of some users, in the given order; a user may be asked for more than once."""
-        lengths = (self.starts[1:] - self.starts[:-1])[users]
+        """The rows of some users, in the given order; a user may occur more than once."""
+        lengths = self.starts.diff()[users]
         starts = F.pad(lengths.cumsum(0), (1, 0))
         total = int(starts[-1])
         shift = torch.repeat_interleave(self.starts[users] - starts[:-1], lengths, output_size=total)
@@ -72,16 +71,57 @@ class SparseRows:
         moments = None if self.moments is None else self.moments[places]
         return SparseRows(self.columns[places], self.values[places], starts, moments)
 
+    def sum_of(self, table: Tensor, values: Tensor) -> Tensor:
+        """Σ value · table row over each user's stored columns, (users, width); `values` stand in for the rows' own."""
+        return F.embedding_bag(self.columns, table, self.starts[:-1], mode="sum", per_sample_weights=values)
+
     def unit_values(self) -> Tensor:
         """The values with each user's row scaled to length 1; an empty row stays empty."""
         return unit_rows_of(self.values, self.owner, self.user_count)
 
 
-class Autoencoder(nn.Module):
+class Network(nn.Module):
+    """What scores any history: weights on a device, `output_table` and `output_bias` among them.
+
+    Weights are not set by the constructor: `initialise` or arrays from a file do that.
+    """
+
+    output_table: nn.Parameter
+    output_bias: nn.Parameter
+
+    @property
+    def item_count(self) -> int:
+        return len(self.output_bias)
+
+    @property
+    def device(self) -> torch.device:
+        return self.output_bias.device
+
+    def initialise(self, seed: int) -> None:
+        """Set the initial weights, the same numbers on every device."""
+        raise NotImplementedError
+
+    def embed(self, rows: SparseRows) -> Tensor:
+        """The middle layer, (users, latent)."""
+        raise NotImplementedError
+
+    def decode(self, latent: Tensor) -> Tensor:
+        """A score (logit) for every item, (users, items)."""
+        return torch.addmm(self.output_bias, latent, self.output_table.T)
+
+    def means(self, histories: csr_array) -> Tensor:
+        """The middle layer of any histories (a variational network's mean), (users, latent)."""
+        return self.embed(SparseRows.of(check_histories(histories, self.item_count), self.device))
+
+    def answer(self, histories: csr_array) -> Tensor:
+        """A score for every item, (users, items), on the network's device."""
+        return self.decode(self.means(histories))
+
+
+class Autoencoder(Network):
     """Items → (hidden →) latent → (hidden →) items; variational ones have a mean and a log-variance in the middle.
 
     The first layer is a sum of table rows (one per stored item), so its cost follows the history, not the catalogue.
-    Weights are not set yet: `draw_first_weights` or arrays from a file do that.
     """
 
     def __init__(
@@ -105,28 +145,21 @@ class Autoencoder(nn.Module):
         self.output_table = weights(item_count, last)
         self.output_bias = weights(item_count)
 
-    @property
-    def item_count(self) -> int:
-        return len(self.output_bias)
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Glorot's normal initial weights, biases 0."""
+        for name, weights in self.named_parameters():
+            if weights.dim() == 1:
+                weights.zero_()
+            else:
+                fill_normal(weights, derive_seed(seed, "first weights", name), math.sqrt(2.0 / sum(weights.shape)))
 
-    @property
-    def device(self) -> torch.device:
-        return self.output_bias.device
-
-    def means(self, histories: csr_array) -> Tensor:
-        """The middle layer of any histories (a variational one's mean), (users, latent)."""
-        rows = SparseRows.of(check_histories(histories, self.item_count), self.device)
-        mean, _ = self.encode(rows, rows.unit_values())
-        return mean
-
-    def answer(self, histories: csr_array) -> Tensor:
-        """A score for every item, (users, items), on the network's device."""
-        return self.decode(self.means(histories))
+    def embed(self, rows: SparseRows) -> Tensor:
+        return self.encode(rows, rows.unit_values())[0]
 
     def encode(self, rows: SparseRows, values: Tensor) -> tuple[Tensor, Tensor | None]:
         """Mean (users, latent) and log-variance, or the activations and None; `values` stand in for the rows' own."""
-        codes = F.embedding_bag(rows.columns, self.input_table, rows.starts[:-1], mode="sum", per_sample_weights=values)
-        codes = codes + self.input_bias
+        codes = rows.sum_of(self.input_table, values) + self.input_bias
         if self.code_weight is not None and self.code_bias is not None:
             codes = torch.tanh(codes) @ self.code_weight + self.code_bias
         if not self.variational:
@@ -137,7 +170,7 @@ class Autoencoder(nn.Module):
         """A score (logit) for every item, (users, items)."""
         if self.back_weight is not None and self.back_bias is not None:
             latent = torch.tanh(latent @ self.back_weight + self.back_bias)
-        return torch.addmm(self.output_bias, latent, self.output_table.T)
+        return super().decode(latent)
 
 
 def multinomial_loss(logits: Tensor, rows: SparseRows) -> Tensor:
@@ -151,17 +184,6 @@ def multinomial_loss(logits: Tensor, rows: SparseRows) -> Tensor:
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
     """KL(N(mean, variance) ‖ N(0, 1)) for each user, summed over the last axis."""
     return 0.5 * (log_variance.exp() + mean**2 - 1 - log_variance).sum(dim=-1)
-
-
-@torch.no_grad()
-def draw_first_weights(network: Autoencoder, seed: int) -> Autoencoder:
-    """The network with Glorot's normal first weights and biases 0, the same numbers on every device."""
-    for name, weights in network.named_parameters():
-        if weights.dim() == 1:
-            weights.zero_()
-        else:
-            fill_normal(weights, derive_seed(seed, "first weights", name), math.sqrt(2.0 / sum(weights.shape)))
-    return network
 
 
 def unit_rows_of(values: Tensor, owner: Tensor, rows: int) -> Tensor:

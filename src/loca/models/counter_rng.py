@@ -13,8 +13,6 @@ from loca.models.devices import has_kernels
 _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
-# Places per piece of work: few enough to stay in a processor's cache, and enough to keep a GPU busy.
-_PLACES_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}
 
 
 def streams_at(streams: Tensor, step: Tensor | int) -> Tensor:
@@ -48,11 +46,15 @@ def _draw_at_once(streams: Tensor, places: Tensor, *, normal: bool) -> Tensor:
     return draw(streams, places, (_STEP, _FIRST, _SECOND), normal=normal)
 
 
-def fill_normal(weights: Tensor, stream: int, spread: float) -> Tensor:
-    """Fills a tensor with normal numbers of one stream, mean 0 and the given spread, piece by piece."""
+def fill_normal(weights: Tensor, stream: int, spread: float, piece: int | None = None) -> Tensor:
+    """Fill a tensor with normal numbers of one stream, mean 0 and the given spread, piece by piece.
+
+    A piece is small enough to stay in a processor's cache, and large enough to keep a GPU busy.
+    """
     flat = weights.view(-1)
     numbers = torch.tensor(stream, device=weights.device)
-    piece = _PLACES_AT_ONCE.get(weights.device.type, 1 << 18)
+    if piece is None:
+        piece = 1 << 25 if weights.device.type == "cuda" else 1 << 18
     for start in range(0, len(flat), piece):
         stop = min(start + piece, len(flat))
         flat[start:stop] = normal_at(numbers, torch.arange(start, stop, device=weights.device)).mul_(spread)

@@ -1,201 +1,288 @@
-"""What a trained network answers (scores, embeddings), and its weights as arrays and back."""
+"""What all networks share: the model around a network, and the trainer that changes its weights epoch by epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
-from torch import nn
+from torch import Tensor
 
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.memory import DataSize, MemoryUse
-from loca.models.autoencoder import Autoencoder
+from loca.models.autoencoder import Network, SparseRows
+from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.devices import choose_device, ranking_bytes
-from loca.models.early_stopping import Embeds, Network, SingleTrainer, learn_for, learn_until_best
-from loca.models.recommender import Scores, UserWeights, check_user_weights
-from loca.models.training import Trainer
+from loca.models.early_stopping import train_epochs
+from loca.models.recommender import (
+    ModelState,
+    Recommender,
+    Scores,
+    TrainingData,
+    UserWeights,
+    check_user_weights,
+    fitted,
+    supported_users,
+)
 from loca.progress import say
+from loca.random_streams import derive_seed, stream
 
-AnyNetwork = TypeVar("AnyNetwork", bound=nn.Module)
+AnyNetwork = TypeVar("AnyNetwork", bound=Network)
+Users = npt.NDArray[np.int64]
 
 
-@runtime_checkable
-class LearnsByEpoch(Protocol):
-    """A model that is trained an epoch at a time, so that many can learn side by side and stop together."""
+class NetworkModel(Recommender, Generic[AnyNetwork]):
+    """A model that is a network, trained an epoch at a time; a subclass declares its hyperparameters.
 
+    With validation the weights of the epoch with the best NDCG@100 stay; without, all `epochs` are run.
+    """
+
+    learns_by_epoch = True
+
+    latent: int
+    hidden: int | None = None
+    dropout: float
+    learning_rate: float
+    batch_size: int
     epochs: int
     patience: int
     evaluate_every: int
-    best_epoch_: int | None
+    seed: int
+    device: str
+    network_: AnyNetwork | None = None
 
-    @property
-    def network_(self) -> Network | None: ...
+    def build(self, item_count: int, device: torch.device) -> AnyNetwork:
+        """The network with its shape, its weights not set."""
+        raise NotImplementedError
 
     def begin(
         self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
-    ) -> SingleTrainer:
-        """Fresh weights, held as `network_`, and the learning that will change them.
+    ) -> SingleTrainer[Any, AnyNetwork]:
+        """The trainer of a network with initial weights, which is held as `network_`.
 
         `moments` is `as_moments` of what `matrix` came from; models that learn from sets have no use for it.
         """
-        ...
+        raise NotImplementedError
 
-    def score(self, histories: csr_array) -> Scores: ...
+    def extra_bytes(self, users: int) -> tuple[int, int]:
+        """What training takes beside the usual: bytes that last from step to step, and bytes that pass."""
+        return 0, 0
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """What the network takes while it is trained, and after.
+
+        From step to step last its weights, Adam's two moments and the copy of the best epoch. A step makes gradients,
+        four arrays of scores, twenty of its layers' widths, and histories with draws for their dropout. On a GPU main
+        memory takes the copy for a checkpoint.
+        """
+        device, users = choose_device(self.device), min(self.batch_size, data.users)
+        lasting, passing = self.extra_bytes(data.users)
+        network, width = self.build(data.items, torch.device("meta")), self.latent + (self.hidden or 0)
+        weights = sum(weight.nbytes for weight in network.state_dict().values())
+        training = 4 * weights + lasting + 24 * data.users
+        histories = 64 * data.entries * users // max(data.users, 1)
+        peak = training + 2 * weights + 4 * users * (4 * data.items + 20 * width) + histories + passing
+        on_gpu = device.type == "cuda"
+        return MemoryUse(
+            main=training if on_gpu else peak,
+            device=peak if on_gpu else 0,
+            main_after=0 if on_gpu else weights,
+            device_after=weights if on_gpu else 0,
+            folder=weights,
+            training=training,
+            checkpoint=2 * training,  # the new one is written before the old one goes
+            device_name=str(device),
+            advice="take fewer or smaller models" + ", or fit without checkpoints (--checkpoint-every 1e9)" * on_gpu,
+        )
+
+    def _fit(self, data: TrainingData) -> None:
+        """Train from the initial weights on."""
+        self.network_ = None  # what an earlier fit learned makes room
+        trainer = self.begin(data.matrix, data.user_weights, data.moments if self.uses_order else None)
+        what, validation = type(self).__name__, data.validation
+
+        def validate(held_out: HeldOut) -> float:
+            block = ranking_bytes(trainer.device)
+            return mean_ndcg(lambda histories: score_on(self, histories), held_out, 100, block_bytes=block)
+
+        best = train_epochs([trainer], self, what, None if validation is None else lambda: validate(validation))
+        if best.epoch:
+            say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
+        self.best_epoch_ = best.epoch or self.epochs
+
+    def score(self, histories: csr_array) -> Scores:
+        """A score for every item, (users, items)."""
+        with torch.inference_mode():
+            return fitted(self.network_, self).answer(histories).cpu().numpy()
+
+    def embed(self, histories: csr_array) -> npt.NDArray[np.float32]:
+        """The middle layer of each user (a variational network's mean), (users, latent)."""
+        with torch.inference_mode():
+            return fitted(self.network_, self).means(histories).cpu().numpy()
+
+    def count_items(self) -> int:
+        """How many items it scores."""
+        return fitted(self.network_, self).item_count
+
+    def state(self) -> ModelState:
+        weights = fitted(self.network_, self).state_dict()
+        arrays = {name: weight.detach().cpu().numpy() for name, weight in weights.items()}
+        return ModelState(arrays, {"best_epoch": self.best_epoch_})
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        """The model again; weights that are not those of its network are refused, files may come from strangers."""
+        model, arrays, epoch = cls(**params), state.arrays, state.facts.get("best_epoch")
+        if "output_bias" not in arrays:
+            raise ModelFileError("network: the array output_bias is missing")
+        network = model.build(arrays["output_bias"].size, torch.device("meta"))
+        expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+        found = {name: array.shape for name, array in arrays.items()}
+        if expected != found:
+            wrong = sorted(set(expected.items()) ^ set(found.items()))
+            raise ModelFileError(f"network: arrays do not fit the parameters: {wrong[0][0]}")
+        for name, array in arrays.items():
+            if array.dtype != np.float32 or not np.isfinite(array).all():
+                raise ModelFileError(f"network: expected finite 32-bit numbers in the array {name}")
+        if epoch is not None and (type(epoch) is not int or epoch < 1):
+            raise ModelFileError(f"network: best_epoch: expected a whole number ≥ 1, found {epoch!r}")
+        network.load_state_dict({name: torch.tensor(array) for name, array in arrays.items()}, assign=True)
+        try:
+            device = choose_device(model.device)
+        except ConfigError:
+            device = choose_device("auto")  # a model trained on a GPU must open where there is none
+        model.network_, model.best_epoch_ = network.to(device), epoch
+        return model
 
 
-def check_schedule(latent: int, hidden: int | None, epochs: int, patience: int, evaluate_every: int) -> None:
-    """Refuses sizes and counts below 1."""
-    given = {"latent": latent, "epochs": epochs, "patience": patience, "evaluate_every": evaluate_every}
-    if hidden is not None:
-        given["hidden"] = hidden
-    for name, value in given.items():
-        if not (isinstance(value, int) and value >= 1):
-            raise ConfigError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+AnyModel = TypeVar("AnyModel", bound=NetworkModel[Any])
 
 
-def begin_learning(
-    model: Any,
-    network: Autoencoder,
-    matrix: csr_array,
-    user_weights: UserWeights | None,
-    moments: csr_array | None,
-) -> Trainer:
-    """The learning of `network` under the model's own plan and seed."""
-    weights = check_user_weights(user_weights, matrix.shape[0])
-    return Trainer(network, matrix, weights, model.plan(), model.seed, moments)
+class SingleTrainer(Generic[AnyModel, AnyNetwork]):
+    """One network being trained on the users with a weight above zero; `run_epoch` visits all of them once.
 
-
-def learn(model: LearnsByEpoch, learning: SingleTrainer, validation: HeldOut | None) -> int:
-    """Trains to the best validation NDCG@100, or for all epochs without validation; gives the epochs that count."""
-    what = type(model).__name__
-    if validation is None:
-        learn_for([learning], epochs=model.epochs, what=what)
-        return model.epochs
-    best = learn_until_best(
-        [learning],
-        lambda: mean_ndcg(
-            lambda histories: score_on(model, histories),
-            validation,
-            100,
-            block_bytes=ranking_bytes(learning.device),
-        ),
-        epochs=model.epochs,
-        patience=model.patience,
-        evaluate_every=model.evaluate_every,
-        what=what,
-    )
-    say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
-    return best.epoch
-
-
-def network_memory(
-    network: nn.Module, device_name: str, data: DataSize, batch: int, *, width: int, lasting: int = 0, passing: int = 0
-) -> MemoryUse:
-    """What a network (on the device `meta`) takes while it learns by epochs, and after.
-
-    From step to step last its weights, Adam's two moments and the copy of the best epoch, with `lasting` more bytes. A
-    step of `batch` users makes gradients, four arrays of scores, twenty of its layers' `width` numbers, and histories
-    with draws for their dropout, with `passing` more. On a GPU main memory takes the copy for a checkpoint.
+    Order, dropout and noise depend only on the seed, the epoch and the step: another engine draws the same numbers,
+    and so does a run that goes on after an interruption.
     """
-    device, users = choose_device(device_name), min(batch, data.users)
-    weights = sum(weight.nbytes for weight in network.state_dict().values())
-    training = 4 * weights + lasting + 24 * data.users
-    histories = 64 * data.entries * users // max(data.users, 1)
-    peak = training + 2 * weights + 4 * users * (4 * data.items + 20 * width) + histories + passing
-    on_gpu = device.type == "cuda"
-    return MemoryUse(
-        main=training if on_gpu else peak,
-        device=peak if on_gpu else 0,
-        main_after=0 if on_gpu else weights,
-        device_after=weights if on_gpu else 0,
-        folder=weights,
-        training=training,
-        checkpoint=2 * training,  # the new one is written before the old one goes
-        device_name=str(device),
-        advice="take fewer or smaller models" + ", or fit without checkpoints (--checkpoint-every 1e9)" * on_gpu,
-    )
+
+    def __init__(
+        self,
+        model: AnyModel,
+        network: AnyNetwork,
+        matrix: csr_array,
+        user_weights: UserWeights | None,
+        moments: csr_array | None = None,
+    ) -> None:
+        network.initialise(model.seed)
+        self.model, self.network, self.networks = model, network, [network]
+        self.device = network.device
+        self.step = self.epoch = 0
+        self.matrix, self.moments = matrix, moments
+        weights = check_user_weights(user_weights, matrix.shape[0])
+        self.support = supported_users(matrix, weights)
+        # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
+        # estimate of the weighted loss, and a user with weight 2 pulls like two users.
+        self.weights = weights[self.support] / weights[self.support].mean()
+        self.dropout_stream = derive_seed(model.seed, "dropout")
+        self.noise_stream = derive_seed(model.seed, "noise")
+        self.prefix_stream = derive_seed(model.seed, "prefix")
+        self.optimiser = self.make_optimiser()
+
+    def make_optimiser(self) -> torch.optim.Optimizer:
+        """Adam over all weights; those without a gradient in a step rest."""
+        return torch.optim.Adam(self.network.parameters(), lr=self.model.learning_rate, fused=True)
+
+    def run_epoch(self) -> float:
+        """Train on every user once; gives the mean loss."""
+        self.epoch += 1
+        total = sum(self.learn_from(self.batch_loss(users)) * len(users) for users in self.batches())
+        return total / len(self.support)
+
+    def batch_loss(self, users: Users) -> Tensor:
+        """The weighted mean loss of some of the supported users, with the dropout and noise of this step."""
+        raise NotImplementedError
+
+    def learn_from(self, loss: Tensor) -> float:
+        """One step against the gradient of a loss; gives the loss before it."""
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        # Freed at once: of many networks that are trained in turn only one holds gradients.
+        self.optimiser.zero_grad(set_to_none=True)
+        self.step += 1
+        return float(loss.detach())
+
+    def order(self, *part: str | int) -> Users:
+        """All supported users, by their places in `support`, in the order of this (part of an) epoch."""
+        order_seed = derive_seed(self.model.seed, "order of users")
+        return stream(order_seed, self.epoch, *part).permutation(len(self.support))
+
+    def batches(self, *part: str | int) -> Iterator[Users]:
+        """The same users, a batch at a time."""
+        order = self.order(*part)
+        return (order[start : start + self.model.batch_size] for start in range(0, len(order), self.model.batch_size))
+
+    def rows(self, users: Users) -> SparseRows:
+        """The histories of some of the supported users as sets, on the device."""
+        histories = csr_array(self.matrix[self.support[users]])
+        histories.sort_indices()
+        return SparseRows.of(histories, self.device)
+
+    def weights_of(self, users: Users) -> Tensor:
+        """The weights of some of the supported users, on the device."""
+        return torch.from_numpy(self.weights[users]).to(self.device)
+
+    def draw(self, numbers_at: Callable[[Tensor, Tensor], Tensor], stream_number: int, count: int) -> Tensor:
+        """So many random numbers of one of the streams, those of this step."""
+        streams = streams_at(torch.tensor(stream_number, device=self.device), self.step)
+        return numbers_at(streams, torch.arange(count, device=self.device))
+
+    def dropped(self, values: Tensor) -> Tensor:
+        """The values after the dropout of this step; their expected sum stays."""
+        dropout = self.model.dropout
+        if not dropout:
+            return values
+        return values * (self.draw(uniform_at, self.dropout_stream, len(values)) >= dropout) / (1 - dropout)
+
+    def extra_tensors(self) -> dict[str, Tensor]:
+        """What the training depends on beside weights and Adam's moments, by name."""
+        return {}
+
+    def state(self) -> ModelState:
+        """All that the rest of the training depends on: weights, Adam's moments, steps and epochs taken."""
+        arrays = {f"weights/{name}": weight for name, weight in self.network.state_dict().items()}
+        for name, weight in self.network.named_parameters():
+            for key, moment in self.optimiser.state.get(weight, {}).items():
+                arrays[f"{key}/{name}"] = moment
+        arrays |= self.extra_tensors()
+        return ModelState(
+            {name: array.detach().cpu().numpy() for name, array in arrays.items()},
+            {"step": self.step, "epoch": self.epoch},
+        )
+
+    def put_back(self, state: ModelState) -> None:
+        """Go on from a state of the same training."""
+        self.step, self.epoch = state.facts["step"], state.facts["epoch"]
+        saved = {name: torch.from_numpy(array.copy()) for name, array in state.arrays.items()}
+        for name, weight in self.network.state_dict().items():
+            weight.copy_(saved[f"weights/{name}"])
+        for name, tensor in self.extra_tensors().items():
+            tensor.copy_(saved[name])
+        if self.step:
+            for name, weight in self.network.named_parameters():
+                keys = ("step", "exp_avg", "exp_avg_sq")
+                self.optimiser.state[weight] = {key: saved[f"{key}/{name}"].to(self.device) for key in keys}
 
 
-def score_on(model: Any, histories: csr_array) -> torch.Tensor:
+def score_on(model: Any, histories: csr_array) -> Tensor:
     """Any model's scores, (users, items): those of a network stay on its device, others lie in main memory."""
-    if isinstance(model, LearnsByEpoch) and model.network_ is not None:
+    if isinstance(model, NetworkModel) and model.network_ is not None:
+        network: Network = model.network_
         with torch.no_grad():
-            return model.network_.answer(histories)
-    # Writable: torch warns of views that are not, such as one answer shown to every user.
+            return network.answer(histories)
+    # Writable: torch warns of views that are not, such as one answer for every user.
     return torch.from_numpy(np.require(model.score(histories), requirements=("C", "W")))
-
-
-def score_histories(network: Network, histories: csr_array) -> Scores:
-    """A logit for every item and asked user, (users, items)."""
-    with torch.inference_mode():
-        return np.asarray(network.answer(histories).cpu().numpy(), dtype=np.float32)
-
-
-def embed_histories(network: Embeds, histories: csr_array) -> npt.NDArray[np.float32]:
-    """The middle layer (a variational one's mean), (users, latent)."""
-    with torch.inference_mode():
-        return np.asarray(network.means(histories).cpu().numpy(), dtype=np.float32)
-
-
-def opening_device(name: str) -> torch.device:
-    """The device that a model from a file answers on: its own, or where that is missing any that there is."""
-    try:
-        return choose_device(name)
-    except ConfigError:
-        return choose_device("auto")  # a model trained on a GPU must open where there is none
-
-
-def network_arrays(network: nn.Module) -> dict[str, npt.NDArray[np.float32]]:
-    """The weights by name."""
-    return {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
-
-
-def count_items_of(arrays: Mapping[str, npt.NDArray[Any]]) -> int:
-    """The items that a network with these weights answers for."""
-    if "output_bias" not in arrays:
-        raise ModelFileError("network: the array output_bias is missing")
-    return arrays["output_bias"].size
-
-
-def with_arrays(network: AnyNetwork, arrays: Mapping[str, npt.NDArray[Any]], device: torch.device) -> AnyNetwork:
-    """The network, made on the device `meta`, with these weights; those that do not fit are refused.
-
-    Files come from strangers: names and shapes must be those of the network, the numbers 32-bit and finite.
-    """
-    expected = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-    found = {name: array.shape for name, array in arrays.items()}
-    if expected != found:
-        wrong = sorted(set(expected.items()) ^ set(found.items()))
-        raise ModelFileError(f"network: arrays do not fit the parameters: {wrong[0][0]}")
-    for name, array in arrays.items():
-        if array.dtype != np.float32 or not np.isfinite(array).all():
-            raise ModelFileError(f"network: expected finite 32-bit numbers in the array {name}")
-    weights = {name: torch.tensor(np.asarray(array)) for name, array in arrays.items()}
-    network.load_state_dict(weights, assign=True)
-    return network.to(device)
-
-
-def network_from_arrays(
-    arrays: Mapping[str, npt.NDArray[Any]],
-    latent: int,
-    hidden: int | None,
-    variational: bool,
-    device: torch.device,
-) -> Autoencoder:
-    """An autoencoder again; weights that do not fit are refused."""
-    network = Autoencoder(count_items_of(arrays), latent, hidden, variational, torch.device("meta"))
-    return with_arrays(network, arrays, device)
-
-
-def epoch_of(facts: Mapping[str, Any]) -> int | None:
-    """The epochs that validation chose, as a file tells them."""
-    epoch = facts.get("best_epoch")
-    if epoch is not None and not (isinstance(epoch, int) and not isinstance(epoch, bool) and epoch >= 1):
-        raise ModelFileError(f"network: best_epoch: expected a whole number ≥ 1, found {epoch!r}")
-    return epoch

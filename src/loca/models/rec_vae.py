@@ -3,195 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loca.data.interactions import Interactions, as_matrix
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError
-from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.autoencoder import SparseRows, multinomial_loss
-from loca.models.counter_rng import fill_normal, normal_at, streams_at, uniform_at
-from loca.models.devices import check_device, choose_device
-from loca.models.network_base import (
-    check_schedule,
-    count_items_of,
-    embed_histories,
-    epoch_of,
-    learn,
-    network_arrays,
-    network_memory,
-    opening_device,
-    score_histories,
-    with_arrays,
-)
-from loca.models.recommender import (
-    Estimator,
-    ModelState,
-    Scores,
-    UserWeights,
-    check_histories,
-    check_user_weights,
-    clone,
-    fitted,
-    supported_users,
-)
-from loca.random_streams import derive_seed, stream
+from loca.memory import DataSize, plan_memory
+from loca.models.autoencoder import Network, SparseRows, multinomial_loss
+from loca.models.counter_rng import fill_normal, normal_at
+from loca.models.devices import choose_device, device_param
+from loca.models.network_base import NetworkModel, SingleTrainer, Users
+from loca.models.recommender import TrainingData, UserWeights, not_negative, param, positive, share_below_1, whole
+from loca.random_streams import derive_seed
 
 # As in the authors' program: five hidden layers, and a layer normalisation that leaves small activations small.
 _HIDDEN_LAYERS = 5
 _NORM_EPSILON = 0.1
-_DECODER = ("output_table", "output_bias")
-Users = npt.NDArray[np.int64]
 # The shares of the standard normal, of the code of the epoch before, and of a wide normal with this log-variance.
 _SHARES = (3 / 20, 15 / 20, 2 / 20)
 _WIDE_LOG_VARIANCE = 10.0
 
 
-class RecVAE(Estimator):
-    """Encodes a history as a Gaussian through densely connected layers, and decodes it linearly.
-
-    An epoch shows all users `encoder_epochs` times to the encoder, with `dropout`, and then `decoder_epochs` times to
-    the decoder, without. Codes are held near a mixture of a standard normal, the code of the epoch before, and a wide
-    normal: `gamma` times the length of a history is how much that counts for a user, or `beta`, where given, for every
-    user alike. With validation the epoch of the best NDCG@100 is kept; without, all `epochs` are run.
-    """
-
-    learns_by_epoch = True
-
-    def __init__(
-        self,
-        *,
-        latent: int = 200,
-        hidden: int = 600,
-        dropout: float = 0.5,
-        gamma: float = 0.005,
-        beta: float | None = None,
-        learning_rate: float = 5e-4,
-        batch_size: int = 500,
-        encoder_epochs: int = 3,
-        decoder_epochs: int = 1,
-        epochs: int = 100,
-        patience: int = 20,
-        evaluate_every: int = 1,
-        seed: int = 0,
-        device: str = "auto",
-    ) -> None:
-        check_schedule(latent, hidden, epochs, patience, evaluate_every)
-        if hidden is None:
-            raise ConfigError("hidden: expected a whole number ≥ 1, found None")
-        check_device(device)
-        self.latent = latent
-        self.hidden = hidden
-        self.dropout = dropout
-        self.gamma = gamma
-        self.beta = beta
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.encoder_epochs = encoder_epochs
-        self.decoder_epochs = decoder_epochs
-        self.epochs = epochs
-        self.patience = patience
-        self.evaluate_every = evaluate_every
-        self.seed = seed
-        self.device = device
-        self.plan()
-        self.network_: RecVaeNetwork | None = None
-        self.best_epoch_: int | None = None
-
-    def plan(self) -> RecVaePlan:
-        """What an epoch needs to know of the parameters."""
-        return RecVaePlan(
-            dropout=self.dropout,
-            gamma=self.gamma,
-            beta=self.beta,
-            learning_rate=self.learning_rate,
-            batch_size=self.batch_size,
-            encoder_epochs=self.encoder_epochs,
-            decoder_epochs=self.decoder_epochs,
-        )
-
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
-        """Learns from the first weights on; what an earlier fit learned is forgotten."""
-        matrix = as_matrix(train)
-        self.network_ = None  # what an earlier fit learned makes room
-        self._plan_memory(*matrix.shape)
-        learning = self.begin(matrix, user_weights)
-        self.best_epoch_ = learn(self, learning, validation)
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        return self
-
-    def begin(
-        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
-    ) -> AlternatingTrainer:
-        """Fresh weights, and the learning that will change them an epoch at a time; of sets, so without `moments`."""
-        weights = check_user_weights(user_weights, matrix.shape[0])
-        network = RecVaeNetwork(matrix.shape[1], self.latent, self.hidden, choose_device(self.device))
-        self.network_ = initial_rec_vae_weights(network, self.seed)
-        return AlternatingTrainer(self.network_, matrix, weights, self.plan(), self.seed)
-
-    def score(self, histories: csr_array) -> Scores:
-        """A logit for every item."""
-        return score_histories(fitted(self.network_, self), histories)
-
-    def embed(self, histories: csr_array) -> npt.NDArray[np.float32]:
-        """The mean of each user's code, (users, latent)."""
-        return embed_histories(fitted(self.network_, self), histories)
-
-    def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """An epoch holds two codes of every user."""
-        network = RecVaeNetwork(data.items, self.latent, self.hidden, torch.device("meta"))
-        width, codes = self.hidden + self.latent, 2 * 4 * data.users * 2 * self.latent
-        return network_memory(network, self.device, data, self.batch_size, width=width, passing=codes)
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        return fitted(self.network_, self).item_count
-
-    def with_selected_params(self) -> Self:
-        """A copy that runs the number of epochs that validation chose."""
-        return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
-
-    def state(self) -> ModelState:
-        return ModelState(network_arrays(fitted(self.network_, self)), {"best_epoch": self.best_epoch_})
-
-    @classmethod
-    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        network = RecVaeNetwork(count_items_of(state.arrays), model.latent, model.hidden, torch.device("meta"))
-        model.network_ = with_arrays(network, state.arrays, opening_device(model.device))
-        model.best_epoch_ = epoch_of(state.facts)
-        return model
-
-    def _plan_memory(self, users: int, items: int) -> None:
-        """Weights five times (Adam's moments, the best epoch, gradients), two codes a user, four arrays of logits."""
-        if choose_device(self.device).type == "cpu":
-            network = RecVaeNetwork(items, self.latent, self.hidden, torch.device("meta"))
-            weights = sum(weight.numel() for weight in network.parameters())
-            needed = 5 * weights + 2 * users * 2 * self.latent + 4 * min(users, self.batch_size) * items
-            plan_memory(f"RecVAE for {items:,} items", 4 * needed, "take a smaller hidden layer or filter rare items")
-
-
-class RecVaeNetwork(nn.Module):
+class RecVaeNetwork(Network):
     """Items → five hidden layers, each fed with the sum of all earlier ones → mean and log-variance → items.
 
     The first layer is a sum of table rows (one per stored item), so its cost follows the history, not the catalogue.
-    Weights are not set yet: `initial_rec_vae_weights` or arrays from a file do that.
     """
 
     def __init__(self, item_count: int, latent: int, hidden: int, device: torch.device) -> None:
@@ -213,248 +52,166 @@ class RecVaeNetwork(nn.Module):
         self.output_table = weights(item_count, latent)
         self.output_bias = weights(item_count)
 
-    @property
-    def item_count(self) -> int:
-        return len(self.output_bias)
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Normal initial weights; biases 0, normalisation neutral.
 
-    @property
-    def device(self) -> torch.device:
-        return self.output_bias.device
+        Weights spread as those of the authors' program: their variance is 1 / (3 · inputs of the layer).
+        """
+        for name, weights in self.named_parameters():
+            if name == "norm_scales":
+                weights.fill_(1.0)
+            elif "bias" in name or name == "norm_shifts":
+                weights.zero_()
+            else:
+                inputs = self.latent if name == "output_table" else weights.shape[-2]
+                fill_normal(weights, derive_seed(seed, "first weights", name), 1.0 / math.sqrt(3.0 * inputs))
 
-    def encoder_weights(self) -> dict[str, nn.Parameter]:
-        """By name, what turns a history into a code."""
-        return {name: weight for name, weight in self.named_parameters() if name not in _DECODER}
-
-    def decoder_weights(self) -> dict[str, nn.Parameter]:
-        """By name, what turns a code into scores."""
-        return {name: weight for name, weight in self.named_parameters() if name in _DECODER}
-
-    def means(self, histories: csr_array) -> Tensor:
-        """The mean of the code of any histories, (users, latent)."""
-        rows = SparseRows.of(check_histories(histories, self.item_count), self.device)
+    def embed(self, rows: SparseRows) -> Tensor:
+        """The mean of the code, (users, latent)."""
         return self.encode(rows, rows.unit_values())[:, : self.latent]
-
-    def answer(self, histories: csr_array) -> Tensor:
-        """A score for every item, (users, items), on the network's device."""
-        return self.decode(self.means(histories))
 
     def encode(self, rows: SparseRows, values: Tensor) -> Tensor:
         """Means and, beside them, log-variances, (users, 2 · latent); `values` stand in for the rows' own."""
-        bags = F.embedding_bag(rows.columns, self.input_table, rows.starts[:-1], mode="sum", per_sample_weights=values)
+
+        def activate(sums: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+            return F.layer_norm(F.silu(sums), (self.hidden,), scale, shift, _NORM_EPSILON)
+
         scales, shifts = self.norm_scales.unbind(), self.norm_shifts.unbind()
-        newest = self._activate(bags + self.input_bias, scales[0], shifts[0])  # (users, hidden)
-        earlier = newest
+        newest = activate(rows.sum_of(self.input_table, values) + self.input_bias, scales[0], shifts[0])
+        earlier = newest  # (users, hidden)
         layers = zip(self.hidden_weights.unbind(), self.hidden_biases.unbind(), scales[1:], shifts[1:], strict=True)
         for weight, bias, scale, shift in layers:
-            newest = self._activate(torch.addmm(bias, newest, weight) + earlier, scale, shift)
+            newest = activate(torch.addmm(bias, newest, weight) + earlier, scale, shift)
             earlier = earlier + newest
         return torch.addmm(self.code_bias, newest, self.code_weight)
 
-    def decode(self, latent: Tensor) -> Tensor:
-        """A score (logit) for every item, (users, items)."""
-        return torch.addmm(self.output_bias, latent, self.output_table.T)
 
-    def _activate(self, sums: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        return F.layer_norm(F.silu(sums), (self.hidden,), scale, shift, _NORM_EPSILON)
+@dataclass(kw_only=True, eq=False, repr=False)
+class RecVAE(NetworkModel[RecVaeNetwork]):
+    """Encodes a history as a Gaussian through densely connected layers, and decodes it linearly.
 
+    Codes are held near a mixture of a standard normal, the code of the epoch before, and a wide normal.
 
-@torch.no_grad()
-def initial_rec_vae_weights(network: RecVaeNetwork, seed: int) -> RecVaeNetwork:
-    """The network with normal first weights, the same numbers on every device; biases 0, normalisation neutral.
-
-    Weights spread as those of the authors' program: their variance is 1 / (3 · inputs of the layer).
+    Parameters
+    ----------
+    latent, hidden : int
+        Sizes of the code and of the five layers before it.
+    dropout : float
+        Share of a history that is dropped while the encoder learns; the decoder learns without.
+    gamma, beta : float, float or None
+        How much the prior counts for a user: `gamma` times the length of the history, or `beta`, where given, for
+        every user alike.
+    learning_rate, batch_size : float, int
+        Of Adam, and users in a step.
+    encoder_epochs, decoder_epochs : int
+        How often an epoch visits all users for the encoder, and then for the decoder.
+    epochs, patience, evaluate_every, seed, device
+        As in `MultVAE`.
     """
-    for name, weights in network.named_parameters():
-        if name == "norm_scales":
-            weights.fill_(1.0)
-        elif "bias" in name or name == "norm_shifts":
-            weights.zero_()
-        else:
-            inputs = network.latent if name == "output_table" else weights.shape[-2]
-            fill_normal(weights, derive_seed(seed, "first weights", name), 1.0 / math.sqrt(3.0 * inputs))
-    return network
+
+    latent: int = whole(200)
+    hidden: int = whole(600)
+    dropout: float = share_below_1(0.5)
+    gamma: float = not_negative(0.005)
+    beta: float | None = param(None, "a number ≥ 0", lambda value: value is None or 0 <= value < math.inf)
+    learning_rate: float = positive(5e-4)
+    batch_size: int = whole(500)
+    encoder_epochs: int = whole(3)
+    decoder_epochs: int = whole(1)
+    epochs: int = whole(100)
+    patience: int = whole(20)
+    evaluate_every: int = whole(1)
+    seed: int = 0
+    device: str = device_param()
+
+    def build(self, item_count: int, device: torch.device) -> RecVaeNetwork:
+        return RecVaeNetwork(item_count, self.latent, self.hidden, device)
+
+    def begin(
+        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
+    ) -> AlternatingTrainer:
+        self.network_ = self.build(matrix.shape[1], choose_device(self.device))
+        return AlternatingTrainer(self, self.network_, matrix, user_weights)
+
+    def extra_bytes(self, users: int) -> tuple[int, int]:
+        """An epoch holds two codes of every user."""
+        return 0, 2 * 4 * users * 2 * self.latent
+
+    def _fit(self, data: TrainingData) -> None:
+        """Refuse, on a CPU, what takes more memory than is free."""
+        if choose_device(self.device).type == "cpu":
+            needed = self.memory_bytes(DataSize.of(data.matrix)).main
+            advice = "take a smaller hidden layer or filter rare items"
+            plan_memory(f"RecVAE for {data.matrix.shape[1]:,} items", needed, advice)
+        super()._fit(data)
 
 
-@dataclass(frozen=True)
-class RecVaePlan:
-    """What an epoch needs to know: how much is dropped, how the prior counts, and how often each half is shown all."""
-
-    dropout: float
-    gamma: float
-    beta: float | None
-    learning_rate: float
-    batch_size: int
-    encoder_epochs: int
-    decoder_epochs: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout: expected a number from 0 to below 1, found {self.dropout!r}")
-        for name, prior in (("gamma", self.gamma), ("beta", 0.0 if self.beta is None else self.beta)):
-            if not 0 <= prior < math.inf:
-                raise ConfigError(f"{name}: expected a number ≥ 0, found {prior!r}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate: expected a number above 0, found {self.learning_rate!r}")
-        for name, count in (
-            ("batch_size", self.batch_size),
-            ("encoder_epochs", self.encoder_epochs),
-            ("decoder_epochs", self.decoder_epochs),
-        ):
-            if not (isinstance(count, int) and count >= 1):
-                raise ConfigError(f"{name}: expected a whole number ≥ 1, found {count!r}")
-
-    def kl_weights(self, rows: SparseRows) -> Tensor:
-        """How much the prior counts for each user, (users,): `gamma` for every item of the history, or `beta`."""
-        none = torch.zeros(rows.user_count, device=rows.values.device)
-        return none.index_add(0, rows.owner, rows.values) * self.gamma if self.beta is None else none + self.beta
-
-
-class AlternatingTrainer:
-    """One RecVAE being trained on the users with a weight above zero; an epoch shows them to each half of it in turn.
+class AlternatingTrainer(SingleTrainer[RecVAE, RecVaeNetwork]):
+    """Trains encoder and decoder in turn: an epoch visits all users for each half of the network.
 
     The encoder that the prior remembers is the one with which an epoch begins, because decoder passes leave it alone:
-    its codes are computed once an epoch, and nothing of it need be kept. Order, dropout and noise depend only on the
-    seed, the epoch and the step: a run that goes on after an interruption draws the same numbers.
+    its codes are computed once an epoch, and nothing of it need be stored.
     """
 
-    def __init__(
-        self,
-        network: RecVaeNetwork,
-        matrix: csr_array,
-        user_weights: npt.NDArray[np.float32],
-        plan: RecVaePlan,
-        seed: int,
-    ) -> None:
-        self.network = network
-        self.plan = plan
-        self.device = network.device
-        self.step = 0
-        self.epoch = 0
-        self.matrix = matrix
-        self.support = supported_users(matrix, user_weights)
-        # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
-        # estimate of the weighted loss, and a user with weight 2 pulls like two users.
-        self.weights = user_weights[self.support] / user_weights[self.support].mean()
-        self._dropout_stream = derive_seed(seed, "dropout")
-        self._noise_stream = derive_seed(seed, "noise")
-        self._order_seed = derive_seed(seed, "order of users")
-        self._encoder_adam = self._adam(network.encoder_weights().values())
-        self._decoder_adam = self._adam(network.decoder_weights().values())
-
-    @property
-    def networks(self) -> list[RecVaeNetwork]:
-        """The one network that learns here."""
-        return [self.network]
-
     def run_epoch(self) -> float:
-        """Shows every user to the encoder, then to the decoder, as often as planned; gives the encoder's mean loss."""
+        """Visit every user for the encoder, then for the decoder, as often as set; gives the encoder's mean loss."""
         self.epoch += 1
-        # In the very first epoch it is the first encoder; the authors' program takes another random one there.
-        prior = self.codes()
-        total = 0.0
-        with frozen(self.network.decoder_weights().values()):
-            for turn in range(self.plan.encoder_epochs):
-                for users in self._batches("encoder", turn):
-                    total += self._learn_from(self.encoder_loss(users, prior), self._encoder_adam) * len(users)
+        # In the very first epoch it is the initial encoder; the authors' program takes another random one there.
+        prior, total = self.codes(), 0.0
+        # What needs no gradient has none, and rests.
+        decoder = (self.network.output_table, self.network.output_bias)
+        for weight in decoder:
+            weight.requires_grad_(False)
+        for turn in range(self.model.encoder_epochs):
+            for users in self.batches("encoder", turn):
+                total += self.learn_from(self.encoder_loss(users, prior)) * len(users)
+        for weight in decoder:
+            weight.requires_grad_(True)
         codes = self.codes()
-        for turn in range(self.plan.decoder_epochs):
-            for users in self._batches("decoder", turn):
-                self._learn_from(self.decoder_loss(users, codes), self._decoder_adam)
-        return total / (len(self.support) * self.plan.encoder_epochs)
+        for turn in range(self.model.decoder_epochs):
+            for users in self.batches("decoder", turn):
+                self.learn_from(self.decoder_loss(users, codes))
+        return total / (len(self.support) * self.model.encoder_epochs)
 
     @torch.no_grad()
     def codes(self) -> Tensor:
         """The code of every supported user, from the whole history, (supported users, 2 · latent)."""
         codes = torch.empty(len(self.support), 2 * self.network.latent, device=self.device)
-        for start in range(0, len(codes), self.plan.batch_size):
-            users = np.arange(start, min(start + self.plan.batch_size, len(codes)))
-            rows = self._rows(users)
+        for start in range(0, len(codes), self.model.batch_size):
+            users = np.arange(start, min(start + self.model.batch_size, len(codes)))
+            rows = self.rows(users)
             codes[start : start + len(users)] = self.network.encode(rows, rows.unit_values())
         return codes
 
     def encoder_loss(self, users: Users, prior: Tensor) -> Tensor:
         """The weighted mean loss of some of the supported users, whose codes in `prior` are what is remembered."""
-        rows = self._rows(users)
-        code = self.network.encode(rows, self._dropped(rows.unit_values()))
-        noise = self._noise(len(users))
+        rows = self.rows(users)
+        code = self.network.encode(rows, self.dropped(rows.unit_values()))
+        noise = self.noise(len(users))
         latent = sample(code, noise)
         found = multinomial_loss(self.network.decode(latent), rows)  # (users,)
         remembered = prior[torch.from_numpy(users).to(self.device)]
         kl = log_posterior(code, noise) - log_prior(latent, remembered)
-        return self._weighted_mean(found + self.plan.kl_weights(rows) * kl, users)
+        return (self.weights_of(users) * (found + self.kl_weights(rows) * kl)).mean()
 
     def decoder_loss(self, users: Users, codes: Tensor) -> Tensor:
         """The same of the decoder, which sees codes of whole histories; the prior does not depend on it."""
         code = codes[torch.from_numpy(users).to(self.device)]
-        logits = self.network.decode(sample(code, self._noise(len(users))))
-        return self._weighted_mean(multinomial_loss(logits, self._rows(users)), users)
+        logits = self.network.decode(sample(code, self.noise(len(users))))
+        return (self.weights_of(users) * multinomial_loss(logits, self.rows(users))).mean()
 
-    def state(self) -> ModelState:
-        """All that the rest of the training depends on: weights, Adam's moments, steps and epochs taken."""
-        arrays = {f"weights/{name}": weight for name, weight in self.network.named_parameters()}
-        for name, weight, adam in self._learned():
-            for key, moment in adam.state.get(weight, {}).items():
-                arrays[f"{key}/{name}"] = moment
-        return ModelState(
-            {name: array.detach().cpu().numpy() for name, array in arrays.items()},
-            {"step": self.step, "epoch": self.epoch},
-        )
+    def kl_weights(self, rows: SparseRows) -> Tensor:
+        """How much the prior counts for each user, (users,): `gamma` for every item of the history, or `beta`."""
+        none = torch.zeros(rows.user_count, device=rows.values.device)
+        if self.model.beta is not None:
+            return none + self.model.beta
+        return none.index_add(0, rows.owner, rows.values) * self.model.gamma
 
-    def put_back(self, state: ModelState) -> None:
-        """Goes on from a state of the same learning."""
-        self.step, self.epoch = state.facts["step"], state.facts["epoch"]
-        for name, weight, adam in self._learned():
-            weight.data.copy_(torch.from_numpy(state.arrays[f"weights/{name}"].copy()))
-            if self.epoch:
-                moments = {key: state.arrays[f"{key}/{name}"].copy() for key in ("step", "exp_avg", "exp_avg_sq")}
-                adam.state[weight] = {key: torch.from_numpy(moment).to(self.device) for key, moment in moments.items()}
-
-    def _learned(self) -> Iterator[tuple[str, nn.Parameter, torch.optim.Adam]]:
-        """Every weight with its name and with the optimiser that changes it."""
-        for name, weight in self.network.encoder_weights().items():
-            yield name, weight, self._encoder_adam
-        for name, weight in self.network.decoder_weights().items():
-            yield name, weight, self._decoder_adam
-
-    def _adam(self, weights: Iterable[nn.Parameter]) -> torch.optim.Adam:
-        return torch.optim.Adam(list(weights), lr=self.plan.learning_rate, fused=True)
-
-    def _batches(self, half: str, turn: int) -> Iterator[Users]:
-        """All supported users, by their places in `support`, in the order of this pass."""
-        order = stream(self._order_seed, self.epoch, half, turn).permutation(len(self.support))
-        for start in range(0, len(order), self.plan.batch_size):
-            yield order[start : start + self.plan.batch_size]
-
-    def _learn_from(self, loss: Tensor, adam: torch.optim.Adam) -> float:
-        loss.backward()  # type: ignore[no-untyped-call]
-        adam.step()
-        # Freed at once: of many networks that learn side by side only one holds gradients.
-        adam.zero_grad(set_to_none=True)
-        self.step += 1
-        return float(loss.detach())
-
-    def _rows(self, users: Users) -> SparseRows:
-        histories = csr_array(self.matrix[self.support[users]])
-        histories.sort_indices()
-        return SparseRows.of(histories, self.device)
-
-    def _weighted_mean(self, losses: Tensor, users: Users) -> Tensor:
-        return (torch.from_numpy(self.weights[users]).to(self.device) * losses).mean()
-
-    def _dropped(self, values: Tensor) -> Tensor:
-        if not self.plan.dropout:
-            return values
-        places = torch.arange(len(values), device=self.device)
-        kept = uniform_at(self._stream(self._dropout_stream), places) >= self.plan.dropout
-        return values * kept / (1 - self.plan.dropout)
-
-    def _noise(self, user_count: int) -> Tensor:
+    def noise(self, user_count: int) -> Tensor:
         """Standard normal numbers of this step, (users, latent)."""
-        places = torch.arange(user_count * self.network.latent, device=self.device)
-        return normal_at(self._stream(self._noise_stream), places).view(user_count, self.network.latent)
-
-    def _stream(self, stream_number: int) -> Tensor:
-        return streams_at(torch.tensor(stream_number, device=self.device), self.step)
+        latent = self.network.latent
+        return self.draw(normal_at, self.noise_stream, user_count * latent).view(user_count, latent)
 
 
 def sample(code: Tensor, noise: Tensor) -> Tensor:
@@ -484,16 +241,3 @@ def log_prior(latent: Tensor, remembered: Tensor) -> Tensor:
     parts = [math.log(share) - 0.5 * spread for share, spread in zip(_SHARES, spreads, strict=True)]
     densities = torch.logsumexp(torch.stack(parts), dim=0) - 0.5 * math.log(2 * math.pi)  # (users, latent)
     return densities.sum(dim=1)
-
-
-@contextmanager
-def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Meanwhile no gradient is computed for these weights."""
-    held = list(weights)
-    for weight in held:
-        weight.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for weight in held:
-            weight.requires_grad_(True)

@@ -1,32 +1,31 @@
-"""How an autoencoder learns: weighted users in random batches, an epoch at a time, every draw by its place."""
+"""How MultVAE and MultDAE learn: their common hyperparameters, inputs and targets, and the loss of a batch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.errors import ConfigError, did_you_mean
+from loca.errors import check_choice
 from loca.models.autoencoder import Autoencoder, SparseRows, divergence, multinomial_loss, unit_rows_of
-from loca.models.counter_rng import normal_at, streams_at, uniform_at
-from loca.models.recommender import supported_users
-from loca.persistence.manifest import ModelState
-from loca.random_streams import derive_seed, stream
+from loca.models.counter_rng import normal_at, uniform_at
+from loca.models.devices import choose_device
+from loca.models.network_base import NetworkModel, SingleTrainer, Users
+from loca.models.recommender import UserWeights, param
 
 TargetName = Literal["set", "next", "following"]
 
 
 @dataclass(frozen=True)
 class TargetSpec:
-    """`"set"` shows the whole history and asks for it, as the paper does; the others show a random prefix.
+    """`"set"` takes the whole history as input and as target, as the paper does; the others a random prefix as input.
 
-    `"next"` asks for the `next_count` places after it, `"following"` for all of them. In a prefix the newest place
-    counts 1, the one before it `prefix_decay`, and so on. `set_share` of the users are shown as whole sets all the
+    Targets of `"next"` are the `next_count` places after the prefix, of `"following"` all of them. In a prefix the
+    newest place counts 1, the one before it `prefix_decay`, and so on. `set_share` of the users are whole sets all the
     same, drawn anew in every epoch. A place is an item, or all items of one moment: those are never cut apart.
     """
 
@@ -35,25 +34,8 @@ class TargetSpec:
     prefix_decay: float = 0.9
     set_share: float = 0.0
 
-    def __post_init__(self) -> None:
-        if self.target not in get_args(TargetName):
-            nearest = did_you_mean(self.target, get_args(TargetName)) or "; expected 'set', 'next' or 'following'"
-            raise ConfigError(f"unknown target {self.target!r}{nearest}")
-        whole = isinstance(self.next_count, int) and not isinstance(self.next_count, bool)
-        if not (whole and self.next_count >= 1):
-            raise ConfigError(f"next_count: expected a whole number ≥ 1, found {self.next_count!r}")
-        if not 0 < self.prefix_decay <= 1:
-            raise ConfigError(f"prefix_decay: expected a number above 0 up to 1, found {self.prefix_decay!r}")
-        if not 0 <= self.set_share <= 1:
-            raise ConfigError(f"set_share: expected a share from 0 to 1, found {self.set_share!r}")
-
-    @property
-    def ordered(self) -> bool:
-        """Whether the order of a history matters."""
-        return self.target != "set"
-
     def cut(self, lengths: Tensor, draws: Tensor) -> Tensor:
-        """How many places of each history are the prefix, 1 to length − 1; 0 for a history shown as a whole set.
+        """How many places of each history are the prefix, 1 to length − 1; 0 for a history taken as a whole set.
 
         `draws` holds two uniform numbers for each history, (histories, 2). A single place cannot be cut.
         """
@@ -69,167 +51,95 @@ class TargetSpec:
         whole = cuts == 0
         ages = cuts - 1 - places
         decayed = values * torch.pow(self.prefix_decay, ages.clamp(min=0).float())
-        shown = torch.where(whole, values, torch.where(ages >= 0, decayed, 0.0))
-        asked = ages < 0
+        inputs = torch.where(whole, values, torch.where(ages >= 0, decayed, 0.0))
+        is_target = ages < 0
         if self.target == "next":
-            asked &= ages >= -self.next_count
-        return shown, torch.where(whole | asked, values, 0.0)
+            is_target &= ages >= -self.next_count
+        return inputs, torch.where(whole | is_target, values, 0.0)
 
 
-@dataclass(frozen=True)
-class LearningPlan:
-    """What an epoch needs to know: what is shown, how much is dropped, how noisy the code is, how losses count."""
+def decay_param() -> Any:
+    """The parameter of a model that says how fast a prefix decays."""
+    return param(0.9, "a number above 0 up to 1", lambda value: 0 < value <= 1)
 
-    dropout: float
-    noise: float
-    kl_weight: float
-    anneal_steps: int
-    learning_rate: float
+
+class AutoencoderModel(NetworkModel[Autoencoder]):
+    """What MultVAE and MultDAE have in common; many of them can be trained as one stack.
+
+    Without a variance (`variational`) there is neither `noise` nor a KL term.
+    """
+
+    stackable = True
+    gives_logits = True
+    variational: ClassVar[bool]
+
+    noise: float = 0.0
+    kl_weight: float = 0.0
+    anneal_steps: int = 0
     weight_decay: float
-    batch_size: int
-    lesson: TargetSpec = field(default_factory=TargetSpec)
+    target: TargetName
+    next_count: int
+    prefix_decay: float
+    set_share: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout: expected a number from 0 to below 1, found {self.dropout!r}")
-        for name in ("noise", "kl_weight", "anneal_steps", "weight_decay"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name}: expected a number ≥ 0, found {getattr(self, name)!r}")
-        for name in ("learning_rate", "batch_size"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}: expected a number above 0, found {getattr(self, name)!r}")
+        super().__post_init__()
+        check_choice("target", self.target, get_args(TargetName))
 
-    def kl_weight_at(self, step: int) -> float:
-        """Liang et al.'s annealing: grows in a line to `kl_weight` over `anneal_steps` steps."""
-        return self.kl_weight * min(1.0, step / self.anneal_steps) if self.anneal_steps else self.kl_weight
+    @cached_property
+    def target_spec(self) -> TargetSpec:
+        """What of a history is input and what is target."""
+        return TargetSpec(self.target, self.next_count, self.prefix_decay, self.set_share)
 
-    def kl_weights_at(self, steps: torch.Tensor) -> torch.Tensor:
-        """`kl_weight_at` for many steps, as 32-bit numbers."""
+    @property
+    def uses_order(self) -> bool:
+        """Whether it learns from what follows what."""
+        return self.target != "set"
+
+    def kl_weights_at(self, steps: Tensor) -> Tensor:
+        """Liang et al.'s annealing: grows in a line to `kl_weight` over `anneal_steps` steps; 32 bits."""
         grown = (steps.double() / self.anneal_steps).clamp(max=1.0) if self.anneal_steps else torch.ones_like(steps)
         return (self.kl_weight * grown).float()
 
+    def build(self, item_count: int, device: torch.device) -> Autoencoder:
+        return Autoencoder(item_count, self.latent, self.hidden, self.variational, device)
 
-class Trainer:
-    """One network being trained on the users with a weight above zero; `run_epoch` shows all of them once.
+    def begin(
+        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
+    ) -> AutoencoderTrainer:
+        self.network_ = self.build(matrix.shape[1], choose_device(self.device))
+        return AutoencoderTrainer(self, self.network_, matrix, user_weights, moments if self.uses_order else None)
 
-    Order, dropout and noise depend only on the seed, the epoch and the step: another engine draws the same numbers,
-    and so does a run that goes on after an interruption.
-    """
 
-    def __init__(
-        self,
-        network: Autoencoder,
-        matrix: csr_array,
-        user_weights: npt.NDArray[np.float32],
-        plan: LearningPlan,
-        seed: int,
-        moments: csr_array | None = None,
-    ) -> None:
-        self.network = network
-        self.plan = plan
-        self.device = network.output_bias.device
-        self.step = 0
-        self.epoch = 0
-        self.matrix = matrix
-        self.moments = moments if plan.lesson.ordered else None
-        self.support = supported_users(matrix, user_weights)
-        # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
-        # estimate of the weighted loss, and a user with weight 2 pulls like two users.
-        self.weights = user_weights[self.support] / user_weights[self.support].mean()
-        self.dropout_stream = derive_seed(seed, "dropout")
-        self.noise_stream = derive_seed(seed, "noise")
-        self.prefix_stream = derive_seed(seed, "prefix")
-        self._order_seed = derive_seed(seed, "order of users")
-        self._optimiser = torch.optim.Adam(
-            self.network.parameters(), lr=plan.learning_rate, weight_decay=plan.weight_decay, fused=True
-        )
+class AutoencoderTrainer(SingleTrainer[AutoencoderModel, Autoencoder]):
+    """One autoencoder being trained by itself; the stacked engine does the same for many at once."""
 
-    @property
-    def networks(self) -> list[Autoencoder]:
-        """The one network that learns here."""
-        return [self.network]
+    def make_optimiser(self) -> torch.optim.Optimizer:
+        rate, decay = self.model.learning_rate, self.model.weight_decay
+        return torch.optim.Adam(self.network.parameters(), lr=rate, weight_decay=decay, fused=True)
 
-    def next_order(self) -> npt.NDArray[np.int64]:
-        """The order of the supported users in the epoch that begins now."""
-        self.epoch += 1
-        return stream(self._order_seed, self.epoch).permutation(len(self.support))
-
-    def run_epoch(self) -> float:
-        """Shows every user once and gives the mean loss."""
-        order = self.next_order()
-        total = 0.0
-        for start in range(0, len(order), self.plan.batch_size):
-            users = order[start : start + self.plan.batch_size]
-            loss = self.batch_loss(users)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._optimiser.step()
-            # Freed at once: of many networks that learn side by side only one holds gradients.
-            self._optimiser.zero_grad(set_to_none=True)
-            self.step += 1
-            total += float(loss.detach()) * len(users)
-        return total / len(order)
-
-    def batch_loss(self, users: npt.NDArray[np.int64]) -> torch.Tensor:
-        """The weighted mean loss of some of the supported users, with the dropout and noise of this step."""
-        rows, shown = self._show(self.support[users])
-        mean, log_variance = self.network.encode(rows, self._dropped(shown))
-        latent = mean
-        kl = torch.zeros(rows.user_count, device=self.device)
+    def batch_loss(self, users: Users) -> Tensor:
+        rows, inputs = self._inputs_and_targets(users)
+        latent, log_variance = self.network.encode(rows, self.dropped(inputs))
+        kl: Tensor | float = 0.0
         if log_variance is not None:
-            if self.plan.noise:
-                draws = normal_at(self._stream(self.noise_stream), self._places(mean.numel())).view_as(mean)
-                latent = mean + self.plan.noise * draws * torch.exp(0.5 * log_variance)
-            kl_weight = self.plan.kl_weight_at(self.step)
-            if kl_weight:
-                kl = kl_weight * divergence(mean, log_variance)
+            if self.model.kl_weight:
+                kl = self.model.kl_weights_at(torch.tensor(self.step)) * divergence(latent, log_variance)
+            if self.model.noise:
+                draws = self.draw(normal_at, self.noise_stream, latent.numel()).view_as(latent)
+                latent = latent + self.model.noise * draws * torch.exp(0.5 * log_variance)
         losses = multinomial_loss(self.network.decode(latent), rows) + kl  # (users,)
-        weights = torch.from_numpy(self.weights[users]).to(self.device)
-        return (weights * losses).mean()
+        return (self.weights_of(users) * losses).mean()
 
-    def state(self) -> ModelState:
-        """All that the rest of the training depends on: weights, Adam's moments, steps and epochs taken."""
-        arrays = {f"weights/{name}": weight for name, weight in self.network.named_parameters()}
-        for name, weight in self.network.named_parameters():
-            for key, moment in self._optimiser.state.get(weight, {}).items():
-                arrays[f"{key}/{name}"] = moment
-        return ModelState(
-            {name: array.detach().cpu().numpy() for name, array in arrays.items()},
-            {"step": self.step, "epoch": self.epoch},
-        )
-
-    def put_back(self, state: ModelState) -> None:
-        """Goes on from a state of the same learning."""
-        self.step, self.epoch = state.facts["step"], state.facts["epoch"]
-        for name, weight in self.network.named_parameters():
-            weight.data.copy_(torch.from_numpy(state.arrays[f"weights/{name}"].copy()))
-            if self.step:
-                moments = {key: state.arrays[f"{key}/{name}"].copy() for key in ("step", "exp_avg", "exp_avg_sq")}
-                self._optimiser.state[weight] = {
-                    key: torch.from_numpy(moment).to(self.device) for key, moment in moments.items()
-                }
-
-    def _show(self, users: npt.NDArray[np.int64]) -> tuple[SparseRows, torch.Tensor]:
-        """The rows with what is asked for as values, and what is shown, each user's scaled to length 1."""
-        histories = csr_array(self.matrix[users])
-        if not self.plan.lesson.ordered:
-            histories.sort_indices()
-            rows = SparseRows.of(histories, self.device)
+    def _inputs_and_targets(self, users: Users) -> tuple[SparseRows, Tensor]:
+        """Rows with the targets as values, and the inputs, each user's scaled to length 1."""
+        if not self.model.uses_order:
+            rows = self.rows(users)
             return rows, rows.unit_values()
-        moments = None if self.moments is None else csr_array(self.moments[users])
-        rows = SparseRows.of(histories, self.device, moments)
-        draws = uniform_at(self._stream(self.prefix_stream), self._places(2 * rows.user_count)).view(-1, 2)
-        cuts = self.plan.lesson.cut(rows.place_counts(), draws)
-        shown, asked = self.plan.lesson.inputs_and_targets(rows.values, rows.places(), cuts[rows.owner])
-        return SparseRows(rows.columns, asked, rows.starts), unit_rows_of(shown, rows.owner, rows.user_count)
-
-    def _dropped(self, values: torch.Tensor) -> torch.Tensor:
-        if not self.plan.dropout:
-            return values
-        kept = uniform_at(self._stream(self.dropout_stream), self._places(len(values))) >= self.plan.dropout
-        return values * kept / (1 - self.plan.dropout)
-
-    def _stream(self, stream_number: int) -> torch.Tensor:
-        return streams_at(torch.tensor(stream_number, device=self.device), self.step)
-
-    def _places(self, count: int) -> torch.Tensor:
-        return torch.arange(count, device=self.device)
+        own, spec = self.support[users], self.model.target_spec
+        moments = None if self.moments is None else csr_array(self.moments[own])
+        rows = SparseRows.of(csr_array(self.matrix[own]), self.device, moments)
+        draws = self.draw(uniform_at, self.prefix_stream, 2 * rows.user_count).view(-1, 2)
+        cuts = spec.cut(rows.place_counts(), draws)
+        inputs, targets = spec.inputs_and_targets(rows.values, rows.places(), cuts[rows.owner])
+        return SparseRows(rows.columns, targets, rows.starts), unit_rows_of(inputs, rows.owner, rows.user_count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from scipy.sparse import csr_array
@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim.adam import adam
 
-from loca.errors import ConfigError, did_you_mean
+from loca.errors import check_choice
 from loca.models.devices import has_kernels
-from loca.models.training import LearningPlan
+from loca.models.training import AutoencoderModel
 
 PrecisionName = Literal["float32", "bfloat16"]
 _BETAS = (0.9, 0.999)
@@ -24,8 +24,7 @@ _PADDED_TO = 64
 
 def check_precision(name: str) -> None:
     """Refuses a precision that does not exist, naming the nearest."""
-    if name not in get_args(PrecisionName):
-        raise ConfigError(f"unknown precision {name!r}{did_you_mean(name, get_args(PrecisionName))}")
+    check_choice("precision", name, get_args(PrecisionName))
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def sums_between(starts: Tensor, numbers: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class DecodedGradients:
-    """The multinomial loss of every user, (networks, users), and what the weighted sum of them asks of the weights."""
+    """The multinomial loss of every user, (networks, users), and the gradients of their weighted sum."""
 
     losses: Tensor
     hidden: Tensor  # (networks, users, width)
@@ -134,23 +133,26 @@ def _softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int)
     return log_sums
 
 
-@dataclass(frozen=True)
-class Moments:
+class Moments(NamedTuple):
     """Some networks' weights of one name and Adam's two moments of them, all (networks, …), changed in place."""
 
     weights: Tensor
     means: Tensor
     squares: Tensor
 
+    def of(self, networks: slice | Tensor) -> Moments:
+        """Those of some of the networks: views for a slice, copies for a tensor of numbers."""
+        return Moments(self.weights[networks], self.means[networks], self.squares[networks])
+
 
 class AdamStep:
     """Adam for networks that have taken so many `steps` each before this one, (networks,) on the device."""
 
-    def __init__(self, plan: LearningPlan, steps: Tensor) -> None:
-        self._plan = plan
+    def __init__(self, model: AutoencoderModel, steps: Tensor) -> None:
+        self._rate, self._decay = model.learning_rate, model.weight_decay
         self._steps = steps
         taken = (steps + 1).double()
-        self._rates = (plan.learning_rate / (1 - _BETAS[0] ** taken)).float()
+        self._rates = (self._rate / (1 - _BETAS[0] ** taken)).float()
         self._roots = (1 - _BETAS[1] ** taken).rsqrt().float()
 
     def on_dense(self, moments: Moments, gradients: Tensor) -> None:
@@ -158,28 +160,15 @@ class AdamStep:
         if has_kernels(gradients.device) and gradients[0].is_contiguous():
             from loca.local.stacked.kernels import adam_dense_
 
-            adam_dense_(
-                moments.weights, moments.means, moments.squares, gradients, self._rates, self._roots,
-                self._plan.weight_decay, _BETAS, _EPSILON,
-            )  # fmt: skip
+            adam_dense_(*moments, gradients, self._rates, self._roots, self._decay, _BETAS, _EPSILON)
             return
         rows = moments.weights.shape[1]
+        weights, means, squares = (list(one.unbind()) for one in moments)
         adam(
-            list(moments.weights.unbind()),
-            list(gradients[:, :rows].unbind()),
-            list(moments.means.unbind()),
-            list(moments.squares.unbind()),
-            [],
-            list(self._steps.float().unbind()),
-            fused=True,
-            amsgrad=False,
-            beta1=_BETAS[0],
-            beta2=_BETAS[1],
-            lr=self._plan.learning_rate,
-            weight_decay=self._plan.weight_decay,
-            eps=_EPSILON,
-            maximize=False,
-        )
+            weights, list(gradients[:, :rows].unbind()), means, squares, [], list(self._steps.float().unbind()),
+            fused=True, amsgrad=False, beta1=_BETAS[0], beta2=_BETAS[1], lr=self._rate, weight_decay=self._decay,
+            eps=_EPSILON, maximize=False,
+        )  # fmt: skip
 
     def on_table(self, moments: Moments, codes: Tensor, entries: Entries) -> None:
         """Changes (networks, items, width) tables by Σ input · gradient of the code over each item's entries."""
@@ -189,8 +178,8 @@ class AdamStep:
             from loca.local.stacked.kernels import adam_rows_
 
             adam_rows_(
-                moments.weights, moments.means, moments.squares, codes, entries.owner, entries.inputs, keys,
-                self._rates, self._roots, self._plan.weight_decay, _BETAS, _EPSILON,
+                *moments, codes, entries.owner, entries.inputs, keys, self._rates, self._roots, self._decay, _BETAS,
+                _EPSILON,
             )  # fmt: skip
             return
         # Entries by their row: each row's gradient is then one sum, where long histories would make a large array.
@@ -205,18 +194,6 @@ class AdamStep:
 
 # From so many filled places of users × items on, a GPU multiplies everything sooner than it gathers what is there.
 _DENSE_SHARES: dict[PrecisionName, float] = {"float32": 0.03, "bfloat16": 0.01}
-
-
-class Inputs(Protocol):
-    """The shown items of some networks' batches."""
-
-    def codes(self, tables: Tensor) -> Tensor:
-        """Σ input · table row over every user's items, (networks, users, width)."""
-        ...
-
-    def learn(self, adam: AdamStep, moments: Moments, gradients: Tensor) -> None:
-        """Changes the tables by what the gradients of the codes, (networks, users, width), ask of them."""
-        ...
 
 
 def multiplies_densely(matrix: csr_array, device: torch.device, precision: PrecisionName) -> bool:
@@ -236,6 +213,7 @@ class GatheredInputs:
     entries: Entries
 
     def codes(self, tables: Tensor) -> Tensor:
+        """Σ input · table row over every user's items, (networks, users, width)."""
         networks, items, width = tables.shape
         # A dropped entry adds nothing whichever row it reads: all of a network read its first, which is then at hand.
         rows = self.entries.keys(items) - self.entries.columns * (self.entries.inputs == 0)
@@ -245,12 +223,13 @@ class GatheredInputs:
         return sums.view(networks, -1, width)
 
     def learn(self, adam: AdamStep, moments: Moments, gradients: Tensor) -> None:
+        """Changes the tables by the gradients of the codes, (networks, users, width)."""
         adam.on_table(moments, gradients.flatten(0, 1), self.entries)
 
 
 @dataclass(frozen=True)
 class DenseInputs:
-    """Lays all inputs out as (networks, users, items) and multiplies, in the precision of the other products."""
+    """Does the same with all inputs laid out as (networks, users, items), in the precision of the other products."""
 
     entries: Entries
     precision: PrecisionName
@@ -260,8 +239,8 @@ class DenseInputs:
         return product(self._laid_out(rows.shape[1]), rows)
 
     def learn(self, adam: AdamStep, moments: Moments, gradients: Tensor) -> None:
-        shown = self._laid_out(padded(moments.weights.shape[1]))
-        adam.on_dense(moments, product(shown.transpose(1, 2), as_factor(gradients, self.precision)))
+        inputs = self._laid_out(padded(moments.weights.shape[1]))
+        adam.on_dense(moments, product(inputs.transpose(1, 2), as_factor(gradients, self.precision)))
 
     def _laid_out(self, width: int) -> Tensor:
         """In rows of `width`; made for each of both products: between them the logits need the room."""

@@ -15,151 +15,233 @@ from loca.local.stacked.ops import (
     DenseInputs,
     Entries,
     GatheredInputs,
-    Inputs,
     Moments,
     PrecisionName,
     decode_and_differentiate,
     multiplies_densely,
+    padded,
     sums_between,
 )
-from loca.models.autoencoder import Autoencoder, SparseRows, divergence, unit_rows_of
+from loca.memory import readable_bytes
+from loca.models.autoencoder import Autoencoder, Network, SparseRows, divergence, unit_rows_of
 from loca.models.counter_rng import normal_at, streams_at, uniform_at
-from loca.models.early_stopping import Network
-from loca.models.training import TargetSpec, Trainer
+from loca.models.devices import free_bytes
+from loca.models.network_base import SingleTrainer
+from loca.models.training import AutoencoderModel
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 
-_TABLE = "input_table"
+# A share of what is free stays free: for the ranking of validation users, and for what others take meanwhile.
+_SHARE_OF_FREE_MEMORY = 0.85
+# More networks at once save nothing on a GPU; on a CPU one after the other stays in the caches.
+_MOST_AT_ONCE = 100
+_SHARE_FOR_STEPS = 0.2
+# Weights whose gradients are written by hand; automatic differentiation finds those of the small ones between them.
+_LARGE = ("input_table", "output_table", "output_bias")
 
 
-class StackedLearning:
-    """Many networks being trained as one; `run_epoch` shows every network all of its own users once.
+@dataclass(frozen=True)
+class StackPlan:
+    """How `networks` are trained on a device: so many in a stack, so many of those at once, so many users of each.
 
-    Takes the learning of each network as the reference engine would run it, with its own order, dropout and noise, so
-    that both engines draw the same numbers; the weights of the networks become views into the stack. `at_once`
-    networks go through a step together, and have logits at the same time. A `parked` stack waits in main memory
-    between its epochs, so that another one can have the device.
+    Where one stack does not hold all of them, each stack waits in main memory while another one is trained.
+    """
+
+    networks: int
+    stack_size: int
+    at_once: int
+    users: int
+    device: str
+    device_bytes: int
+    parked_bytes: int
+
+    @property
+    def stacks(self) -> int:
+        """How many stacks there are."""
+        return -(-self.networks // self.stack_size)
+
+    def __str__(self) -> str:
+        parked = f", {readable_bytes(self.parked_bytes)} parked in main memory" if self.parked_bytes else ""
+        return (
+            f"stacked engine: {self.networks} networks in {self.stacks} stack{'s' * (self.stacks > 1)} of "
+            f"{self.stack_size} on {self.device}, {self.at_once} at once, {self.users} users each a step: "
+            f"{readable_bytes(self.device_bytes)} of its memory{parked}"
+        )
+
+
+def plan_stacks(
+    network: Autoencoder,
+    batch_size: int,
+    *,
+    networks: int,
+    users: int,
+    device: torch.device,
+    precision: PrecisionName = "float32",
+    dense: bool = False,
+    free: int | None = None,
+) -> StackPlan:
+    """The plan for `networks` like this one (which may lie on the meta device), each trained on `users` users an epoch.
+
+    `dense` says that histories are multiplied as dense arrays.
+    """
+    available = free_bytes(device) if free is None else free
+    # What lasts: weights, Adam's two moments, and the copy of the best epoch.
+    lasting = 4 * 4 * sum(weight.numel() for weight in network.parameters())
+    # What a step takes: logits, factors, gradients, codes and draws.
+    users_at_once = min(batch_size, users)
+    items, last = network.output_table.shape
+    first = network.input_table.shape[1]
+    number = 2 if precision == "bfloat16" and device.type == "cuda" else 4
+    logits = number * users_at_once * padded(items)
+    tables = (number + 4) * padded(items) * last
+    if device.type == "cpu":
+        # The softmax makes a second array there, and the input table's gradient is a dense one.
+        logits, tables = 2 * logits, tables + 4 * items * first
+    elif dense:
+        # After the logits the inputs are laid out like them, and the input table's gradient is a dense one.
+        tables += 4 * padded(items) * first
+    passing = logits + tables + users_at_once * (16 * first + 40 * network.latent)
+    at_once, stack_size = 1, networks
+    if device.type == "cuda":
+        at_once = max(1, min(_MOST_AT_ONCE, networks, int(_SHARE_FOR_STEPS * available) // passing))
+        room = int(_SHARE_OF_FREE_MEMORY * available) - at_once * passing
+        stack_size = max(1, min(networks, room // lasting))
+        at_once = min(at_once, stack_size)
+    return StackPlan(
+        networks=networks,
+        stack_size=stack_size,
+        at_once=at_once,
+        users=users_at_once,
+        device=str(device),
+        device_bytes=stack_size * lasting + at_once * passing,
+        parked_bytes=networks * lasting if stack_size < networks else 0,
+    )
+
+
+class StackedTrainer:
+    """Many networks being trained as one; `run_epoch` visits every network's own users once.
+
+    Takes the trainer of each network as the reference engine would run it, with its own order, dropout and noise, so
+    that both engines draw the same numbers; the weights of the networks become views into the stack.
+
+    Parameters
+    ----------
+    trainers : sequence of SingleTrainer
+        One for each network; they share one matrix and differ in seeds and user weights.
+    precision : {"float32", "bfloat16"}
+        Of the factors of large products; sums and weights have 32 bits.
+    at_once : int
+        So many networks go through a step together, and have logits at the same time.
+    parked : bool
+        Whether the stack waits in main memory between its epochs, so that another one can have the device.
     """
 
     def __init__(
         self,
-        learning: Sequence[Trainer],
+        trainers: Sequence[SingleTrainer[AutoencoderModel, Autoencoder]],
         *,
         precision: PrecisionName = "float32",
         at_once: int = 1,
         parked: bool = False,
     ) -> None:
-        # Networks with more users first: those that still have users to show are then always the first of the stack.
-        self._learning = sorted(learning, key=lambda one: -len(one.support))
-        first = self._learning[0]
-        self._plan, self._device, self._shape = first.plan, first.device, first.network
+        # Networks with more users first: those that still have users to visit are then always the first of the stack.
+        self._trainers = sorted(trainers, key=lambda one: -len(one.support))
+        first = self._trainers[0]
+        self._model, self._device, self._shape = first.model, first.device, first.network
         self._precision: PrecisionName = precision
         self._at_once = at_once
         self._dense = multiplies_densely(first.matrix, first.device, precision)
-        names = [name for name, _ in first.network.named_parameters()]
-        self._moments = {name: self._stack(name) for name in names}
+        self._moments: dict[str, Moments] = {}
+        for name, _ in first.network.named_parameters():
+            stack = torch.stack([one.network.get_parameter(name).detach() for one in self._trainers])
+            for one in self._trainers:  # each network's own copy is given up at once
+                one.network.get_parameter(name).data = torch.empty(0, device=self._device)
+            self._moments[name] = Moments(stack, torch.zeros_like(stack), torch.zeros_like(stack))
+        self._users = StackedUsers(self._trainers)
         self._parked = parked
         self._waiting: dict[str, Moments] = {}
-        self._lay_out()
+        self._show_views()
         if parked:
             self._park()
 
-    def _lay_out(self) -> None:
-        """Puts on the device what a step needs to know of the networks that are in the stack now."""
-        self._users = StackedUsers(self._learning)
-        self._dropout_streams = torch.tensor([one.dropout_stream for one in self._learning], device=self._device)
-        self._prefix_streams = torch.tensor([one.prefix_stream for one in self._learning], device=self._device)
-        self._noise_streams = torch.tensor([one.noise_stream for one in self._learning], device=self._device)
-        self._show_views()
-
     def _show_views(self) -> None:
+        """Make the networks' weights views into the stack."""
         for name, moments in self._moments.items():
-            for place, one in enumerate(self._learning):
+            for place, one in enumerate(self._trainers):
                 one.network.get_parameter(name).data = moments.weights[place]
 
     def _park(self) -> None:
-        """Moves weights and moments into main memory, where they have the same place every time."""
-        for name, moments in list(self._moments.items()):
+        """Move weights and moments into main memory, where they have the same place every time."""
+        for name, moments in self._moments.items():
             old = self._waiting.get(name)
             if old is None or old.weights.shape != moments.weights.shape:
                 # Pinned memory: the device copies to and from it at its full speed.
                 pinned = self._device.type == "cuda"
-                old = Moments(*(torch.empty(moments.weights.shape, pin_memory=pinned) for _ in range(3)))
-            for kind in ("weights", "means", "squares"):
-                getattr(old, kind).copy_(getattr(moments, kind))
+                old = Moments(*(torch.empty(moments.weights.shape, pin_memory=pinned) for _ in moments))
+            for place, tensor in zip(old, moments, strict=True):
+                place.copy_(tensor)
             self._waiting[name] = self._moments[name] = old
         self._show_views()
-
-    def _fetch(self) -> None:
-        """Moves weights and moments to the device."""
-        for name, moments in list(self._moments.items()):
-            kinds = (moments.weights, moments.means, moments.squares)
-            self._moments[name] = Moments(*(one.to(self._device, non_blocking=True, copy=True) for one in kinds))
-        self._show_views()
-
-    def _stack(self, name: str) -> Moments:
-        """The weights called `name` of all networks side by side; each network's own copy is given up at once."""
-        stack = torch.stack([one.network.get_parameter(name).detach() for one in self._learning])
-        for one in self._learning:
-            one.network.get_parameter(name).data = torch.empty(0, device=self._device)
-        return Moments(stack, torch.zeros_like(stack), torch.zeros_like(stack))
 
     @property
     def networks(self) -> list[Autoencoder]:
         """All networks of the stack."""
-        return [one.network for one in self._learning]
+        return [one.network for one in self._trainers]
 
     @torch.no_grad()
     def run_epoch(self) -> float:
-        """Gives every network one epoch, and the mean loss."""
+        """Give every network one epoch; returns the mean loss."""
         if self._parked:
-            self._fetch()
+            for name, moments in self._moments.items():
+                self._moments[name] = Moments(*(one.to(self._device, non_blocking=True, copy=True) for one in moments))
+            self._show_views()
         total = torch.zeros((), device=self._device)
         for batch in self._users.next_epoch():
             self._take_step(batch, total)
         if self._parked:
             self._park()
-        return float(total) / len(self._learning)
+        return float(total) / len(self._trainers)
 
     def leave(self, networks: Iterable[Network]) -> None:
-        """Takes networks that have stopped out of the stack; they keep their weights as they are."""
+        """Take networks that have stopped out of the stack; their weights stay as they are."""
         gone = {id(network) for network in networks}
-        stay = [place for place, one in enumerate(self._learning) if id(one.network) not in gone]
-        for one in self._learning:
-            if id(one.network) in gone:
-                for parameter in one.network.parameters():
+        stay = [place for place, one in enumerate(self._trainers) if id(one.network) not in gone]
+        for network in self.networks:
+            if id(network) in gone:
+                for parameter in network.parameters():
                     parameter.data = parameter.data.clone()
-        self._learning = [self._learning[place] for place in stay]
-        for name, moments in list(self._moments.items()):
-            rows = torch.tensor(stay, device=moments.weights.device)
+        self._trainers = [self._trainers[place] for place in stay]
+        for name, moments in self._moments.items():
             # One name after the other, so that only one of them exists twice.
-            self._moments[name] = Moments(moments.weights[rows], moments.means[rows], moments.squares[rows])
-        self._lay_out()
+            self._moments[name] = moments.of(torch.tensor(stay, device=moments.weights.device))
+        self._users = StackedUsers(self._trainers)
+        self._show_views()
 
     def state(self) -> ModelState:
         """Weights and moments of all networks, and the steps and epochs that each has taken."""
-        arrays = {}
-        for name, moments in self._moments.items():
-            for kind in ("weights", "means", "squares"):
-                arrays[f"{kind}/{name}"] = getattr(moments, kind).cpu().numpy()
-        facts = {"steps": [one.step for one in self._learning], "epochs": [one.epoch for one in self._learning]}
+        arrays = {
+            f"{kind}/{name}": tensor.cpu().numpy()
+            for name, moments in self._moments.items()
+            for kind, tensor in moments._asdict().items()
+        }
+        facts = {"steps": [one.step for one in self._trainers], "epochs": [one.epoch for one in self._trainers]}
         return ModelState(arrays, facts)
 
     def put_back(self, state: ModelState) -> None:
-        """Goes on from a state of the same stack."""
+        """Go on from a state of the same stack."""
         for name, moments in self._moments.items():
-            for kind in ("weights", "means", "squares"):
-                getattr(moments, kind).copy_(torch.from_numpy(state.arrays[f"{kind}/{name}"].copy()))
-        for one, step, epoch in zip(self._learning, state.facts["steps"], state.facts["epochs"], strict=True):
+            for kind, tensor in moments._asdict().items():
+                tensor.copy_(torch.from_numpy(state.arrays[f"{kind}/{name}"].copy()))
+        for one, step, epoch in zip(self._trainers, state.facts["steps"], state.facts["epochs"], strict=True):
             one.step, one.epoch = step, epoch
 
     def _take_step(self, batch: StackedBatch, total: Tensor) -> None:
         """One step of every network that has users in the batch; adds their share of the epoch's loss to `total`."""
         first = 0
-        while first < batch.networks:
-            last = min(first + self._at_once, batch.networks)
+        while first < len(batch.users):
+            part = slice(first, min(first + self._at_once, len(batch.users)))
             try:
-                total += self._change_weights(batch.part(first, last), first, last)
+                total += self._change_weights(batch.of(part), part)
             except torch.OutOfMemoryError:
                 # Nothing has been changed yet: memory is taken before weights are.
                 if self._at_once == 1:
@@ -168,39 +250,40 @@ class StackedLearning:
                 say(f"stacked engine: out of memory on {self._device}; {self._at_once} networks at once from here on")
                 torch.cuda.empty_cache()
                 continue
-            first = last
-        for one in self._learning[: batch.networks]:
+            first = part.stop
+        for one in self._trainers[: len(batch.users)]:
             one.step += 1
 
-    def _change_weights(self, batch: StackedBatch, first: int, last: int) -> Tensor:
-        """A step of the networks from `first` to before `last`; gives their share of the epoch's loss."""
-        parts = {
-            name: Moments(moments.weights[first:last], moments.means[first:last], moments.squares[first:last])
-            for name, moments in self._moments.items()
-        }
-        entries = batch.entries(self._dropout_streams[first:last], self._prefix_streams[first:last], self._plan.dropout)
-        inputs: Inputs = DenseInputs(entries, self._precision) if self._dense else GatheredInputs(entries)
-        codes = inputs.codes(parts[_TABLE].weights)  # (networks, users, first width)
-        leaves = {name: part.weights.detach().requires_grad_() for name, part in parts.items() if _is_small(name)}
+    def _change_weights(self, batch: StackedBatch, part: slice) -> Tensor:
+        """A step of some of the networks, whose batch is given; gives their share of the epoch's loss."""
+        moments = {name: whole.of(part) for name, whole in self._moments.items()}
+        dropout_streams, prefix_streams, noise_streams = streams_at(batch.streams, batch.steps[:, None]).unbind(dim=1)
+        entries = batch.entries(dropout_streams, prefix_streams, self._model.dropout)
+        inputs: DenseInputs | GatheredInputs
+        inputs = DenseInputs(entries, self._precision) if self._dense else GatheredInputs(entries)
+        codes = inputs.codes(moments["input_table"].weights)  # (networks, users, first width)
+        leaves = {name: one.weights.detach().requires_grad_() for name, one in moments.items() if name not in _LARGE}
         codes.requires_grad_()
         with torch.enable_grad():
-            hidden, divergences = self._middle(codes, leaves, batch.steps, self._noise_streams[first:last])
+            hidden, divergences = self._middle(codes, leaves, batch.steps, noise_streams)
         decoded = decode_and_differentiate(
-            hidden.detach(), parts["output_table"].weights, parts["output_bias"].weights, entries, batch.scale,
+            hidden.detach(), moments["output_table"].weights, moments["output_bias"].weights, entries, batch.scale,
             self._precision,
         )  # fmt: skip
-        asked = [decoded.hidden] if divergences is None else [decoded.hidden, batch.scale]
-        answers = [hidden] if divergences is None else [hidden, divergences]
-        torch.autograd.backward(answers, asked)
+        losses, outputs, slopes = decoded.losses, [hidden], [decoded.hidden]
+        if divergences is not None:
+            losses = losses + divergences.detach()
+            outputs.append(divergences)
+            slopes.append(batch.scale)
+        torch.autograd.backward(outputs, slopes)
         gradients = {name: leaf.grad for name, leaf in leaves.items()}
         gradients |= {"output_table": decoded.table, "output_bias": decoded.bias}
-        adam = AdamStep(self._plan, batch.steps)
+        adam = AdamStep(self._model, batch.steps)
         assert codes.grad is not None
-        inputs.learn(adam, parts[_TABLE], codes.grad)
+        inputs.learn(adam, moments["input_table"], codes.grad)
         for name, gradient in gradients.items():
             assert gradient is not None
-            adam.on_dense(parts[name], gradient)
-        losses = decoded.losses if divergences is None else decoded.losses + divergences.detach()
+            adam.on_dense(moments[name], gradient)
         return (losses * batch.scale * batch.shares[:, None]).sum()
 
     def _middle(
@@ -213,13 +296,13 @@ class StackedLearning:
         divergences = None
         if self._shape.variational:
             latent, log_variance = codes[..., : self._shape.latent], codes[..., self._shape.latent :]
-            if self._plan.kl_weight:
-                divergences = divergence(latent, log_variance) * self._plan.kl_weights_at(steps)[:, None]
-            if self._plan.noise:
+            if self._model.kl_weight:
+                divergences = divergence(latent, log_variance) * self._model.kl_weights_at(steps)[:, None]
+            if self._model.noise:
                 # Each network's own noise, that of the reference engine at the same step.
                 places = torch.arange(latent[0].numel(), device=self._device)
-                draws = normal_at(streams_at(noise_streams, steps)[:, None], places).view_as(latent)
-                latent = latent + self._plan.noise * draws * torch.exp(0.5 * log_variance)
+                draws = normal_at(noise_streams[:, None], places).view_as(latent)
+                latent = latent + self._model.noise * draws * torch.exp(0.5 * log_variance)
         else:
             latent = torch.tanh(codes)
         if "back_weight" in weights:
@@ -227,127 +310,105 @@ class StackedLearning:
         return latent, divergences
 
 
-def _is_small(name: str) -> bool:
-    return name not in (_TABLE, "output_table", "output_bias")
+class StackedUsers:
+    """The supports of many networks on the device, padded to the longest, networks with more users first."""
+
+    def __init__(self, trainers: Sequence[SingleTrainer[AutoencoderModel, Autoencoder]]) -> None:
+        first = trainers[0]
+        self._trainers = trainers
+        self._batch_size, self._device = first.model.batch_size, first.device
+        self._counts = np.array([len(one.support) for one in trainers])
+        supports = np.zeros((len(trainers), self._counts[0]), dtype=np.int64)
+        weights = np.zeros(supports.shape, dtype=np.float32)
+        for place, one in enumerate(trainers):
+            supports[place, : len(one.support)] = one.support
+            weights[place, : len(one.support)] = one.weights
+        self._supports = torch.from_numpy(supports).to(self._device)
+        self._weights = torch.from_numpy(weights).to(self._device)
+        streams = [(one.dropout_stream, one.prefix_stream, one.noise_stream) for one in trainers]
+        self._streams = torch.tensor(streams, device=self._device)
+        matrix = first.matrix if first.model.uses_order else first.matrix.sorted_indices()
+        self.target_spec = first.model.target_spec if first.model.uses_order else None
+        self.histories = SparseRows.of(matrix, self._device, first.moments)  # of all users of the matrix, not scaled
+        self.unit_values = self.histories.unit_values()  # of the same entries, each user's row scaled to length 1
+        self.place_counts = self.histories.place_counts()  # (users of the matrix,)
+
+    def next_epoch(self) -> Iterator[StackedBatch]:
+        """The batches of the next epoch of every network, in the order that each of them draws for itself."""
+        counts, size = torch.from_numpy(self._counts).to(self._device), self._batch_size
+        longest = int(self._counts[0])
+        batches = -(-longest // size)
+        orders = np.zeros((len(self._trainers), batches * size), dtype=np.int64)
+        for place, one in enumerate(self._trainers):
+            one.epoch += 1
+            orders[place, : self._counts[place]] = one.order()
+        # Every network's users, weights and history lengths in the order of this epoch, (networks, padded users).
+        order = torch.from_numpy(orders).to(self._device)
+        real = torch.arange(order.shape[1], device=self._device) < counts[:, None]
+        users, weights = self._supports.gather(1, order), self._weights.gather(1, order) * real
+        lengths = self.histories.starts.diff()[users] * real
+        stored = lengths.view(len(counts), batches, size).sum(dim=2).tolist()  # (networks, batches)
+        steps = torch.tensor([one.step for one in self._trainers], device=self._device)
+        for batch in range(batches):
+            start = batch * size
+            active = int((self._counts > start).sum())
+            sizes = (counts[:active] - start).clamp(max=size)
+            own = (slice(0, active), slice(start, min(longest, start + size)))
+            yield StackedBatch(
+                data=self,
+                users=users[own],
+                lengths=lengths[own],
+                stored=[one[batch] for one in stored[:active]],
+                scale=weights[own] / sizes[:, None],
+                shares=sizes / counts[:active],
+                steps=steps[:active] + batch,
+                streams=self._streams[:active],
+            )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StackedBatch:
-    """One batch of the networks that still have users to show; shorter ones are padded with users without history.
+    """One batch of the networks that still have users to visit; shorter ones are padded with users without history.
 
     All of it lies on the device: a step waits for nothing from the host.
     """
 
-    histories: SparseRows  # of all users of the matrix; its values are not scaled
-    unit_values: Tensor  # of the same entries, each user's row scaled to length 1
+    data: StackedUsers
     users: Tensor  # (networks, users), rows of the matrix
     lengths: Tensor  # (networks, users), stored entries of each, 0 where padded
     stored: list[int]  # stored entries of each network
     scale: Tensor  # (networks, users), weight / size of the batch, 0 where padded
     shares: Tensor  # (networks,), size of the batch / users of the epoch
     steps: Tensor  # (networks,), steps taken before this one
-    lesson: TargetSpec
-    place_counts: Tensor | None  # (users of the matrix,), moments of each; None where every entry is a place
+    streams: Tensor  # (networks, 3), of dropout, prefixes and noise
 
-    @property
-    def networks(self) -> int:
-        return len(self.users)
-
-    def part(self, first: int, last: int) -> StackedBatch:
-        """The batch of the networks from `first` to before `last`."""
-        own = slice(first, last)
+    def of(self, part: slice) -> StackedBatch:
+        """The batch of some of the networks."""
         return StackedBatch(
-            self.histories, self.unit_values, self.users[own], self.lengths[own], self.stored[own],
-            self.scale[own], self.shares[own], self.steps[own], self.lesson, self.place_counts,
+            self.data, self.users[part], self.lengths[part], self.stored[part], self.scale[part], self.shares[part],
+            self.steps[part], self.streams[part],
         )  # fmt: skip
 
     def entries(self, dropout_streams: Tensor, prefix_streams: Tensor, dropout: float) -> Entries:
         """The stored entries of all users, with each network's own prefixes and dropout of this step."""
-        device, total = self.users.device, sum(self.stored)
+        device, total, histories = self.users.device, sum(self.stored), self.data.histories
+        users, spec = self.users.shape[1], self.data.target_spec
         lengths = self.lengths.flatten()
         starts = F.pad(lengths.cumsum(0), (1, 0))
         owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths, output_size=total)
-        first = self.histories.starts[self.users.flatten()] - starts[:-1]
+        first = histories.starts[self.users.flatten()] - starts[:-1]
         counting = torch.arange(total, device=device)
         places = counting + first[owner]
-        values, inputs = self.histories.values[places], self.unit_values[places]
-        if self.lesson.ordered:
-            moments = self.histories.moments
-            within = counting - starts[owner] if moments is None else moments[places]
-            shown, values = self.lesson.inputs_and_targets(values, within, self._cuts(prefix_streams)[owner])
-            inputs = unit_rows_of(shown, owner, len(lengths))
+        values, inputs = histories.values[places], self.data.unit_values[places]
+        if spec is not None:
+            within = counting - starts[owner] if histories.moments is None else histories.moments[places]
+            draws = uniform_at(prefix_streams[:, None], torch.arange(2 * users, device=device))
+            cuts = spec.cut(self.data.place_counts[self.users].flatten(), draws.reshape(-1, 2))
+            inputs, values = spec.inputs_and_targets(values, within, cuts[owner])
+            inputs = unit_rows_of(inputs, owner, len(lengths))
         if dropout:
-            users = self.users.shape[1]
             network = owner // users
             within = counting - starts[:-1:users][network]  # place among the entries of its own network
-            draws = uniform_at(streams_at(dropout_streams, self.steps)[network], within)
-            inputs = inputs * (draws >= dropout) / (1 - dropout)
+            inputs = inputs * (uniform_at(dropout_streams[network], within) >= dropout) / (1 - dropout)
         amounts = sums_between(starts, values)
-        return Entries(owner, self.histories.columns[places], values, inputs, starts, amounts.view_as(self.users))
-
-    def _cuts(self, streams: Tensor) -> Tensor:
-        """Where each network cuts its users' histories in this step, networks one after the other."""
-        places = torch.arange(2 * self.users.shape[1], device=self.users.device)
-        draws = uniform_at(streams_at(streams, self.steps)[:, None], places)  # (networks, 2 · users)
-        lengths = self.lengths if self.place_counts is None else self.place_counts[self.users]
-        return self.lesson.cut(lengths.flatten(), draws.reshape(-1, 2))
-
-
-class StackedUsers:
-    """The supports of many networks on the device, padded to the longest, networks with more users first."""
-
-    def __init__(self, learning: Sequence[Trainer]) -> None:
-        first = learning[0]
-        self._learning = learning
-        self._batch_size, self._device = first.plan.batch_size, first.device
-        self._counts = np.array([len(one.support) for one in learning])
-        supports = np.zeros((len(learning), self._counts[0]), dtype=np.int64)
-        weights = np.zeros(supports.shape, dtype=np.float32)
-        for place, one in enumerate(learning):
-            supports[place, : len(one.support)] = one.support
-            weights[place, : len(one.support)] = one.weights
-        self._supports = torch.from_numpy(supports).to(self._device)
-        self._weights = torch.from_numpy(weights).to(self._device)
-        self._lesson = first.plan.lesson
-        matrix = first.matrix if self._lesson.ordered else first.matrix.sorted_indices()
-        self._histories = SparseRows.of(matrix, self._device, first.moments)
-        self._unit_values = self._histories.unit_values()
-        self._place_counts = None if first.moments is None else self._histories.place_counts()
-
-    def next_epoch(self) -> Iterator[StackedBatch]:
-        """The batches of the next epoch of every network, in the order that each of them draws for itself."""
-        counts, size = self._counts, self._batch_size
-        batches = -(-int(counts[0]) // size)
-        users, weights, lengths = self._in_new_order(batches * size)
-        stored = lengths.view(len(counts), batches, size).sum(dim=2).tolist()  # (networks, batches)
-        on_device = torch.from_numpy(counts).to(self._device)
-        steps = torch.tensor([one.step for one in self._learning], device=self._device)
-        for batch in range(batches):
-            start = batch * size
-            active = int((counts > start).sum())
-            sizes = (on_device[:active] - start).clamp(max=size)
-            own = (slice(0, active), slice(start, start + min(int(counts[0]) - start, size)))
-            yield StackedBatch(
-                histories=self._histories,
-                unit_values=self._unit_values,
-                users=users[own],
-                lengths=lengths[own],
-                stored=[one[batch] for one in stored[:active]],
-                scale=weights[own] / sizes[:, None],
-                shares=sizes / on_device[:active],
-                steps=steps[:active] + batch,
-                lesson=self._lesson,
-                place_counts=self._place_counts,
-            )
-
-    def _in_new_order(self, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Every network's users, weights and history lengths in the order of its next epoch, (networks, width)."""
-        orders = np.zeros((len(self._learning), width), dtype=np.int64)
-        for place, one in enumerate(self._learning):
-            orders[place, : self._counts[place]] = one.next_order()
-        order = torch.from_numpy(orders).to(self._device)
-        counts = torch.from_numpy(self._counts).to(self._device)
-        real = torch.arange(width, device=self._device) < counts[:, None]
-        users = self._supports.gather(1, order)
-        row_lengths = self._histories.starts[1:] - self._histories.starts[:-1]
-        return users, self._weights.gather(1, order) * real, row_lengths[users] * real
+        return Entries(owner, histories.columns[places], values, inputs, starts, amounts.view_as(self.users))

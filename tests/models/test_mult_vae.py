@@ -10,16 +10,12 @@ from scipy.sparse import csr_array
 from loca.data.splits import Split
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
-from loca.models.autoencoder import Autoencoder, SparseRows, divergence, draw_first_weights, multinomial_loss
+from loca.models.autoencoder import Autoencoder, SparseRows, divergence, multinomial_loss
 from loca.models.devices import choose_device
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import ModelState
-from loca.models.training import LearningPlan, Trainer
 
 CPU = torch.device("cpu")
-QUIET = LearningPlan(
-    dropout=0.0, noise=0.0, kl_weight=0.3, anneal_steps=0, learning_rate=1e-3, weight_decay=0.0, batch_size=1000
-)
 
 
 def random_rows(users: int = 30, items: int = 20, seed: int = 0) -> csr_array:
@@ -30,7 +26,9 @@ def random_rows(users: int = 30, items: int = 20, seed: int = 0) -> csr_array:
 
 
 def network(hidden: int | None, variational: bool, items: int = 20) -> Autoencoder:
-    return draw_first_weights(Autoencoder(items, 4, hidden, variational, CPU), 1)
+    net = Autoencoder(items, 4, hidden, variational, CPU)
+    net.initialise(1)
+    return net
 
 
 def dense_forward(net: Autoencoder, rows: csr_array) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,17 +67,20 @@ def test_the_divergence_equals_that_of_torch() -> None:
     torch.testing.assert_close(divergence(mean, log_variance), expected)
 
 
-@pytest.mark.parametrize("variational", [True, False])
-def test_weighting_users_by_whole_numbers_equals_repeating_them_in_the_gradient(variational: bool) -> None:
+@pytest.mark.parametrize(
+    "model",
+    [MultVAE(latent=4, dropout=0.0, noise=0.0, kl_weight=0.3, anneal_steps=0), MultDAE(latent=4, dropout=0.0)],
+    ids=["variational", "denoising"],
+)
+def test_weighting_users_by_whole_numbers_equals_repeating_them_in_the_gradient(model: MultVAE | MultDAE) -> None:
     rows = random_rows()
     times = np.random.default_rng(4).integers(0, 4, rows.shape[0]).astype(np.float32)
     repeated = csr_array(rows[np.repeat(np.arange(rows.shape[0]), times.astype(int))])
     gradients = []
     for matrix, weights in ((rows, times), (repeated, np.ones(repeated.shape[0], np.float32))):
-        net = network(None, variational)
-        learning = Trainer(net, matrix, weights, QUIET, 0)
-        learning.batch_loss(np.arange(int((weights > 0).sum()))).backward()
-        gradients.append([weight.grad.clone() for weight in net.parameters()])
+        trainer = model.begin(matrix, weights)
+        trainer.batch_loss(np.arange(int((weights > 0).sum()))).backward()
+        gradients.append([weight.grad.clone() for weight in trainer.network.parameters()])
     for weighted, plain in zip(*gradients, strict=True):
         torch.testing.assert_close(weighted, plain, rtol=1e-4, atol=1e-5)
 
@@ -94,21 +95,16 @@ def test_a_user_without_weight_leaves_no_trace() -> None:
 
 
 def test_dropout_keeps_the_expected_sum_and_drops_whole_entries() -> None:
-    plan = LearningPlan(
-        dropout=0.4, noise=0.0, kl_weight=0.0, anneal_steps=0, learning_rate=1e-3, weight_decay=0.0, batch_size=10
-    )
-    learning = Trainer(network(None, True), random_rows(), np.ones(30, np.float32), plan, 0)
-    dropped = learning._dropped(torch.ones(200_000))
+    dropped = MultDAE(latent=4, dropout=0.4).begin(random_rows(), None).dropped(torch.ones(200_000))
     assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
     assert dropped.mean().item() == pytest.approx(1.0, abs=0.01)
 
 
 def test_the_kl_weight_grows_in_a_line_and_stays() -> None:
-    plan = LearningPlan(
-        dropout=0.0, noise=1.0, kl_weight=0.2, anneal_steps=100, learning_rate=1e-3, weight_decay=0.0, batch_size=10
-    )
-    assert [plan.kl_weight_at(step) for step in (0, 50, 100, 1000)] == [0.0, 0.1, 0.2, 0.2]
-    assert QUIET.kl_weight_at(0) == 0.3
+    steps = torch.tensor([0, 50, 100, 1000])
+    grown = MultVAE(kl_weight=0.2, anneal_steps=100).kl_weights_at(steps)
+    torch.testing.assert_close(grown, torch.tensor([0.0, 0.1, 0.2, 0.2]))
+    torch.testing.assert_close(MultVAE(kl_weight=0.3, anneal_steps=0).kl_weights_at(steps), torch.full((4,), 0.3))
 
 
 @pytest.mark.parametrize("kind", [MultVAE, MultDAE])
@@ -120,7 +116,7 @@ def test_training_lowers_the_loss(kind: type, planted_split: Split) -> None:
 
 
 @pytest.mark.parametrize("kind", [MultVAE, MultDAE])
-def test_the_best_epoch_on_validation_is_kept(kind: type, planted_split: Split) -> None:
+def test_the_best_epoch_on_validation_stays(kind: type, planted_split: Split) -> None:
     model = kind(latent=8, learning_rate=4e-2, epochs=120, patience=5, seed=3)
     model.fit(planted_split.train, validation=planted_split.validation)
     kept = mean_ndcg(model.score, planted_split.validation, 100)
@@ -156,7 +152,7 @@ def test_a_longer_history_of_the_same_taste_scales_nothing() -> None:
         ({"dropout": 1.0}, "dropout: expected a number from 0 to below 1, found 1.0"),
         ({"noise": -1.0}, "noise: expected a number ≥ 0"),
         ({"learning_rate": 0.0}, "learning_rate: expected a number above 0"),
-        ({"batch_size": 0}, "batch_size: expected a number above 0"),
+        ({"batch_size": 0}, "batch_size: expected a whole number ≥ 1"),
         ({"device": "gpu"}, "device: expected 'auto', 'cpu' or 'cuda', found 'gpu'"),
     ],
 )

@@ -14,7 +14,7 @@ import loca.local.stacked.ops as arithmetic_file
 import loca.models.counter_rng as draws_file
 from loca.local.stacked.ops import AdamStep, DenseInputs, Entries, GatheredInputs, Moments, decode_and_differentiate
 from loca.models.counter_rng import normal_at, uniform_at
-from loca.models.training import LearningPlan
+from loca.models.mult_vae import MultDAE
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cpu" if IS_INTERPRETED else "cuda")
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None or not (IS_INTERPRETED or torch.cuda.is_available()),
     reason="no Triton on this machine, or neither a GPU nor TRITON_INTERPRET=1",
 )
-PLAN = LearningPlan(0.0, 0.0, 0.0, 0, 0.1, 0.01, 8)
+MODEL = MultDAE(learning_rate=0.1, weight_decay=0.01)
 
 
 @contextmanager
@@ -85,9 +85,9 @@ def test_draws_are_those_of_plain_torch(streams: torch.Tensor) -> None:
 def test_adam_with_sparse_gradients_is_that_of_plain_torch() -> None:
     hidden, table, _, entries, _ = question()
     steps, expected, found = torch.tensor([0, 3, 9]), moments_of(table), moments_of(table.to(DEVICE))
-    AdamStep(PLAN, steps).on_table(expected, hidden.flatten(0, 1), entries)
+    AdamStep(MODEL, steps).on_table(expected, hidden.flatten(0, 1), entries)
     with kernels():
-        AdamStep(PLAN, steps.to(DEVICE)).on_table(found, hidden.flatten(0, 1).to(DEVICE), there(entries))
+        AdamStep(MODEL, steps.to(DEVICE)).on_table(found, hidden.flatten(0, 1).to(DEVICE), there(entries))
     for name in ("weights", "means", "squares"):
         torch.testing.assert_close(getattr(found, name).cpu(), getattr(expected, name), rtol=1e-4, atol=1e-5)
 
@@ -97,11 +97,11 @@ def test_dense_inputs_give_the_codes_and_changes_of_gathered_ones(precision: str
     hidden, table, _, entries, _ = question()
     steps, expected, found = torch.tensor([0, 3, 9]), moments_of(table), moments_of(table.to(DEVICE))
     expected_codes = GatheredInputs(entries).codes(table)
-    GatheredInputs(entries).learn(AdamStep(PLAN, steps), expected, hidden)
+    GatheredInputs(entries).learn(AdamStep(MODEL, steps), expected, hidden)
     dense = DenseInputs(there(entries), precision)  # type: ignore[arg-type]
     with kernels():
         codes = dense.codes(found.weights).cpu()
-        dense.learn(AdamStep(PLAN, steps.to(DEVICE)), found, hidden.to(DEVICE))
+        dense.learn(AdamStep(MODEL, steps.to(DEVICE)), found, hidden.to(DEVICE))
     assert float((codes - expected_codes).abs().max()) < tolerance * float(expected_codes.abs().max())
     for name in ("means", "squares"):
         one, other = getattr(found, name).cpu(), getattr(expected, name)
@@ -115,6 +115,6 @@ def test_a_step_gives_the_same_numbers_every_time() -> None:
     for _ in range(2):
         found = moments_of(table.to(DEVICE))
         with kernels():
-            AdamStep(PLAN, torch.zeros(3, dtype=torch.int64).to(DEVICE)).on_table(found, codes, there(entries))
+            AdamStep(MODEL, torch.zeros(3, dtype=torch.int64).to(DEVICE)).on_table(found, codes, there(entries))
         results.append(found.weights.cpu())
     assert torch.equal(*results)

@@ -1,4 +1,4 @@
-"""What a network is shown and asked for: by hand, against all prefixes written out, and what it learns from order."""
+"""Inputs and targets of a network: by hand, against all prefixes written out, and what it learns from order."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from loca.data.recency import Recency
 from loca.data.splits import leave_last_out
 from loca.errors import ConfigError
 from loca.evaluation.evaluate import mean_ndcg
-from loca.models.autoencoder import Autoencoder, draw_first_weights
+from loca.models.autoencoder import unit_rows_of
 from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.mult_vae import MultDAE, MultVAE
-from loca.models.training import LearningPlan, TargetSpec, Trainer, unit_rows_of
-
-CPU = torch.device("cpu")
+from loca.models.training import TargetSpec
 
 
 def ordered(histories: list[list[int]], items: int) -> csr_array:
@@ -31,29 +29,29 @@ def ordered(histories: list[list[int]], items: int) -> csr_array:
     return csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(len(histories), items))
 
 
-def test_a_prefix_is_decayed_and_the_next_items_are_asked_for() -> None:
-    lesson = TargetSpec("next", next_count=2, prefix_decay=0.5)
+def test_a_prefix_is_decayed_and_the_next_items_are_targets() -> None:
+    spec = TargetSpec("next", next_count=2, prefix_decay=0.5)
     places = torch.arange(6)
-    shown, asked = lesson.inputs_and_targets(torch.ones(6), places, torch.full((6,), 3))
-    assert shown.tolist() == [0.25, 0.5, 1, 0, 0, 0]
-    assert asked.tolist() == [0, 0, 0, 1, 1, 0]
-    _, all_asked = TargetSpec("following", prefix_decay=0.5).inputs_and_targets(
+    inputs, targets = spec.inputs_and_targets(torch.ones(6), places, torch.full((6,), 3))
+    assert inputs.tolist() == [0.25, 0.5, 1, 0, 0, 0]
+    assert targets.tolist() == [0, 0, 0, 1, 1, 0]
+    _, all_targets = TargetSpec("following", prefix_decay=0.5).inputs_and_targets(
         torch.ones(6), places, torch.full((6,), 3)
     )
-    assert all_asked.tolist() == [0, 0, 0, 1, 1, 1]
+    assert all_targets.tolist() == [0, 0, 0, 1, 1, 1]
 
 
-def test_a_history_that_is_not_cut_is_shown_and_asked_for_as_a_set() -> None:
+def test_a_history_that_is_not_cut_is_input_and_target_as_a_set() -> None:
     values = torch.tensor([1.0, 0.5, 2.0])
-    shown, asked = TargetSpec("next").inputs_and_targets(values, torch.arange(3), torch.zeros(3, dtype=torch.int64))
-    assert torch.equal(shown, values)
-    assert torch.equal(asked, values)
+    inputs, targets = TargetSpec("next").inputs_and_targets(values, torch.arange(3), torch.zeros(3, dtype=torch.int64))
+    assert torch.equal(inputs, values)
+    assert torch.equal(targets, values)
 
 
 @given(length=st.integers(0, 50), draw=st.floats(0, 1, exclude_max=True, width=32), share=st.floats(0, 1, width=32))
 def test_a_cut_leaves_something_on_both_sides(length: int, draw: float, share: float) -> None:
-    lesson = TargetSpec("next", set_share=share)
-    cut = int(lesson.cut(torch.tensor([length]), torch.tensor([[draw, 0.5]]))[0])
+    spec = TargetSpec("next", set_share=share)
+    cut = int(spec.cut(torch.tensor([length]), torch.tensor([[draw, 0.5]]))[0])
     if length < 2 or share > 0.5:
         assert cut == 0
     else:
@@ -70,10 +68,10 @@ def test_every_cut_is_equally_likely_and_the_stated_share_is_whole() -> None:
 
 def test_the_loss_of_a_batch_is_that_of_the_prefixes_written_out() -> None:
     histories = [[4, 1, 3, 0], [2, 5, 1], [3], [5, 4, 3, 2, 1, 0]]
-    plan = LearningPlan(0.0, 0.0, 0.0, 0, 1e-3, 0.0, 10, TargetSpec("next", next_count=2, prefix_decay=0.8))
-    net = draw_first_weights(Autoencoder(6, 3, None, False, CPU), 2)
-    learning = Trainer(net, ordered(histories, 6), np.ones(4, np.float32), plan, seed=5)
-    draws = uniform_at(streams_at(torch.tensor(learning.prefix_stream), 0), torch.arange(8)).view(-1, 2)
+    model = MultDAE(latent=3, dropout=0.0, target="next", next_count=2, prefix_decay=0.8, seed=5)
+    trainer = model.begin(ordered(histories, 6), None)
+    net = trainer.network
+    draws = uniform_at(streams_at(torch.tensor(trainer.prefix_stream), 0), torch.arange(8)).view(-1, 2)
     losses = []
     for history, draw in zip(histories, draws[:, 0].tolist(), strict=True):
         cut = 1 + int(np.float32(draw) * np.float32(len(history) - 1)) if len(history) > 1 else None
@@ -83,7 +81,7 @@ def test_the_loss_of_a_batch_is_that_of_the_prefixes_written_out() -> None:
         codes = torch.tanh(inputs / inputs.norm() @ net.input_table + net.input_bias)
         log_shares = torch.log_softmax(net.output_table @ codes + net.output_bias, dim=0)
         losses.append(-log_shares[wanted].sum().item())
-    assert learning.batch_loss(np.arange(4)).item() == pytest.approx(np.mean(losses), rel=1e-5)
+    assert trainer.batch_loss(np.arange(4)).item() == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_the_order_of_a_history_does_not_matter_to_a_set() -> None:
@@ -130,10 +128,10 @@ def test_a_network_of_next_items_tells_before_from_after_where_one_of_sets_canno
         ({"target": "nxt"}, "did you mean 'next'"),
         ({"next_count": 0}, "next_count: expected a whole number"),
         ({"prefix_decay": 0.0}, "prefix_decay: expected a number above 0"),
-        ({"set_share": 1.5}, "set_share: expected a share from 0 to 1"),
+        ({"set_share": 1.5}, "set_share: expected a number from 0 to 1"),
     ],
 )
-def test_impossible_lessons_are_refused(wrong: dict[str, object], words: str) -> None:
+def test_impossible_targets_are_refused(wrong: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         MultDAE(**wrong)  # type: ignore[arg-type]
 

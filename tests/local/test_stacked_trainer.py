@@ -20,14 +20,12 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import CommunityValidator, LocalModels
 from loca.local.stacked.inference import StackedNetworks
-from loca.local.stacked.memory import StackPlan, plan_stacks
 from loca.local.stacked.ops import AdamStep, DenseInputs, Entries, Moments, decode_and_differentiate, multiplies_densely
-from loca.local.stacked.trainer import StackedLearning
+from loca.local.stacked.trainer import StackedTrainer, StackPlan, plan_stacks
 from loca.local.training import Engine, LocalTask, TrainedLocals, copies_of, train_apart, train_together
 from loca.models.autoencoder import Autoencoder, SparseRows, multinomial_loss
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import Recommender, clone
-from loca.models.training import LearningPlan
 
 BASES: dict[str, Recommender] = {
     "variational": MultVAE(latent=8, epochs=4, batch_size=128, kl_weight=0.2, anneal_steps=20, learning_rate=1e-2),
@@ -116,9 +114,8 @@ def test_dense_arrays_are_for_full_histories_on_a_gpu() -> None:
 
 def test_dense_arrays_are_planned_for() -> None:
     network = Autoencoder(1000, 20, None, True, torch.device("meta"))
-    plan = LearningPlan(0.2, 0.01, 0.0, 0, 1e-3, 0.0, 512)
     sizes = [
-        plan_stacks(network, plan, networks=10, users=512, device=torch.device("cuda"), dense=dense, free=10**9)
+        plan_stacks(network, 512, networks=10, users=512, device=torch.device("cuda"), dense=dense, free=10**9)
         for dense in (False, True)
     ]
     assert sizes[1].device_bytes - sizes[0].device_bytes == 10 * 4 * 1024 * 40  # 1,000 items in aligned rows
@@ -143,9 +140,9 @@ def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_s
     questions = planted_split.validation
     assert questions is not None
     left: list[int] = []
-    leave = StackedLearning.leave
+    leave = StackedTrainer.leave
     monkeypatch.setattr(
-        StackedLearning, "leave", lambda self, networks: (left.append(len(networks)), leave(self, networks))
+        StackedTrainer, "leave", lambda self, networks: (left.append(len(networks)), leave(self, networks))
     )
 
     def members_of(number: int) -> np.ndarray:
@@ -175,7 +172,7 @@ def test_the_loss_of_a_stack_is_the_mean_of_the_losses(planted_split: Split) -> 
         return [model.begin(planted_split.train.matrix(), weights_of(j)) for j, model in enumerate(models)]  # type: ignore[attr-defined]
 
     loop = np.mean([one.run_epoch() for one in learning()])
-    assert StackedLearning(learning()).run_epoch() == pytest.approx(loop, rel=1e-5)
+    assert StackedTrainer(learning()).run_epoch() == pytest.approx(loop, rel=1e-5)
 
 
 def test_sixteen_bit_products_come_near_and_keep_32_bit_weights(planted_split: Split) -> None:
@@ -219,13 +216,13 @@ def test_a_stack_that_cannot_be_built_is_built_in_halves(planted_split: Split, m
     expected = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
     sizes: list[int] = []
 
-    def small_memory(learning: list, **how: object) -> StackedLearning:
+    def small_memory(learning: list, **how: object) -> StackedTrainer:
         sizes.append(len(learning))
         if len(learning) > 2:
             raise torch.OutOfMemoryError("not that much")
-        return StackedLearning(learning, **how)  # type: ignore[arg-type]
+        return StackedTrainer(learning, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engines_file, "StackedLearning", small_memory)
+    monkeypatch.setattr(engines_file, "StackedTrainer", small_memory)
     found = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
     assert sizes == [4, 2, 2]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
@@ -234,14 +231,11 @@ def test_a_stack_that_cannot_be_built_is_built_in_halves(planted_split: Split, m
 def test_a_plan_fills_the_device_and_no_more() -> None:
     device = torch.device("cuda")
     network = Autoencoder(11_797, 200, None, True, torch.device("meta"))
-    learning = LearningPlan(0.2, 0.01, 0.0, 0, 1e-3, 0.0, 512)
-    whole = plan_stacks(
-        network, learning, networks=300, users=4000, device=device, precision="bfloat16", free=140 * 10**9
-    )
+    whole = plan_stacks(network, 512, networks=300, users=4000, device=device, precision="bfloat16", free=140 * 10**9)
     assert (whole.stacks, whole.stack_size, whole.parked_bytes) == (1, 300, 0)
     assert 35e9 < whole.device_bytes < 50e9
     for free in (80, 24, 8, 2):
-        plan = plan_stacks(network, learning, networks=300, users=4000, device=device, free=free * 10**9)
+        plan = plan_stacks(network, 512, networks=300, users=4000, device=device, free=free * 10**9)
         assert plan.device_bytes <= free * 10**9
         assert 1 <= plan.at_once <= plan.stack_size
         assert bool(plan.parked_bytes) == (plan.stacks > 1)
@@ -271,11 +265,11 @@ def test_loss_and_gradients_are_those_of_automatic_differentiation() -> None:
 
 
 def test_adam_counts_the_steps_of_each_network() -> None:
-    plan = LearningPlan(0.0, 0.0, 0.0, 0, 0.1, 0.01, 8)
+    model = MultDAE(learning_rate=0.1, weight_decay=0.01)
     weights = torch.tensor([[1.0, -2.0], [3.0, 0.5]])
     gradients = torch.tensor([[0.3, -0.1], [0.2, 0.4]])
     moments = Moments(weights.clone(), torch.tensor([[0.0, 0.0], [0.1, 0.1]]), torch.tensor([[0.0, 0.0], [0.2, 0.3]]))
-    AdamStep(plan, torch.tensor([0, 4])).on_dense(moments, gradients)
+    AdamStep(model, torch.tensor([0, 4])).on_dense(moments, gradients)
     for number, steps in ((0, 0), (1, 4)):
         parameter = torch.nn.Parameter(weights[number].clone())
         optimiser = torch.optim.Adam([parameter], lr=0.1, weight_decay=0.01)
