@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     from loca.models.sglsvd import SGLSVD as SGLSVD
     from loca.models.slim import SLIM as SLIM
     from loca.models.wmf import WMF as WMF
-    from loca.persistence.checkpoint import keep_work_in as keep_work_in
+    from loca.persistence.fit_context import FitContext as FitContext
+    from loca.persistence.fit_context import checkpoint_in as checkpoint_in
+    from loca.persistence.fit_context import keep_work_in as keep_work_in
     from loca.progress import show_progress as show_progress
     from loca.registry import load as load
     from loca.tuning.model_selection import choose_on_validation as choose_on_validation
@@ -91,7 +93,9 @@ _HOMES = {
     "Comparison": "loca.experiments.comparison",
     "compare": "loca.experiments.comparison",
     "choose_recency": "loca.tuning.recency_selection",
-    "keep_work_in": "loca.persistence.checkpoint",
+    "FitContext": "loca.persistence.fit_context",
+    "checkpoint_in": "loca.persistence.fit_context",
+    "keep_work_in": "loca.persistence.fit_context",
     "Auto": "loca.local.auto",
     "Blend": "loca.local.blend",
     "Ensemble": "loca.local.ensemble",

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,7 @@ from loca.errors import ConfigError, ModelFileError
 if TYPE_CHECKING:
     from loca.data.interactions import Interactions
     from loca.models.recommender import Recommender
-    from loca.persistence.checkpoint import Checkpoint
+    from loca.persistence.fit_context import FitContext
     from loca.tuning.model_selection import CandidateResult
 
 _AUTO = "Fitting by itself"
@@ -159,13 +159,13 @@ class Interruption:
             raise ConfigError(f"--checkpoint-every: expected seconds ≥ 0, found {self.seconds_between:g}")
         check_start(self.folder, resume=self.resume, fresh=self.fresh)
 
-    def keep(self, subject: Mapping[str, Any]) -> AbstractContextManager[Checkpoint]:
+    def keep(self, subject: Mapping[str, Any]) -> AbstractContextManager[FitContext]:
         """The place to keep work about `subject` in, while it lasts."""
-        from loca.persistence.checkpoint import keep_work_in
+        from loca.persistence.fit_context import checkpoint_in
 
-        return keep_work_in(
+        return checkpoint_in(
             self.folder,
-            subject=subject,
+            fingerprint=subject,
             resume=self.resume,
             fresh=self.fresh,
             seconds_between=self.seconds_between,
@@ -190,7 +190,7 @@ def _unfinished_beside(folder: Path) -> Path:
 
 def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Interruption, output: Output) -> None:
     from loca.config.model_factory import describe_model
-    from loca.data.statistics import minding_order
+    from loca.data.statistics import warn_of_file_order
     from loca.local.loca import Loca
     from loca.tuning.model_selection import best_index, order_matters
     from loca.tuning.recency_selection import recency_json
@@ -200,8 +200,11 @@ def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Inte
     interactions = request.read()
     in_use = order_matters(candidates, request.recency)
     subject = _subject(name, candidates, interactions, request)
-    with interruption.keep(subject), minding_order(interactions if in_use else None):
-        fitted, tried = _choose_and_fit(candidates, interactions, request, output)
+    with interruption.keep(subject) as context:
+        if in_use:
+            warn_of_file_order(interactions)
+        context = replace(context, order_checked=True)
+        fitted, tried = _choose_and_fit(candidates, interactions, request, output, context)
         fitted.save(folder)
     parameters = describe_model(fitted)
     # Of what Auto chose, its report says more.
@@ -270,10 +273,13 @@ def _held_out(request: Request[FitOptions]) -> int:
 
 
 def _choose_and_fit(
-    candidates: list[Recommender], interactions: Interactions, request: Request[FitOptions], output: Output
+    candidates: list[Recommender],
+    interactions: Interactions,
+    request: Request[FitOptions],
+    output: Output,
+    context: FitContext,
 ) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     from loca.data.splits import hold_last
-    from loca.persistence.checkpoint import work_at_hand
     from loca.tuning.model_selection import best_index, choose_on, choose_parameters
     from loca.tuning.recency_selection import start_recency
 
@@ -281,16 +287,14 @@ def _choose_and_fit(
         if len(candidates) > 1:
             raise ConfigError("choosing needs held-out items; expected --validation of at least 1, found 0")
         own = start_recency(candidates[0]) if request.recency_rule == "own" else interactions.recency
-        with work_at_hand().part("refit"):
-            return candidates[0].fit(interactions.with_recency(own)), ()
+        return context.inside("refit").fit(candidates[0], interactions.with_recency(own)), ()
     rest, questions, report = hold_last(interactions, _held_out(request))
     output.notes(report)
     if request.own.refit:
-        chosen, tried = choose_parameters(candidates, rest, questions, recency=request.recency_rule)
+        chosen, tried = choose_parameters(candidates, rest, questions, recency=request.recency_rule, context=context)
         output.note("refitting on everything")
-        with work_at_hand().part("refit"):
-            return chosen.fit(tried[best_index(tried)].weigh(interactions)), tried
-    fitted, tried = choose_on(candidates, rest, questions, recency=request.recency_rule)
+        return context.inside("refit").fit(chosen, tried[best_index(tried)].weigh(interactions)), tried
+    fitted, tried = choose_on(candidates, rest, questions, recency=request.recency_rule, context=context)
     # Answers must hide and use the held-out items too: they are part of what the users are known to have.
     fitted.train_data_ = tried[best_index(tried)].weigh(interactions)
     return fitted, tried

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,7 +103,6 @@ _LEAST_HISTORIES = 3
 _MANY = 0.2
 _FAR = 0.7
 _SURE = 5.0
-_MINDED: ContextVar[bool] = ContextVar("whether this run has looked at the order", default=False)
 
 
 @dataclass(frozen=True)
@@ -242,21 +239,11 @@ def check_order(interactions: Interactions) -> OrderCheck:
     )
 
 
-@contextmanager
-def minding_order(train: Interactions | csr_array | None) -> Iterator[None]:
-    """Says in one line, before models learn from this order, where it looks like the file's; once in a run.
-
-    None: the order is of no use here, or somebody else has looked at it. While this lasts nothing inside says it again.
-    """
-    if train is not None and not _MINDED.get():
-        line = check_order(train if isinstance(train, Interactions) else Interactions.from_matrix(train)).warning()
-        if line is not None:
-            say(line)
-    token = _MINDED.set(True)
-    try:
-        yield
-    finally:
-        _MINDED.reset(token)
+def warn_of_file_order(train: Interactions | csr_array) -> None:
+    """Say in one line, before models learn from this order, where it looks like the file's."""
+    line = check_order(train if isinstance(train, Interactions) else Interactions.from_matrix(train)).warning()
+    if line is not None:
+        say(line)
 
 
 def _percent(share: float) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loca.data.splits import Split
-from loca.data.statistics import minding_order
+from loca.data.statistics import warn_of_file_order
 from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.evaluation.metrics import check_lengths
 from loca.evaluation.significance import holm, paired_difference
@@ -83,7 +83,9 @@ def compare(
     asked = split.train.recency if recency == "given" else recency
     in_use = order_matters((one for some in candidates.values() for one in some), asked)
     kept_in = nullcontext() if store is None else store.opened(plan.names, resume=resume)
-    with kept_in, minding_order(split.train if in_use else None):
+    with kept_in:
+        if in_use:
+            warn_of_file_order(split.train)
         done = plan.find_done(store, keep)
         if store is not None and len(done) < len(candidates):
             store.begin()

@@ -11,15 +11,17 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from loca.data.splits import Split
-from loca.data.statistics import minding_order
 from loca.errors import LocaError
 from loca.experiments.run_store import RunStore
 from loca.experiments.runs import ComparedModel, Run, execute_run
 from loca.models.recommender import Recommender
+from loca.persistence.fit_context import FitContext
 from loca.progress import bar, say
 from loca.tuning.workers import READY, Worker, WorkerDied, threads_for
 
 Done = dict[str, ComparedModel]
+# Whoever compares models has looked at the order of their data.
+_CONTEXT = FitContext(order_checked=True)
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def compute_here(
     while names := plan.ready(done):
         cell = plan.make(names[0], done)
         say(_begun(cell, len(plan.names) - len(done)))
-        done[cell.name], model = execute_run(cell, split) if store is None else store.compute(cell, split)
+        done[cell.name], model = _compute(cell, split, store)
         if cell.name in keep:
             models[cell.name] = model
         del model  # makes room for the next
@@ -136,8 +138,7 @@ def _compute_and_tell(line: Connection, cell: Run, split: Split, store: RunStore
         logger.addHandler(_ToParent(line))
         logger.setLevel(logging.INFO)
     try:
-        with minding_order(None):  # whoever started it has
-            measured, _ = execute_run(cell, split) if store is None else store.compute(cell, split)
+        measured, _ = _compute(cell, split, store)
     except LocaError as error:
         line.send(("failed", " ".join(str(error).split())))
     except Exception as error:
@@ -146,6 +147,12 @@ def _compute_and_tell(line: Connection, cell: Run, split: Split, store: RunStore
         line.send(("failed", f"{type(error).__name__}: {' '.join(str(error).split())}"))
     else:
         line.send(("done", measured))
+
+
+def _compute(cell: Run, split: Split, store: RunStore | None) -> tuple[ComparedModel, Recommender]:
+    if store is None:
+        return execute_run(cell, split, context=_CONTEXT)
+    return store.compute(cell, split, _CONTEXT)
 
 
 class _ToParent(logging.Handler):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loca.data.splits import Split
@@ -17,14 +17,14 @@ from loca.persistence.checkpoint import (
     file_name_of,
     first_difference,
     holds_work,
-    keep_work_in,
     locked_folder,
+    open_checkpoint,
     own_files,
     put_file,
     remove_files,
     remove_work,
 )
-from loca.persistence.fit_cache import sharing_fits_in
+from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.registry import KINDS
@@ -95,7 +95,7 @@ class RunStore:
 
     def find(self, cell: Run) -> ComparedModel | None:
         """The finished cell, if there is one; one that was computed for another subject is refused."""
-        state = Checkpoint(self.cells).recall(cell.name)
+        state = Checkpoint(self.cells).load(cell.name)
         if state is None:
             return None
         try:
@@ -110,36 +110,37 @@ class RunStore:
             "--fresh, or choose another folder"
         )
 
-    def compute(self, cell: Run, split: Split) -> tuple[ComparedModel, Recommender]:
+    def compute(self, cell: Run, split: Split, context: FitContext = NO_CONTEXT) -> tuple[ComparedModel, Recommender]:
         """Computes the cell, going on where an interrupted run stopped, and keeps it."""
-        with sharing_fits_in(self._parts, KINDS) if cell.shares_parts else nullcontext():
-            if self.keeps_begun:
-                return self._go_on(cell, split)
-            computed = execute_run(cell, split)
-            Checkpoint(self.cells).keep(cell.name, run_state(cell, computed[0]))
-            return computed
+        if cell.shares_parts:
+            context = replace(context, cache=FitCache(self._parts, KINDS))
+        if self.keeps_begun:
+            return self._go_on(cell, split, context)
+        computed = execute_run(cell, split, context=context)
+        Checkpoint(self.cells).save(cell.name, run_state(cell, computed[0]))
+        return computed
 
-    def _go_on(self, cell: Run, split: Split) -> tuple[ComparedModel, Recommender]:
+    def _go_on(self, cell: Run, split: Split, context: FitContext) -> tuple[ComparedModel, Recommender]:
         from loca.models.devices import choose_device
 
         unfinished = self.cells / f"{_stem(cell.name)}{_ENDING}"
         subject = {**cell.subject(), "device in use": choose_device("auto").type}
         resume = unfinished.is_dir() and holds_work(unfinished)
         study = self.study_of(cell)
-        with keep_work_in(unfinished, subject=subject, resume=resume) as work:
+        with open_checkpoint(unfinished, subject, resume=resume) as checkpoint:
             if cell.space is not None and not resume:
                 remove_studies(study)
                 study.parent.mkdir(parents=True, exist_ok=True)
-                work.keep(_BEGUN, ModelState())  # from here on the trials in the study are of this subject
+                checkpoint.save(_BEGUN, ModelState())  # from here on the trials in the study are of this subject
             try:
-                computed = execute_run(cell, split, study=study)
+                computed = execute_run(cell, split, study=study, context=replace(context, checkpoint=checkpoint))
             except (ConfigError, DataError):
                 if cell.space is not None and not study.exists():  # no trial has learned anything: a mistake
-                    work.forget(_BEGUN)
+                    checkpoint.delete(_BEGUN)
                     with suppress(OSError):
                         study.parent.rmdir()
                 raise
-            Checkpoint(self.cells).keep(cell.name, run_state(cell, computed[0]))
+            Checkpoint(self.cells).save(cell.name, run_state(cell, computed[0]))
         return computed
 
     def _holds_any(self) -> bool:

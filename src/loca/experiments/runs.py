@@ -22,8 +22,8 @@ from loca.evaluation.evaluate import Evaluation, evaluate
 from loca.local.ensemble import Ensemble, FirstModels, keep_first
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, fitted
-from loca.persistence.checkpoint import digest_of, work_at_hand
-from loca.persistence.fit_cache import digest_of_model
+from loca.persistence.checkpoint import Checkpoint, digest_of
+from loca.persistence.fit_context import NO_CONTEXT, FitContext, digest_of_model
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.persistence.model_io import read_recency
 from loca.registry import KINDS
@@ -316,16 +316,18 @@ def describe_machine() -> str:
     return f"{torch.cuda.get_device_name(0)}, {cores}" if torch.cuda.is_available() else cores
 
 
-def execute_run(cell: Run, split: Split, *, study: Path | None = None) -> tuple[ComparedModel, Recommender]:
+def execute_run(
+    cell: Run, split: Split, *, study: Path | None = None, context: FitContext = NO_CONTEXT
+) -> tuple[ComparedModel, Recommender]:
     """What the cell's model reaches, and the fitted model: tuned where there is a space, then put to the protocol.
 
     The trials of tuning are kept in the file `study`, if any, and go on from there.
     """
     tuning = None
     if cell.space is not None and cell.terms.budget is not None:
-        tuning = _tune(cell, cell.terms.budget, cell.space, split, study)
+        tuning = _tune(cell, cell.terms.budget, cell.space, split, study, context.checkpoint)
     candidates = cell.candidates if tuning is None else (tuning.best,)
-    outcome = run_protocol(candidates, split, cell.terms)
+    outcome = run_protocol(candidates, split, cell.terms, context)
     measured = ComparedModel(
         name=cell.name,
         evaluation=outcome.evaluation,
@@ -349,12 +351,14 @@ def _settings(name: str, model: Recommender, outcome: Outcome) -> Table | None:
         return None  # it holds what is made in a program alone, such as given embeddings
 
 
-def _tune(cell: Run, budget: TuningBudget, space: Space, split: Split, study: Path | None) -> Tuning:
+def _tune(
+    cell: Run, budget: TuningBudget, space: Space, split: Split, study: Path | None, checkpoint: Checkpoint
+) -> Tuning:
     """What tuning comes to; an interrupted run that got so far has kept it."""
     from loca.tuning.study import tune
 
-    work, terms, (template,) = work_at_hand(), cell.terms, cell.candidates
-    kept = work.recall(TUNING)
+    terms, (template,) = cell.terms, cell.candidates
+    kept = checkpoint.load(TUNING)
     if kept is not None:
         return read_tuning(kept.facts[TUNING], kept.arrays, template)
     train, questions = chosen_on(split, terms.protocol)
@@ -371,5 +375,5 @@ def _tune(cell: Run, budget: TuningBudget, space: Space, split: Split, study: Pa
     )
     arrays: dict[str, Any] = {}
     facts = {TUNING: write_tuning(tuning, arrays)}
-    work.keep(TUNING, ModelState(arrays, facts))
+    checkpoint.save(TUNING, ModelState(arrays, facts))
     return tuning

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.communities.embeddings import TruncatedSVD
-from loca.data.interactions import Interactions, as_matrix, as_moments
+from loca.data.interactions import Interactions, as_moments
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut
-from loca.data.statistics import minding_order
+from loca.data.statistics import warn_of_file_order
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.local.blend import POWERS, Blend
@@ -35,13 +35,11 @@ from loca.models.recommender import (
     ModelState,
     Recommender,
     Scores,
-    UserWeights,
-    check_user_weights,
+    TrainingData,
     clone,
     fitted,
     get_params,
 )
-from loca.persistence.checkpoint import work_at_hand
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
 
@@ -108,27 +106,21 @@ class Auto(Estimator):
         self.model_: Recommender | None = None
         self.trials_: tuple[Trial, ...] = ()
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
+    def _fit(self, data: TrainingData) -> None:
         """Searches on validation and blends; with `chosen` only that is fitted."""
-        check_user_weights(user_weights, as_matrix(train).shape[0])
-        weighed, questions = self._weigh(train, validation)
+        weighed, questions = self._weigh(data.train, data.validation)
         self.trials_ = ()
         if self.chosen is not None:
-            self.model_ = clone(self.chosen).fit(weighed, user_weights=user_weights, validation=questions)
+            chosen = clone(self.chosen)
+            self.model_ = data.context.fit(chosen, weighed, user_weights=data.user_weights, validation=questions)
         elif questions is None:
             raise ConfigError("auto: needs held-out items to choose on; give validation, or a chosen model")
         else:
-            with minding_order(train):
-                self.model_ = self._search(weighed, user_weights, questions)
+            if not data.context.order_checked:
+                warn_of_file_order(data.train)
+            self.model_ = self._search(replace(data, train=weighed, validation=questions), questions)
         self.model_.train_data_ = None  # kept once, here
         self.train_data_ = weighed if isinstance(weighed, Interactions) else None
-        return self
 
     def _weigh(
         self, train: Interactions | csr_array, validation: HeldOut | None
@@ -141,16 +133,14 @@ class Auto(Estimator):
             validation = validation.with_recency(recency)
         return train, validation
 
-    def _search(
-        self, train: Interactions | csr_array, user_weights: UserWeights | None, questions: HeldOut
-    ) -> Recommender:
+    def _search(self, data: TrainingData, questions: HeldOut) -> Recommender:
         limit = "" if self.trials is None else f" or {self.trials} trials"
         say(f"auto: {self.seconds:g} s{limit} to try models in, a little more to blend them; a refit takes less")
         started = time.perf_counter()
-        search = Search(train, user_weights, questions, Budget(self.seconds, self.trials), self.seed)
+        search = Search(data, questions, Budget(self.seconds, self.trials), self.seed)
         ease = EASE(l2=300.0, denoising=0.5, device=self.device)
         following = NextEASE(l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device)
-        matrix = as_matrix(train)
+        matrix = data.matrix
         parts = {
             **_fit_ease(search, ease, int((np.diff(matrix.indptr) > 0).sum()), self.seed),
             **_fit_next(search, following),
@@ -288,7 +278,7 @@ def _fit_next(search: Search, start: NextEASE) -> dict[str, Recommender | None]:
 def _plan_networks(search: Search, network: MultVAE, matrix: csr_array) -> dict[str, Any]:
     """How many lessons, members of each ensemble and epochs fit the seconds that are left, by timing an epoch."""
     trial = clone(network, target="next")
-    learning = StackedTrainer([trial.begin(matrix, search.user_weights, as_moments(search.train))])
+    learning = StackedTrainer([trial.begin(matrix, search.data.user_weights, as_moments(search.data.train))])
     learning.run_epoch()  # warms up
     started = time.perf_counter()
     learning.run_epoch()
@@ -344,15 +334,8 @@ class Search:
     What an interrupted run has judged is not judged again.
     """
 
-    def __init__(
-        self,
-        train: Interactions | csr_array,
-        user_weights: UserWeights | None,
-        validation: HeldOut,
-        budget: Budget,
-        seed: int,
-    ) -> None:
-        self.train, self.user_weights, self.validation = train, user_weights, validation
+    def __init__(self, data: TrainingData, validation: HeldOut, budget: Budget, seed: int) -> None:
+        self.data, self.validation = data, validation
         self.budget = budget
         self.trials: list[Trial] = []
         self._questions = _some_users(validation, seed)
@@ -377,9 +360,10 @@ class Search:
 
     def fit(self, model: Recommender, name: str) -> Recommender:
         """A fitted copy of the model; what an interrupted run has kept of its learning is gone on with."""
-        fresh = clone(model)
-        with work_at_hand().part(f"trial {name} {told(model)}"):
-            fresh.fit(self.train, user_weights=self.user_weights, validation=self.validation)
+        trial = self.data.context.inside(f"trial {name} {told(model)}")
+        fresh = trial.fit(
+            clone(model), self.data.train, user_weights=self.data.user_weights, validation=self.validation
+        )
         fresh.train_data_ = None  # the blend keeps the data, once
         return fresh
 
@@ -398,14 +382,14 @@ class Search:
 
         Among them are the `seconds` that it took to find them out.
         """
-        kept = work_at_hand().recall(what)
+        kept = self.data.context.checkpoint.load(what)
         if kept is not None:
             self._charged += kept.facts["seconds"]
             return dict(kept.facts)
         started = time.perf_counter()
         facts = make()
         facts["seconds"] = time.perf_counter() - started
-        work_at_hand().keep(what, ModelState(facts=facts))
+        self.data.context.checkpoint.save(what, ModelState(facts=facts))
         return facts
 
 

@@ -10,15 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.data.interactions import Interactions, as_matrix
+from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.top_n import rank_top_n
 from loca.local.blend_search import Column, PartEarned, ScaleName, find_blend, scaled_scores, search_memory, sharpened
 from loca.local.explain import BlendExplanation, Explainable, PartAnswer, item_order
 from loca.memory import DataSize, MemoryUse
-from loca.models.recommender import Estimator, ModelState, Recommender, Scores, UserWeights, clone, fitted, get_params
-from loca.persistence.checkpoint import work_at_hand
+from loca.models.recommender import Estimator, ModelState, Recommender, Scores, TrainingData, clone, fitted, get_params
 from loca.progress import say
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0)
@@ -65,31 +64,24 @@ class Blend(Estimator):
         self.earned_: tuple[PartEarned, ...] = ()
         self.ndcg_: float | None = None
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
+    def _fit(self, data: TrainingData) -> None:
         """Fits a copy of every part, then finds the columns on validation; without it all parts weigh the same.
 
         Where `columns` are given, only the parts in them are fitted, and validation only says what each earned.
         """
-        as_matrix(train)  # refuses data without anything to learn from
+        validation = data.validation
         if validation is not None:
-            validation = validation.weighed_as(train if isinstance(train, Interactions) else None)
+            validation = validation.weighed_as(self.train_data_)
         wanted = range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
         models = {}
         for number in wanted:
-            model = clone(self.parts[number])
-            with work_at_hand().part(f"part {number}"):
-                model.fit(train, user_weights=user_weights, validation=validation)
+            part = data.context.inside(f"part {number}")
+            model = part.fit(
+                clone(self.parts[number]), data.train, user_weights=data.user_weights, validation=validation
+            )
             model.train_data_ = None  # the blend keeps the data, once
             models[number] = model
         self._weigh(models, validation)
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        return self
 
     @classmethod
     def of(

@@ -9,8 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.data.interactions import Interactions, as_matrix
-from loca.data.splits import HeldOut
+from loca.data.interactions import Interactions
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.local.loca import Loca
@@ -26,8 +25,8 @@ from loca.models.recommender import (
     ModelState,
     Recommender,
     Scores,
+    TrainingData,
     UserWeights,
-    check_user_weights,
     clone,
     fitted,
     get_params,
@@ -71,16 +70,9 @@ class Ensemble(Estimator):
         self.models_: LocalModels | None = None
         self.epochs_: int | None = None
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
+    def _fit(self, data: TrainingData) -> None:
         """Trains all models; one number of epochs for all, chosen on the validation score of the averaged answer."""
-        matrix = as_matrix(train)
-        weights = check_user_weights(user_weights, matrix.shape[0])
+        matrix, weights = data.matrix, data.user_weights
         same_without_sampling = "seed" not in get_params(self.base)
 
         def weights_of(number: int) -> UserWeights:
@@ -90,18 +82,16 @@ class Ensemble(Estimator):
             return weights * rng.multinomial(len(weights), np.full(len(weights), 1 / len(weights)))
 
         def validate(models: LocalModels) -> float:
-            assert validation is not None
+            assert data.validation is not None
             return mean_ndcg(
-                lambda rows: _mean(models, rows), validation, 100, block_bytes=ranking_bytes(models.device)
+                lambda rows: _mean(models, rows), data.validation, 100, block_bytes=ranking_bytes(models.device)
             )
 
         copies = copies_of(self.base, self.models, self.seed, "ensemble member")
         engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
-        task = LocalTask(copies, matrix, weights_of, "ensemble", train=train)
-        trained = train_together(task, engine, None if validation is None else validate)
+        task = LocalTask(copies, matrix, weights_of, "ensemble", train=data.train, context=data.context)
+        trained = train_together(task, engine, None if data.validation is None else validate)
         self.models_, self.epochs_ = trained.models, trained.epochs
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        return self
 
     def score(self, histories: csr_array) -> Scores:
         """The mean of the models' scores, users × items."""

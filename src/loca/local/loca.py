@@ -21,7 +21,7 @@ from loca.communities.communities import (
 from loca.communities.coverage import bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, embedding_dimensions
 from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
-from loca.data.interactions import Interactions, as_histories, as_matrix
+from loca.data.interactions import Interactions, as_histories
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import rank_top_n
@@ -49,14 +49,13 @@ from loca.models.recommender import (
     ModelState,
     Recommender,
     Scores,
+    TrainingData,
     UserWeights,
-    check_user_weights,
     clone,
     fitted,
     get_params,
 )
-from loca.persistence.checkpoint import work_at_hand
-from loca.persistence.fit_cache import fit_cached
+from loca.persistence.checkpoint import Checkpoint
 from loca.progress import say
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -141,30 +140,24 @@ class Loca(Estimator):
         self.members_: npt.NDArray[np.int64] | None = None
         self.distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None = None
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self:
+    def _fit(self, data: TrainingData) -> None:
         """The paper's three steps: find communities, train a local model for each, learn how to combine them."""
-        matrix = as_matrix(train)
-        weights = check_user_weights(user_weights, matrix.shape[0])
+        matrix, weights = data.matrix, data.user_weights
         check_anchor_count(self.anchors, int((np.diff(matrix.indptr) > 0).sum()))
         self.global_ = None  # what an earlier fit learned makes room
-        with work_at_hand().part("global model"):
-            unfitted = clone(self.base if self.global_model is None else self.global_model)
-            self.global_ = fit_cached(unfitted, train, validation, user_weights)
+        self.global_ = data.fit_part(
+            "global model", clone(self.base if self.global_model is None else self.global_model)
+        )
         self.global_.train_data_ = None  # kept once, here
-        with work_at_hand().part("embedding"):
-            self.embedder_ = self._fit_embedder(train, user_weights, validation)
+        self.embedder_ = self._fit_embedder(data)
         self.embedder_.train_data_ = None
         # Under recency a community is one of present taste, and membership moves as a history grows.
-        embeddings = embed_users(self.embedder_, as_histories(train))
-        self.communities_ = self._find_communities(embeddings, np.flatnonzero(np.diff(matrix.indptr)))
-        questions = self._questions(validation)
-        trained = self._train_locals(train, matrix, weights, embeddings, questions)
+        embeddings = embed_users(self.embedder_, as_histories(data.train))
+        self.communities_ = self._find_communities(
+            embeddings, np.flatnonzero(np.diff(matrix.indptr)), data.context.checkpoint
+        )
+        questions = self._questions(data.validation)
+        trained = self._train_locals(data, embeddings, questions)
         self.locals_, self.local_epochs_ = trained.models, trained.epochs
         self.alpha_ = self._choose_alpha(questions)
         answering = self.communities_.answer_weights(embeddings)
@@ -174,25 +167,22 @@ class Loca(Estimator):
         answered = np.diff(answering.indptr)[has_history]
         self.locality_ = Locality(self.alpha_, float(trained_on.mean()), float(answered.mean()))
         self.distinctive_ = over_represented(matrix, answering, DISTINCTIVE_ITEMS)
-        self.train_data_ = train if isinstance(train, Interactions) else None
-        return self
 
-    def _fit_embedder(
-        self, train: Interactions | csr_array, user_weights: UserWeights | None, validation: HeldOut | None
-    ) -> Embedder:
+    def _fit_embedder(self, data: TrainingData) -> Embedder:
         if self.embedding is not None:
-            return fit_cached(clone(self.embedding), train, validation, user_weights)
+            return data.fit_part("embedding", clone(self.embedding))
         global_model: object = self.global_
         if isinstance(global_model, Embedder):
             return global_model
-        return fit_cached(TruncatedSVD(seed=self.seed), train, None)
+        return data.context.fit_part("embedding", TruncatedSVD(seed=self.seed), data.train)
 
-    def _find_communities(self, embeddings: Floats, with_history: npt.NDArray[np.int64]) -> Communities:
+    def _find_communities(
+        self, embeddings: Floats, with_history: npt.NDArray[np.int64], checkpoint: Checkpoint
+    ) -> Communities:
         """Communities of the users who have a history: only they can be anchors, and only they are counted."""
-        work = work_at_hand()
-        kept = work.recall("communities")
-        if kept is not None:
-            return _communities_from(kept)
+        saved = checkpoint.load("communities")
+        if saved is not None:
+            return _communities_from(saved)
         found = find_communities(
             embeddings[with_history],
             anchors=self.anchors,
@@ -204,8 +194,8 @@ class Loca(Estimator):
             device=get_params(self.base).get("device", "auto"),
         )
         communities = replace(found, anchors=with_history[found.anchors])
-        if work.due():
-            work.keep("communities", _communities_state(communities))
+        if checkpoint.due():
+            checkpoint.save("communities", _communities_state(communities))
         return communities
 
     def _questions(self, validation: HeldOut | None) -> BlendValidator | None:
@@ -215,22 +205,17 @@ class Loca(Estimator):
         answering = fitted(self.communities_, self).answer_weights(self.embed(validation.history_matrix))
         return BlendValidator(validation, answering, fitted(self.global_, self))
 
-    def _train_locals(
-        self,
-        train: Interactions | csr_array,
-        matrix: csr_array,
-        weights: UserWeights,
-        embeddings: Floats,
-        questions: BlendValidator | None,
-    ) -> TrainedLocals:
-        communities = fitted(self.communities_, self)
+    def _train_locals(self, data: TrainingData, embeddings: Floats, questions: BlendValidator | None) -> TrainedLocals:
+        communities, weights = fitted(self.communities_, self), data.user_weights
 
         def weights_of(community: int) -> UserWeights:
             together = weights * communities.train_weights(embeddings, community)
             return scaled_weights(together, float(weights.sum(dtype=np.float64)))
 
         models = copies_of(self.base, self.anchors, self.seed, "local model")
-        task = LocalTask(models, matrix, weights_of, "local models", fitted(self.global_, self), train)
+        task = LocalTask(
+            models, data.matrix, weights_of, "local models", fitted(self.global_, self), data.train, data.context
+        )
         engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
         if questions is None or self.stopping == "blended":
             # Judged without the global model's share where that is still to be chosen: with it, local models that

@@ -25,7 +25,7 @@ from loca.models.devices import choose_device, free_bytes
 from loca.models.early_stopping import BestWeights, Trainer, load_states, save_states, states_of, train_epochs
 from loca.models.network_base import NetworkModel, SingleTrainer
 from loca.models.recommender import Recommender, UserWeights, clone, get_params
-from loca.persistence.checkpoint import work_at_hand
+from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState
 from loca.progress import bar, say
 from loca.random_streams import derive_seed
@@ -53,12 +53,16 @@ def scaled_weights(weights: UserWeights, total: float) -> npt.NDArray[np.float32
 
 
 def fit_each(
-    models: list[Recommender], train: Interactions | csr_array, weights_of: WeightsOf, what: str
+    models: list[Recommender],
+    train: Interactions | csr_array,
+    weights_of: WeightsOf,
+    what: str,
+    context: FitContext = NO_CONTEXT,
 ) -> list[Recommender]:
     """Fits model j with the user weights `weights_of(j)`, one after the other."""
     with bar(what, len(models)) as progress:
         for number, model in enumerate(models):
-            model.fit(train, user_weights=weights_of(number))
+            context.inside(f"{what} {number}").fit(model, train, user_weights=weights_of(number))
             model.train_data_ = None  # kept once, by the whole
             progress.advance()
             if number == 0:
@@ -84,16 +88,21 @@ def learn_each_until_best(
     patience: int,
     evaluate_every: int,
     what: str,
+    context: FitContext = NO_CONTEXT,
 ) -> list[int]:
     """The best epoch of each network on its own validation users, with the weights of that epoch put back.
 
     A network without validation users runs all epochs. The bar counts the networks that have stopped.
     """
     best = [BestWeights() for _ in networks]
-    done, stopped = _recall(what, learning, networks, best)
+    saved = load_states(context.checkpoint, what)
+    done, stopped = _resume(saved, networks, best)
     active = set(range(len(networks))) - stopped
     runners = _without(learning, [networks[number] for number in stopped])
-    _put_back(what, runners)
+    if saved is not None:
+        for place, runner in enumerate(runners):
+            runner.put_back(saved[1][f"learning {place}"])
+    del saved  # makes room
     with bar(what, len(networks)) as progress:
         progress.advance(len(stopped))
         for epoch in range(done + 1, epochs + 1):
@@ -108,33 +117,27 @@ def learn_each_until_best(
                 active -= stopped
                 progress.advance(len(stopped))
                 runners = _without(runners, [networks[number] for number in stopped])
-            if work_at_hand().due():
+            if context.checkpoint.due():
                 states = states_of(runners) | {f"best {number}": one.state() for number, one in enumerate(best)}
-                save_states(what, epoch, states, active=sorted(active))
+                save_states(context.checkpoint, what, epoch, states, active=sorted(active))
     for one, network in zip(best, networks, strict=True):
         if one.epoch:
             one.give_back([network])
     return [one.epoch or epochs for one in best]
 
 
-def _recall(
-    what: str, learning: Sequence[Trainer], networks: Sequence[Network], best: Sequence[BestWeights]
+def _resume(
+    saved: tuple[Mapping[str, Any], dict[str, ModelState]] | None,
+    networks: Sequence[Network],
+    best: Sequence[BestWeights],
 ) -> tuple[int, set[int]]:
     """The epochs of an interrupted run and the networks that had stopped, with their best weights put back."""
-    recalled = load_states(what)
-    if recalled is None:
+    if saved is None:
         return 0, set()
-    facts, states = recalled
+    facts, states = saved
     for number, one in enumerate(best):
         one.put_back(states[f"best {number}"], [networks[number]])
     return int(facts["epoch"]), set(range(len(networks))) - set(facts["active"])
-
-
-def _put_back(what: str, runners: Sequence[Trainer]) -> None:
-    recalled = load_states(what)
-    if recalled is not None:
-        for place, one in enumerate(runners):
-            one.put_back(recalled[1][f"learning {place}"])
 
 
 def _without(runners: Sequence[Trainer], stopped: Sequence[Network]) -> list[Trainer]:
@@ -210,6 +213,7 @@ class LocalTask:
     what: str
     centre: Recommender | None = None
     train: Interactions | csr_array | None = None
+    context: FitContext = NO_CONTEXT
 
     @property
     def learned(self) -> Interactions | csr_array:
@@ -237,7 +241,7 @@ def train_together(task: LocalTask, engine: Engine, validate: Callable[[LocalMod
         return TrainedLocals(_fit(task, engine), None)
     first = learners[0]
     runners, seen = _begin(task, learners, engine)
-    best = train_epochs(runners, first, task.what, None if validate is None else lambda: validate(seen))
+    best = train_epochs(runners, first, task.what, None if validate is None else lambda: validate(seen), task.context)
     if best.epoch:
         say(f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
     epochs = best.epoch or first.epochs
@@ -262,6 +266,7 @@ def train_apart(task: LocalTask, engine: Engine, members: CommunityValidator) ->
         patience=first.patience,
         evaluate_every=first.evaluate_every,
         what=task.what,
+        context=task.context,
     )
     for model, epoch in zip(learners, best_epochs, strict=True):
         model.best_epoch_ = epoch
@@ -278,15 +283,15 @@ def _fit(task: LocalTask, engine: Engine) -> LocalModels:
     """Models that do not learn by epochs: one after the other, item-to-item models as differences to one centre."""
     base = task.models[0]
     if not isinstance(base, ItemToItem) or not keeps_differences(engine, task.matrix.shape[1]):
-        return SeparateModels.of(fit_each(task.models, task.learned, task.weights_of, task.what))
+        return SeparateModels.of(fit_each(task.models, task.learned, task.weights_of, task.what, task.context))
     centre = task.centre
     if not isinstance(centre, ItemToItem) or not is_centre_for(base, centre):
         centre = clone(base).fit(task.learned)
         centre.train_data_ = None  # kept once, by the whole
-    work = work_at_hand()
+    checkpoint = task.context.checkpoint
 
     def recall(number: int) -> Mapping[str, npt.NDArray[Any]] | None:
-        kept = work.recall(f"{task.what} {number}")
+        kept = checkpoint.load(f"{task.what} {number}")
         return None if kept is None else kept.arrays
 
     return fit_ease_differences(
@@ -300,7 +305,7 @@ def _fit(task: LocalTask, engine: Engine) -> LocalModels:
         what=task.what,
         moments=task.moments,
         recall=recall,
-        keep=lambda number, arrays: work.keep(f"{task.what} {number}", ModelState(arrays)),
+        keep=lambda number, arrays: checkpoint.save(f"{task.what} {number}", ModelState(arrays)),
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +11,8 @@ import torch
 from torch import Tensor
 
 from loca.models.autoencoder import Network
-from loca.persistence.checkpoint import work_at_hand
+from loca.persistence.checkpoint import Checkpoint
+from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState
 from loca.progress import bar
 
@@ -43,28 +42,6 @@ class Trainer(Protocol):
     def put_back(self, state: ModelState) -> None:
         """Go on from a state of the same training."""
         ...
-
-
-Watcher = Callable[[int, float], None]
-
-_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
-
-
-@contextmanager
-def watched_by(watcher: Watcher | None) -> Iterator[None]:
-    """While it is open, `watcher` is told each step and its score on validation; what it raises ends the fit."""
-    token = _watcher.set(watcher)
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
-
-
-def tell_score(step: int, score: float) -> None:
-    """Tells the watcher, where there is one, what was reached after so many epochs or rounds."""
-    watcher = _watcher.get()
-    if watcher is not None:
-        watcher(step, score)
 
 
 # Of fewer scores the last is too often the largest by chance.
@@ -132,7 +109,11 @@ class BestWeights:
 
 
 def train_epochs(
-    trainers: Sequence[Trainer], schedule: Schedule, what: str, validate: Callable[[], float] | None = None
+    trainers: Sequence[Trainer],
+    schedule: Schedule,
+    what: str,
+    validate: Callable[[], float] | None = None,
+    context: FitContext = NO_CONTEXT,
 ) -> BestWeights:
     """Train all networks in parallel, an epoch of each in turn, until `validate` has not risen for `patience` epochs.
 
@@ -142,7 +123,7 @@ def train_epochs(
     best = BestWeights()
     networks = [network for trainer in trainers for network in trainer.networks]
     device, done = networks[0].device, 0
-    loaded = load_states(what)
+    loaded = load_states(context.checkpoint, what)
     if loaded is not None:
         facts, states = loaded
         done = int(facts["epoch"])
@@ -166,25 +147,25 @@ def train_epochs(
             if validate is not None and (epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs):
                 score = validate()
                 best.offer(epoch, score, networks)
-                tell_score(epoch, score)
-            if work_at_hand().due():
-                save_states(what, epoch, states_of(trainers) | {"best": best.state()})
+                context.report(epoch, score)
+            if context.checkpoint.due():
+                save_states(context.checkpoint, what, epoch, states_of(trainers) | {"best": best.state()})
     best.give_back(networks)
     return best
 
 
-def save_states(what: str, epoch: int, states: Mapping[str, ModelState], **facts: Any) -> None:
+def save_states(checkpoint: Checkpoint, what: str, epoch: int, states: Mapping[str, ModelState], **facts: Any) -> None:
     """Save named states after an epoch, for a run that goes on after an interruption."""
     arrays: dict[str, npt.NDArray[Any]] = {
         f"{part}/{name}": array for part, state in states.items() for name, array in state.arrays.items()
     }
     parts = {part: dict(state.facts) for part, state in states.items()}
-    work_at_hand().keep(what, ModelState(arrays, {"epoch": epoch, "parts": parts, **facts}))
+    checkpoint.save(what, ModelState(arrays, {"epoch": epoch, "parts": parts, **facts}))
 
 
-def load_states(what: str) -> tuple[Mapping[str, Any], dict[str, ModelState]] | None:
+def load_states(checkpoint: Checkpoint, what: str) -> tuple[Mapping[str, Any], dict[str, ModelState]] | None:
     """The facts (`epoch` among them) and the named states that an interrupted run saved; None without one."""
-    saved = work_at_hand().recall(what)
+    saved = checkpoint.load(what)
     if saved is None:
         return None
     states = {}

@@ -110,7 +110,9 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
             block = ranking_bytes(trainer.device)
             return mean_ndcg(lambda histories: score_on(self, histories), held_out, 100, block_bytes=block)
 
-        best = train_epochs([trainer], self, what, None if validation is None else lambda: validate(validation))
+        best = train_epochs(
+            [trainer], self, what, None if validation is None else lambda: validate(validation), data.context
+        )
         if best.epoch:
             say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
         self.best_epoch_ = best.epoch or self.epochs

@@ -24,6 +24,7 @@ from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, did_you_mean
 from loca.memory import DataSize, MemoryUse
 from loca.persistence import save_model
+from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState as ModelState
 from loca.persistence.manifest import get_params as get_params
 from loca.persistence.manifest import is_model
@@ -42,6 +43,7 @@ class TrainingData:
     matrix: csr_array  # (users, items), float32; the stored order of a row is the order of the history
     user_weights: npt.NDArray[np.float32]  # (users,)
     validation: HeldOut | None = None
+    context: FitContext = NO_CONTEXT  # checkpoint, callback and cache
 
     @cached_property
     def moments(self) -> csr_array | None:
@@ -52,6 +54,11 @@ class TrainingData:
         """The rows of the users with a weight above 0, and these weights."""
         support = np.flatnonzero(self.user_weights)
         return csr_array(self.matrix[support]), self.user_weights[support]
+
+    def fit_part(self, name: str, model: AnyModel) -> AnyModel:
+        """A part of a model, fitted on the same data, or found in the cache of fits."""
+        weights = None if (self.user_weights == 1).all() else self.user_weights
+        return self.context.fit_part(name, model, self.train, user_weights=weights, validation=self.validation)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -96,6 +103,7 @@ class BaseEstimator:
         *,
         user_weights: UserWeights | None = None,
         validation: HeldOut | None = None,
+        context: FitContext = NO_CONTEXT,
     ) -> Self:
         """Learn from the training data; what an earlier fit learned is forgotten.
 
@@ -107,13 +115,16 @@ class BaseEstimator:
             One per user, all 1 where none are given. A user of weight 2 counts as two equal users.
         validation : HeldOut, optional
             For early stopping and other choices; most models have no use for it.
+        context : FitContext, optional
+            Checkpoint, callback and cache of this fit; models that are solved in one piece have no use for it.
 
         Returns
         -------
         The model itself.
         """
         matrix = as_matrix(train)
-        data = TrainingData(train, matrix, check_user_weights(user_weights, matrix.shape[0]), validation)
+        weights = check_user_weights(user_weights, matrix.shape[0])
+        data = TrainingData(train, matrix, weights, validation, context)
         for one in fields(self):
             if not one.init:  # what an earlier fit learned makes room
                 setattr(self, one.name, one.default)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import hashlib
 import os
@@ -11,7 +12,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -246,16 +246,15 @@ class Checkpoint:
     def __init__(self, folder: Path | None = None, seconds_between: float = 60.0) -> None:
         self._folder = folder
         self._seconds_between = seconds_between
-        self._last = time.monotonic()
-        self._cost = 0.0
+        self._clock = {"last": time.monotonic(), "cost": 0.0}  # one for all parts
         self._parts: tuple[str, ...] = ()
 
     @property
-    def keeps(self) -> bool:
-        """Whether anything is kept at all."""
+    def saves(self) -> bool:
+        """Whether anything is saved at all."""
         return self._folder is not None
 
-    def recall(self, name: str) -> ModelState | None:
+    def load(self, name: str) -> ModelState | None:
         """The arrays and facts kept under that name, or None where there are none that can be trusted.
 
         Large arrays are read-only views of the kept file, also when it is replaced; copy what is to be changed.
@@ -272,21 +271,21 @@ class Checkpoint:
             say(f"{path}: damaged ({reason}); it is not used, and its work is done again")
             return None
 
-    def keep(self, name: str, state: ModelState) -> None:
+    def save(self, name: str, state: ModelState) -> None:
         """Keeps the arrays and facts of a state in place of what had that name; a kill leaves the one or the other."""
         if self._folder is None:
             return
         full, started = self._full(name), time.monotonic()
         put_file(self._folder / file_name_of(full), lambda file: write_state(file, full, state))
-        self._last = time.monotonic()
-        self._cost = self._last - started
+        now = time.monotonic()
+        self._clock.update(last=now, cost=now - started)
 
-    def forget(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         """Removes what was kept under that name, if anything was."""
         if self._folder is not None:
             remove_files(self._folder, [file_name_of(self._full(name))])
 
-    def forget_part(self, name: str) -> None:
+    def delete_part(self, name: str) -> None:
         """Removes all that was kept inside the part of that name."""
         if self._folder is not None:
             begin, _, _ = file_name_of(self._full(name)).rpartition(".")
@@ -299,63 +298,42 @@ class Checkpoint:
         A keep that took long is followed by ten times as long without one, so that keeping never costs more than a
         tenth of the time; not so where the seconds are 0, which asks for every keep there can be.
         """
-        wait = max(self._seconds_between, _TIMES_ITS_COST * self._cost) if self._seconds_between else 0.0
-        return self._folder is not None and time.monotonic() - self._last >= wait
+        wait = max(self._seconds_between, _TIMES_ITS_COST * self._clock["cost"]) if self._seconds_between else 0.0
+        return self._folder is not None and time.monotonic() - self._clock["last"] >= wait
 
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """While this lasts, every name stands inside the part: `best` is kept as `name/best`."""
-        outside = self._parts
-        self._parts = (*outside, name)
-        try:
-            yield
-        finally:
-            self._parts = outside
+    def inside(self, name: str) -> Checkpoint:
+        """The same checkpoint with every name inside a part: `best` is saved as `name/best`."""
+        part = copy.copy(self)
+        part._parts = (*self._parts, name)
+        return part
 
     def _full(self, name: str) -> str:
         return "/".join((*self._parts, name))
 
 
-_AT_HAND: ContextVar[Checkpoint | None] = ContextVar("the unfinished work at hand", default=None)
-
-
-def work_at_hand() -> Checkpoint:
-    """The work of the innermost `keep_work_in` around the caller; outside any, one that keeps and recalls nothing."""
-    return _AT_HAND.get() or Checkpoint()
-
-
 @contextmanager
-def keep_work_in(
-    folder: Path,
-    *,
-    subject: Mapping[str, Any],
-    resume: bool,
-    fresh: bool = False,
-    seconds_between: float = 60.0,
+def open_checkpoint(
+    folder: Path, fingerprint: Mapping[str, Any], *, resume: bool, fresh: bool = False, seconds_between: float = 60.0
 ) -> Iterator[Checkpoint]:
-    """The work at hand while this lasts, kept in a folder that goes when the work ends well and stays when it does not.
+    """A checkpoint in a folder that goes when the work ends well and stays when it does not.
 
-    `subject` (JSON values; `loca` is the version, `data` a digest) says what the work is about. Kept work of another
-    subject is refused, never mixed; kept work of this one is gone on with (`resume`), dropped (`fresh`) or refused.
+    `fingerprint` (JSON values; `loca` is the version, `data` a digest) says what the work is about. Progress of other
+    work is refused, never mixed; progress of this work is used (`resume`), dropped (`fresh`) or refused.
     """
     if not seconds_between >= 0:
         raise ConfigError(f"seconds between two checkpoints: expected a number ≥ 0, found {seconds_between}")
     check_start(folder, resume=resume, fresh=fresh)
     with locked_folder(folder) as writable:
         if writable:
-            _begin(folder, subject, resume=resume, fresh=fresh)
-        work = Checkpoint(folder if writable else None, seconds_between)
-        token = _AT_HAND.set(work)
+            _begin(folder, fingerprint, resume=resume, fresh=fresh)
         try:
-            yield work
+            yield Checkpoint(folder if writable else None, seconds_between)
         except BaseException:
             if writable and holds_work(folder):
                 say(f"{folder} keeps what is done; the same command with --resume goes on from there")
             elif writable:
                 remove_work(folder)
             raise
-        finally:
-            _AT_HAND.reset(token)
         if writable:
             remove_work(folder)
 

@@ -13,7 +13,7 @@ from loca.config.model_factory import describe_model
 from loca.errors import ConfigError
 from loca.models.recommender import Recommender
 from loca.persistence.checkpoint import Checkpoint, first_difference
-from loca.persistence.fit_cache import digest_of_model
+from loca.persistence.fit_context import digest_of_model
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.reproduction.benchmark import Records
@@ -43,13 +43,13 @@ def find_or_measure(one: Measurement, folder: Path) -> Records:
         begun = time.perf_counter()
         records = one.measure()
         facts = {"subject": _subject(one), "records": records, "seconds": time.perf_counter() - begun}
-        Checkpoint(folder).keep(one.name, ModelState(facts=facts))
+        Checkpoint(folder).save(one.name, ModelState(facts=facts))
     return records
 
 
 def find_kept(one: Measurement, folder: Path) -> Records | None:
     """Its kept records, None where there are none; those of another subject are refused. Nothing is measured."""
-    state = Checkpoint(folder).recall(one.name)
+    state = Checkpoint(folder).load(one.name)
     if state is None:
         return None
     difference = first_difference(state.facts["subject"], _subject(one))
@@ -63,7 +63,7 @@ def find_kept(one: Measurement, folder: Path) -> Records | None:
 
 def seconds_kept(asked: Sequence[Measurement], folder: Path) -> float:
     """The seconds that those which are kept took together."""
-    states = (Checkpoint(folder).recall(one.name) for one in asked)
+    states = (Checkpoint(folder).load(one.name) for one in asked)
     return sum(float(state.facts.get("seconds", 0)) for state in states if state is not None)
 
 

@@ -13,7 +13,7 @@ from loca.experiments.runs import describe_machine
 from loca.local.loca import Loca
 from loca.local.training import EngineName
 from loca.models.recommender import clone
-from loca.persistence.fit_cache import fit_cached, sharing_fits_in
+from loca.persistence.fit_context import FitCache, FitContext
 from loca.registry import KINDS
 from loca.reproduction.benchmark import Benchmark, Records, Results
 from loca.reproduction.measurings import Measurement, exactly
@@ -56,12 +56,14 @@ class _Timing:
     def __call__(self) -> Records:
         train, questions = chosen_on(self.bench.split, self.bench.protocol)
         model = self.model()
-        with tempfile.TemporaryDirectory() as folder, sharing_fits_in(Path(folder), KINDS):
+        with tempfile.TemporaryDirectory() as folder:
+            context = FitContext(cache=FitCache(Path(folder), KINDS))
+            global_model = clone(model.base if model.global_model is None else model.global_model)
             begun = time.perf_counter()
-            fit_cached(clone(model.base if model.global_model is None else model.global_model), train, questions)
+            context.fit_part("global model", global_model, train, validation=questions)
             alone = time.perf_counter() - begun
             begun = time.perf_counter()
-            model.fit(train, validation=questions)  # finds the global model fitted
+            model.fit(train, validation=questions, context=context)  # finds the global model fitted
             whole = time.perf_counter() - begun
         return [
             {

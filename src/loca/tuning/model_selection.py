@@ -18,7 +18,8 @@ from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.models.next_ease import NextEASE
 from loca.models.recommender import Recommender, clone, get_params
-from loca.persistence.checkpoint import work_at_hand
+from loca.persistence.checkpoint import Checkpoint
+from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.progress import say
 from loca.registry import KINDS
@@ -66,16 +67,25 @@ class CandidateResult:
 
 
 def choose_on_validation(
-    candidates: Sequence[Recommender], split: Split, *, recency: RecencyRule = "given"
+    candidates: Sequence[Recommender],
+    split: Split,
+    *,
+    recency: RecencyRule = "given",
+    context: FitContext = NO_CONTEXT,
 ) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     """The fitted candidate with the best NDCG@100 on the validation part, and every candidate's score."""
     if split.validation is None:
         raise ConfigError("choosing needs a validation part; hold out some items for it (validation=2)")
-    return choose_on(candidates, split.train, split.validation, recency=recency)
+    return choose_on(candidates, split.train, split.validation, recency=recency, context=context)
 
 
 def choose_on(
-    candidates: Sequence[Recommender], train: Interactions, questions: HeldOut, *, recency: RecencyRule = "given"
+    candidates: Sequence[Recommender],
+    train: Interactions,
+    questions: HeldOut,
+    *,
+    recency: RecencyRule = "given",
+    context: FitContext = NO_CONTEXT,
 ) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     """The candidate that answers `questions` best after learning from `train`; ties go to the first.
 
@@ -90,32 +100,36 @@ def choose_on(
         fitted.clear()
         fitted[place] = model
 
-    tried, _ = _try_each(candidates, train, questions, recency, hold)
+    tried, _ = _try_each(candidates, train, questions, recency, hold, context)
     best = best_index(tried)
     if best not in fitted:
         fitted.clear()
         say("the best candidate is one of the interrupted run's, which kept its score: fitting it once more")
-        with work_at_hand().part(_name_of(best)):
-            fitted[best] = _fit(candidates[best], train, questions, recency)
+        fitted[best] = _fit(candidates[best], train, questions, recency, context.inside(_name_of(best)))
     if recency != "given":
         fitted[best].train_data_ = tried[best].weigh(train)
     return fitted[best], tried
 
 
 def choose_parameters(
-    candidates: Sequence[Recommender], train: Interactions, questions: HeldOut, *, recency: RecencyRule = "given"
+    candidates: Sequence[Recommender],
+    train: Interactions,
+    questions: HeldOut,
+    *,
+    recency: RecencyRule = "given",
+    context: FitContext = NO_CONTEXT,
 ) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     """An unfitted copy of the best candidate that holds all it chose on `questions`, and every candidate's score.
 
-    As `choose_on`, but made to be fitted on more data, weighed by what it chose (`CandidateResult.weigh`): no candidate is fitted
-    twice, whether interrupted or not.
+    As `choose_on`, but made to be fitted on more data, weighed by what it chose (`CandidateResult.weigh`): no
+    candidate is fitted twice, whether interrupted or not.
     """
     chosen: dict[int, Recommender] = {}
 
     def hold(place: int, model: Recommender) -> None:
         chosen[place] = model.with_selected_params()
 
-    tried, recalled = _try_each(candidates, train, questions, recency, hold)
+    tried, recalled = _try_each(candidates, train, questions, recency, hold, context)
     best = best_index(tried)
     if best not in chosen:
         kinds = {**KINDS, **{type(one).__name__: type(one) for one in candidates}}
@@ -135,6 +149,7 @@ def _try_each(
     questions: HeldOut,
     recency: RecencyRule,
     hold: Callable[[int, Recommender], None],
+    context: FitContext,
 ) -> tuple[tuple[CandidateResult, ...], dict[int, ModelState]]:
     """Every candidate's score, and what an interrupted run has kept of those it finished, by their places.
 
@@ -146,32 +161,33 @@ def _try_each(
     recalled: dict[int, ModelState] = {}
     for place, (candidate, settings) in enumerate(zip(candidates, what_differs(candidates), strict=True)):
         own = _start(candidate, recency)
-        kept = work_at_hand().recall(_name_of(place))
+        kept = context.checkpoint.load(_name_of(place))
         if kept is not None:
             recalled[place] = kept
             tried.append(_recalled(settings, kept, own, recency == "given"))
         else:
             started = time.perf_counter()
-            with work_at_hand().part(_name_of(place)):
-                fitted = _fit(candidate, train, questions, recency)
+            fitted = _fit(candidate, train, questions, recency, context.inside(_name_of(place)))
             ndcg, choice = _judge(fitted, questions, recency)
             if all(ndcg > one.ndcg for one in tried):
                 hold(place, fitted)
             seconds = time.perf_counter() - started
             report = fitted.report() if isinstance(fitted, Blend | Auto) else ""
             tried.append(CandidateResult(settings, ndcg, seconds, choice, own, recency == "given", report))
-            _keep(place, tried[-1], fitted)
+            _save(context.checkpoint, place, tried[-1], fitted)
             del fitted  # makes room for the next
         if len(candidates) > 1:
             say(f"{type(candidate).__name__} with {tried[-1]} NDCG@100 on validation")
     return tuple(tried), recalled
 
 
-def _fit(candidate: Recommender, train: Interactions, questions: HeldOut, recency: RecencyRule) -> Recommender:
+def _fit(
+    candidate: Recommender, train: Interactions, questions: HeldOut, recency: RecencyRule, context: FitContext
+) -> Recommender:
     if recency != "given":
         start = _start(candidate, recency)
         train, questions = train.with_recency(start), questions.with_recency(start)
-    return clone(candidate).fit(train, validation=questions)
+    return context.fit(clone(candidate), train, validation=questions)
 
 
 def _start(candidate: Recommender, recency: RecencyRule) -> Recency | None:
@@ -190,10 +206,9 @@ def _judge(fitted: Recommender, questions: HeldOut, recency: RecencyRule) -> tup
     return choice.ndcg, choice
 
 
-def _keep(place: int, tried: CandidateResult, fitted: Recommender) -> None:
-    """Keeps what a finished candidate reached and chose, in place of all that was kept on the way there."""
-    work = work_at_hand()
-    if not work.keeps:
+def _save(checkpoint: Checkpoint, place: int, tried: CandidateResult, fitted: Recommender) -> None:
+    """Saves what a finished candidate reached and chose, in place of all that was kept on the way there."""
+    if not checkpoint.saves:
         return
     arrays: dict[str, Any] = {}
     with_selected_params = write_value(fitted.with_selected_params(), arrays, "as chosen")
@@ -205,8 +220,8 @@ def _keep(place: int, tried: CandidateResult, fitted: Recommender) -> None:
     }
     if tried.recency is not None:
         facts["recency"] = tried.recency.as_json()
-    work.keep(_name_of(place), ModelState(arrays, facts))
-    work.forget_part(_name_of(place))
+    checkpoint.save(_name_of(place), ModelState(arrays, facts))
+    checkpoint.delete_part(_name_of(place))
 
 
 def _recalled(settings: dict[str, Any], kept: ModelState, own: Recency | None, given: bool) -> CandidateResult:
@@ -285,11 +300,15 @@ def chosen_on(split: Split, protocol: ProtocolName) -> tuple[Interactions, HeldO
     return split.train, split.validation
 
 
-def run_protocol(candidates: Sequence[Recommender], split: Split, terms: EvaluationProtocol) -> Outcome:
+def run_protocol(
+    candidates: Sequence[Recommender], split: Split, terms: EvaluationProtocol, context: FitContext = NO_CONTEXT
+) -> Outcome:
     """The candidates through the protocol of the terms."""
     if terms.protocol == "paper":
-        return run_paper(candidates, split, recency=terms.recency, at=terms.at, seed=terms.seed)
-    return run_clean(candidates, split, refit=terms.refit, recency=terms.recency, at=terms.at, seed=terms.seed)
+        return run_paper(candidates, split, recency=terms.recency, at=terms.at, seed=terms.seed, context=context)
+    return run_clean(
+        candidates, split, refit=terms.refit, recency=terms.recency, at=terms.at, seed=terms.seed, context=context
+    )
 
 
 def run_clean(
@@ -300,6 +319,7 @@ def run_clean(
     recency: RecencyRule = "given",
     at: Iterable[int] = (50, 100),
     seed: int = 0,
+    context: FitContext = NO_CONTEXT,
 ) -> Outcome:
     """Chooses on validation, refits the choice on train + validation, and asks the test part once.
 
@@ -310,10 +330,10 @@ def run_clean(
 
     def choose() -> tuple[Recommender, tuple[CandidateResult, ...]]:
         if not refit:
-            return choose_on_validation(candidates, split, recency=recency)
-        chosen, tried = choose_parameters(candidates, *chosen_on(split, "clean"), recency=recency)
-        with work_at_hand().part("refit"):
-            return chosen.fit(tried[best_index(tried)].weigh(split.train_and_validation)), tried
+            return choose_on_validation(candidates, split, recency=recency, context=context)
+        chosen, tried = choose_parameters(candidates, *chosen_on(split, "clean"), recency=recency, context=context)
+        everything = tried[best_index(tried)].weigh(split.train_and_validation)
+        return context.inside("refit").fit(chosen, everything), tried
 
     return _run(choose, split, at, seed)
 
@@ -325,6 +345,7 @@ def run_paper(
     recency: RecencyRule = "given",
     at: Iterable[int] = (50, 100),
     seed: int = 0,
+    context: FitContext = NO_CONTEXT,
 ) -> Outcome:
     """As the paper's program does: everything before the test items is trained on, every choice is made on test.
 
@@ -332,7 +353,7 @@ def run_paper(
     been looked at hundreds of times.
     """
     split = counted_as_paper(split)
-    choose = partial(choose_on, candidates, *chosen_on(split, "paper"), recency=recency)
+    choose = partial(choose_on, candidates, *chosen_on(split, "paper"), recency=recency, context=context)
     return _run(choose, split, at, seed)
 
 

@@ -28,11 +28,10 @@ from loca.config.settings import Table, settings_of
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, LocaError
-from loca.models.early_stopping import watched_by
 from loca.models.recommender import Recommender, clone
 from loca.persistence.atomic_write import lock_folder
 from loca.persistence.checkpoint import digest_of, first_difference
-from loca.persistence.fit_cache import digest_of_model, is_fitting_a_part, sharing_fits_in
+from loca.persistence.fit_context import FitCache, FitContext, digest_of_model
 from loca.progress import Bar, bar, say, without_bars
 from loca.random_streams import derive_seed, stream
 from loca.registry import KINDS
@@ -330,8 +329,8 @@ class _Watcher:
         self.best = -math.inf
         self.phases = 1
 
-    def __call__(self, step: int, score: float) -> None:
-        if not is_fitting_a_part():
+    def __call__(self, step: int, score: float | None) -> None:
+        if score is not None:
             self._report(step, score)
         if time.monotonic() >= self.ends:
             raise _OutOfTime
@@ -348,7 +347,7 @@ class _Watcher:
                 raise _Pruned
 
 
-def run_trial(task: TrialTask, trial: Trial, seconds: float | None) -> Outcome:
+def run_trial(task: TrialTask, trial: Trial, seconds: float | None, cache: FitCache | None = None) -> Outcome:
     """Fits and judges the model of a trial, in at most `seconds` where it learns by epochs.
 
     One that is ended by the time keeps the best it has reached; a model that is solved in one piece is waited for.
@@ -360,8 +359,10 @@ def run_trial(task: TrialTask, trial: Trial, seconds: float | None) -> Outcome:
         return Outcome(state, ndcg, time.monotonic() - started, reason)
 
     try:
-        with watched_by(watcher):
-            _, (tried,) = choose_on([task.model_of(trial)], task.train, task.questions, recency=task.recency)
+        context = FitContext(on_validation=watcher, cache=cache)
+        _, (tried,) = choose_on(
+            [task.model_of(trial)], task.train, task.questions, recency=task.recency, context=context
+        )
     except _Pruned:
         return ended("pruned", None, f"others were better at step {watcher.step}")
     except _OutOfTime:
@@ -473,21 +474,21 @@ def workers(task: TrialTask, place: Place, count: int) -> Iterator[Workers]:
 
 def _work(line: Connection, task: TrialTask, place: Place) -> None:
     """The life of a worker: a trial after the other, until the line ends."""
-    from loca.persistence.fit_cache import sharing_fits_in
     from loca.registry import KINDS
 
     optuna = import_optuna()
-    with quiet_optuna(), open_storage(place.path) as storage, sharing_fits_in(place.fits, KINDS), suppress(EOFError):
+    with quiet_optuna(), open_storage(place.path) as storage, suppress(EOFError):
         # Nothing is drawn here: the settings of a trial are in the study before it is begun.
         study = optuna.load_study(
             study_name=place.name, storage=storage, sampler=optuna.samplers.RandomSampler(), pruner=place.pruner
         )
         study_id = storage.get_study_id_from_name(place.name)
+        cache = FitCache(place.fits, KINDS)
         line.send(READY)
         while True:
             number, seconds = line.recv()
             trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, number)
-            line.send(run_trial(task, optuna.trial.Trial(study, trial_id), seconds))
+            line.send(run_trial(task, optuna.trial.Trial(study, trial_id), seconds, cache))
 
 
 _OBJECTIVE = "NDCG@100 on validation"
@@ -656,11 +657,12 @@ class Search:
 
     def run_here(self, fits: Path) -> None:
         """Runs the trials in this process; they share fits in a folder."""
-        with sharing_fits_in(fits, KINDS), self._bar() as progress:
+        cache = FitCache(fits, KINDS)
+        with self._bar() as progress:
             while (begun := self._begin()) is not None:
                 trial, seconds = begun
                 try:
-                    outcome = run_trial(self.task, trial, seconds)
+                    outcome = run_trial(self.task, trial, seconds, cache)
                 except BaseException:
                     self._stop_running()
                     raise

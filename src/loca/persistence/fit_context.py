@@ -1,0 +1,256 @@
+"""What a fit runs with beside its data: a checkpoint to resume from, a callback, and a cache of fits to share."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import secrets
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.data.interactions import Interactions
+from loca.data.splits import HeldOut
+from loca.errors import ModelFileError
+from loca.persistence.arrays import dump_json
+from loca.persistence.checkpoint import Checkpoint, digest_of, open_checkpoint
+from loca.persistence.manifest import Kinds, write_value
+from loca.persistence.model_io import load_model, save_model
+from loca.progress import say
+
+if sys.platform != "win32":
+    import fcntl
+
+AnyLearner = TypeVar("AnyLearner")
+_MOST_FITS = 4
+_NEW = "new-"
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True)
+class FitContext:
+    """What a fit runs with; the default saves nothing, reports to nobody and shares nothing.
+
+    Attributes
+    ----------
+    checkpoint : Checkpoint
+        Where the fit saves its progress, and finds that of an interrupted run.
+    on_validation : callable, optional
+        Called with the number of epochs and the validation score after each evaluation; what it raises ends the fit.
+        Inside a part, such as the global model of a `Loca`, the score is None: it is not that of the whole model.
+    cache : FitCache, optional
+        Fits of parts that several models have in common.
+    is_part : bool
+        Whether what is fitted is a part of the model that the callback is about.
+    order_checked : bool
+        Whether the caller has warned of an order that looks like the file's; a model then does not warn again.
+    """
+
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    on_validation: Callable[[int, float | None], None] | None = None
+    cache: FitCache | None = None
+    is_part: bool = False
+    order_checked: bool = False
+
+    def inside(self, name: str) -> FitContext:
+        """The same context with a checkpoint whose names stand inside `name`."""
+        return replace(self, checkpoint=self.checkpoint.inside(name))
+
+    def report(self, epoch: int, score: float) -> None:
+        """Tell the callback, where there is one, what was reached after so many epochs."""
+        if self.on_validation is not None:
+            self.on_validation(epoch, None if self.is_part else score)
+
+    def fit(
+        self,
+        model: AnyLearner,
+        train: Interactions | csr_array,
+        *,
+        user_weights: npt.NDArray[Any] | None = None,
+        validation: HeldOut | None = None,
+    ) -> AnyLearner:
+        """Fit a model in this context; a model of a user's own need not know of contexts."""
+        learner: Any = model
+        given = {"context": self} if "context" in inspect.signature(learner.fit).parameters else {}
+        learner.fit(train, user_weights=user_weights, validation=validation, **given)
+        return model
+
+    def fit_part(
+        self,
+        name: str,
+        model: AnyLearner,
+        train: Interactions | csr_array,
+        *,
+        user_weights: npt.NDArray[Any] | None = None,
+        validation: HeldOut | None = None,
+    ) -> AnyLearner:
+        """A fitted model with the parameters of `model`, from the cache where the same was fitted on the same data.
+
+        User weights belong to one model alone: with them, and without a cache, the model is simply fitted.
+        """
+        part = replace(self.inside(name), is_part=True)
+        if self.cache is None or user_weights is not None:
+            return part.fit(model, train, user_weights=user_weights, validation=validation)
+        return self.cache.fit(model, train, validation, part)
+
+
+@dataclass(frozen=True)
+class FitCache:
+    """A folder of fitted models, at most a few, that several processes may share.
+
+    `kinds` names the classes that the models may be made of.
+    """
+
+    folder: Path
+    kinds: Kinds
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def fit(
+        self, model: AnyLearner, train: Interactions | csr_array, validation: HeldOut | None, context: FitContext
+    ) -> AnyLearner:
+        """A fitted model with the parameters of `model`, equal to the bit to what a fit gives."""
+        parameters = digest_of_model(model)
+        if parameters is None:
+            return context.fit(model, train, validation=validation)
+        key = _key_of(parameters, train, validation)
+        # Whoever comes second waits for the first: to fit the same at the same time would earn nothing.
+        with _waiting_for(self.folder / f"{key}{_LOCK}"):
+            found = self._load(key, type(model))
+            if found is None:
+                found = context.fit(model, train, validation=validation)
+                self._save(key, found)
+        if hasattr(found, "train_data_"):
+            found.train_data_ = train if isinstance(train, Interactions) else None
+        return found
+
+    def _load(self, key: str, kind: type[AnyLearner]) -> AnyLearner | None:
+        """The fit with that key; None where there is none, or none that can be read."""
+        path = self.folder / key
+        try:
+            found = load_model(path, {**self.kinds, kind.__name__: kind})
+            os.utime(path)
+        except (ModelFileError, OSError):
+            return None
+        return found if isinstance(found, kind) else None
+
+    def _save(self, key: str, model: Any) -> None:
+        """Save a fit beside its place and move it there; where that fails it is just not shared."""
+        data = getattr(model, "train_data_", None)
+        beside = self.folder / f"{_NEW}{secrets.token_hex(8)}"
+        try:
+            if data is not None:
+                model.train_data_ = None  # the data is at hand wherever the fit is loaded
+            save_model(model, beside)
+            shutil.rmtree(self.folder / key, ignore_errors=True)
+            os.rename(beside, self.folder / key)
+            fits = [one for one in self.folder.iterdir() if one.is_dir() and not one.name.startswith(_NEW)]
+            for one in sorted(fits, key=lambda one: one.stat().st_mtime_ns)[:-_MOST_FITS]:
+                shutil.rmtree(one, ignore_errors=True)
+        except (ModelFileError, OSError) as error:
+            say(f"{type(model).__name__}: its fit cannot be shared ({' '.join(str(error).split())[:200]})")
+            shutil.rmtree(beside, ignore_errors=True)
+        finally:
+            if data is not None:
+                model.train_data_ = data
+
+
+NO_CONTEXT = FitContext()
+
+
+@contextmanager
+def checkpoint_in(
+    folder: str | Path,
+    *,
+    fingerprint: Mapping[str, Any],
+    resume: bool,
+    fresh: bool = False,
+    seconds_between: float = 60.0,
+) -> Iterator[FitContext]:
+    """A context for `fit` whose progress is saved in a folder, which goes when the work ends well.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Made when missing. After an error or a kill it stays, and a later run may resume from it.
+    fingerprint : mapping of JSON values
+        All that the outcome depends on (`loca` is the version, `data` a digest). Progress of work with another
+        fingerprint is refused, never mixed.
+    resume, fresh : bool
+        Whether progress found in the folder is used or dropped; with neither it is refused.
+    seconds_between : float
+        How much work a kill may lose.
+    """
+    path = Path(folder)
+    with open_checkpoint(path, fingerprint, resume=resume, fresh=fresh, seconds_between=seconds_between) as checkpoint:
+        yield FitContext(checkpoint)
+
+
+@contextmanager
+def keep_work_in(folder: Path, *, subject: Mapping[str, Any], resume: bool, **options: Any) -> Iterator[FitContext]:
+    """The former name of `checkpoint_in`; what it yields must now be given to `fit` as `context`."""
+    warnings.warn("keep_work_in is now checkpoint_in: fit(…, context=what it yields)", DeprecationWarning, 3)
+    with checkpoint_in(folder, fingerprint=subject, resume=resume, **options) as context:
+        yield context
+
+
+@contextmanager
+def _waiting_for(lock: Path) -> Iterator[None]:
+    """Holds a lock file, which goes with the process that holds it; where there are no locks, nobody waits."""
+    if sys.platform == "win32":
+        yield
+        return
+    with open(lock, "w") as file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def digest_of_model(model: object) -> str | None:
+    """A short text that changes with the class of a model and with any parameter, those of arrays to the last bit.
+
+    None where a parameter cannot be written.
+    """
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    try:
+        written = dump_json(write_value(model, arrays, "digest"))
+    except ModelFileError:
+        return None
+    digest = hashlib.blake2b(written, digest_size=16)
+    for name, array in arrays.items():
+        _add(digest, name, array)
+    return digest.hexdigest()
+
+
+def _key_of(parameters: str, train: Interactions | csr_array, validation: HeldOut | None) -> str:
+    """A name that changes with any parameter, class, interaction or question, and with the version."""
+    import loca
+
+    digest = hashlib.blake2b(f"{loca.__version__} {parameters}".encode(), digest_size=16)
+    if isinstance(train, Interactions):
+        digest.update(digest_of(train).encode())
+    else:
+        rows = csr_array(train)
+        for name, array in (("rows", rows.indptr), ("columns", rows.indices), ("values", rows.data)):
+            _add(digest, f"{name} {rows.shape}", array)
+    if validation is not None:
+        digest.update(f"{digest_of(validation.histories)} {digest_of(validation.targets)}".encode())
+        digest.update(f" repeats counted: {validation.count_repeats}".encode())
+    return digest.hexdigest()
+
+
+def _add(digest: Any, name: str, array: npt.NDArray[Any]) -> None:
+    # Name, dtype and shape first: the bytes alone would not say where one array ends.
+    digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+    digest.update(np.ascontiguousarray(array).data)
