@@ -215,7 +215,7 @@ def test_a_damaged_cell_is_computed_again(planted_split: Split, tmp_path: Path) 
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-9] + b"\0" + whole[-8:])
     assert store.find(cell) is None
-    Checkpoint(tmp_path / "cells").keep("ease", ModelState(facts={"subject": cell.subject()}))
+    Checkpoint(tmp_path / "cells").save("ease", ModelState(facts={"subject": cell.subject()}))
     assert store.find(cell) is None
     kept.write_bytes(whole)
     assert store.find(cell) is not None

@@ -21,7 +21,7 @@ from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import clone, get_params
-from loca.persistence.checkpoint import keep_work_in, work_at_hand
+from loca.persistence.fit_context import FitContext, checkpoint_in
 from loca.persistence.manifest import ModelState
 from loca.tuning.model_selection import (
     CandidateResult,
@@ -79,8 +79,8 @@ def keep_finished(
     assert split.validation is not None
     tried: list[CandidateResult] = []
     try:
-        with keep_work_in(folder, subject={}, resume=False):
-            tried += choose_on(candidates, split.train, split.validation, recency=recency)[1]
+        with checkpoint_in(folder, fingerprint={}, resume=False) as context:
+            tried += choose_on(candidates, split.train, split.validation, recency=recency, context=context)[1]
             raise Stopped
     except Stopped:
         return tuple(tried)
@@ -93,8 +93,8 @@ def test_finished_candidates_are_recalled_and_only_the_best_is_fitted_again(
     pages: list[Any] = []
     candidates = [diary(direction=d, name=str(d), pages=pages) for d in (-1, 1, 0)]
     assert planted_split.validation is not None
-    with keep_work_in(tmp_path / "w", subject={}, resume=True):
-        best, tried = choose_on(candidates, planted_split.train, planted_split.validation)
+    with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
+        best, tried = choose_on(candidates, planted_split.train, planted_split.validation, context=context)
     assert isinstance(best, diary)
     assert best.direction == 1
     assert best.train_data_ is planted_split.train
@@ -109,8 +109,8 @@ def test_a_better_candidate_of_the_resumed_run_wins_without_another_fit(
     pages: list[Any] = []
     candidates = [diary(direction=d, name=str(d), pages=pages) for d in (-1, 1)]
     assert planted_split.validation is not None
-    with keep_work_in(tmp_path / "w", subject={}, resume=True):
-        best, _ = choose_parameters(candidates, planted_split.train, planted_split.validation)
+    with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
+        best, _ = choose_parameters(candidates, planted_split.train, planted_split.validation, context=context)
     assert isinstance(best, diary)
     assert best.direction == 1
     assert [page[-1] for page in pages if page[0] == "fit"] == ["1"]
@@ -123,9 +123,9 @@ def test_the_parameters_of_a_finished_candidate_are_recalled_without_a_fit(
     assert planted_split.validation is not None
     keep_finished(candidates, planted_split, tmp_path / "w")
     expected, tried = choose_parameters(candidates, planted_split.train, planted_split.validation)
-    with keep_work_in(tmp_path / "w", subject={}, resume=True), pytest.MonkeyPatch.context() as patched:
+    with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context, pytest.MonkeyPatch.context() as patched:
         patched.setattr(diary, "fit", lambda *given, **more: pytest.fail("fitted again"))
-        best, recalled = choose_parameters(candidates, planted_split.train, planted_split.validation)
+        best, recalled = choose_parameters(candidates, planted_split.train, planted_split.validation, context=context)
     assert isinstance(best, diary)
     assert isinstance(expected, diary)
     assert (best.direction, best.name, best.counts_) == (expected.direction, expected.name, None) == (1, "1", None)
@@ -138,9 +138,9 @@ def test_a_candidate_is_fitted_inside_its_own_part_which_goes_when_it_is_finishe
     real = diary.fit
     seen: list[Any] = []
 
-    def fit(model: Any, *given: Any, **more: Any) -> Any:
-        seen.append(work_at_hand().recall("epochs"))
-        work_at_hand().keep("epochs", ModelState(facts={"epoch": 3}))
+    def fit(model: Any, *given: Any, context: FitContext, **more: Any) -> Any:
+        seen.append(context.checkpoint.load("epochs"))
+        context.checkpoint.save("epochs", ModelState(facts={"epoch": 3}))
         seen.append({one.name for one in (tmp_path / "w").iterdir()})
         return real(model, *given, **more)
 
@@ -228,9 +228,9 @@ def test_an_interrupted_choice_of_recency_is_recalled_without_a_fit(drifting_spl
     assert questions is not None
     keep_finished(candidates, drifting_split, tmp_path / "w", "auto")
     expected, tried = choose_parameters(candidates, train, questions, recency="auto")
-    with keep_work_in(tmp_path / "w", subject={}, resume=True), pytest.MonkeyPatch.context() as patched:
+    with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context, pytest.MonkeyPatch.context() as patched:
         patched.setattr(EASE, "fit", lambda *given, **more: pytest.fail("fitted again"))
-        best, recalled = choose_parameters(candidates, train, questions, recency="auto")
+        best, recalled = choose_parameters(candidates, train, questions, recency="auto", context=context)
     assert get_params(best) == get_params(expected)
     assert [one.recency for one in recalled] == [one.recency for one in tried]
     assert recalled[best_index(recalled)].weigh(train).recency is not None
@@ -242,8 +242,8 @@ def test_a_model_of_an_interrupted_run_that_is_fitted_again_knows_its_recency(
     train, questions = drifting_split.train, drifting_split.validation
     assert questions is not None
     keep_finished([EASE()], drifting_split, tmp_path / "w", "auto")
-    with keep_work_in(tmp_path / "w", subject={}, resume=True):
-        model, (tried,) = choose_on([EASE()], train, questions, recency="auto")
+    with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
+        model, (tried,) = choose_on([EASE()], train, questions, recency="auto", context=context)
     assert tried.recency is not None
     assert model.train_data_ is not None
     assert tried.recency.recency is not None

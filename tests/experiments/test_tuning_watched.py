@@ -11,10 +11,9 @@ from tuning_models import Slope
 import loca.tuning.study as trials
 from loca.data.splits import HeldOut, Split
 from loca.local.loca import Loca
-from loca.models.early_stopping import tell_score
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import Recommender
-from loca.persistence.fit_cache import fit_cached
+from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.tuning.search_space import Space
 from loca.tuning.study import Outcome, TrialTask, make_pruner, quiet_optuna, run_trial
 
@@ -99,10 +98,12 @@ def test_only_the_local_models_of_a_loca_are_compared(planted_split: Split) -> N
 class TwoPhases(Slope):
     """Learns twice, and what it tells first says nothing about what it reaches."""
 
-    def fit(self, train: Any, *, user_weights: Any = None, validation: Any = None) -> Any:
+    def fit(
+        self, train: Any, *, user_weights: Any = None, validation: Any = None, context: FitContext = NO_CONTEXT
+    ) -> Any:
         for score in (0.7, 0.8):
-            tell_score(1, score)
-            tell_score(2, score + 0.01)
+            context.report(1, score)
+            context.report(2, score + 0.01)
         return super().fit(train)
 
 
@@ -121,12 +122,14 @@ class Slow(Slope):
         self.part = part
         self.told = told
 
-    def fit(self, train: Any, *, user_weights: Any = None, validation: Any = None) -> Any:
+    def fit(
+        self, train: Any, *, user_weights: Any = None, validation: Any = None, context: FitContext = NO_CONTEXT
+    ) -> Any:
         if self.part:
-            fit_cached(Slow(clock=self.clock), train, None)
+            context.fit_part("part", Slow(clock=self.clock), train)
         for epoch, score in enumerate(self.told, 1):
             self.clock.now += 10
-            tell_score(epoch, score)
+            context.report(epoch, score)
         return super().fit(train)
 
 

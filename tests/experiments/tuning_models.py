@@ -12,8 +12,8 @@ from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions, as_matrix
 from loca.errors import ConfigError
-from loca.models.early_stopping import tell_score
 from loca.models.recommender import Recommender
+from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState
 
 
@@ -32,7 +32,9 @@ class Slope(Recommender):
         self.scores_: Any = None
         self.train_data_: Interactions | None = None
 
-    def fit(self, train: Any, *, user_weights: Any = None, validation: Any = None) -> Self:
+    def fit(
+        self, train: Any, *, user_weights: Any = None, validation: Any = None, context: FitContext = NO_CONTEXT
+    ) -> Self:
         if self.diary:
             with open(Path(self.diary), "a") as file:
                 file.write("fitted\n")
@@ -41,7 +43,7 @@ class Slope(Recommender):
         if self.trouble == "refusal" or (self.trouble == "refusal above" and self.share > 0.5):
             raise ConfigError(f"share: {self.share} will not do")
         for epoch in range(1, self.epochs + 1):
-            tell_score(epoch, self.share)
+            context.report(epoch, self.share)
         counts = np.asarray(as_matrix(train).sum(axis=0), dtype=np.float64).ravel()
         order = np.argsort(np.argsort(counts))
         noise = np.random.default_rng(0).random(len(counts)) * len(counts)

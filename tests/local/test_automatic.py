@@ -21,7 +21,7 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.recommender import clone
-from loca.persistence.checkpoint import keep_work_in
+from loca.persistence.fit_context import checkpoint_in
 from loca.registry import load
 
 real_plan = automatic_file._plan_networks
@@ -140,10 +140,13 @@ def test_a_run_that_goes_on_ends_with_the_numbers_of_an_unbroken_one(ordered_spl
     subject = {"loca": "test", "data": "walks"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Search, "judge", fails_after_five)
-        with pytest.raises(KeyboardInterrupt), keep_work_in(tmp_path / "work", subject=subject, resume=False):
-            Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
-    with keep_work_in(tmp_path / "work", subject=subject, resume=True):
-        resumed = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
+        with (
+            pytest.raises(KeyboardInterrupt),
+            checkpoint_in(tmp_path / "work", fingerprint=subject, resume=False) as context,
+        ):
+            Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation, context=context)
+    with checkpoint_in(tmp_path / "work", fingerprint=subject, resume=True) as context:
+        resumed = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation, context=context)
     rows = ordered_split.test.history_matrix[:5]
     np.testing.assert_array_equal(resumed.score(rows), unbroken.score(rows))
     assert [one.ndcg for one in resumed.trials_] == [one.ndcg for one in unbroken.trials_]
@@ -169,11 +172,11 @@ def test_a_run_that_goes_on_inside_an_ensemble_ends_with_the_same_numbers(
         patch.setattr(StackedTrainer, "run_epoch", fails)
         with (
             pytest.raises(KeyboardInterrupt),
-            keep_work_in(tmp_path / "work", subject=subject, resume=False, seconds_between=0.0),
+            checkpoint_in(tmp_path / "work", fingerprint=subject, resume=False, seconds_between=0.0) as context,
         ):
-            Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
-    with keep_work_in(tmp_path / "work", subject=subject, resume=True, seconds_between=0.0):
-        resumed = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
+            Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation, context=context)
+    with checkpoint_in(tmp_path / "work", fingerprint=subject, resume=True, seconds_between=0.0) as context:
+        resumed = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation, context=context)
     rows = ordered_split.test.history_matrix[:5]
     np.testing.assert_array_equal(resumed.score(rows), unbroken.score(rows))
 

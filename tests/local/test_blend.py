@@ -24,7 +24,8 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import clone, get_params
-from loca.persistence.checkpoint import Checkpoint, keep_work_in
+from loca.persistence.checkpoint import Checkpoint
+from loca.persistence.fit_context import checkpoint_in
 from loca.persistence.manifest import ModelState
 from loca.registry import load
 
@@ -130,7 +131,7 @@ def test_an_interrupted_fit_goes_on_within_its_parts(
 
     parts = [small_vae(), MultVAE(latent=4, learning_rate=2e-2, epochs=5, batch_size=100)]
     unbroken = Blend(parts=parts).fit(planted_split.train, validation=planted_split.validation)
-    keep, names = Checkpoint.keep, []
+    keep, names = Checkpoint.save, []
 
     def keep_and_die(work: Checkpoint, name: str, state: ModelState) -> None:
         keep(work, name, state)
@@ -138,12 +139,15 @@ def test_an_interrupted_fit_goes_on_within_its_parts(
         if names[-1].startswith("part 1/") and state.facts["epoch"] == 3:
             raise Killed
 
-    monkeypatch.setattr(Checkpoint, "keep", keep_and_die)
-    with pytest.raises(Killed), keep_work_in(tmp_path / "w", subject={"a": 1}, resume=False, seconds_between=0):
-        Blend(parts=parts).fit(planted_split.train, validation=planted_split.validation)
+    monkeypatch.setattr(Checkpoint, "save", keep_and_die)
+    with (
+        pytest.raises(Killed),
+        checkpoint_in(tmp_path / "w", fingerprint={"a": 1}, resume=False, seconds_between=0) as context,
+    ):
+        Blend(parts=parts).fit(planted_split.train, validation=planted_split.validation, context=context)
     first_run = len(names)
-    with keep_work_in(tmp_path / "w", subject={"a": 1}, resume=True, seconds_between=0):
-        again = Blend(parts=parts).fit(planted_split.train, validation=planted_split.validation)
+    with checkpoint_in(tmp_path / "w", resume=True, fingerprint={"a": 1}, seconds_between=0) as context:
+        again = Blend(parts=parts).fit(planted_split.train, validation=planted_split.validation, context=context)
     assert all(name.startswith("part 1/") for name in names[first_run:])
     assert len(names) == first_run + 2
     rows = planted_split.test.history_matrix[:20]

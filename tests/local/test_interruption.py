@@ -16,7 +16,8 @@ from loca.local.loca import Loca
 from loca.models.early_stopping import BestWeights
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
-from loca.persistence.checkpoint import Checkpoint, keep_work_in
+from loca.persistence.checkpoint import Checkpoint
+from loca.persistence.fit_context import checkpoint_in
 
 
 class Killed(BaseException):
@@ -40,27 +41,27 @@ MODELS: dict[str, Callable[[], Loca | MultVAE]] = {
 
 def fit_until(kills: int, model: Loca | MultVAE, split: Split, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """Fits, is killed after `kills` keeps, and goes on; gives how often it was killed (0 where it ended before)."""
-    keep = Checkpoint.keep
+    keep = Checkpoint.save
     kept = 0
 
     def keep_and_die(self: Checkpoint, *what: object) -> None:
         nonlocal kept
         keep(self, *what)  # type: ignore[arg-type]
-        kept += self.keeps
+        kept += self.saves
         if kept == kills:
             raise Killed
 
     died = 0
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "keep", keep_and_die)
+        patch.setattr(Checkpoint, "save", keep_and_die)
         try:
-            with keep_work_in(folder, subject={"a": 1}, resume=False, seconds_between=0):
-                model.fit(split.train, validation=split.validation)
+            with checkpoint_in(folder, fingerprint={"a": 1}, resume=False, seconds_between=0) as context:
+                model.fit(split.train, validation=split.validation, context=context)
         except Killed:
             died = 1
     if died:
-        with keep_work_in(folder, subject={"a": 1}, resume=True, seconds_between=0):
-            model.fit(split.train, validation=split.validation)
+        with checkpoint_in(folder, fingerprint={"a": 1}, resume=True, seconds_between=0) as context:
+            model.fit(split.train, validation=split.validation, context=context)
     assert not folder.exists()
     return died
 

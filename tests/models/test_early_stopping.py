@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 
 from loca.models.autoencoder import Autoencoder, Network
-from loca.models.early_stopping import BestWeights, train_epochs, watched_by
+from loca.models.early_stopping import BestWeights, train_epochs
 from loca.models.mult_vae import MultDAE
+from loca.persistence.fit_context import NO_CONTEXT, FitContext
 
 
 class ScriptedScores:
@@ -30,10 +32,11 @@ class ScriptedScores:
             self.network.output_bias.fill_(self.epoch)
         return 0.0
 
-    def stopped(self, patience: int) -> tuple[int, int]:
+    def stopped(self, patience: int, context: FitContext = NO_CONTEXT) -> tuple[int, int]:
         """The epochs that were run, and the best of them."""
         schedule = MultDAE(epochs=len(self.scores), patience=patience)
-        best = train_epochs([self], schedule, "scripted", lambda: self.scores[self.epoch - 1])  # type: ignore[list-item]
+        runners: list[Any] = [self]
+        best = train_epochs(runners, schedule, "scripted", lambda: self.scores[self.epoch - 1], context)
         assert self.network.output_bias.tolist() == [best.epoch] * 2
         return self.epoch, best.epoch
 
@@ -80,11 +83,11 @@ def test_the_history_of_scores_survives_an_interruption() -> None:
 def test_a_callback_gets_every_score_and_may_end_the_training() -> None:
     reported = []
 
-    def watch(epoch: int, score: float) -> None:
+    def watch(epoch: int, score: float | None) -> None:
         reported.append((epoch, score))
         if epoch == 3:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), watched_by(watch):
-        ScriptedScores([0.1, 0.2, 0.3, 0.4]).stopped(10)
+    with pytest.raises(KeyboardInterrupt):
+        ScriptedScores([0.1, 0.2, 0.3, 0.4]).stopped(10, FitContext(on_validation=watch))
     assert reported == [(1, 0.1), (2, 0.2), (3, 0.3)]

@@ -88,7 +88,7 @@ def test_nothing_is_computed_twice_and_the_page_stays_the_same(
     whole: Reproduction, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {one.name: one.read_bytes() for one in whole.folder.iterdir() if one.is_file()}
-    monkeypatch.setattr(measurings.Checkpoint, "keep", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(measurings.Checkpoint, "save", lambda *_: pytest.fail("measured again"))
     reproduce(whole, resume=True)
     assert computed == []
     assert {one.name: one.read_bytes() for one in whole.folder.iterdir() if one.is_file()} == before

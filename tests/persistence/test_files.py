@@ -306,6 +306,6 @@ def test_a_new_parameter_with_a_default_does_not_break_old_files(tmp_path: Path)
 
 def test_saving_and_loading_need_no_torch() -> None:
     code = "import sys, loca.persistence; sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
-    source = Path(__file__).parents[1] / "src"
+    source = Path(__file__).parents[2] / "src"
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, check=False)
     assert done.returncode == 0
