@@ -27,7 +27,7 @@ from loca.local.training import scaled_weights
 from loca.memory import readable_bytes
 from loca.models.devices import choose_device
 from loca.models.ease import EASE
-from loca.models.ease_solver import DeviceRows, invert_from_factor, solve_local
+from loca.models.ease_solver import DeviceRows, EaseSystem, invert_from_factor, solve_systems
 from loca.models.recommender import clone
 
 WeightsOf = Callable[[int], np.ndarray]
@@ -119,7 +119,8 @@ def blend_dense(
         part = slice(by_community.indptr[community], by_community.indptr[community + 1])
         members = by_community.indices[part]
         shares = (by_community.data[part] / totals[members]).astype(np.float32)
-        weights = solve_local(matrix, weights_of(community), l2, device)
+        system = EaseSystem.of(matrix, weights_of(community), l2)
+        weights = next(solve_systems([system], device)).weights()
         for start in range(0, len(members), 1024):
             some = slice(start, start + 1024)
             scores = DeviceRows.of(csr_array(histories[members[some]]), device).times(weights)

@@ -20,7 +20,7 @@ from loca.local.compressed_weights import CompressedWeights, SizeBudget, largest
 from loca.local.local_ease import EaseDifferences, fit_ease_differences
 from loca.local.local_models import blend_local
 from loca.models.ease import EASE
-from loca.models.ease_solver import EaseSystem, invert_from_factor, solve_local, solve_systems
+from loca.models.ease_solver import EaseSystem, invert_from_factor, solve_systems
 from loca.models.recommender import ModelState
 
 CPU = torch.device("cpu")
@@ -49,6 +49,11 @@ def dense_solution(matrix: csr_array, weights: np.ndarray, l2: float) -> np.ndar
     return solution
 
 
+def solve_local(matrix: csr_array, weights: np.ndarray, l2: float) -> torch.Tensor:
+    """The weights of one local system."""
+    return next(solve_systems([EaseSystem.of(matrix, weights, l2)], CPU)).weights()
+
+
 def fitted_on(
     matrix: csr_array, count: int, local_bytes: int, **callables: Any
 ) -> tuple[EaseDifferences, list[EASE], EASE]:
@@ -75,7 +80,7 @@ def questions(seed: int, users: int, items: int, communities: int) -> tuple[csr_
 @given(seed=st.integers(0, 10_000), shape=st.sampled_from([TALL, WIDE]), l2=st.sampled_from([0.5, 3.0, 100.0]))
 def test_both_systems_give_the_dense_solution_and_that_of_ease(seed: int, shape: tuple[int, int], l2: float) -> None:
     matrix, weights = random_matrix(seed, shape), random_weights(seed + 1, shape[0])
-    found = solve_local(matrix, weights, l2, CPU).numpy()
+    found = solve_local(matrix, weights, l2).numpy()
     np.testing.assert_allclose(found, dense_solution(matrix, weights, l2), atol=ROUNDING)
     np.testing.assert_allclose(found, EASE(l2=l2).fit(matrix, user_weights=weights).weights_, atol=ROUNDING)
 
@@ -86,7 +91,7 @@ def test_the_users_system_is_taken_where_the_support_is_smaller_than_the_catalog
     few = np.zeros(60)
     few[:20] = 1
     assert EaseSystem.of(matrix, few, 1.0).dual
-    np.testing.assert_allclose(solve_local(matrix, few, 1.0, CPU), dense_solution(matrix, few, 1.0), atol=ROUNDING)
+    np.testing.assert_allclose(solve_local(matrix, few, 1.0), dense_solution(matrix, few, 1.0), atol=ROUNDING)
 
 
 def test_users_without_weight_or_history_are_no_part_of_the_system() -> None:
@@ -102,7 +107,7 @@ def test_pairs_stored_twice_count_as_their_sum() -> None:
     twice = csr_array((np.ones(4, np.float32), [1, 1, 0, 2], [0, 3, 4]), shape=(2, 3))
     assert not twice.has_canonical_format
     expected = dense_solution(csr_array(np.array([[1, 2, 0], [0, 0, 1.0]])), np.ones(2), 1.0)
-    np.testing.assert_allclose(solve_local(twice, np.ones(2), 1.0, CPU), expected, atol=ROUNDING)
+    np.testing.assert_allclose(solve_local(twice, np.ones(2), 1.0), expected, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("shape", [TALL, WIDE])
@@ -138,29 +143,26 @@ def test_too_little_memory_for_all_systems_halves_them(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
-def test_the_inverse_by_blocks_is_the_inverse(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(systems_file, "_BLOCK", 13)
-    monkeypatch.setattr(systems_file, "_SMALLEST_TRIANGLE", 5)
+def test_the_inverse_from_a_factor_is_the_inverse(shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(1)
-    tall = torch.randn(*shape, 47, 60, generator=generator, dtype=torch.float64)
-    square = tall @ tall.mT + torch.eye(47, dtype=torch.float64)
+    tall = torch.randn(*shape, 300, 330, generator=generator, dtype=torch.float64)  # more rows than one triangle
+    square = tall @ tall.mT + torch.eye(300, dtype=torch.float64)
     found = invert_from_factor(torch.linalg.cholesky(square))
     torch.testing.assert_close(found, torch.linalg.inv(square))
 
 
-def test_blocks_of_the_gram_matrix_and_of_the_weights_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(systems_file, "_BLOCK", 7)
-    for shape in (TALL, WIDE):
-        matrix, weights = random_matrix(4, shape), random_weights(5, shape[0])
-        np.testing.assert_allclose(
-            solve_local(matrix, weights, 2.0, CPU), dense_solution(matrix, weights, 2.0), atol=ROUNDING
-        )
+@pytest.mark.parametrize("shape", [(1200, 1100), (30, 1100)])
+def test_blocks_of_the_equations_and_of_the_weights_change_nothing(shape: tuple[int, int]) -> None:
+    matrix, weights = random_matrix(4, shape), random_weights(5, shape[0])
+    expected = dense_solution(matrix, weights, 50.0)  # more items than a block has
+    np.testing.assert_allclose(solve_local(matrix, weights, 50.0), expected, atol=ROUNDING)
+    np.testing.assert_allclose(EASE(l2=50.0).fit(matrix, user_weights=weights).weights_, expected, atol=ROUNDING)
 
 
 def test_the_products_keep_all_bits_and_leave_the_setting_as_it_was() -> None:
     torch.set_float32_matmul_precision("high")
     try:
-        solve_local(random_matrix(4, WIDE), np.ones(25), 2.0, CPU)
+        solve_local(random_matrix(4, WIDE), np.ones(25), 2.0)
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision("highest")
@@ -173,14 +175,14 @@ def test_a_system_that_32_bits_cannot_hold_is_solved_in_64(
     # Everybody has the same items: the condition is 1e11, which no 32-bit arithmetic holds and 64 bits do.
     matrix, weights = csr_array(np.ones((users, items), np.float32)), np.full(users, 1e6)
     with caplog.at_level(logging.INFO, "loca"):
-        found = solve_local(matrix, weights, 0.01, CPU)
+        found = solve_local(matrix, weights, 0.01)
     assert "once more in 64 bits" in caplog.text
     np.testing.assert_allclose(found, dense_solution(matrix, weights, 0.01), rtol=1e-3)
 
 
 def test_an_l2_too_small_for_64_bits_is_refused() -> None:
     with pytest.raises(ConfigError, match="l2: 1e-300 is too small for these data"):
-        solve_local(csr_array(np.ones((5, 3), np.float32)), np.ones(5), 1e-300, CPU)
+        solve_local(csr_array(np.ones((5, 3), np.float32)), np.ones(5), 1e-300)
 
 
 @settings(max_examples=20, deadline=None)
@@ -224,7 +226,7 @@ def test_among_equal_differences_the_first_are_kept() -> None:
 
 
 def test_very_small_differences_survive_16_bits() -> None:
-    weights = solve_local(random_matrix(9, (15, 20)), np.ones(15), 2.0, CPU)
+    weights = solve_local(random_matrix(9, (15, 20)), np.ones(15), 2.0)
     found = largest_differences((weights * 1e-12).__getitem__, torch.zeros(20, 20), SizeBudget.of(20, 4 * 22 + 4 * 380))
     assert found["values"].dtype == np.float16
     rows = np.repeat(np.arange(20), np.diff(found["row_starts"]))

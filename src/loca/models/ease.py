@@ -12,9 +12,8 @@ import torch
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
-from loca.errors import ConfigError
 from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.devices import choose_device, device_param, free_bytes
+from loca.models.devices import choose_device, device_param, float32_products, free_bytes
 from loca.models.ease_solver import (
     LARGEST_ERROR,
     EaseSystem,
@@ -22,7 +21,9 @@ from loca.models.ease_solver import (
     bytes_to_solve,
     dense_weights_memory,
     inverse_error,
+    no_solution,
     solve_systems,
+    square_of_inverse,
 )
 from loca.models.recommender import (
     Recommender,
@@ -68,15 +69,12 @@ class EASE(Recommender):
             system = EaseSystem.of(matrix, weights, self.l2, self.denoising)
             self.weights_ = next(solve_systems([system], device)).weights().cpu().numpy()
             return
-        weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, self.denoising, np.float32)
-        if weights_in_32_bits is None:
+        self.weights_ = solve_in_place(matrix, weights, self.l2, self.denoising, np.float32)
+        if self.weights_ is None:
             say("EASE: 32 bits do not hold these equations; once more in 64 bits")
-            weights_in_32_bits = _try_to_solve(matrix, weights, self.l2, self.denoising, np.float64)
-        if weights_in_32_bits is None:
-            raise ConfigError(
-                f"l2: {self.l2:g} is too small for these data, the equations have no solution; take a larger"
-            )
-        self.weights_ = weights_in_32_bits
+            self.weights_ = solve_in_place(matrix, weights, self.l2, self.denoising, np.float64)
+        if self.weights_ is None:
+            raise no_solution(self.l2)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The equations, on the CPU where the device has too little memory; the weights lie in main memory."""
@@ -89,11 +87,7 @@ class EASE(Recommender):
         return np.asarray(rows @ fitted(self.weights_, self), dtype=np.float32)
 
     def solve_each(
-        self,
-        matrix: csr_array,
-        user_weights: Sequence[UserWeights],
-        device: torch.device,
-        moments: csr_array | None = None,
+        self, matrix: csr_array, user_weights: Sequence[UserWeights], device: torch.device, moments: csr_array | None
     ) -> Iterator[WeightRows]:
         """What a fit learns with each of the user weights, in order; the equations are solved together."""
         if user_weights:
@@ -113,24 +107,31 @@ def plan_solving(users: int, items: int, device: torch.device, free: int) -> tup
     return device, 4 * items**2 + 12 * min(_BLOCK_ITEMS, items) * items
 
 
-def _try_to_solve(
+def solve_in_place(
     matrix: csr_array, weights: npt.NDArray[np.float32], l2: float, denoising: float, kind: type
 ) -> npt.NDArray[np.float32] | None:
     """Gram matrix, factor, inverse and weights, one after the other in the same array; None where that fails."""
-    item_count = matrix.shape[1]
-    plan_memory(f"EASE for {item_count:,} items", item_count**2 * np.dtype(kind).itemsize, "filter rare items")
+    items = matrix.shape[1]
+    plan_memory(f"EASE for {items:,} items", items**2 * np.dtype(kind).itemsize, "filter rare items")
     square = weighted_gram(matrix, weights, kind)
     ridges = l2 + denoising / (1 - denoising) * square.diagonal()
     square[np.diag_indices_from(square)] += ridges
-    diagonal = square.diagonal().copy()
-    if not _invert_in_place(square):
+    diagonal = torch.from_numpy(square.diagonal().copy())
+    factor, invert = (lapack.spotrf, lapack.strtri) if kind is np.float32 else (lapack.dpotrf, lapack.dtrtri)
+    # LAPACK wants columns; the transpose of a symmetric row-major array is that, without a copy.
+    triangle, failed = factor(square.T, lower=1, clean=1, overwrite_a=1)
+    if not failed:
+        triangle, failed = invert(triangle, lower=1, overwrite_c=1)
+    if failed:
         return None
-    inverse, regularised, ridge = torch.from_numpy(square), torch.from_numpy(diagonal), torch.from_numpy(ridges)
-    if inverse_error(inverse, regularised, ridge, max(matrix.shape)) > LARGEST_ERROR:
+    with float32_products():
+        inverse = square_of_inverse(torch.from_numpy(triangle))
+    if inverse_error(inverse, diagonal, torch.from_numpy(ridges), max(matrix.shape)) > LARGEST_ERROR:
         return None
+    square = triangle.T  # symmetric, and row-major again
     square /= -square.diagonal()  # column j is divided by −P_jj
     np.fill_diagonal(square, 0)
-    return square if square.dtype == np.float32 else square.astype(np.float32)
+    return np.asarray(square, dtype=np.float32)
 
 
 def weighted_gram(matrix: csr_array, weights: npt.NDArray[np.float32], kind: type) -> Square:
@@ -148,44 +149,3 @@ def weighted_gram(matrix: csr_array, weights: npt.NDArray[np.float32], kind: typ
             gram[start:stop] = (columns[start:stop] @ rows).toarray()
             progress.advance()
     return gram
-
-
-def _invert_in_place(square: Square) -> bool:
-    """Cholesky factor L, its inverse, and L⁻ᵀL⁻¹, each over the symmetric input; whether it was positive definite."""
-    single = square.dtype == np.float32
-    factor, invert = (lapack.spotrf, lapack.strtri) if single else (lapack.dpotrf, lapack.dtrtri)
-    # LAPACK wants columns; the transpose of a symmetric row-major array is that, without a copy. What is lower
-    # there is upper here: `square` holds U = Lᵀ, then its inverse.
-    triangle, failed = factor(square.T, lower=1, clean=0, overwrite_a=1)
-    if not failed:
-        triangle, failed = invert(triangle, lower=1, overwrite_c=1)
-    if failed:
-        return False
-    if not np.shares_memory(triangle, square):
-        square.T[...] = triangle
-    _multiply_by_own_transpose(square)
-    _mirror_upper(square)
-    return True
-
-
-def _multiply_by_own_transpose(square: Square) -> None:
-    """The upper triangle of UUᵀ over that of U, block by block; LAPACK's own routine for it is several times slower."""
-    size = len(square)
-    for start in range(0, size, _BLOCK_ITEMS):
-        stop = min(start + _BLOCK_ITEMS, size)
-        corner = np.triu(square[start:stop, start:stop])
-        beyond = square[start:stop, stop:]
-        # A block column needs only columns from its own on, which are still those of U.
-        above = square[:start, start:stop] @ corner.T + square[:start, stop:] @ beyond.T
-        square[start:stop, start:stop] = corner @ corner.T + beyond @ beyond.T
-        square[:start, start:stop] = above
-
-
-def _mirror_upper(square: Square) -> None:
-    """Copies the upper triangle onto the lower one, block by block."""
-    size = len(square)
-    for start in range(0, size, _BLOCK_ITEMS):
-        stop = min(start + _BLOCK_ITEMS, size)
-        square[stop:, start:stop] = square[start:stop, stop:].T
-        corner = square[start:stop, start:stop]
-        corner[...] = np.triu(corner) + np.triu(corner, 1).T

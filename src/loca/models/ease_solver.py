@@ -25,7 +25,9 @@ from loca.progress import say
 WeightRows = Callable[[Tensor], Tensor]
 # The relative error up to which an inverse is accepted. On public data with l2 from 1 to 1000 it stays below 0.0002.
 LARGEST_ERROR = 0.01
+_BLOCK = 1024  # rows of a block of a square array
 _BLOCK_CONDITIONING = 256  # rows that are squared at once
+_SMALLEST_TRIANGLE = 256
 
 
 def inverse_error(inverse: Tensor, diagonal: Tensor, ridges: Tensor | float, terms: int) -> float:
@@ -41,7 +43,7 @@ def inverse_error(inverse: Tensor, diagonal: Tensor, ridges: Tensor | float, ter
     own = inverse.diagonal()
     if not _is_positive(own):
         return math.inf
-    step = _step(terms, inverse.dtype)
+    step = _rounding(terms, inverse.dtype)
     bound = step * float((diagonal / ridges).max())
     return bound if bound <= LARGEST_ERROR else step * _largest_sum(inverse, diagonal, own)
 
@@ -59,13 +61,13 @@ def shares_error(
         return 0.0  # nobody has a weight: all shares are 1
     if not (_is_positive(shares) and error <= LARGEST_ERROR):
         return math.inf
-    step = _step(terms, shares.dtype)
+    step = _rounding(terms, shares.dtype)
     cancelled = 8 * torch.finfo(shares.dtype).eps * float((leverages / shares).max())
     bound = cancelled + step * float(diagonal.max()) / l2
     return bound if bound <= LARGEST_ERROR else cancelled + step * _largest_sum(half, diagonal, shares)
 
 
-def _step(terms: int, kind: torch.dtype) -> float:
+def _rounding(terms: int, kind: torch.dtype) -> float:
     """4ε·√n: how far rounding carries a sum of n products, and the steps of a factorisation after it."""
     return 4 * torch.finfo(kind).eps * math.sqrt(terms)
 
@@ -80,10 +82,6 @@ def _largest_sum(rows: Tensor, weights: Tensor, beside: Tensor) -> float:
 
 def _is_positive(numbers: Tensor) -> bool:
     return bool(torch.isfinite(numbers).all()) and float(numbers.min()) > 0
-
-
-_BLOCK = 1024  # rows of a block of a square array
-_SMALLEST_TRIANGLE = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,17 +174,6 @@ class EaseSystem:
         """The same transposed, (items, support)."""
         return csr_array(self.rows.T.tocsr())
 
-    def diagonal(self) -> npt.NDArray[np.float64]:
-        """What the smaller system has on its diagonal."""
-        of_entries = np.repeat(np.arange(self.size), np.diff(self.rows.indptr)) if self.dual else self.rows.indices
-        sums = np.bincount(of_entries, weights=np.square(self.rows.data), minlength=self.size)
-        return np.asarray(sums + self.l2, dtype=np.float64)
-
-    def fill(self, square: Tensor) -> None:
-        """Writes the Gram matrix plus l2 on the diagonal into a square of zeros that may be larger than the system."""
-        fill_gram(self.rows if self.dual else self.columns, square)
-        square.diagonal().add_(self.l2)
-
 
 def fill_gram(rows: csr_array, square: Tensor) -> None:
     """Writes rows · rowsᵀ into the first corner of a square array."""
@@ -197,20 +184,24 @@ def fill_gram(rows: csr_array, square: Tensor) -> None:
 
 
 class EaseSolution:
-    """The item-to-item weights B of one community, made for the rows that are asked for.
+    """The item-to-item weights B of one community, made for the rows that are needed.
 
     From the items' system they are −P_ij / P_jj with its inverse P. From the users' system with its inverse Q they
     are x̃_iᵀQx̃_j / (1 − x̃_jᵀQx̃_j), where x̃_j is column j of √D·X: the same, because l2·P = 1 − X̃ᵀQX̃.
+
+    `error` says how right rounding leaves l2·P: P_jj has that relative error, P_ij is wrong by that much of
+    √(P_ii·P_jj), and a weight by twice of √(P_ii / P_jj).
     """
 
     def __init__(self, system: EaseSystem, inverse: Tensor) -> None:
-        self.item_count: int = system.rows.shape[1]
-        self._columns: DeviceRows | None = None
-        inverse = inverse[: system.size, : system.size]
-        terms, diagonal = max(system.rows.shape), torch.from_numpy(system.diagonal()).to(inverse)
+        size, terms = system.size, max(system.rows.shape)
+        inverse = inverse[:size, :size]
+        owners = np.repeat(np.arange(size), np.diff(system.rows.indptr)) if system.dual else system.rows.indices
+        squares = np.bincount(owners, weights=np.square(system.rows.data), minlength=size)
+        diagonal = torch.from_numpy(squares + system.l2).to(inverse)  # of the equations
         self.error = inverse_error(inverse, diagonal, system.l2, terms)
-        if system.dual:
-            self._columns = DeviceRows.of(system.columns, inverse.device, inverse.dtype)
+        self._columns = DeviceRows.of(system.columns, inverse.device, inverse.dtype) if system.dual else None
+        if self._columns is not None:
             self._half = self._columns.times(inverse.contiguous())  # (items, support)
             of_entries = self._half[self._columns.owners, self._columns.columns] * self._columns.values
             self.shares = 1 - self._columns.row_sums(of_entries)  # (items,): l2 · P_jj
@@ -221,17 +212,7 @@ class EaseSolution:
             self._half = inverse
             self.shares = self._half.diagonal() * system.l2
         self._l2 = system.l2
-        self._scales: Tensor | None = None
-        if system.scales is not None:
-            self._scales = torch.from_numpy(system.scales).to(inverse.device, inverse.dtype)
-
-    @property
-    def sound(self) -> bool:
-        """Whether rounding, with its number of bits, leaves l2·P right to `conditioning.LARGEST_ERROR`.
-
-        P_jj has that relative error, P_ij is wrong by that much of √(P_ii·P_jj), and a weight by twice of √(P_ii/P_jj).
-        """
-        return self.error <= LARGEST_ERROR
+        self._scales = None if system.scales is None else torch.from_numpy(system.scales).to(inverse)
 
     def weight_rows(self, items: Tensor) -> Tensor:
         """The rows B[items] in 32 bits, (rows, items)."""
@@ -247,11 +228,9 @@ class EaseSolution:
 
     def weights(self) -> Tensor:
         """All of B, (items, items)."""
-        device = self.shares.device
-        dense = torch.empty(self.item_count, self.item_count, device=device)
-        for start in range(0, self.item_count, _BLOCK):
-            items = torch.arange(start, min(start + _BLOCK, self.item_count), device=device)
-            dense[start : start + _BLOCK] = self.weight_rows(items)
+        dense = torch.empty(len(self.shares), len(self.shares), device=self.shares.device)
+        for items in torch.split(torch.arange(len(dense), device=dense.device), _BLOCK):
+            dense[items] = self.weight_rows(items)
         return dense
 
 
@@ -275,44 +254,38 @@ def dense_weights_memory(data: DataSize, device: torch.device, needed: int) -> M
     )
 
 
-def solve_local(
-    matrix: csr_array, user_weights: UserWeights, l2: float, device: torch.device, denoising: float = 0.0
-) -> Tensor:
-    """B of one community as a dense (items, items) array on the device; what `EASE.fit` finds with those weights."""
-    return next(solve_systems([EaseSystem.of(matrix, user_weights, l2, denoising)], device)).weights()
-
-
 def solve_systems(systems: Sequence[EaseSystem], device: torch.device) -> Iterator[EaseSolution]:
     """The solution of each system, in order, all inverted at once; in halves where the device has too little memory.
 
     A system that 32 bits cannot solve is solved in 64.
     """
+    inverses = None
     try:
-        solved = invert_systems(systems, device, torch.float32)
+        inverses, failed = invert_systems(systems, device, torch.float32)
     except torch.OutOfMemoryError:
         if len(systems) == 1:
             raise
-        solved = None
-    if solved is None:  # outside of the handler, which would hold on to what was allocated
+    if inverses is None:  # outside of the handler, which would hold on to what was allocated
         half = len(systems) // 2
         yield from solve_systems(systems[:half], device)
         yield from solve_systems(systems[half:], device)
         return
-    inverses, failed = solved
     for number, system in enumerate(systems):
         solution = None if failed[number] else EaseSolution(system, inverses[number])
         if number == len(systems) - 1:
-            del inverses, solved  # only the solution still needs its part
-        yield solution if solution is not None and solution.sound else _in_64_bits(system, device)
+            del inverses  # only the solution still needs its part
+        if solution is None or solution.error > LARGEST_ERROR:
+            say("EASE: 32 bits do not hold this local system; once more in 64 bits")
+            (inverse,), (is_singular,) = invert_systems([system], device, torch.float64)
+            solution = None if is_singular else EaseSolution(system, inverse)
+        if solution is None or solution.error > LARGEST_ERROR:
+            raise no_solution(system.l2)
+        yield solution
 
 
-def _in_64_bits(system: EaseSystem, device: torch.device) -> EaseSolution:
-    say("EASE: 32 bits do not hold this local system; once more in 64 bits")
-    inverses, failed = invert_systems([system], device, torch.float64)
-    solution = None if failed[0] else EaseSolution(system, inverses[0])
-    if solution is None or not solution.sound:
-        raise ConfigError(f"l2: {system.l2:g} is too small for these data, the equations have no solution; take larger")
-    return solution
+def no_solution(l2: float) -> ConfigError:
+    """The error that names an l2 beside which the equations are singular."""
+    return ConfigError(f"l2: {l2:g} is too small for these data, the equations have no solution; take a larger")
 
 
 def invert_systems(systems: Sequence[EaseSystem], device: torch.device, kind: torch.dtype) -> tuple[Tensor, list[bool]]:
@@ -323,7 +296,8 @@ def invert_systems(systems: Sequence[EaseSystem], device: torch.device, kind: to
     size = max(system.size for system in systems)
     squares = torch.zeros(len(systems), size, size, dtype=kind, device=device)
     for square, system in zip(squares, systems, strict=True):
-        system.fill(square)
+        fill_gram(system.rows if system.dual else system.columns, square)
+        square.diagonal().add_(system.l2)
     factors, problems = torch.linalg.cholesky_ex(squares)
     del squares
     failed = (problems != 0).tolist()
@@ -339,6 +313,11 @@ def invert_from_factor(factor: Tensor) -> Tensor:
     `torch.cholesky_inverse` does the same several times slower on a CPU.
     """
     _invert_triangle(factor)
+    return square_of_inverse(factor)
+
+
+def square_of_inverse(factor: Tensor) -> Tensor:
+    """L⁻ᵀL⁻¹ in place of L⁻¹, a lower triangle with zeros above, (…, n, n), block by block."""
     size = factor.shape[-1]
     for start in range(0, size, _BLOCK):
         stop = min(start + _BLOCK, size)
