@@ -10,7 +10,7 @@ import torch
 from scipy.sparse import csr_array
 
 import loca
-import loca.local.stacked.inference as questions_file
+import loca.local.stacked.inference as inference_file
 import loca.persistence.arrays as array_files
 from loca.data.splits import Split
 from loca.errors import DataError, ModelFileError
@@ -60,7 +60,7 @@ def test_networks_that_answer_for_everybody_are_multiplied_together(
     model = a_loca(planted_split, name)
     table = model.locals_.weights_["output_table"][0]
     one = 2 * (table.nbytes + 4 * 60 * table.shape[1])  # of 60 users
-    monkeypatch.setattr(questions_file, "_BYTES_TOGETHER", at_once * one)
+    model.locals_.joined_bytes = at_once * one
     joined: list[int] = []
     cat = torch.cat
     monkeypatch.setattr(torch, "cat", lambda parts, dim: (joined.append(len(parts)), cat(parts, dim))[1])
@@ -85,7 +85,7 @@ def test_histories_that_are_laid_out_give_the_same_answers(
     weights[7:, 2] = 0  # one of them answers for some alone, the others for everybody
     weights[:, 3] = 0  # and one for nobody
     expected = model.locals_.blend(histories, csr_array(weights)).numpy()
-    monkeypatch.setattr(questions_file, "multiplies_densely", lambda *_: True)
+    monkeypatch.setattr(inference_file, "multiplies_densely", lambda *_: True)
     shown: list[torch.Tensor] = []
     multiply = torch.Tensor.__matmul__
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda *both: (shown.append(both[0]), multiply(*both))[1])
@@ -142,7 +142,7 @@ def test_half_precision_loses_little_and_takes_half(planted_split: Split) -> Non
     assert sizes[0] == 2 * sizes[1]
 
 
-def test_a_variational_stack_keeps_only_the_mean(planted_split: Split) -> None:
+def test_a_variational_stack_stores_only_the_mean(planted_split: Split) -> None:
     assert a_loca(planted_split, "variational").locals_.weights_["input_table"].shape == (4, 60, 8)
     assert a_loca(planted_split, "variational, hidden").locals_.weights_["code_weight"].shape == (4, 12, 8)
 
@@ -160,7 +160,7 @@ def test_arrays_that_do_not_fit_are_refused(planted_split: Split) -> None:
         (arrays | {"output_table": arrays["output_table"][:, :, :5]}, "do not fit each other: back_weight"),
         (
             plain | {"input_table": plain["input_table"][..., :5], "input_bias": plain["input_bias"][:, :5]},
-            "last layer",
+            "do not fit each other: output_table",
         ),
         ({name: array[:0] for name, array in plain.items()}, "they are empty"),
     ]

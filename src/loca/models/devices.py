@@ -85,10 +85,10 @@ def launching_on(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def float32_products(precision: Literal["highest", "high"] = "highest") -> Iterator[None]:
-    """Products of 32-bit numbers with all bits (`high`: fewer, on a GPU), whatever the program around asks for."""
-    asked = torch.get_float32_matmul_precision()
+    """Products of 32-bit numbers with all bits (`high`: fewer, on a GPU), whatever the program around has set."""
+    before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(asked)
+        torch.set_float32_matmul_precision(before)

@@ -1,1 +1,1 @@
-"""Many networks trained and asked as one."""
+"""Many networks trained and used as one."""
