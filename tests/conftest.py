@@ -10,10 +10,11 @@ import pytest
 import torch
 from hypothesis import settings
 
-from loca.data.splits import HeldOut, Split
+from loca.data.splits import HeldOut, Split, leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.progress import show_progress
 from machine import all_bytes, usable_cores, warn_of_small_machine
+from scripted_models import Diary
 
 torch.set_num_threads(1)
 show_progress(False)
@@ -68,3 +69,28 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("needs public data sets: set LOCA_DATA to a folder with amusic/, ml-1m/, … in it")
     return Path(folder)
+
+
+@pytest.fixture
+def diary() -> type[Diary]:
+    return Diary
+
+
+def planted_split_with(drift: float, seed: int = 0) -> Split:
+    """600 users, 80 items, the last 3 of each user for test and the 3 before them for validation."""
+    planted = planted_communities(
+        users=600, items=80, communities=2, groups=8, tastes=1.0, history=24, drift=drift, seed=seed
+    )
+    return leave_last_out(planted.interactions, test=3, validation=3)
+
+
+@pytest.fixture
+def orderless_split(request: pytest.FixtureRequest) -> Split:
+    """Data whose order is without meaning; the seed is the fixture's parameter."""
+    return planted_split_with(drift=0.0, seed=request.param)
+
+
+@pytest.fixture(scope="session")
+def drifting_split() -> Split:
+    """Tastes change midway, so that a recency earns."""
+    return planted_split_with(drift=1.0)

@@ -131,3 +131,43 @@ class Scripted(NetworkModel[ScriptedNetwork]):
 
     def save(self, folder: Any) -> None:
         raise NotImplementedError
+
+
+class Diary(Recommender):
+    """Scores by popularity times `direction` (−1 is the worst of models), and writes down what happens to it."""
+
+    def __init__(self, *, direction: int = 1, name: str = "diary", pages: Any = None) -> None:
+        self.direction = direction
+        self.name = name
+        self.pages = pages
+        self.counts_: Any = None
+        self.train_data_: Interactions | None = None
+
+    def fit(self, train: Any, *, user_weights: Any = None, validation: HeldOut | None = None) -> Self:
+        self.note("fit", as_matrix(train).nnz, validation is not None)
+        weights = np.ones(as_matrix(train).shape[0]) if user_weights is None else user_weights
+        self.counts_ = np.asarray(weights @ as_matrix(train)).ravel()
+        self.train_data_ = train
+        return self
+
+    def score(self, histories: csr_array) -> Any:
+        self.note("score", histories.nnz)
+        return np.tile(self.direction * self.counts_, (histories.shape[0], 1)).astype(np.float32)
+
+    def note(self, *words: Any) -> None:
+        if self.pages is not None:
+            self.pages.append((*words, self.name))
+
+    def with_selected_params(self) -> Diary:
+        self.note("as chosen")
+        return Diary(direction=self.direction, name=self.name, pages=self.pages)
+
+    def state(self) -> ModelState:
+        return ModelState()
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        return cls(**params)
+
+    def save(self, folder: Any) -> None:
+        raise NotImplementedError

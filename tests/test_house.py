@@ -30,6 +30,7 @@ ROOMS = [
     "persistence",
     "models",
     "communities",
+    "search_space",
     "local",
     "registry",
     "text_table",
@@ -48,6 +49,7 @@ CORE_ROOMS = {
     "persistence",
     "models",
     "communities",
+    "search_space",
     "local",
     "registry",
 }

@@ -59,7 +59,10 @@ if TYPE_CHECKING:
     from loca.persistence.fit_context import keep_work_in as keep_work_in
     from loca.progress import show_progress as show_progress
     from loca.registry import load as load
+    from loca.search_space import Budget as Budget
+    from loca.tuning.model_selection import Selection as Selection
     from loca.tuning.model_selection import choose_on_validation as choose_on_validation
+    from loca.tuning.model_selection import fit as fit
     from loca.tuning.recency_selection import choose_recency as choose_recency
 
     __version__: str
@@ -89,6 +92,9 @@ _HOMES = {
     "LocaError": "loca.errors",
     "ModelFileError": "loca.errors",
     "NotFittedError": "loca.errors",
+    "fit": "loca.tuning.model_selection",
+    "Selection": "loca.tuning.model_selection",
+    "Budget": "loca.search_space",
     "choose_on_validation": "loca.tuning.model_selection",
     "Comparison": "loca.experiments.comparison",
     "compare": "loca.experiments.comparison",

@@ -1,13 +1,15 @@
-"""All models by name: the classes that a model folder may hold, and the ready models that commands know."""
+"""All models: one record each with its name, class, label in the paper's tables, base and search spaces; and `load`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.errors import ModelFileError
+from loca.errors import ConfigError, ModelFileError, check_choice, did_you_mean
 from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
@@ -23,36 +25,120 @@ from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.rec_vae import RecVAE
-from loca.models.recommender import Recommender, fitted
+from loca.models.recommender import Recommender, clone, fitted
 from loca.models.sglsvd import SGLSVD
 from loca.models.slim import SLIM
 from loca.models.wmf import WMF
 from loca.persistence import load_model
+from loca.search_space import Among, Domain, Quantiles, Range, Space, log_range
 
-KINDS: Mapping[str, type] = {
-    "Popularity": Popularity,
-    "ItemKNN": ItemKNN,
-    "EASE": EASE,
-    "NextEASE": NextEASE,
-    "SLIM": SLIM,
-    "WMF": WMF,
-    "LLORMA": LLORMA,
-    "SGLSVD": SGLSVD,
-    "CDAE": CDAE,
-    "RecVAE": RecVAE,
-    "MultVAE": MultVAE,
-    "MultDAE": MultDAE,
-    "Loca": Loca,
-    "Ensemble": Ensemble,
-    "Blend": Blend,
-    "Auto": Auto,
-    "SeparateModels": SeparateModels,
-    "StackedNetworks": StackedNetworks,
-    "EaseDifferences": EaseDifferences,
-    "TruncatedSVD": TruncatedSVD,
-    "GivenEmbeddings": GivenEmbeddings,
-    "Quantile": Quantile,
+SpaceName = Literal["wide", "paper"]
+Group = Literal["baseline", "local", "control", "authors", "beyond"]
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """One model of the catalogue.
+
+    Parameters
+    ----------
+    name
+        What it is called on the command line.
+    make
+        Makes it, unfitted, with its defaults.
+    wide, paper
+        The spaces it is tuned in: around every default, and the values that the paper tried. None where there is none;
+        without a wide one its settings are given (the authors' own) or it searches by itself (`auto`).
+    base
+        The name of the model that a local model or an ensemble is made of.
+    group
+        The part of the reproduced Table 2 that shows it; None where it does not.
+    label
+        What tables call it, by default as its class; the paper's word where the paper has the model.
+    """
+
+    name: str
+    make: Callable[[], Recommender]
+    wide: Space | None = None
+    paper: Space | None = None
+    base: str | None = None
+    group: Group | None = None
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.label or type(self.make()).__name__)
+
+
+_RIDGE: Mapping[str, Domain] = {"l2": log_range(1.0, 1e4), "denoising": Range(0.0, 0.9)}
+_LATENT, _DROPOUT = log_range(50, 600), Range(0.0, 0.8)
+_NETWORK: Mapping[str, Domain] = {
+    "latent": _LATENT,
+    "hidden": Among((None, 300, 600)),
+    "dropout": _DROPOUT,
+    "learning_rate": log_range(1e-4, 1e-2),
+    "weight_decay": Among((0.0, 1e-6, 1e-5, 1e-4)),
+    "batch_size": Among((128, 256, 512, 1024)),
 }
+_VARIATIONAL: Mapping[str, Domain] = {
+    **_NETWORK,
+    "noise": Among((1.0, 0.1, 0.01)),
+    "kl_weight": Range(0.0, 1.0),
+    # The default fits millions of users: where there are few, 20,000 steps never end.
+    "anneal_steps": Among((0, 200, 2_000, 20_000)),
+}
+_CDAE: Mapping[str, Domain] = {
+    "latent": _LATENT,
+    "dropout": _DROPOUT,
+    "loss": Among(("logistic", "square")),
+    "learning_rate": log_range(1e-4, 1e-1),
+    "weight_decay": Among((0.0, 1e-6, 1e-5, 3e-5, 1e-4)),
+    "node_l2": log_range(1e-3, 10.0),
+}
+_REC_VAE: Mapping[str, Domain] = {
+    "latent": log_range(100, 600),
+    "hidden": log_range(100, 800),
+    "dropout": Range(0.3, 0.9),
+    "gamma": log_range(1e-3, 0.1),
+    "learning_rate": log_range(1e-4, 2e-3),
+    "encoder_epochs": Range(1, 3),
+    # Where histories are few the decoder needs more passes than its authors give it.
+    "decoder_epochs": log_range(1, 10),
+}
+_NEXT_COUNT = log_range(1, 50)
+_NEXT = {"next_count": _NEXT_COUNT, "prefix_decay": Range(0.5, 0.98), "set_share": Range(0.0, 0.8)}
+_NEXT_RIDGE = {"next_count": _NEXT_COUNT, "prefix_decay": Range(0.3, 0.98), "ordinary": log_range(0.01, 10.0)}
+_CONFIDENT: Mapping[str, Domain] = {"confidence": log_range(1.0, 500.0), "user_l2": log_range(1.0, 1e3)}
+_FACTORS = {"factors": log_range(32, 1024), **_CONFIDENT, "frequency_scaling": Range(0.0, 1.0)}
+_KERNELS = {"anchors": log_range(10, 100), "bandwidth": Range(0.6, 5.0), "factors": log_range(8, 128), **_CONFIDENT}
+# Only the product of both regularisations shows in answers.
+_ONE_RIDGE = {"item_l2": "user_l2"}
+_RANKS = {"clusters": log_range(2, 100), "global_rank": log_range(10, 600), "local_rank": log_range(1, 50)}
+_ANCHORS = log_range(10, 160)
+# Up to above the largest distance: wide training neighbourhoods were the better ones on small data.
+_TRAIN_BANDWIDTH = Quantiles(Range(0.3, 1.0), Range(0.8, 1.6))
+_COMMUNITIES: Mapping[str, Domain] = {
+    "anchors": _ANCHORS,
+    "anchor_selection": Among(("coverage", "random", "kmeans", "farthest")),
+    "train_bandwidth": _TRAIN_BANDWIDTH,
+    # A factor here would only say otherwise what the level says.
+    "answer_bandwidth": Quantiles(Range(0.02, 0.95)),
+    "kernel": Among(("epanechnikov", "paper", "uniform", "triangular")),
+}
+# Chosen on validation alpha is never worse than a given one, but for what a given one does to early stopping.
+_ALPHA = Among(("validation", 0.1, 0.3, 0.5))
+_ONE_KERNEL = {"answer_bandwidth": "train_bandwidth"}
+
+# The values that the paper tried, as its section "Implementation Details" gives them.
+_RATES, _DROPOUTS, _RIDGES = Among((0.1, 0.01, 0.001)), Among((0.0, 0.2, 0.5)), Among((1.0, 10.0, 100.0))
+_LEARNING: Mapping[str, Domain] = {"learning_rate": _RATES, "dropout": _DROPOUTS}
+_DECAYED = {"learning_rate": _RATES, "weight_decay": Among((0.001, 0.01, 0.1)), "dropout": _DROPOUTS}
+_SCHEDULE = {"latent": 200, "batch_size": 512, "patience": 50}
+_PAPER_FACTORS = {"user_l2": _RIDGES, "item_l2": _RIDGES, "confidence": Among((2.0, 5.0, 10.0))}
+_BANDWIDTHS, _HUNDRED = Among((0.8, 1.0, 2.0, 4.0, 5.0)), {"anchors": 100}
+_LOCA = Space({"train_bandwidth": Range(0.8, 2.0), "answer_bandwidth": Range(0.2, 0.8)})
+# MultVAE's layer is as wide as its authors', Liang et al., had it; the paper says no width.
+_PAPER_VAE = Space({**_LEARNING, "hidden": Among((None, 600))}, fixed={**_SCHEDULE, "weight_decay": 0.0})
+_PAPER_REC_VAE = Space({**_LEARNING, "beta": Among((0.1, 0.01, 0.001))}, fixed=_SCHEDULE)
 
 
 def _next_vae() -> MultVAE:
@@ -67,26 +153,14 @@ def _paper_vae() -> MultVAE:
 
 def _loca_paper_vae() -> Loca:
     """LOCA_VAE with the authors' own settings: narrow communities, and no global share for who is covered."""
-    return Loca(
-        base=_paper_vae(),
-        anchors=300,
-        train_bandwidth=0.8,
-        answer_bandwidth=0.4,
-        alpha="paper",
-        stopping="community",
-    )
+    local = Loca(base=_paper_vae(), anchors=300, train_bandwidth=0.8, answer_bandwidth=0.4)
+    return clone(local, alpha="paper", stopping="community")
 
 
 def _loca_paper_ease() -> Loca:
     """LOCA_EASE with the authors' own settings; the distances are those of MultVAE's embeddings."""
-    return Loca(
-        base=EASE(l2=100.0),
-        anchors=300,
-        train_bandwidth=0.6,
-        answer_bandwidth=0.5,
-        embedding=_paper_vae(),
-        alpha="paper",
-    )
+    local = Loca(base=EASE(l2=100.0), anchors=300, train_bandwidth=0.6, answer_bandwidth=0.5)
+    return clone(local, embedding=_paper_vae(), alpha="paper")
 
 
 def _llorma_vae() -> Loca:
@@ -95,43 +169,129 @@ def _llorma_vae() -> Loca:
     return Loca(base=MultVAE(), anchor_selection="random", train_bandwidth=width, answer_bandwidth=width)
 
 
-MODELS: Mapping[str, Callable[[], Recommender]] = {
-    "popularity": Popularity,
-    "item-knn": ItemKNN,
-    "wmf": WMF,
-    "slim": SLIM,
-    "ease": EASE,
-    "cdae": CDAE,
-    "mult-dae": MultDAE,
-    "mult-vae": MultVAE,
-    "rec-vae": RecVAE,
-    "llorma": LLORMA,
-    "sglsvd": SGLSVD,
-    "llorma-vae": _llorma_vae,
-    "loca-ease": lambda: Loca(base=EASE(), embedding=TruncatedSVD()),
-    "loca-vae": lambda: Loca(base=MultVAE()),
-    "loca-dae": lambda: Loca(base=MultDAE()),
-    "loca-wmf": lambda: Loca(base=WMF()),
-    "loca-slim": lambda: Loca(base=SLIM(), embedding=TruncatedSVD()),
-    "loca-rec-vae": lambda: Loca(base=RecVAE()),
-    "ensemble-ease": lambda: Ensemble(base=EASE()),
-    "ensemble-vae": lambda: Ensemble(base=MultVAE()),
-    "ensemble-dae": lambda: Ensemble(base=MultDAE()),
-    "ensemble-wmf": lambda: Ensemble(base=WMF()),
-    "ensemble-slim": lambda: Ensemble(base=SLIM()),
-    "ensemble-rec-vae": lambda: Ensemble(base=RecVAE()),
-    "next-ease": NextEASE,
-    "next-vae": _next_vae,
-    "loca-next-ease": lambda: Loca(base=NextEASE(), embedding=TruncatedSVD()),
-    "loca-next-vae": lambda: Loca(base=_next_vae()),
-    "ensemble-next-ease": lambda: Ensemble(base=NextEASE()),
-    "ensemble-next-vae": lambda: Ensemble(base=_next_vae()),
-    "loca-paper-vae": _loca_paper_vae,
-    "loca-paper-ease": _loca_paper_ease,
-    "ensemble-paper-vae": lambda: Ensemble(base=_paper_vae(), models=300),
-    "ensemble-paper-ease": lambda: Ensemble(base=EASE(l2=100.0), models=300),
-    "auto": Auto,
-}
+def _over(base: ModelRecord, *, svd: bool = False, by_epoch: bool = False, paper: bool = False) -> list[ModelRecord]:
+    """The records of the local model over a base, and of the ensemble that is its control.
+
+    `svd` embeds users by a truncated SVD and not by the base, `by_epoch` says that the base stops early, `paper` that
+    the paper has both.
+    """
+    suffix = base.name.removeprefix("mult-")
+    name, label = f"loca-{suffix}", f"LOCA_{suffix.upper()}"
+    control, its_label = f"ensemble-{suffix}", f"Ensemble_{suffix.upper()}"
+    wide = Space({**_COMMUNITIES, "alpha": _ALPHA} if by_epoch else _COMMUNITIES)
+    sizes = Space({"models": log_range(5, 160)})
+
+    def make_local() -> Loca:
+        return Loca(base=base.make(), embedding=TruncatedSVD() if svd else None)
+
+    def make_control() -> Ensemble:
+        return Ensemble(base=base.make())
+
+    return [
+        ModelRecord(name, make_local, wide, _LOCA if paper else None, base.name, "local" if paper else None, label),
+        ModelRecord(
+            control, make_control, sizes, Space() if paper else None, base.name, "control" if paper else None, its_label
+        ),
+    ]
+
+
+_SINGLES = (
+    ModelRecord("popularity", Popularity, Space(), Space(), group="baseline"),
+    ModelRecord(
+        "item-knn", ItemKNN, Space({"neighbours": log_range(5, 1000), "shrinkage": Range(0.0, 1e3)}), group="baseline"
+    ),
+    ModelRecord(
+        "wmf",
+        WMF,
+        Space({**_FACTORS, "iterations": Range(5, 20)}, same=_ONE_RIDGE),
+        Space(_PAPER_FACTORS),
+        group="baseline",
+    ),
+    ModelRecord("slim", SLIM, Space({"l1": log_range(0.1, 30.0), "l2": log_range(1.0, 1e3)}), group="baseline"),
+    ModelRecord("cdae", CDAE, Space(_CDAE), Space(_DECAYED, fixed=_SCHEDULE), group="baseline"),
+    ModelRecord("mult-dae", MultDAE, Space(_NETWORK), Space(_DECAYED, fixed=_SCHEDULE), group="baseline"),
+    ModelRecord("mult-vae", MultVAE, Space(_VARIATIONAL), _PAPER_VAE, group="baseline"),
+    ModelRecord("ease", EASE, Space(_RIDGE), Space({"l2": Among((1.0, 10.0, 100.0, 1000.0))}), group="baseline"),
+    ModelRecord("rec-vae", RecVAE, Space(_REC_VAE), _PAPER_REC_VAE, group="baseline"),
+    ModelRecord(
+        "llorma",
+        LLORMA,
+        Space({**_KERNELS, "iterations": Range(3, 10)}, same=_ONE_RIDGE),
+        Space({**_PAPER_FACTORS, "bandwidth": _BANDWIDTHS}, fixed=_HUNDRED),
+        group="baseline",
+    ),
+    ModelRecord(
+        "sglsvd",
+        SGLSVD,
+        Space(_RANKS),
+        Space({"clusters": Among((2, 3, 5, 10, 20, 50, 100))}),
+        group="baseline",
+        label="sGLSVD",
+    ),
+    ModelRecord("next-ease", NextEASE, Space({**_RIDGE, **_NEXT_RIDGE}), group="beyond"),
+    ModelRecord("next-vae", _next_vae, Space({**_VARIATIONAL, **_NEXT})),
+)
+_BY_NAME = {one.name: one for one in _SINGLES}
+_RECORDS = (
+    *_SINGLES,
+    *_over(_BY_NAME["mult-vae"], by_epoch=True, paper=True),
+    *_over(_BY_NAME["ease"], svd=True, paper=True),
+    *_over(_BY_NAME["mult-dae"], by_epoch=True, paper=True),
+    *_over(_BY_NAME["wmf"]),
+    *_over(_BY_NAME["slim"], svd=True),
+    *_over(_BY_NAME["rec-vae"], by_epoch=True),
+    *_over(_BY_NAME["next-ease"], svd=True),
+    *_over(_BY_NAME["next-vae"], by_epoch=True),
+    ModelRecord(
+        "llorma-vae",
+        _llorma_vae,
+        Space({"anchors": _ANCHORS, "train_bandwidth": _TRAIN_BANDWIDTH}, same=_ONE_KERNEL),
+        Space({"train_bandwidth": _BANDWIDTHS}, fixed=_HUNDRED, same=_ONE_KERNEL),
+        "mult-vae",
+        "control",
+        "LLORMA_VAE",
+    ),
+    # The models of the paper's authors with their own settings, which are compared as they are.
+    ModelRecord(
+        "loca-paper-vae", _loca_paper_vae, base="mult-vae", group="authors", label="LOCA_VAE, authors' settings"
+    ),
+    ModelRecord(
+        "loca-paper-ease", _loca_paper_ease, base="ease", group="authors", label="LOCA_EASE, authors' settings"
+    ),
+    ModelRecord("ensemble-paper-vae", lambda: Ensemble(base=_paper_vae(), models=300), base="mult-vae"),
+    ModelRecord("ensemble-paper-ease", lambda: Ensemble(base=EASE(l2=100.0), models=300), base="ease"),
+    ModelRecord("auto", Auto, group="beyond"),
+)
+RECORDS: Mapping[str, ModelRecord] = {one.name: one for one in _RECORDS}
+MODELS: Mapping[str, Callable[[], Recommender]] = {one.name: one.make for one in _RECORDS}
+_PARTS: tuple[type, ...] = (SeparateModels, StackedNetworks, EaseDifferences, TruncatedSVD, GivenEmbeddings, Quantile)
+# The classes that a model folder may hold, by the name that it writes.
+KINDS: Mapping[str, type] = {one.__name__: one for one in (*(type(make()) for make in MODELS.values()), Blend, *_PARTS)}
+
+
+def names_of(*groups: Group) -> tuple[str, ...]:
+    """The names of the models in these groups, group by group."""
+    return tuple(one.name for group in groups for one in _RECORDS if one.group == group)
+
+
+def is_tuned(name: str, model: Recommender) -> bool:
+    """Whether a budget tunes the model: not `Auto`, which searches by itself, nor one with the authors' settings."""
+    return model.role != "auto" and (name not in RECORDS or RECORDS[name].wide is not None)
+
+
+def space_of(name: str, kind: SpaceName) -> Space:
+    """The space of a model of the catalogue: `wide`, ours, or `paper`, the values that the paper tried."""
+    check_choice("space", kind, get_args(SpaceName))
+    spaces = {one.name: one.wide if kind == "wide" else one.paper for one in _RECORDS}
+    found = spaces.get(name)
+    if found is None:
+        known = [one for one, space in spaces.items() if space is not None]
+        has_wide = name in RECORDS and RECORDS[name].wide is not None
+        nearest = "; --space wide has one" if has_wide else did_you_mean(name, known)
+        raise ConfigError(
+            f"no {kind} space to tune {name!r} in{nearest or f'; there is one for {chr(44).join(known)}'}"
+        )
+    return found
 
 
 def load(folder: str | Path, *, verify: bool = False) -> Recommender:

@@ -24,12 +24,12 @@ from loca.models.popularity import Popularity
 from loca.models.recommender import get_params
 from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.manifest import ModelState
-from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, run_clean
-from loca.tuning.search_space import Among, Space, TuningBudget
+from loca.search_space import Among, Budget, Space
+from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, run_protocol
 
 RIDGES = Space({"l2": Among((1.0, 30.0, 1000.0))})
 NOT_REFITTED = EvaluationProtocol(at=(5, 20), refit=False)
-TUNED = EvaluationProtocol(at=(5, 20), budget=TuningBudget(trials=3))
+TUNED = EvaluationProtocol(at=(5, 20), budget=Budget(trials=3))
 
 
 def cell_of(
@@ -57,7 +57,7 @@ def as_told(measured: ComparedModel) -> dict[str, Any]:
 
 def test_a_cell_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
     measured, model = execute_run(cell_of(planted_split, "ease", EASE(l2=1.0), EASE(l2=100.0)), planted_split)
-    expected = run_clean([EASE(l2=1.0), EASE(l2=100.0)], planted_split, at=(5, 20))
+    expected = run_protocol([EASE(l2=1.0), EASE(l2=100.0)], planted_split, EvaluationProtocol(at=(5, 20)))
     assert (measured.chosen, measured.tuning) == (expected.chosen, None)
     assert np.array_equal(measured.evaluation.values["ndcg@20"], expected.evaluation.values["ndcg@20"])
     assert model.train_data_ is planted_split.train_and_validation
@@ -95,7 +95,7 @@ def test_a_cell_with_a_space_is_tuned_where_choices_are_made(planted_split: Spli
 
 def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    terms = EvaluationProtocol(at=(5, 20), recency="auto", budget=TuningBudget(trials=1))
+    terms = EvaluationProtocol(at=(5, 20), recency="auto", budget=Budget(trials=1))
     cells = [
         cell_of(planted_split, terms=terms, space=RIDGES),
         cell_of(planted_split, "with 2/3", EASE(l2=5.0), EASE(), terms=replace(terms, budget=None)),

@@ -25,8 +25,8 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.popularity import Popularity
+from loca.search_space import Budget
 from loca.tuning.model_selection import EvaluationProtocol
-from loca.tuning.search_space import TuningBudget
 from loca.tuning.workers import READY
 
 
@@ -53,7 +53,7 @@ def test_two_processes_give_the_numbers_of_one(
         "loca-ease": Loca(base=EASE(), anchors=3),
         "ease": EASE(),
     }
-    given: dict[str, Any] = {"at": (5, 20), "budget": TuningBudget(trials=3), "seed": 2}
+    given: dict[str, Any] = {"at": (5, 20), "budget": Budget(trials=3), "seed": 2}
     with threadpool_limits(limits=1):
         alone = compare(models, planted_split, **given)
         compare({"ease": EASE()}, planted_split, keep_in=tmp_path, **given)

@@ -15,7 +15,7 @@ from loca.errors import ConfigError, DataError
 from loca.models.ease import EASE
 from loca.reproduction.data_sets import StudiedData, open_data
 from loca.reproduction.published import printed_accuracy
-from loca.tuning.model_selection import run_paper
+from loca.tuning.model_selection import EvaluationProtocol, run_protocol
 
 # Two users with eleven films each, in the order of their times.
 FILMS = {1: list(range(101, 112)), 2: list(range(111, 100, -1))}
@@ -264,7 +264,7 @@ def test_plain_ease_under_paper_has_the_row_that_the_paper_prints(
     real_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCA_DATA", str(real_data))
-    outcome = run_paper([EASE(l2=100.0)], open_data("amusic").split("paper"))
+    outcome = run_protocol([EASE(l2=100.0)], open_data("amusic").split("paper"), EvaluationProtocol("paper"))
     means = outcome.evaluation.means()
     # Recall@100 is printed as .1506: one hit of one user in 24,820 targets less.
     known = {"recall@50": 0.1129, "ndcg@50": 0.0717, "recall@100": 0.1507, "ndcg@100": 0.0821}

@@ -19,7 +19,7 @@ from loca.reproduction import settings as model_settings
 from loca.reproduction.benchmark import ALL_NAMES, SMALL, Benchmark, Sizes
 from loca.reproduction.data_sets import open_data
 from loca.reproduction.settings import scale_for, tables_for, tune_bench
-from loca.tuning.search_space import TuningBudget
+from loca.search_space import Budget
 
 EASE = "[ease]\nl2 = {}\n"
 
@@ -146,7 +146,7 @@ def bench(planted: PlantedData) -> Benchmark:
 
 
 def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Benchmark, tmp_path: Path) -> None:
-    found = tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
+    found = tune_bench(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=False)
     kept = tables_for("any", "clean", tmp_path / "tiny-clean" / "settings.toml")
     assert {"ease", "loca-ease"} <= set(kept) <= set(NAMES)
     assert found == {**bench.tables, **kept}
@@ -158,9 +158,9 @@ def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Benchma
 
 
 def test_what_tuning_found_is_found_again(bench: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=False)
+    found = tune_bench(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=False)
     monkeypatch.setattr("loca.experiments.run_store.execute_run", lambda *_, **__: pytest.fail("tuned again"))
-    assert tune_bench(bench, NAMES, TuningBudget(trials=1), tmp_path, processes=1, resume=True) == found
+    assert tune_bench(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=True) == found
 
 
 def test_only_the_named_models_are_tuned_and_the_others_keep_their_settings(
@@ -174,7 +174,7 @@ def test_only_the_named_models_are_tuned_and_the_others_keep_their_settings(
         return really(templates, *asked, **more)
 
     monkeypatch.setattr(model_settings, "compare", note)
-    found = tune_bench(bench, ("ease",), TuningBudget(trials=1), tmp_path, processes=1, resume=False)
+    found = tune_bench(bench, ("ease",), Budget(trials=1), tmp_path, processes=1, resume=False)
     assert tuned == ["ease"]
     assert set(found["ease"]) >= {"l2"}
     assert {name: table for name, table in found.items() if name != "ease"} == dict(bench.tables)
@@ -190,4 +190,4 @@ def test_a_model_that_could_not_be_tuned_is_told_and_never_measured_with_its_def
 
     monkeypatch.setattr(model_settings, "compare", fail)
     with pytest.raises(LocaError, match=r"tiny-clean: tuning failed: rec-vae: out of memory; .*--resume tries again"):
-        tune_bench(bench, ("popularity", "ease"), TuningBudget(trials=1), tmp_path, processes=1, resume=False)
+        tune_bench(bench, ("popularity", "ease"), Budget(trials=1), tmp_path, processes=1, resume=False)

@@ -163,7 +163,7 @@ def _check_folder(out: Path | None, resume: bool, fresh: bool) -> None:
 
 def _plan_tuning(request: Request[CompareOptions]) -> TuningPlan | None:
     """What is tuned, if anything; refuses, before data are read, what cannot be, or that optuna is missing."""
-    from loca.tuning.search_space import SpaceName
+    from loca.registry import SpaceName
     from loca.tuning.study import import_optuna
     from loca.tuning.warm_start import plan_from_settings
 
@@ -176,8 +176,8 @@ def _plan_tuning(request: Request[CompareOptions]) -> TuningPlan | None:
 def _compare(request: Request[CompareOptions], output: Output, out: Path | None, resume: bool) -> Comparison:
     from loca.data.splits import leave_last_out
     from loca.experiments.comparison import compare
+    from loca.registry import SpaceName
     from loca.tuning.model_selection import SELECTED_ON_TEST, ProtocolName
-    from loca.tuning.search_space import SpaceName
 
     own, plan = request.own, _plan_tuning(request)
     if own.control is not None and own.control not in request.models:
@@ -205,7 +205,7 @@ def _compare(request: Request[CompareOptions], output: Output, out: Path | None,
         seed=own.seed,
         budget=own.budget(),
         space=cast(SpaceName, own.space),
-        narrowed=None if plan is None else plan.said,
+        narrowed=None if plan is None else plan.constraints,
         processes=own.processes,
         keep_in=out,
         resume=resume,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from loca.data.interactions import Interactions
     from loca.models.recommender import Recommender
     from loca.persistence.fit_context import FitContext
-    from loca.tuning.model_selection import CandidateResult
 
 _AUTO = "Fitting by itself"
 Model = Annotated[str | None, typer.Option(help="Which model: auto, ease, next-ease, loca-vae, … (loca-ease).")]
@@ -190,57 +189,43 @@ def _unfinished_beside(folder: Path) -> Path:
 
 def _fit_and_save(request: Request[FitOptions], folder: Path, interruption: Interruption, output: Output) -> None:
     from loca.config.model_factory import describe_model
-    from loca.data.statistics import warn_of_file_order
     from loca.local.loca import Loca
-    from loca.tuning.model_selection import best_index, order_matters
+    from loca.tuning.model_selection import fit
     from loca.tuning.recency_selection import recency_json
 
     ((name, candidates),) = request.models.items()
     started = time.perf_counter()
     interactions = request.read()
-    in_use = order_matters(candidates, request.recency)
-    subject = _subject(name, candidates, interactions, request)
-    with interruption.keep(subject) as context:
-        if in_use:
-            warn_of_file_order(interactions)
-        context = replace(context, order_checked=True)
-        fitted, tried = _choose_and_fit(candidates, interactions, request, output, context)
-        fitted.save(folder)
-    parameters = describe_model(fitted)
+    with interruption.keep(_subject(name, candidates, interactions, request)) as context:
+        found = fit(
+            interactions,
+            candidates,
+            validation=_held_out(request),
+            refit=request.own.refit,
+            recency=request.recency,
+            context=context,
+        )
+        found.model.save(folder)
+    parameters, best = describe_model(found.model), found.best
     # Of what Auto chose, its report says more.
-    told = [key for key in parameters if "seed" not in key and key != "model" and not key.startswith("chosen.")]
-    shown = ", ".join(f"{key} {parameters[key]}" for key in told)
-    lines = [f"{name} saved to {folder}: {shown}", *_told(tried, request.own.refit)]
-    locality = fitted.locality_ if isinstance(fitted, Loca) else None
+    shown = [key for key in parameters if "seed" not in key and key != "model" and not key.startswith("chosen.")]
+    lines = [f"{name} saved to {folder}: {', '.join(f'{key} {parameters[key]}' for key in shown)}"]
+    lines += [] if best is None else [str(found)]
+    locality = found.model.locality_ if isinstance(found.model, Loca) else None
     lines += [] if locality is None else [str(locality)]
-    best = tried[best_index(tried)] if tried else None
     document = {
         "model": name,
         "folder": str(folder),
         "parameters": parameters,
         "validation_ndcg@100": None if best is None else best.ndcg,
-        "tried": [{"settings": one.settings, "ndcg@100": one.ndcg} for one in tried],
+        "tried": [{"settings": one.settings, "ndcg@100": one.ndcg} for one in found.tried],
         "locality": None if locality is None else asdict(locality),
-        "recency": recency_json(fitted.train_data_.recency if fitted.train_data_ else None),
+        "recency": recency_json(found.model.train_data_.recency if found.model.train_data_ else None),
         "recency_choice": best.recency.as_json() if best and best.recency else None,
         "refit": request.own.refit,
         "seconds": time.perf_counter() - started,
     }
     output.answer("\n".join(lines), document)
-
-
-def _told(tried: Sequence[CandidateResult], refit: bool) -> list[str]:
-    """What was tried and chosen, as lines; none where nothing was held out."""
-    from loca.tuning.model_selection import best_index
-
-    if not tried:
-        return []
-    best = tried[best_index(tried)]
-    lines = [f"NDCG@100 on the held-out last items{', before the refit' if refit else ''}: {best.ndcg:.4f}"]
-    if best.recency is not None:
-        lines.append(f"recency chosen: {best.recency}")
-    lines += best.report.splitlines()
-    return lines + [f"  tried {one}" for one in tried if len(tried) > 1]
 
 
 def _subject(
@@ -270,34 +255,6 @@ def _subject(
 
 def _held_out(request: Request[FitOptions]) -> int:
     return 2 if request.split.validation is None else request.split.validation
-
-
-def _choose_and_fit(
-    candidates: list[Recommender],
-    interactions: Interactions,
-    request: Request[FitOptions],
-    output: Output,
-    context: FitContext,
-) -> tuple[Recommender, tuple[CandidateResult, ...]]:
-    from loca.data.splits import hold_last
-    from loca.tuning.model_selection import best_index, choose_on, choose_parameters
-    from loca.tuning.recency_selection import start_recency
-
-    if _held_out(request) == 0:
-        if len(candidates) > 1:
-            raise ConfigError("choosing needs held-out items; expected --validation of at least 1, found 0")
-        own = start_recency(candidates[0]) if request.recency_rule == "own" else interactions.recency
-        return context.inside("refit").fit(candidates[0], interactions.with_recency(own)), ()
-    rest, questions, report = hold_last(interactions, _held_out(request))
-    output.notes(report)
-    if request.own.refit:
-        chosen, tried = choose_parameters(candidates, rest, questions, recency=request.recency_rule, context=context)
-        output.note("refitting on everything")
-        return context.inside("refit").fit(chosen, tried[best_index(tried)].weigh(interactions)), tried
-    fitted, tried = choose_on(candidates, rest, questions, recency=request.recency_rule, context=context)
-    # Answers must hide and use the held-out items too: they are part of what the users are known to have.
-    fitted.train_data_ = tried[best_index(tried)].weigh(interactions)
-    return fitted, tried
 
 
 def check_folder(folder: Path) -> None:

@@ -12,9 +12,9 @@ import typer
 from loca.config.options import (
     AUTO,
     PLANTED,
-    AskedRecency,
     DataOptions,
     RecencyOptions,
+    RecencyRequest,
     SplitOptions,
     build_section,
     check_names,
@@ -25,12 +25,12 @@ from loca.config.options import (
 from loca.config.settings import Table, read_section, read_settings
 from loca.data.interactions import Interactions
 from loca.data.synthetic import PlantedData, planted_communities
-from loca.errors import ConfigError
+from loca.errors import ConfigError, check_choice
 from loca.models.recommender import Recommender
 
 if TYPE_CHECKING:
+    from loca.search_space import Budget
     from loca.tuning.model_selection import RecencyRule
-    from loca.tuning.search_space import TuningBudget
 
 
 _READING = "Reading the data"
@@ -165,22 +165,20 @@ class CompareOptions:
 
     def __post_init__(self) -> None:
         from loca.evaluation.metrics import check_lengths
-        from loca.tuning.model_selection import check_protocol
-        from loca.tuning.search_space import check_space
 
-        check_protocol(self.protocol)
-        check_space(self.space)
+        check_choice("protocol", self.protocol, ("clean", "paper"))
+        check_choice("space", self.space, ("wide", "paper"))
         check_lengths(self.at)
         if self.budget() is None and self.space != "wide":
             raise ConfigError(f"space {self.space!r}: is for tuning; expected a budget too, --trials or --seconds")
         if self.processes < 1:
             raise ConfigError(f"compare.processes: expected a whole number ≥ 1, found {self.processes}")
 
-    def budget(self) -> TuningBudget | None:
+    def budget(self) -> Budget | None:
         """What each model is tuned with, if anything."""
-        from loca.tuning.search_space import TuningBudget
+        from loca.search_space import Budget
 
-        return None if self.trials is None and self.seconds is None else TuningBudget(self.trials, self.seconds)
+        return None if self.trials is None and self.seconds is None else Budget(self.trials, self.seconds)
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -226,7 +224,7 @@ class Request(Generic[Own]):
     data: DataOptions
     planted: Mapping[str, Any]
     split: SplitOptions
-    recency: AskedRecency
+    recency: RecencyRequest
     models: Mapping[str, list[Recommender]]
     tables: Mapping[str, Table]
 

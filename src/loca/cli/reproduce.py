@@ -15,8 +15,8 @@ from loca.errors import ConfigError
 
 if TYPE_CHECKING:
     from loca.reproduction.benchmark import Benchmark
+    from loca.search_space import Budget
     from loca.tuning.model_selection import ProtocolName
-    from loca.tuning.search_space import TuningBudget
 
 PieceName = Annotated[
     str,
@@ -189,9 +189,9 @@ def _with_rows(pieces: tuple[str, ...]) -> tuple[str, ...]:
     return left
 
 
-def _budget(trials: int | None, seconds: float | None, settings: Path | None) -> TuningBudget | None:
+def _budget(trials: int | None, seconds: float | None, settings: Path | None) -> Budget | None:
     """What every model is tuned with, if anything; refuses, before data are read, what contradicts itself."""
-    from loca.tuning.search_space import TuningBudget
+    from loca.search_space import Budget
     from loca.tuning.study import import_optuna
 
     if settings is not None and not settings.exists():
@@ -201,7 +201,7 @@ def _budget(trials: int | None, seconds: float | None, settings: Path | None) ->
     if settings is not None:
         raise ConfigError("settings: are given, and --trials or --seconds look for others; leave one of them out")
     import_optuna()
-    return TuningBudget(trials, seconds)
+    return Budget(trials, seconds)
 
 
 def _benches(
@@ -232,7 +232,7 @@ def _benches(
 
 
 def _tuned(
-    bench: Benchmark, names: tuple[str, ...], budget: TuningBudget, out: Path, processes: int, resume: bool
+    bench: Benchmark, names: tuple[str, ...], budget: Budget, out: Path, processes: int, resume: bool
 ) -> Benchmark:
     from loca.reproduction.runner import TUNED
     from loca.reproduction.settings import tune_bench

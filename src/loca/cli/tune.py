@@ -13,11 +13,11 @@ import typer
 from loca.cli import options
 from loca.cli.options import Given, Request, check_request
 from loca.cli.output import Output
-from loca.errors import ConfigError
+from loca.errors import ConfigError, check_choice
 
 if TYPE_CHECKING:
     from loca.config.settings import Table
-    from loca.tuning.search_space import TuningBudget
+    from loca.search_space import Budget
     from loca.tuning.study import Tuning
     from loca.tuning.warm_start import TuningPlan
 
@@ -124,8 +124,7 @@ def tune_models(
 
 def _plan(request: Request[TuneOptions]) -> TuningPlan:
     """What is tuned; a mistake in the last model's settings is told before the first is tuned."""
-    from loca.tuning.default_spaces import GIVEN
-    from loca.tuning.search_space import SpaceName
+    from loca.registry import SpaceName
     from loca.tuning.study import import_optuna
     from loca.tuning.warm_start import plan_from_settings
 
@@ -133,7 +132,7 @@ def _plan(request: Request[TuneOptions]) -> TuningPlan:
     plan = plan_from_settings(request.models, cast(SpaceName, request.own.space), request.tables)
     for name, space in plan.spaces.items():
         if space is None:
-            why = "its settings are the paper's authors'" if name in GIVEN else "it searches by itself, in loca fit"
+            why = "it searches by itself, in loca fit" if name == "auto" else "its settings are the paper's authors'"
             raise ConfigError(f"no {request.own.space} space to tune {name!r} in: {why}")
     return plan
 
@@ -216,10 +215,8 @@ class TuneOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        from loca.tuning.search_space import check_space
-
         self.budget()
-        check_space(self.space)
+        check_choice("space", self.space, ("wide", "paper"))
         if self.processes < 1:
             raise ConfigError(f"tune.processes: expected a whole number ≥ 1, found {self.processes}")
 
@@ -228,12 +225,12 @@ class TuneOptions:
         """The models to tune, in this order."""
         return self.models
 
-    def budget(self) -> TuningBudget:
+    def budget(self) -> Budget:
         """What may be spent on each model."""
-        from loca.tuning.search_space import TuningBudget
+        from loca.search_space import Budget
 
         unsaid = self.trials is None and self.seconds is None
-        return TuningBudget(TRIALS if unsaid else self.trials, self.seconds)
+        return Budget(TRIALS if unsaid else self.trials, self.seconds)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ PLANTED = "planted"
 AUTO: Literal["auto"] = "auto"
 OWN: Literal["own"] = "own"
 # One recency, none, the one that each model was trained for (where nothing is said), or one chosen on validation.
-AskedRecency = Recency | Literal["auto", "own"] | None
+RecencyRequest = Recency | Literal["auto", "own"] | None
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class RecencyOptions:
     def __post_init__(self) -> None:
         self.recency()
 
-    def recency(self) -> AskedRecency:
+    def recency(self) -> RecencyRequest:
         """The recency that these options ask for: one, `auto`, None, or each model's own where nothing is said."""
         given = [name for name in ("shape", "floor") if getattr(self, name) is not None]
         if self.decay is not None:
@@ -100,7 +100,7 @@ class RecencyOptions:
             if given:
                 raise ConfigError(f"recency.{given[0]}: needs a half_life too; expected recency.half_life=4, say")
             return OWN
-        asked = parse_asked_recency(str(self.half_life))
+        asked = parse_recency_request(str(self.half_life))
         if asked == AUTO and given:
             raise ConfigError(f"recency.{given[0]}: auto chooses it; leave it out, or say a half_life")
         if not given or not isinstance(asked, Recency):
@@ -119,13 +119,13 @@ class RecencyOptions:
 
 def parse_recency(text: str) -> Recency | None:
     """`4` as four positions, `30d` as thirty days, either with shape and floor (`30d:power:0.1`), `none` as None."""
-    asked = parse_asked_recency(text)
+    asked = parse_recency_request(text)
     if isinstance(asked, str):
         raise ConfigError("recency: auto is chosen by loca fit and loca compare; say an age such as 4 or 30d, or none")
     return asked
 
 
-def parse_asked_recency(text: str) -> AskedRecency:
+def parse_recency_request(text: str) -> RecencyRequest:
     """As `parse_recency`, and `auto` as itself: to be chosen on validation."""
     if text.strip().lower() == "none":
         return None

@@ -23,12 +23,13 @@ from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone
+from loca.registry import SpaceName
+from loca.search_space import SpaceConstraints
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, RecencyRule, order_matters
-from loca.tuning.search_space import SpaceConstraints, SpaceName
-from loca.tuning.warm_start import Offered, plan_tuning
+from loca.tuning.warm_start import CandidateLists, plan_tuning
 
 if TYPE_CHECKING:
-    from loca.tuning.search_space import TuningBudget
+    from loca.search_space import Budget
 
 Candidates = Recommender | Sequence[Recommender]
 
@@ -44,7 +45,7 @@ def compare(
     control: str | None = None,
     keep: Collection[str] = (),
     seed: int = 0,
-    budget: TuningBudget | None = None,
+    budget: Budget | None = None,
     space: SpaceName = "wide",
     narrowed: Mapping[str, SpaceConstraints] | None = None,
     processes: int = 1,
@@ -177,7 +178,7 @@ def _differences(
 
 
 def plan_cells(
-    candidates: Offered, split: Split, terms: EvaluationProtocol, said: Mapping[str, SpaceConstraints]
+    candidates: CandidateLists, split: Split, terms: EvaluationProtocol, said: Mapping[str, SpaceConstraints]
 ) -> RunPlan:
     """The cells of the named candidates; under a budget those that begin with what another's study chose come later."""
     data = digest_of_split(split)

@@ -15,13 +15,13 @@ from loca.evaluation.significance import PairedDifference, verdict_on
 from loca.experiments.runs import ComparedModel
 from loca.models.recommender import Recommender
 from loca.persistence.atomic_write import write_whole
+from loca.registry import SpaceName
 from loca.text_table import TextTable, finite
 from loca.tuning.model_selection import SELECTED_ON_TEST, CandidateResult, ProtocolName
 from loca.tuning.recency_selection import recency_json
-from loca.tuning.search_space import SpaceName
 
 if TYPE_CHECKING:
-    from loca.tuning.search_space import TuningBudget
+    from loca.search_space import Budget
     from loca.tuning.study import Tuning
 
 # What says how a model is computed, and not what it is.
@@ -62,7 +62,7 @@ class Comparison:
     measured: tuple[ComparedModel, ...]
     differences: tuple[Difference, ...]
     models: Mapping[str, Recommender] = field(default_factory=dict)
-    budget: TuningBudget | None = None
+    budget: Budget | None = None
     space: SpaceName = "wide"
     failed: Mapping[str, str] = field(default_factory=dict)
 

@@ -27,11 +27,11 @@ from loca.persistence.fit_context import NO_CONTEXT, FitContext, digest_of_model
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.persistence.model_io import read_recency
 from loca.registry import KINDS
-from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, Outcome, chosen_on, run_protocol
+from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, Outcome, run_protocol, selection_data
 from loca.tuning.recency_selection import RecencyChoice, recency_json
 
 if TYPE_CHECKING:
-    from loca.tuning.search_space import Space, TuningBudget
+    from loca.search_space import Budget, Space
     from loca.tuning.study import Tuning
 
 
@@ -266,7 +266,7 @@ def measure_first(outcome: Outcome, count: int, terms: EvaluationProtocol) -> Ev
         raise ConfigError(f"counts: are for local models and ensembles, found {type(model).__name__}")
     if count == (model.anchors if isinstance(model, Loca) else model.models):
         return outcome.evaluation
-    return evaluate(FirstModels(model, count), outcome.asked, at=terms.at, seed=terms.seed)
+    return evaluate(FirstModels(model, count), outcome.test, at=terms.at, seed=terms.seed)
 
 
 def facts_of(model: Recommender, counts: Sequence[int] = ()) -> dict[str, Any]:
@@ -351,9 +351,7 @@ def _settings(name: str, model: Recommender, outcome: Outcome) -> Table | None:
         return None  # it holds what is made in a program alone, such as given embeddings
 
 
-def _tune(
-    cell: Run, budget: TuningBudget, space: Space, split: Split, study: Path | None, checkpoint: Checkpoint
-) -> Tuning:
+def _tune(cell: Run, budget: Budget, space: Space, split: Split, study: Path | None, checkpoint: Checkpoint) -> Tuning:
     """What tuning comes to; an interrupted run that got so far has kept it."""
     from loca.tuning.study import tune
 
@@ -361,7 +359,7 @@ def _tune(
     kept = checkpoint.load(TUNING)
     if kept is not None:
         return read_tuning(kept.facts[TUNING], kept.arrays, template)
-    train, questions = chosen_on(split, terms.protocol)
+    train, questions = selection_data(split, terms.protocol)
     tuning = tune(
         cell.name,
         template,

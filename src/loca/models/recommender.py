@@ -97,6 +97,10 @@ class BaseEstimator:
         """What a fit on data of this size takes, at most."""
         raise ConfigError(f"{type(self).__name__}: what a fit takes is not known for this model")
 
+    def report(self) -> str:
+        """What each part earned on validation; nothing for a model without parts."""
+        return ""
+
     def fit(
         self,
         train: Interactions | csr_array,

@@ -25,7 +25,7 @@ from loca.reproduction.benchmark import Benchmark, Records, Results, spread_of, 
 from loca.reproduction.measurings import Measurement, exactly
 from loca.reproduction.report_items import Chart, Curve, Finding, ReportItem, ReportTable, Value
 from loca.text_table import TextTable
-from loca.tuning.model_selection import chosen_on
+from loca.tuning.model_selection import selection_data
 
 NAME = "training neighbourhoods"
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -60,7 +60,7 @@ class _Pilot:
 
     def __call__(self) -> Records:
         bench, seed = self.bench, self.seed
-        train, questions = chosen_on(bench.split, bench.protocol)
+        train, questions = selection_data(bench.split, bench.protocol)
         base: Any = bench.model("mult-vae", seed)
         whole: Any = bench.model("mult-vae", seed)
         whole.fit(train, validation=questions)

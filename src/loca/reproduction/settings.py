@@ -15,7 +15,7 @@ from loca.experiments.report import flat_settings, settings_file
 from loca.persistence.atomic_write import write_whole
 from loca.registry import MODELS
 from loca.reproduction.benchmark import ALL_NAMES, SMALL, Benchmark, Sizes
-from loca.tuning.search_space import TuningBudget
+from loca.search_space import Budget
 from loca.tuning.warm_start import plan_from_settings
 
 Tables = dict[str, Table]
@@ -108,7 +108,7 @@ def _with_bases(tables: Mapping[str, Table]) -> Tables:
 
 
 def tune_bench(
-    bench: Benchmark, names: Sequence[str], budget: TuningBudget, folder: Path, *, processes: int, resume: bool
+    bench: Benchmark, names: Sequence[str], budget: Budget, folder: Path, *, processes: int, resume: bool
 ) -> Tables:
     """The settings of the bench, with those that tuning finds for the named models, each under the same budget.
 
@@ -129,7 +129,7 @@ def tune_bench(
         refit=False,
         recency="own",
         budget=budget,
-        narrowed=plan.said,
+        narrowed=plan.constraints,
         processes=processes,
         keep_in=own,
         resume=resume,

@@ -19,7 +19,7 @@ from loca.reproduction.measurings import Measurement, exactly
 from loca.reproduction.published import printed_name, printed_selection
 from loca.reproduction.report_items import Finding, ReportItem, ReportTable, Value
 from loca.text_table import TextTable
-from loca.tuning.model_selection import chosen_on
+from loca.tuning.model_selection import selection_data
 
 CONTRAST = "coverage by selection"
 _SELECTIONS: tuple[AnchorSelection, ...] = ("random", "kmeans", "farthest", "coverage")
@@ -62,7 +62,7 @@ class _Contrast:
 
     def __call__(self) -> Records:
         bench, seed = self.bench, self.seed
-        train, questions = chosen_on(bench.split, bench.protocol)
+        train, questions = selection_data(bench.split, bench.protocol)
         model: Any = bench.model("mult-vae", seed)
         embeddings = embed_users(model.fit(train, validation=questions), train.matrix())
         bandwidth = self._bandwidth(embeddings)

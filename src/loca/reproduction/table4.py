@@ -24,7 +24,7 @@ from loca.reproduction.benchmark import Benchmark, Records, Results
 from loca.reproduction.measurings import Measurement, exactly
 from loca.reproduction.report_items import Finding, ReportItem, ReportTable, Value
 from loca.text_table import TextTable
-from loca.tuning.model_selection import chosen_on
+from loca.tuning.model_selection import selection_data
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -577,7 +577,7 @@ class _Case:
     bench: Benchmark
 
     def __call__(self) -> Records:
-        train, questions = chosen_on(self.bench.split, "clean")
+        train, questions = selection_data(self.bench.split, "clean")
         model: Any = _asked_model(self.bench)
         found = find_case(model.fit(train, validation=questions), self.bench.split, self.bench.data.genres)
         return as_records(case_exhibit(found, data=self.bench.data.label))

@@ -20,7 +20,7 @@ from loca.reproduction.measurings import Measurement, exactly
 from loca.reproduction.published import printed_name, printed_seconds
 from loca.reproduction.report_items import Chart, Curve, Finding, ReportItem, ReportTable, Value
 from loca.text_table import TextTable
-from loca.tuning.model_selection import chosen_on
+from loca.tuning.model_selection import selection_data
 
 NAME = "training seconds"
 _ENGINES: dict[EngineName, str] = {"stacked": "stacked", "one_by_one": "in a loop"}
@@ -54,7 +54,7 @@ class _Timing:
         return clone(model, anchors=self.count, engine=self.engine)
 
     def __call__(self) -> Records:
-        train, questions = chosen_on(self.bench.split, self.bench.protocol)
+        train, questions = selection_data(self.bench.split, self.bench.protocol)
         model = self.model()
         with tempfile.TemporaryDirectory() as folder:
             context = FitContext(cache=FitCache(Path(folder), KINDS))

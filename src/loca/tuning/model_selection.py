@@ -1,36 +1,27 @@
-"""How a model is chosen, fitted and measured: `clean` is a result, `paper` repeats how the paper's program did it."""
+"""Model selection: candidates are judged on validation, the best is refitted, and the test part is scored once."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
-from loca.config.model_factory import what_differs
+from loca.config.model_factory import build_models, expand_names, what_differs
+from loca.config.options import RecencyRequest
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.data.splits import HeldOut, Split
-from loca.errors import ConfigError, did_you_mean
+from loca.data.splits import HeldOut, Split, hold_last
+from loca.data.statistics import warn_of_file_order
+from loca.errors import ConfigError, check_choice
 from loca.evaluation.evaluate import Evaluation, as_known, evaluate, mean_ndcg
-from loca.local.auto import Auto
-from loca.local.blend import Blend
-from loca.models.next_ease import NextEASE
-from loca.models.recommender import Recommender, clone, get_params
-from loca.persistence.checkpoint import Checkpoint
+from loca.models.recommender import Recommender, clone
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.progress import say
-from loca.registry import KINDS
+from loca.registry import KINDS, MODELS, SpaceName
+from loca.search_space import Budget
 from loca.tuning.recency_selection import RecencyChoice, choose_recency, start_recency
-from loca.tuning.search_space import SpaceName, check_space
-
-if TYPE_CHECKING:
-    from loca.data.interactions import Interactions
-    from loca.data.splits import HeldOut
-    from loca.tuning.search_space import TuningBudget
-
 
 # Histories weigh what they carry, or what the model was trained for, or what each model chooses on validation.
 RecencyRule = Literal["given", "own", "auto"]
@@ -41,8 +32,7 @@ class CandidateResult:
     """One candidate: what sets it apart from the others, its NDCG@100 on validation, and the seconds it took.
 
     `recency` is what it chose to weigh histories by, where that was its choice, `own` what it was fitted under, where
-    that was not `given` with the interactions; `ndcg` is measured under it. `report` is what a blend has to say of its
-    parts.
+    that was not `given` with the interactions; `ndcg` is measured under it. `report` describes the parts of a blend.
     """
 
     settings: dict[str, Any]
@@ -54,16 +44,157 @@ class CandidateResult:
     report: str = ""
 
     def __str__(self) -> str:
-        told = [f"{name} {value}" for name, value in self.settings.items()]
+        parts = [f"{name} {value}" for name, value in self.settings.items()]
         if self.recency is not None:
-            told.append("no recency" if self.recency.recency is None else str(self.recency.recency))
-        return f"{', '.join(told) or 'the only candidate'}: {self.ndcg:.4f}"
+            parts.append("no recency" if self.recency.recency is None else str(self.recency.recency))
+        return f"{', '.join(parts) or 'the only candidate'}: {self.ndcg:.4f}"
 
     def weigh(self, interactions: Interactions) -> Interactions:
         """The interactions weighed by the recency that the candidate chose or has; as they are where that is given."""
         if self.given:
             return interactions
         return interactions.with_recency(self.own if self.recency is None else self.recency.recency)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The fitted `model` that was selected, and the result of every candidate; none where there was no validation."""
+
+    model: Recommender
+    tried: tuple[CandidateResult, ...] = ()
+    refitted: bool = False
+
+    @property
+    def best(self) -> CandidateResult | None:
+        """The result of the selected candidate."""
+        return self.tried[best_index(self.tried)] if self.tried else None
+
+    def __str__(self) -> str:
+        if self.best is None:
+            return repr(self.model)
+        before = ", before the refit" if self.refitted else ""
+        lines = [f"NDCG@100 on the held-out last items{before}: {self.best.ndcg:.4f}"]
+        lines += [] if self.best.recency is None else [f"recency chosen: {self.best.recency}"]
+        lines += self.best.report.splitlines()
+        return "\n".join([*lines, *(f"  tried {one}" for one in self.tried if len(self.tried) > 1)])
+
+
+def fit(
+    data: Interactions,
+    model: str | Recommender | Sequence[Recommender] = "auto",
+    *,
+    validation: int = 2,
+    refit: bool = True,
+    recency: RecencyRequest = "own",
+    budget: Budget | None = None,
+    seed: int = 0,
+    context: FitContext = NO_CONTEXT,
+) -> Selection:
+    """Selects a model on each user's last items, and refits it on everything: what the command `loca fit` does.
+
+    Parameters
+    ----------
+    data
+        All interactions.
+    model
+        A name of the catalogue (`"auto"`, `"ease"`, `"loca-vae"`, …), an unfitted model, or several to select from.
+    validation
+        How many of each user's last items are held out to select on; 0 selects nothing.
+    refit
+        Whether the selected model is fitted once more, on everything. Without, it has learned from the rest alone.
+    recency
+        How histories are weighed by age: a `Recency`, None, `"own"` (what each model was trained for), or `"auto"`
+        (each candidate chooses on validation).
+    budget
+        How long `"auto"` may search; for no other model.
+    seed
+        The seed of a model that is given by name.
+    context
+        A checkpoint to resume from and the like.
+
+    Returns
+    -------
+    Selection
+        The fitted `model`, and in `tried` the validation score of every candidate. It prints as a short report.
+
+    Examples
+    --------
+    >>> import loca
+    >>> data = loca.planted_communities(users=100, items=30, groups=5, history=12).interactions
+    >>> found = loca.fit(data, [loca.EASE(l2=10.0), loca.EASE(l2=100.0)])
+    >>> type(found.model).__name__, len(found.tried), len(found.model.train_data_) == len(data)
+    ('EASE', 2, True)
+    """
+    if isinstance(model, str):
+        candidates = build_models(expand_names([model], MODELS), {}, MODELS, seed)[model]
+    else:
+        candidates = [model] if isinstance(model, Recommender) else list(model)
+    if budget is not None:
+        if [one.role for one in candidates] != ["auto"]:
+            raise ConfigError(f"budget: is for the model auto, found {', '.join(map(repr, candidates))}")
+        given = {"seconds": budget.seconds, "trials": budget.trials}
+        candidates = [clone(candidates[0], **{name: value for name, value in given.items() if value is not None})]
+    rule: RecencyRule = recency if isinstance(recency, str) else "given"
+    data = data if isinstance(recency, str) else data.with_recency(recency)
+    if order_matters(candidates, recency):
+        warn_of_file_order(data)
+    context = replace(context, order_checked=True)
+    if validation:
+        rest, held_out, report = hold_last(data, validation)
+        for line in report:
+            say(line)
+        return select(candidates, rest, held_out, recency=rule, known=data, refit=refit, context=context)
+    if len(candidates) > 1:
+        raise ConfigError("choosing needs held-out items; expected a validation of at least 1, found 0")
+    own = start_recency(candidates[0]) if rule == "own" else data.recency
+    return Selection(context.inside("refit").fit(clone(candidates[0]), data.with_recency(own)))
+
+
+def select(
+    candidates: Sequence[Recommender],
+    train: Interactions,
+    validation: HeldOut,
+    *,
+    recency: RecencyRule = "given",
+    known: Interactions | None = None,
+    refit: bool = False,
+    context: FitContext = NO_CONTEXT,
+) -> Selection:
+    """The candidate with the best NDCG@100 on `validation` after learning from `train`; ties go to the first.
+
+    With `recency="own"` each candidate is fitted and judged under its `start_recency`; with `"auto"` it then chooses
+    one on validation, which the interactions it knows are weighed by from there on (blends choose part by part).
+    With `refit` a copy that holds all that was selected is fitted on `known`; without, the fitted candidate comes
+    back, and knows the interactions `known` (default: `train`). The candidates themselves stay unfitted, and only the
+    best so far is in memory. Of a candidate that an interrupted run has finished only the score and the selected
+    parameters are stored; if it is the best and there is no refit, it is fitted once more.
+    """
+    if not candidates:
+        raise ConfigError("nothing to choose from: expected at least one candidate")
+    tried: list[CandidateResult] = []
+    best: Recommender | ModelState = ModelState()
+    for place, (candidate, settings) in enumerate(zip(candidates, what_differs(candidates), strict=True)):
+        result, found = _try(f"candidate {place}", candidate, settings, train, validation, recency, context)
+        if all(result.ndcg > one.ndcg for one in tried):
+            best = found if not refit or isinstance(found, ModelState) else found.with_selected_params()
+        del found  # makes room for the next
+        tried.append(result)
+        if len(candidates) > 1:
+            say(f"{type(candidate).__name__} with {result} NDCG@100 on validation")
+    chosen = best_index(tried)
+    weighed = tried[chosen].weigh(train if known is None else known)
+    if refit:
+        if isinstance(best, ModelState):
+            kinds = {**KINDS, **{type(one).__name__: type(one) for one in candidates}}
+            best = read_value(best.facts["with_selected_params"], best.arrays, kinds)
+        say("refitting on train and validation")
+        return Selection(context.inside("refit").fit(cast(Recommender, best), weighed), tuple(tried), refitted=True)
+    if isinstance(best, ModelState):
+        say("the best candidate is one of the interrupted run's, which kept its score: fitting it once more")
+        best = _fit(candidates[chosen], train, validation, recency, context.inside(f"candidate {chosen}"))
+    if recency != "given" or known is not None:
+        best.train_data_ = weighed
+    return Selection(best, tuple(tried))
 
 
 def choose_on_validation(
@@ -74,67 +205,8 @@ def choose_on_validation(
     context: FitContext = NO_CONTEXT,
 ) -> tuple[Recommender, tuple[CandidateResult, ...]]:
     """The fitted candidate with the best NDCG@100 on the validation part, and every candidate's score."""
-    if split.validation is None:
-        raise ConfigError("choosing needs a validation part; hold out some items for it (validation=2)")
-    return choose_on(candidates, split.train, split.validation, recency=recency, context=context)
-
-
-def choose_on(
-    candidates: Sequence[Recommender],
-    train: Interactions,
-    questions: HeldOut,
-    *,
-    recency: RecencyRule = "given",
-    context: FitContext = NO_CONTEXT,
-) -> tuple[Recommender, tuple[CandidateResult, ...]]:
-    """The candidate that answers `questions` best after learning from `train`; ties go to the first.
-
-    With `recency="own"` each candidate is fitted and judged under its `start_recency`; with `"auto"` it then chooses
-    one on `questions`, which the interactions it knows are weighed by from there on (blends choose part by part). Only
-    the best so far is kept in memory. The candidates themselves stay unfitted. Of a candidate that an interrupted run
-    has finished only the score is known; if it is the best, it is fitted once more.
-    """
-    fitted: dict[int, Recommender] = {}
-
-    def hold(place: int, model: Recommender) -> None:
-        fitted.clear()
-        fitted[place] = model
-
-    tried, _ = _try_each(candidates, train, questions, recency, hold, context)
-    best = best_index(tried)
-    if best not in fitted:
-        fitted.clear()
-        say("the best candidate is one of the interrupted run's, which kept its score: fitting it once more")
-        fitted[best] = _fit(candidates[best], train, questions, recency, context.inside(_name_of(best)))
-    if recency != "given":
-        fitted[best].train_data_ = tried[best].weigh(train)
-    return fitted[best], tried
-
-
-def choose_parameters(
-    candidates: Sequence[Recommender],
-    train: Interactions,
-    questions: HeldOut,
-    *,
-    recency: RecencyRule = "given",
-    context: FitContext = NO_CONTEXT,
-) -> tuple[Recommender, tuple[CandidateResult, ...]]:
-    """An unfitted copy of the best candidate that holds all it chose on `questions`, and every candidate's score.
-
-    As `choose_on`, but made to be fitted on more data, weighed by what it chose (`CandidateResult.weigh`): no
-    candidate is fitted twice, whether interrupted or not.
-    """
-    chosen: dict[int, Recommender] = {}
-
-    def hold(place: int, model: Recommender) -> None:
-        chosen[place] = model.with_selected_params()
-
-    tried, recalled = _try_each(candidates, train, questions, recency, hold, context)
-    best = best_index(tried)
-    if best not in chosen:
-        kinds = {**KINDS, **{type(one).__name__: type(one) for one in candidates}}
-        chosen[best] = read_value(recalled[best].facts["with_selected_params"], recalled[best].arrays, kinds)
-    return chosen[best], tried
+    found = select(candidates, *selection_data(split, "clean"), recency=recency, context=context)
+    return found.model, found.tried
 
 
 def best_index(tried: Sequence[CandidateResult]) -> int:
@@ -143,97 +215,54 @@ def best_index(tried: Sequence[CandidateResult]) -> int:
     return scores.index(max(scores))
 
 
-def _try_each(
-    candidates: Sequence[Recommender],
+def _try(
+    name: str,
+    candidate: Recommender,
+    settings: dict[str, Any],
     train: Interactions,
-    questions: HeldOut,
+    validation: HeldOut,
     recency: RecencyRule,
-    hold: Callable[[int, Recommender], None],
     context: FitContext,
-) -> tuple[tuple[CandidateResult, ...], dict[int, ModelState]]:
-    """Every candidate's score, and what an interrupted run has kept of those it finished, by their places.
-
-    Each candidate that is fitted now and is the best so far is handed to `hold` with its place.
-    """
-    if not candidates:
-        raise ConfigError("nothing to choose from: expected at least one candidate")
-    tried: list[CandidateResult] = []
-    recalled: dict[int, ModelState] = {}
-    for place, (candidate, settings) in enumerate(zip(candidates, what_differs(candidates), strict=True)):
-        own = _start(candidate, recency)
-        kept = context.checkpoint.load(_name_of(place))
-        if kept is not None:
-            recalled[place] = kept
-            tried.append(_recalled(settings, kept, own, recency == "given"))
-        else:
-            started = time.perf_counter()
-            fitted = _fit(candidate, train, questions, recency, context.inside(_name_of(place)))
-            ndcg, choice = _judge(fitted, questions, recency)
-            if all(ndcg > one.ndcg for one in tried):
-                hold(place, fitted)
-            seconds = time.perf_counter() - started
-            report = fitted.report() if isinstance(fitted, Blend | Auto) else ""
-            tried.append(CandidateResult(settings, ndcg, seconds, choice, own, recency == "given", report))
-            _save(context.checkpoint, place, tried[-1], fitted)
-            del fitted  # makes room for the next
-        if len(candidates) > 1:
-            say(f"{type(candidate).__name__} with {tried[-1]} NDCG@100 on validation")
-    return tuple(tried), recalled
+) -> tuple[CandidateResult, Recommender | ModelState]:
+    """What a candidate reaches, and the fitted model, or what an interrupted run has stored of it."""
+    own, state = _start(candidate, recency), context.checkpoint.load(name)
+    if state is not None:
+        facts = state.facts
+        choice = None if facts.get("recency") is None else RecencyChoice.from_json(facts["recency"])
+        scores = facts["ndcg"], facts["seconds"]
+        return CandidateResult(settings, *scores, choice, own, recency == "given", facts["report"]), state
+    started, choice = time.perf_counter(), None
+    fitted = _fit(candidate, train, validation, recency, context.inside(name))
+    if recency == "auto" and fitted.role not in ("blend", "auto"):
+        choice = choose_recency(fitted, validation)
+        say(f"{type(fitted).__name__}: recency {choice}")
+    weighed = validation if recency == "given" else validation.with_recency(own)
+    ndcg = mean_ndcg(fitted.score, as_known(fitted, weighed), 100) if choice is None else choice.ndcg
+    seconds = time.perf_counter() - started
+    result = CandidateResult(settings, ndcg, seconds, choice, own, recency == "given", fitted.report())
+    if context.checkpoint.saves:
+        arrays: dict[str, Any] = {}
+        selected = write_value(fitted.with_selected_params(), arrays, "as chosen")
+        facts = {"ndcg": ndcg, "seconds": seconds, "with_selected_params": selected, "report": result.report}
+        facts |= {} if choice is None else {"recency": choice.as_json()}
+        context.checkpoint.save(name, ModelState(arrays, facts))
+        context.checkpoint.delete_part(name)
+    return result, fitted
 
 
 def _fit(
-    candidate: Recommender, train: Interactions, questions: HeldOut, recency: RecencyRule, context: FitContext
+    candidate: Recommender, train: Interactions, validation: HeldOut, recency: RecencyRule, context: FitContext
 ) -> Recommender:
     if recency != "given":
         start = _start(candidate, recency)
-        train, questions = train.with_recency(start), questions.with_recency(start)
-    return context.fit(clone(candidate), train, validation=questions)
+        train, validation = train.with_recency(start), validation.with_recency(start)
+    return context.fit(clone(candidate), train, validation=validation)
 
 
 def _start(candidate: Recommender, recency: RecencyRule) -> Recency | None:
     """What a candidate is fitted under; a blend that is to choose for its parts needs something to choose from."""
     own = None if recency == "given" else start_recency(candidate)
-    return Recency.per_position(0.9) if own is None and recency == "auto" and isinstance(candidate, Blend) else own
-
-
-def _judge(fitted: Recommender, questions: HeldOut, recency: RecencyRule) -> tuple[float, RecencyChoice | None]:
-    if recency != "given":
-        questions = questions.with_recency(_start(fitted, recency))
-    if recency != "auto" or isinstance(fitted, Blend | Auto):
-        return mean_ndcg(fitted.score, as_known(fitted, questions), 100), None
-    choice = choose_recency(fitted, questions)
-    say(f"{type(fitted).__name__}: recency {choice}")
-    return choice.ndcg, choice
-
-
-def _save(checkpoint: Checkpoint, place: int, tried: CandidateResult, fitted: Recommender) -> None:
-    """Saves what a finished candidate reached and chose, in place of all that was kept on the way there."""
-    if not checkpoint.saves:
-        return
-    arrays: dict[str, Any] = {}
-    with_selected_params = write_value(fitted.with_selected_params(), arrays, "as chosen")
-    facts = {
-        "ndcg": tried.ndcg,
-        "seconds": tried.seconds,
-        "with_selected_params": with_selected_params,
-        "report": tried.report,
-    }
-    if tried.recency is not None:
-        facts["recency"] = tried.recency.as_json()
-    checkpoint.save(_name_of(place), ModelState(arrays, facts))
-    checkpoint.delete_part(_name_of(place))
-
-
-def _recalled(settings: dict[str, Any], kept: ModelState, own: Recency | None, given: bool) -> CandidateResult:
-    chosen = kept.facts.get("recency")
-    choice = None if chosen is None else RecencyChoice.from_json(chosen)
-    return CandidateResult(
-        settings, kept.facts["ndcg"], kept.facts["seconds"], choice, own, given, kept.facts["report"]
-    )
-
-
-def _name_of(place: int) -> str:
-    return f"candidate {place}"
+    return Recency.per_position(0.9) if own is None and recency == "auto" and candidate.role == "blend" else own
 
 
 ProtocolName = Literal["clean", "paper"]
@@ -242,19 +271,24 @@ SELECTED_ON_TEST = "SELECTED ON TEST: NOT A RESULT"
 
 @dataclass(frozen=True)
 class EvaluationProtocol:
-    """What all models of a comparison are chosen, fitted and measured by; with a `budget` each is tuned in `space`."""
+    """What all models of a comparison are selected, fitted and measured by; with a `budget` each is tuned in `space`.
+
+    `clean` selects on validation, refits on train + validation (unless `refit` is off) and scores the test part once.
+    `paper` does as the paper's program: everything before the test items is trained on, every choice is made on test,
+    and a repeated test item counts every time. What comes out of it is not a result.
+    """
 
     protocol: ProtocolName = "clean"
     refit: bool = True
     recency: RecencyRule = "given"
     at: tuple[int, ...] = (50, 100)
     seed: int = 0
-    budget: TuningBudget | None = None
+    budget: Budget | None = None
     space: SpaceName = "wide"
 
     def __post_init__(self) -> None:
-        check_protocol(self.protocol)
-        check_space(self.space)
+        check_choice("protocol", self.protocol, get_args(ProtocolName))
+        check_choice("space", self.space, get_args(SpaceName))
         if self.protocol == "paper" and self.recency == "auto":
             raise ConfigError("recency: auto is chosen on validation, which the protocol paper has not; use clean")
 
@@ -263,7 +297,7 @@ class EvaluationProtocol:
 class Outcome:
     """A fitted model, its test evaluation, what was tried for it, and the seconds from first fit to evaluation.
 
-    `chosen` is the place of the chosen candidate in `tried`, `asked` the test questions with their histories weighed.
+    `chosen` is the place of the chosen candidate in `tried`, `test` the test part with its histories weighed.
     """
 
     model: Recommender
@@ -271,19 +305,12 @@ class Outcome:
     tried: tuple[CandidateResult, ...]
     chosen: int
     seconds: float
-    asked: HeldOut
+    test: HeldOut
 
     @property
     def recency(self) -> Recency | None:
         """What the test histories were weighed by."""
-        return self.asked.histories.recency
-
-
-def check_protocol(name: str) -> None:
-    """Refuses a protocol that does not exist, naming the nearest."""
-    if name not in get_args(ProtocolName):
-        nearest = did_you_mean(name, get_args(ProtocolName)) or "; expected 'clean' or 'paper'"
-        raise ConfigError(f"unknown protocol {name!r}{nearest}")
+        return self.test.histories.recency
 
 
 def counted_as_paper(split: Split) -> Split:
@@ -291,8 +318,8 @@ def counted_as_paper(split: Split) -> Split:
     return replace(split, test=replace(split.test, count_repeats=True))
 
 
-def chosen_on(split: Split, protocol: ProtocolName) -> tuple[Interactions, HeldOut]:
-    """What candidates learn from and the questions that they are chosen by: validation, or under `paper` the test."""
+def selection_data(split: Split, protocol: ProtocolName) -> tuple[Interactions, HeldOut]:
+    """What candidates learn from and what they are judged on: validation, or under `paper` the test."""
     if protocol == "paper":
         return split.train_and_validation, counted_as_paper(split).test
     if split.validation is None:
@@ -301,89 +328,32 @@ def chosen_on(split: Split, protocol: ProtocolName) -> tuple[Interactions, HeldO
 
 
 def run_protocol(
-    candidates: Sequence[Recommender], split: Split, terms: EvaluationProtocol, context: FitContext = NO_CONTEXT
+    candidates: Sequence[Recommender], split: Split, protocol: EvaluationProtocol, context: FitContext = NO_CONTEXT
 ) -> Outcome:
-    """The candidates through the protocol of the terms."""
-    if terms.protocol == "paper":
-        return run_paper(candidates, split, recency=terms.recency, at=terms.at, seed=terms.seed, context=context)
-    return run_clean(
-        candidates, split, refit=terms.refit, recency=terms.recency, at=terms.at, seed=terms.seed, context=context
-    )
+    """The candidates through the protocol: one is selected, fitted, and scored on the test part.
 
-
-def run_clean(
-    candidates: Sequence[Recommender],
-    split: Split,
-    *,
-    refit: bool = True,
-    recency: RecencyRule = "given",
-    at: Iterable[int] = (50, 100),
-    seed: int = 0,
-    context: FitContext = NO_CONTEXT,
-) -> Outcome:
-    """Chooses on validation, refits the choice on train + validation, and asks the test part once.
-
-    Without `refit` the model that was chosen is measured as it is. Test histories hold train + validation either way.
-    Histories weigh what they carry; with `recency="own"` what each model was trained for, with `"auto"` what validation
-    says; that weighs what is refitted on and asked too.
+    Test histories hold train + validation, refitted or not. The recency of the selection weighs what is refitted on
+    and scored too.
     """
-
-    def choose() -> tuple[Recommender, tuple[CandidateResult, ...]]:
-        if not refit:
-            return choose_on_validation(candidates, split, recency=recency, context=context)
-        chosen, tried = choose_parameters(candidates, *chosen_on(split, "clean"), recency=recency, context=context)
-        everything = tried[best_index(tried)].weigh(split.train_and_validation)
-        return context.inside("refit").fit(chosen, everything), tried
-
-    return _run(choose, split, at, seed)
-
-
-def run_paper(
-    candidates: Sequence[Recommender],
-    split: Split,
-    *,
-    recency: RecencyRule = "given",
-    at: Iterable[int] = (50, 100),
-    seed: int = 0,
-    context: FitContext = NO_CONTEXT,
-) -> Outcome:
-    """As the paper's program does: everything before the test items is trained on, every choice is made on test.
-
-    Recall and NDCG are divided as in the paper (`counted_as_paper`). What comes out is not a result: the test part has
-    been looked at hundreds of times.
-    """
-    split = counted_as_paper(split)
-    choose = partial(choose_on, candidates, *chosen_on(split, "paper"), recency=recency, context=context)
-    return _run(choose, split, at, seed)
-
-
-def _run(
-    choose: Callable[[], tuple[Recommender, tuple[CandidateResult, ...]]], split: Split, at: Iterable[int], seed: int
-) -> Outcome:
     started = time.perf_counter()
-    model, tried = choose()
-    chosen = best_index(tried)
-    asked = as_known(model, replace(split.test, histories=tried[chosen].weigh(split.test.histories)))
-    evaluation = evaluate(model, asked, at=at, seed=seed)
-    return Outcome(model, evaluation, tried, chosen, time.perf_counter() - started, asked)
-
-
-def uses_order(model: Any) -> bool:
-    """Whether a model, or one that it is made of, learns from what follows what; a history is no set to it."""
-    if isinstance(model, Auto | NextEASE):
-        return True
-    values = get_params(model)
-    inner = [one for value in values.values() for one in (value if _is_list(value) else [value])]
-    return values.get("target", "set") != "set" or any(uses_order(one) for one in inner if isinstance(one, Recommender))
-
-
-def order_matters(models: Iterable[Any], recency: Recency | str | None) -> bool:
-    """Whether such models use order, or are asked under a recency in positions; `"auto"` tries some of those."""
-    in_positions = (
-        recency == "auto" if isinstance(recency, str) else recency is not None and recency.unit == "positions"
+    if protocol.protocol == "paper":
+        split = counted_as_paper(split)
+    refit = protocol.refit and protocol.protocol == "clean"
+    found = select(
+        candidates,
+        *selection_data(split, protocol.protocol),
+        recency=protocol.recency,
+        known=split.train_and_validation if refit else None,
+        refit=refit,
+        context=context,
     )
-    return in_positions or any(uses_order(one) for one in models)
+    chosen = best_index(found.tried)
+    test = as_known(found.model, replace(split.test, histories=found.tried[chosen].weigh(split.test.histories)))
+    evaluation = evaluate(found.model, test, at=protocol.at, seed=protocol.seed)
+    return Outcome(found.model, evaluation, found.tried, chosen, time.perf_counter() - started, test)
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
+def order_matters(models: Iterable[Recommender], recency: Recency | str | None) -> bool:
+    """Whether such models use order, or are scored under a recency in positions; `"auto"` tries some of those."""
+    in_positions = recency.unit == "positions" if isinstance(recency, Recency) else recency == "auto"
+    return in_positions or any(one.uses_order for one in models)

@@ -15,7 +15,7 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut
 from loca.evaluation.evaluate import Scorer, measure
-from loca.local.auto import Auto
+from loca.models.recommender import Recommender, get_params
 from loca.persistence.arrays import take
 from loca.persistence.manifest import is_model
 from loca.persistence.model_io import read_recency
@@ -143,8 +143,9 @@ def start_recency(model: object) -> Recency | None:
     It is None but for models that learn from decayed prefixes (`prefix_decay`, with a `target` other than the whole
     set), by themselves or inside another model, and for `Auto`, which tries them.
     """
-    if isinstance(model, Auto):
-        return None if model.decay is None else Recency.per_position(model.decay)
+    if isinstance(model, Recommender) and model.role == "auto":
+        decay = get_params(model)["decay"]
+        return None if decay is None else Recency.per_position(decay)
     described = describe_model(model) if is_model(model) else {}
     for name, value in described.items():
         inside, _, last = name.rpartition(".")

@@ -35,11 +35,10 @@ from loca.persistence.fit_context import FitCache, FitContext, digest_of_model
 from loca.progress import Bar, bar, say, without_bars
 from loca.random_streams import derive_seed, stream
 from loca.registry import KINDS
-from loca.tuning.default_spaces import space_of as space_of
-from loca.tuning.model_selection import RecencyRule, choose_on
-from loca.tuning.search_space import Point
-from loca.tuning.search_space import Space as Space
-from loca.tuning.search_space import TuningBudget as TuningBudget
+from loca.search_space import Budget as Budget
+from loca.search_space import Point
+from loca.search_space import Space as Space
+from loca.tuning.model_selection import RecencyRule, select
 from loca.tuning.workers import READY, Worker, WorkerDied, threads_for
 
 if TYPE_CHECKING:
@@ -360,9 +359,8 @@ def run_trial(task: TrialTask, trial: Trial, seconds: float | None, cache: FitCa
 
     try:
         context = FitContext(on_validation=watcher, cache=cache)
-        _, (tried,) = choose_on(
-            [task.model_of(trial)], task.train, task.questions, recency=task.recency, context=context
-        )
+        model = task.model_of(trial)
+        (tried,) = select([model], task.train, task.questions, recency=task.recency, context=context).tried
     except _Pruned:
         return ended("pruned", None, f"others were better at step {watcher.step}")
     except _OutOfTime:
@@ -528,7 +526,7 @@ def tune(
     train: Interactions,
     questions: HeldOut,
     *,
-    budget: TuningBudget,
+    budget: Budget,
     space: Space,
     study: Path | None = None,
     recency: RecencyRule = "given",
@@ -546,7 +544,7 @@ def tune(
     import_optuna()
     if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
         raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes!r}")
-    space.check(template)
+    space.coordinates(template)  # refuses a parameter that the model does not have
     task = TrialTask(template, space, train, questions, recency)
     is_mistaken = False
     with quiet_optuna(), _folder_for(study) as folder:
@@ -566,7 +564,7 @@ def tune(
 
 
 def _search(
-    study: Study, task: TrialTask, budget: TuningBudget, path: Path | None, fits: Path, seed: int, processes: int
+    study: Study, task: TrialTask, budget: Budget, path: Path | None, fits: Path, seed: int, processes: int
 ) -> None:
     study.pruner = make_pruner()
     search = Search(study, task, budget, Proposals(study, task, seed), processes)
@@ -647,9 +645,7 @@ def _importances(study: Study, account: Account) -> dict[str, float]:
 class Search:
     """Trials begun and ended one after the other, or side by side, until the budget is used up."""
 
-    def __init__(
-        self, study: Study, task: TrialTask, budget: TuningBudget, proposals: Proposals, processes: int
-    ) -> None:
+    def __init__(self, study: Study, task: TrialTask, budget: Budget, proposals: Proposals, processes: int) -> None:
         self.study, self.task, self.budget, self.proposals = study, task, budget, proposals
         self.processes = processes
         self.failures_in_a_row = 0

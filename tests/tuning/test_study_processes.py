@@ -12,8 +12,8 @@ from tuning_models import Slope
 import loca.tuning.study as trial_workers
 from loca.data.splits import Split
 from loca.errors import ConfigError
-from loca.tuning.search_space import Reals, Space
-from loca.tuning.study import Outcome, Tuning, TuningBudget, tune
+from loca.search_space import Range, Space
+from loca.tuning.study import Budget, Outcome, Tuning, tune
 from loca.tuning.workers import Worker
 
 
@@ -24,8 +24,8 @@ def tune_slope(split: Split, study: Path | None, trials: int = 6, **params: Any)
         Slope(**params),
         split.train,
         split.validation,
-        budget=TuningBudget(trials=trials),
-        space=Space({"share": Reals(0.0, 1.0)}),
+        budget=Budget(trials=trials),
+        space=Space({"share": Range(0.0, 1.0)}),
         study=study,
         processes=2,
     )

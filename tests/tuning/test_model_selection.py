@@ -9,32 +9,44 @@ from typing import Any
 import numpy as np
 import pytest
 
+import loca
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import Split, leave_last_out
+from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError
 from loca.evaluation.evaluate import evaluate, mean_ndcg
 from loca.local.auto import Auto
 from loca.local.blend import Blend
+from loca.local.loca import Loca
 from loca.models.ease import EASE
+from loca.models.mult_vae import MultDAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import clone, get_params
 from loca.persistence.fit_context import FitContext, checkpoint_in
 from loca.persistence.manifest import ModelState
+from loca.registry import MODELS
 from loca.tuning.model_selection import (
     CandidateResult,
+    EvaluationProtocol,
+    Outcome,
     RecencyRule,
-    best_index,
-    check_protocol,
-    choose_on,
     choose_on_validation,
-    choose_parameters,
-    run_clean,
-    run_paper,
+    order_matters,
+    run_protocol,
+    select,
 )
 from loca.tuning.recency_selection import choose_recency
+
+
+def run_clean(candidates: Any, split: Split, **terms: Any) -> Outcome:
+    return run_protocol(candidates, split, EvaluationProtocol(**terms))
+
+
+def run_paper(candidates: Any, split: Split, **terms: Any) -> Outcome:
+    return run_protocol(candidates, split, EvaluationProtocol("paper", **terms))
 
 
 def test_the_best_candidate_on_validation_is_chosen_and_all_scores_are_kept(planted_split: Split, diary: Any) -> None:
@@ -60,7 +72,7 @@ def test_choosing_needs_candidates_and_a_validation_part(planted_split: Split, d
     with pytest.raises(ConfigError, match="needs a validation part"):
         choose_on_validation([diary()], replace(planted_split, validation=None))
     with pytest.raises(ConfigError, match="nothing to choose from"):
-        choose_on([], planted_split.train, planted_split.test)
+        select([], planted_split.train, planted_split.test)
 
 
 def test_what_was_tried_reads_as_a_line() -> None:
@@ -80,7 +92,7 @@ def keep_finished(
     tried: list[CandidateResult] = []
     try:
         with checkpoint_in(folder, fingerprint={}, resume=False) as context:
-            tried += choose_on(candidates, split.train, split.validation, recency=recency, context=context)[1]
+            tried += select(candidates, split.train, split.validation, recency=recency, context=context).tried
             raise Stopped
     except Stopped:
         return tuple(tried)
@@ -94,7 +106,8 @@ def test_finished_candidates_are_recalled_and_only_the_best_is_fitted_again(
     candidates = [diary(direction=d, name=str(d), pages=pages) for d in (-1, 1, 0)]
     assert planted_split.validation is not None
     with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
-        best, tried = choose_on(candidates, planted_split.train, planted_split.validation, context=context)
+        found = select(candidates, planted_split.train, planted_split.validation, context=context)
+    best, tried = found.model, found.tried
     assert isinstance(best, diary)
     assert best.direction == 1
     assert best.train_data_ is planted_split.train
@@ -102,34 +115,48 @@ def test_finished_candidates_are_recalled_and_only_the_best_is_fitted_again(
     assert [page[-1] for page in pages if page[0] == "fit"] == ["0", "1"]
 
 
-def test_a_better_candidate_of_the_resumed_run_wins_without_another_fit(
+def test_a_better_candidate_of_the_resumed_run_wins_and_is_refitted_alone(
     planted_split: Split, diary: Any, tmp_path: Path
 ) -> None:
     keep_finished([diary(direction=-1)], planted_split, tmp_path / "w")
     pages: list[Any] = []
     candidates = [diary(direction=d, name=str(d), pages=pages) for d in (-1, 1)]
     assert planted_split.validation is not None
+    known = planted_split.train_and_validation
     with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
-        best, _ = choose_parameters(candidates, planted_split.train, planted_split.validation, context=context)
-    assert isinstance(best, diary)
-    assert best.direction == 1
-    assert [page[-1] for page in pages if page[0] == "fit"] == ["1"]
+        found = select(
+            candidates, planted_split.train, planted_split.validation, known=known, refit=True, context=context
+        )
+    assert isinstance(found.model, diary)
+    assert found.model.direction == 1
+    assert [page[1:] for page in pages if page[0] == "fit"] == [
+        (len(planted_split.train), True, "1"),
+        (len(known), False, "1"),
+    ]
 
 
-def test_the_parameters_of_a_finished_candidate_are_recalled_without_a_fit(
-    planted_split: Split, diary: Any, tmp_path: Path
+def test_the_parameters_of_a_finished_candidate_are_recalled_and_only_refitted(
+    planted_split: Split, diary: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidates = [diary(direction=d, name=str(d)) for d in (-1, 1)]
-    assert planted_split.validation is not None
+    train, validation, known = planted_split.train, planted_split.validation, planted_split.train_and_validation
+    assert validation is not None
     keep_finished(candidates, planted_split, tmp_path / "w")
-    expected, tried = choose_parameters(candidates, planted_split.train, planted_split.validation)
-    with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(diary, "fit", lambda *given, **more: pytest.fail("fitted again"))
-        best, recalled = choose_parameters(candidates, planted_split.train, planted_split.validation, context=context)
-    assert isinstance(best, diary)
-    assert isinstance(expected, diary)
-    assert (best.direction, best.name, best.counts_) == (expected.direction, expected.name, None) == (1, "1", None)
-    assert [one.ndcg for one in recalled] == [one.ndcg for one in tried]
+    expected = select(candidates, train, validation, known=known, refit=True)
+    real, fits = diary.fit, list[Any]()
+
+    def fit(model: Any, data: Any, **more: Any) -> Any:
+        fits.append(data)
+        return real(model, data, **more)
+
+    monkeypatch.setattr(diary, "fit", fit)
+    with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
+        found = select(candidates, train, validation, known=known, refit=True, context=context)
+    assert fits == [known]
+    assert isinstance(found.model, diary)
+    assert isinstance(expected.model, diary)
+    assert (found.model.direction, found.model.name) == (expected.model.direction, expected.model.name) == (1, "1")
+    assert [one.ndcg for one in found.tried] == [one.ndcg for one in expected.tried]
 
 
 def test_a_candidate_is_fitted_inside_its_own_part_which_goes_when_it_is_finished(
@@ -222,32 +249,36 @@ def test_a_recency_that_is_chosen_leaves_the_test_part_alone_until_the_end(plant
     assert set(asked[:-1]) == {len(planted_split.train)}
 
 
-def test_an_interrupted_choice_of_recency_is_recalled_without_a_fit(drifting_split: Split, tmp_path: Path) -> None:
+def test_an_interrupted_choice_of_recency_is_recalled_and_weighs_the_refit(
+    drifting_split: Split, tmp_path: Path
+) -> None:
     candidates = [EASE(), EASE(l2=500.0)]
-    train, questions = drifting_split.train, drifting_split.validation
-    assert questions is not None
+    train, validation, known = drifting_split.train, drifting_split.validation, drifting_split.train_and_validation
+    assert validation is not None
     keep_finished(candidates, drifting_split, tmp_path / "w", "auto")
-    expected, tried = choose_parameters(candidates, train, questions, recency="auto")
-    with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(EASE, "fit", lambda *given, **more: pytest.fail("fitted again"))
-        best, recalled = choose_parameters(candidates, train, questions, recency="auto", context=context)
-    assert get_params(best) == get_params(expected)
-    assert [one.recency for one in recalled] == [one.recency for one in tried]
-    assert recalled[best_index(recalled)].weigh(train).recency is not None
+    expected = select(candidates, train, validation, recency="auto", known=known, refit=True)
+    with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
+        found = select(candidates, train, validation, recency="auto", known=known, refit=True, context=context)
+    assert get_params(found.model) == get_params(expected.model)
+    assert [one.recency for one in found.tried] == [one.recency for one in expected.tried]
+    assert found.model.train_data_ is not None
+    assert expected.model.train_data_ is not None
+    assert found.model.train_data_.recency == expected.model.train_data_.recency is not None
 
 
 def test_a_model_of_an_interrupted_run_that_is_fitted_again_knows_its_recency(
     drifting_split: Split, tmp_path: Path
 ) -> None:
-    train, questions = drifting_split.train, drifting_split.validation
-    assert questions is not None
+    train, validation = drifting_split.train, drifting_split.validation
+    assert validation is not None
     keep_finished([EASE()], drifting_split, tmp_path / "w", "auto")
     with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
-        model, (tried,) = choose_on([EASE()], train, questions, recency="auto", context=context)
-    assert tried.recency is not None
-    assert model.train_data_ is not None
-    assert tried.recency.recency is not None
-    assert model.train_data_.recency == tried.recency.recency
+        found = select([EASE()], train, validation, recency="auto", context=context)
+    assert found.best is not None
+    assert found.best.recency is not None
+    assert found.model.train_data_ is not None
+    assert found.best.recency.recency is not None
+    assert found.model.train_data_.recency == found.best.recency.recency
 
 
 class Prefixed(Popularity):
@@ -335,9 +366,9 @@ def test_paper_counts_repeated_test_items_in_choices_and_in_figures_and_clean_do
     item_rows = np.array([0, 1, 2, 2, 3, 1, 2, 0, 3, 3, 3, 0, 1, 2, 1], np.int32)
     split = leave_last_out(Interactions(users, items, np.array([0, 5, 10, 15]), item_rows), test=2, validation=1)
     outcome = run_paper([diary()], split, at=(1,))
-    assert outcome.asked.target_counts.tolist() == [2, 2, 2]
-    assert outcome.tried[0].ndcg == mean_ndcg(outcome.model.score, outcome.asked, 100)
-    assert run_clean([diary()], split, at=(1,)).asked.target_counts.tolist() == [2, 1, 2]
+    assert outcome.test.target_counts.tolist() == [2, 2, 2]
+    assert outcome.tried[0].ndcg == mean_ndcg(outcome.model.score, outcome.test, 100)
+    assert run_clean([diary()], split, at=(1,)).test.target_counts.tolist() == [2, 1, 2]
 
 
 def test_paper_chooses_on_test_and_trains_on_all_before_it(planted_split: Split, diary: Any) -> None:
@@ -351,8 +382,86 @@ def test_paper_chooses_on_test_and_trains_on_all_before_it(planted_split: Split,
 
 
 def test_an_unknown_protocol_is_refused() -> None:
-    check_protocol("clean")
     with pytest.raises(ConfigError, match="unknown protocol 'clen'; did you mean 'clean'"):
-        check_protocol("clen")
+        EvaluationProtocol("clen")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="expected 'clean' or 'paper'"):
-        check_protocol("xyz")
+        EvaluationProtocol("xyz")  # type: ignore[arg-type]
+
+
+def test_of_the_catalogue_those_named_by_what_comes_next_and_auto_use_order() -> None:
+    expected = {name for name in MODELS if "next" in name or name == "auto"}
+    assert {name for name, make in MODELS.items() if order_matters([make()], None)} == expected
+
+
+def test_a_model_uses_order_where_one_inside_it_does() -> None:
+    assert order_matters([MultDAE(target="following")], None)
+    assert order_matters([Blend(parts=[EASE(), Loca(base=NextEASE())])], None)
+    assert not order_matters([Blend(parts=[EASE(), Loca(base=EASE(), global_model=MultDAE())])], None)
+
+
+@pytest.mark.parametrize(
+    ("recency", "matters"),
+    [(None, False), ("own", False), ("auto", True), (Recency(4), True), (Recency(4, unit="time"), False)],
+)
+def test_a_recency_in_positions_uses_order(recency: Any, matters: bool) -> None:
+    assert order_matters([EASE()], recency) == matters
+    assert order_matters([EASE(), NextEASE()], recency)
+
+
+def test_fit_selects_on_the_last_items_and_refits_on_everything(planted: PlantedData, diary: Any) -> None:
+    pages: list[Any] = []
+    data = planted.interactions
+    found = loca.fit(data, [diary(direction=d, name=str(d), pages=pages) for d in (-1, 1)], validation=3)
+    held_out = 3 * data.n_users
+    assert [page[1:] for page in pages if page[0] == "fit"] == [
+        (len(data) - held_out, True, "-1"),
+        (len(data) - held_out, True, "1"),
+        (len(data), False, "1"),
+    ]
+    assert found.best is found.tried[1]
+    assert str(found).splitlines()[0] == (
+        f"NDCG@100 on the held-out last items, before the refit: {found.best.ndcg:.4f}"
+    )
+    assert len(str(found).splitlines()) == 3
+
+
+def test_fit_without_refit_knows_everything_and_has_learned_from_the_rest(planted: PlantedData) -> None:
+    data = planted.interactions
+    found = loca.fit(data, EASE(), refit=False)
+    rest, _, _ = loca.hold_last(data, 2)
+    assert isinstance(found.model, EASE)
+    assert found.model.train_data_ is not None
+    assert len(found.model.train_data_) == len(data)
+    expected = EASE().fit(rest)
+    rows = data.matrix()[:3]
+    assert np.array_equal(found.model.score(rows), expected.score(rows))
+
+
+def test_fit_by_name_takes_the_seed_and_without_validation_tries_nothing(planted: PlantedData) -> None:
+    found = loca.fit(planted.interactions, "loca-ease", validation=0, seed=7, recency=Recency(3))
+    assert isinstance(found.model, Loca)
+    assert found.model.seed == 7
+    assert (found.tried, found.best, str(found)) == ((), None, repr(found.model))
+    assert found.model.train_data_ is not None
+    assert found.model.train_data_.recency == Recency(3)
+    own = loca.fit(planted.interactions, "next-ease", validation=0).model.train_data_
+    assert own is not None
+    assert own.recency is not None
+
+
+def test_fit_by_auto_keeps_to_its_budget(planted: PlantedData) -> None:
+    found = loca.fit(planted.interactions, budget=loca.Budget(trials=1, seconds=50.0), refit=False)
+    assert isinstance(found.model, Auto)
+    assert (found.model.trials, found.model.seconds, len(found.model.trials_)) == (1, 50.0, 1)
+
+
+def test_fit_refuses_what_cannot_be(planted: PlantedData) -> None:
+    data = planted.interactions
+    for given, more, line in (
+        ("eas", {}, "unknown model 'eas'; did you mean 'ease'"),
+        ("ease", {"budget": loca.Budget(trials=1)}, r"budget: is for the model auto, found EASE\(\)"),
+        ([EASE(), EASE(l2=1.0)], {"validation": 0}, "choosing needs held-out items"),
+        ([], {}, "nothing to choose from"),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            loca.fit(data, given, **more)  # type: ignore[arg-type]

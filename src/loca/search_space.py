@@ -1,4 +1,4 @@
-"""What may be tried for a model: a domain for each of its parameters, points drawn from it, and models made of them."""
+"""What may be tried for a model: a domain for each of its parameters, points drawn from it, and a budget of trials."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loca.communities.geometry import Quantile
 from loca.errors import ConfigError, did_you_mean
 from loca.models.recommender import Recommender, clone
 from loca.persistence.manifest import get_params
 
-SpaceName = Literal["wide", "paper"]
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
 Plain = bool | int | float | str | None
 Point = Mapping[str, Plain]
 _DIGITS = 4
@@ -21,19 +23,9 @@ _DIGITS = 4
 AnyModel = TypeVar("AnyModel")
 
 
-class Draws(Protocol):
-    """Whoever proposes values, such as a trial of optuna's."""
-
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float: ...
-
-    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int: ...
-
-    def suggest_categorical(self, name: str, choices: Any) -> Any: ...
-
-
 @dataclass(frozen=True)
-class Reals:
-    """Numbers from `low` to `high`, drawn evenly by their logarithm where `log` says so."""
+class Range:
+    """Numbers from `low` to `high`, whole ones where both ends are; drawn evenly by their logarithm with `log`."""
 
     low: float
     high: float
@@ -45,44 +37,33 @@ class Reals:
         if self.log and not self.low > 0:
             raise ConfigError(f"space: a logarithm needs numbers above 0, found {self.low!r}")
 
-    def draw(self, draws: Draws, name: str) -> None:
+    @property
+    def is_whole(self) -> bool:
+        """Whether only whole numbers are drawn."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def draw(self, trial: Trial, name: str) -> None:
         """Has a value drawn."""
-        draws.suggest_float(name, self.low, self.high, log=self.log)
-
-    def value(self, point: Point, name: str) -> float:
-        """The parameter's value at a point: four digits of it, so that settings can be read and written by people."""
-        return float(f"{point[name]:.{_DIGITS}g}")
-
-    def coordinates(self, value: Any, name: str) -> Point | None:
-        """Where a value lies; None where it is outside."""
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return {name: float(value)} if is_number and self.low <= value <= self.high else None
-
-
-@dataclass(frozen=True)
-class Wholes:
-    """Whole numbers from `low` to `high`."""
-
-    low: int
-    high: int
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.low < self.high or (self.log and self.low < 1):
-            raise ConfigError(f"space: expected whole numbers from low to high, found {self.low!r} to {self.high!r}")
-
-    def draw(self, draws: Draws, name: str) -> None:
-        """Has a value drawn."""
-        draws.suggest_int(name, self.low, self.high, log=self.log)
+        if self.is_whole:
+            trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+        else:
+            trial.suggest_float(name, self.low, self.high, log=self.log)
 
     def value(self, point: Point, name: str) -> Any:
-        """The parameter's value at a point."""
-        return point[name]
+        """The parameter's value at a point: of a real number four digits, so that people can read settings."""
+        return point[name] if self.is_whole else float(f"{point[name]:.{_DIGITS}g}")
 
     def coordinates(self, value: Any, name: str) -> Point | None:
         """Where a value lies; None where it is outside."""
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        return {name: value} if is_whole and self.low <= value <= self.high else None
+        kinds = int if self.is_whole else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not self.low <= value <= self.high:
+            return None
+        return {name: value if self.is_whole else float(value)}
+
+
+def log_range(low: float, high: float) -> Range:
+    """A range that is drawn from evenly by the logarithm."""
+    return Range(low, high, log=True)
 
 
 @dataclass(frozen=True)
@@ -98,11 +79,11 @@ class Among:
     @property
     def drawn(self) -> tuple[Plain, ...]:
         """The values as a point holds them."""
-        return tuple(f"{one.times!r}*q{one.level!r}" if isinstance(one, Quantile) else one for one in self.values)
+        return tuple(exact_text(one) if isinstance(one, Quantile) else one for one in self.values)
 
-    def draw(self, draws: Draws, name: str) -> None:
+    def draw(self, trial: Trial, name: str) -> None:
         """Has a value drawn."""
-        draws.suggest_categorical(name, self.drawn)
+        trial.suggest_categorical(name, self.drawn)
 
     def value(self, point: Point, name: str) -> Any:
         """The parameter's value at a point."""
@@ -118,14 +99,14 @@ class Among:
 class Quantiles:
     """Bandwidths as quantiles of the distances between users, times a factor where one is drawn too."""
 
-    level: Reals
-    times: Reals | None = None
+    level: Range
+    times: Range | None = None
 
-    def draw(self, draws: Draws, name: str) -> None:
+    def draw(self, trial: Trial, name: str) -> None:
         """Has a level drawn, and a factor."""
-        self.level.draw(draws, f"{name}.level")
+        self.level.draw(trial, f"{name}.level")
         if self.times is not None:
-            self.times.draw(draws, f"{name}.times")
+            self.times.draw(trial, f"{name}.times")
 
     def value(self, point: Point, name: str) -> Quantile:
         """The parameter's value at a point."""
@@ -141,7 +122,12 @@ class Quantiles:
         return None if level is None or times is None else {**level, **times}
 
 
-Domain = Reals | Wholes | Among | Quantiles
+Domain = Range | Among | Quantiles
+
+
+def exact_text(quantile: Quantile) -> str:
+    """A quantile with every digit, as a setting is written; its `str` is shorter."""
+    return f"{quantile.times!r}*q{quantile.level!r}" if quantile.times != 1 else f"q{quantile.level!r}"
 
 
 @dataclass(frozen=True)
@@ -161,19 +147,19 @@ class Space:
                 raise ConfigError(f"space: {name} is to be the same as {source}, which is not drawn")
 
     def __str__(self) -> str:
-        told = [f"{name} {domain}" for name, domain in self.domains.items()]
-        told += [f"{name} = {value!r}" for name, value in self.fixed.items()]
-        return "; ".join([*told, *(f"{name} = {source}" for name, source in self.same.items())]) or "nothing to try"
+        lines = [f"{name} {domain}" for name, domain in self.domains.items()]
+        lines += [f"{name} = {value!r}" for name, value in self.fixed.items()]
+        return "; ".join([*lines, *(f"{name} = {source}" for name, source in self.same.items())]) or "nothing to try"
 
-    def check(self, model: Recommender) -> None:
-        """Refuses a space with a parameter that the model does not have."""
-        for name in (*self.domains, *self.fixed, *self.same):
-            value_at(model, name)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All parameters that the space speaks of."""
+        return (*self.domains, *self.fixed, *self.same)
 
-    def draw(self, draws: Draws) -> None:
+    def draw(self, trial: Trial) -> None:
         """Has a value drawn for everything that is tried."""
         for name, domain in self.domains.items():
-            domain.draw(draws, name)
+            domain.draw(trial, name)
 
     def apply(self, model: AnyModel, point: Point) -> AnyModel:
         """A copy of the model with the parameters of a point; all others stay."""
@@ -186,21 +172,21 @@ class Space:
 
     def coordinates(self, model: Recommender) -> dict[str, Plain] | None:
         """The point at which the model lies; None where it lies outside the space."""
+        values = {name: value_at(model, name) for name in self.names}
         point: dict[str, Plain] = {}
         for name, domain in self.domains.items():
-            found = domain.coordinates(value_at(model, name), name)
+            found = domain.coordinates(values[name], name)
             if found is None:
                 return None
             point.update(found)
-        stays = all(value_at(model, name) == value for name, value in self.fixed.items())
-        same = all(value_at(model, name) == value_at(model, source) for name, source in self.same.items())
-        return point if stays and same else None
+        stays = all(values[name] == value for name, value in self.fixed.items())
+        return point if stays and all(values[name] == values[source] for name, source in self.same.items()) else None
 
     @property
     def size(self) -> int | None:
         """How many points there are, where every domain is a choice among a few; None for endless spaces."""
-        counts = [len(domain.values) if isinstance(domain, Among) else None for domain in self.domains.values()]
-        return None if None in counts else math.prod(count for count in counts if count is not None)
+        grids = [domain.values for domain in self.domains.values() if isinstance(domain, Among)]
+        return math.prod(map(len, grids)) if len(grids) == len(self.domains) else None
 
     def points(self) -> Iterator[dict[str, Plain]]:
         """All points of a space that has a size, those of the last parameter changing first."""
@@ -210,10 +196,10 @@ class Space:
 
     def without(self, names: Collection[str]) -> Space:
         """The space in which some parameters, and what belongs to them, stay as the model has them."""
-        kept = {name: one for name, one in self.domains.items() if not _is_named(name, names)}
-        fixed = {name: one for name, one in self.fixed.items() if not _is_named(name, names)}
-        same = {name: one for name, one in self.same.items() if not _is_named(name, names) and one in kept}
-        return Space(kept, fixed, same)
+        domains = {name: one for name, one in self.domains.items() if not is_named(name, names)}
+        fixed = {name: one for name, one in self.fixed.items() if not is_named(name, names)}
+        same = {name: one for name, one in self.same.items() if not is_named(name, names) and one in domains}
+        return Space(domains, fixed, same)
 
     def among(self, name: str, values: tuple[Any, ...]) -> Space:
         """The space in which a parameter is tried at some values alone; what is the same as it follows."""
@@ -224,7 +210,7 @@ class Space:
 
 @dataclass(frozen=True)
 class SpaceConstraints:
-    """What was said of a model's parameters, by their dotted names.
+    """What a user has set of a model's parameters, by their dotted names.
 
     The `fixed` stay as the model has them, the `listed` are tried at these values alone, all others as the space says.
     """
@@ -232,9 +218,9 @@ class SpaceConstraints:
     fixed: tuple[str, ...] = ()
     listed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
-    def says(self, name: str) -> bool:
-        """Whether anything was said of a parameter, or of the model that it belongs to."""
-        return _is_named(name, (*self.fixed, *self.listed))
+    def mentions(self, name: str) -> bool:
+        """Whether a parameter, or the model that it belongs to, was set or listed."""
+        return is_named(name, (*self.fixed, *self.listed))
 
     def narrow(self, space: Space) -> Space:
         """What is left of a space."""
@@ -257,23 +243,16 @@ def value_at(model: object, name: str) -> Any:
 def changed_at(model: AnyModel, name: str, value: Any) -> AnyModel:
     """A copy of the model with another value for one parameter, also of a model inside it."""
     head, _, rest = name.partition(".")
-    inner = value_at(model, head)
-    return clone(model, **{head: changed_at(inner, rest, value) if rest else value})
+    return clone(model, **{head: changed_at(value_at(model, head), rest, value) if rest else value})
 
 
-def check_space(name: str) -> None:
-    """Refuses a space of settings that does not exist, naming the nearest."""
-    if name not in get_args(SpaceName):
-        nearest = did_you_mean(name, get_args(SpaceName)) or "; expected 'wide' or 'paper'"
-        raise ConfigError(f"unknown space {name!r}{nearest}")
-
-
-def _is_named(name: str, names: Collection[str]) -> bool:
+def is_named(name: str, names: Collection[str]) -> bool:
+    """Whether a dotted name, or one that it begins with, is among the names."""
     return any(name == one or name.startswith(f"{one}.") for one in names)
 
 
 @dataclass(frozen=True)
-class TuningBudget:
+class Budget:
     """What may be spent on each model: so many trials, finished or pruned, or so many seconds in all its trials."""
 
     trials: int | None = None
@@ -290,10 +269,10 @@ class TuningBudget:
             raise ConfigError(f"seconds: expected a number above 0, found {seconds!r}")
 
     def __str__(self) -> str:
-        told = [] if self.trials is None else [f"{self.trials} trial{'s' if self.trials > 1 else ''}"]
-        told += [] if self.seconds is None else [f"{self.seconds:g} s"]
-        return f"{' or '.join(told)} per model"
+        parts = [] if self.trials is None else [f"{self.trials} trial{'s' if self.trials > 1 else ''}"]
+        parts += [] if self.seconds is None else [f"{self.seconds:g} s"]
+        return f"{' or '.join(parts)} per model"
 
     def has_room(self, trials: int, seconds: float) -> bool:
-        """Whether another trial may be begun after so many trials and seconds."""
+        """Whether another trial may begin after so many trials and seconds."""
         return (self.trials is None or trials < self.trials) and (self.seconds is None or seconds < self.seconds)

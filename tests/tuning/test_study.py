@@ -20,21 +20,21 @@ from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.progress import bar, show_progress
-from loca.tuning.search_space import Among, Reals, Space
+from loca.registry import space_of
+from loca.search_space import Among, Range, Space
 from loca.tuning.study import (
+    Budget,
     Outcome,
     TrialTask,
     Tuning,
-    TuningBudget,
     names_in,
     open_study,
     quiet_optuna,
     run_trial,
-    space_of,
     tune,
 )
 
-SHARES = Space({"share": Reals(0.0, 1.0)})
+SHARES = Space({"share": Range(0.0, 1.0)})
 
 
 def validation_of(split: Split) -> HeldOut:
@@ -48,7 +48,7 @@ def tuned(planted_split: Split) -> Callable[..., Tuning]:
 
     def run(model: Any = None, trials: int | None = 6, seconds: float | None = None, **more: Any) -> Tuning:
         given = {"space": SHARES, **more}
-        budget = TuningBudget(trials, seconds)
+        budget = Budget(trials, seconds)
         template = Slope() if model is None else model
         return tune("slope", template, planted_split.train, validation_of(planted_split), budget=budget, **given)
 
@@ -83,7 +83,7 @@ def test_tuning_finds_what_validation_likes_and_says_so(planted_split: Split) ->
     questions = validation_of(planted_split)
     found = tune(
         "ease", EASE(l2=1e4), planted_split.train, questions,
-        budget=TuningBudget(trials=10), space=space_of("ease", "wide"),
+        budget=Budget(trials=10), space=space_of("ease", "wide"),
     )  # fmt: skip
     assert isinstance(found.best, EASE)
     assert found.best.weights_ is None
@@ -104,7 +104,7 @@ def test_the_first_trial_is_the_template_itself(tuned: Callable[..., Tuning], st
 
 
 def test_a_template_outside_the_space_is_tried_too(tuned: Callable[..., Tuning], studies: list[optuna.Study]) -> None:
-    found = tuned(Slope(share=1.0), trials=10, space=Space({"share": Reals(0.0, 0.4)}))
+    found = tuned(Slope(share=1.0), trials=10, space=Space({"share": Range(0.0, 0.4)}))
     assert isinstance(found.best, Slope)
     assert found.best.share == 1.0
     assert found.ndcg == found.ndcg_before
@@ -223,7 +223,7 @@ def test_a_grid_is_gone_through_once(tuned: Callable[..., Tuning], studies: list
 def test_a_model_without_parameters_takes_one_trial(planted_split: Split) -> None:
     found = tune(
         "popularity", Popularity(), planted_split.train, validation_of(planted_split),
-        budget=TuningBudget(trials=20), space=space_of("popularity", "wide"),
+        budget=Budget(trials=20), space=space_of("popularity", "wide"),
     )  # fmt: skip
     assert (found.finished, found.settings) == (1, {})
 
@@ -236,11 +236,11 @@ def test_a_study_of_other_data_model_or_space_is_refused(
     with pytest.raises(ConfigError, match=r"its study of slope is another one: slope.epochs: 0 then, 1 now"):
         tuned(Slope(epochs=1), trials=1, study=study)
     with pytest.raises(ConfigError, match=r"another one: space: "):
-        tuned(trials=1, study=study, space=Space({"share": Reals(0.1, 1.0)}))
+        tuned(trials=1, study=study, space=Space({"share": Range(0.1, 1.0)}))
     with pytest.raises(ConfigError, match=r"another one: the data have changed"):
         tune(
             "slope", Slope(), planted_split.train_and_validation, planted_split.test,
-            budget=TuningBudget(trials=1), space=SHARES, study=study,
+            budget=Budget(trials=1), space=SHARES, study=study,
         )  # fmt: skip
     assert len(trials_in(study)) == 1
     assert names_in(study) == ["slope"]
@@ -252,9 +252,9 @@ def test_a_study_in_use_is_refused(tuned: Callable[..., Tuning], tmp_path: Path)
 
 
 def test_budgets_check_and_name_themselves() -> None:
-    assert str(TuningBudget(trials=20, seconds=120)) == "20 trials or 120 s per model"
-    assert str(TuningBudget(trials=1)) == "1 trial per model"
-    assert str(TuningBudget(seconds=0.5)) == "0.5 s per model"
+    assert str(Budget(trials=20, seconds=120)) == "20 trials or 120 s per model"
+    assert str(Budget(trials=1)) == "1 trial per model"
+    assert str(Budget(seconds=0.5)) == "0.5 s per model"
     for given, line in (
         ({}, "needs a budget"),
         ({"trials": 0}, "trials: expected a whole number ≥ 1, found 0"),
@@ -263,13 +263,13 @@ def test_budgets_check_and_name_themselves() -> None:
         ({"seconds": float("nan")}, "found nan"),
     ):
         with pytest.raises(ConfigError, match=line):
-            TuningBudget(**given)
+            Budget(**given)
 
 
 def test_a_model_is_judged_under_the_recency_of_its_own_settings(drifting_split: Split) -> None:
     questions = validation_of(drifting_split)
     found = tune(
-        "next-ease", NextEASE(prefix_decay=0.95), drifting_split.train, questions, budget=TuningBudget(trials=3),
+        "next-ease", NextEASE(prefix_decay=0.95), drifting_split.train, questions, budget=Budget(trials=3),
         space=Space({"prefix_decay": Among((0.95, 0.8, 0.5))}), recency="own",
     )  # fmt: skip
     assert isinstance(found.best, NextEASE)

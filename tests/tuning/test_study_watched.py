@@ -14,7 +14,7 @@ from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import Recommender
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
-from loca.tuning.search_space import Space
+from loca.search_space import Space
 from loca.tuning.study import Outcome, TrialTask, make_pruner, quiet_optuna, run_trial
 
 SMALL = {"latent": 6, "epochs": 12, "batch_size": 100, "patience": 50, "dropout": 0.1, "learning_rate": 0.03}

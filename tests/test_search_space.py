@@ -14,9 +14,11 @@ from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import get_params
-from loca.registry import MODELS
-from loca.tuning.default_spaces import PAPER, WIDE, space_of
-from loca.tuning.search_space import Among, Quantiles, Reals, Space, SpaceConstraints, Wholes
+from loca.registry import MODELS, RECORDS, space_of
+from loca.search_space import Among, Quantiles, Range, Space, SpaceConstraints
+
+WIDE = {name: one.wide for name, one in RECORDS.items() if one.wide is not None}
+PAPER = {name: one.paper for name, one in RECORDS.items() if one.paper is not None}
 
 
 class Drawn:
@@ -39,18 +41,19 @@ class Drawn:
         return self.params[name]
 
 
-@pytest.mark.parametrize("name", [name for name in WIDE if name in MODELS])
+@pytest.mark.parametrize("name", WIDE)
 @given(at=st.floats(0, 1))
 def test_every_point_of_a_space_makes_a_model_that_lies_in_it(name: str, at: float) -> None:
     for kind in ("wide", "paper"):
         if kind == "wide" or name in PAPER:
-            space, draws = space_of(name, kind), Drawn(at)
+            space = space_of(name, kind)
+            draws: Any = Drawn(at)
             space.draw(draws)
             model = space.apply(MODELS[name](), draws.params)
             assert space.coordinates(model) is not None
 
 
-@pytest.mark.parametrize("name", [name for name in WIDE if name in MODELS])
+@pytest.mark.parametrize("name", WIDE)
 def test_the_wide_space_holds_the_default(name: str) -> None:
     point = WIDE[name].coordinates(MODELS[name]())
     assert point is not None
@@ -61,7 +64,7 @@ def test_the_papers_grids_are_those_it_prints() -> None:
     assert PAPER["ease"].domains == {"l2": Among((1.0, 10.0, 100.0, 1000.0))}
     sizes = {"ease": 4, "mult-vae": 18, "mult-dae": 27, "cdae": 27, "wmf": 27, "llorma": 135, "sglsvd": 7}
     assert {name: PAPER[name].size for name in sizes} == sizes
-    assert PAPER["loca-vae"].domains == {"train_bandwidth": Reals(0.8, 2.0), "answer_bandwidth": Reals(0.2, 0.8)}
+    assert PAPER["loca-vae"].domains == {"train_bandwidth": Range(0.8, 2.0), "answer_bandwidth": Range(0.2, 0.8)}
     model = PAPER["mult-vae"].apply(MultVAE(), {"learning_rate": 0.1, "dropout": 0.2, "hidden": None})
     assert (model.latent, model.batch_size, model.patience, model.weight_decay) == (200, 512, 50, 0.0)
 
@@ -69,7 +72,7 @@ def test_the_papers_grids_are_those_it_prints() -> None:
 def test_a_grid_lists_each_point_once_and_a_range_has_none() -> None:
     grid = Space({"l2": Among((1.0, 2.0)), "denoising": Among((0.0, 0.5, 0.9))})
     assert grid.size == 6 == len({tuple(point.items()) for point in grid.points()})
-    assert Space({"l2": Reals(1, 2)}).size is None
+    assert Space({"l2": Range(1.0, 2.0)}).size is None
     assert list(Space().points()) == [{}]
 
 
@@ -84,7 +87,7 @@ def test_one_drawn_value_sets_both_bandwidths() -> None:
 
 def test_what_is_set_is_not_drawn_and_what_is_listed_is_drawn_from_the_list() -> None:
     space = WIDE["loca-ease"].without(["train_bandwidth", "kernel"]).among("base.l2", (3.0, 5.0))
-    draws = Drawn(1.0)
+    draws: Any = Drawn(1.0)
     space.draw(draws)
     assert "base.l2" in draws.params
     assert not any(name.startswith(("train_bandwidth", "kernel")) for name in draws.params)
@@ -94,18 +97,18 @@ def test_what_is_set_is_not_drawn_and_what_is_listed_is_drawn_from_the_list() ->
 
 
 def test_what_has_the_value_of_another_follows_its_list() -> None:
-    space = Space({"train_bandwidth": Reals(0.1, 1.0)}, same={"answer_bandwidth": "train_bandwidth"})
+    space = Space({"train_bandwidth": Range(0.1, 1.0)}, same={"answer_bandwidth": "train_bandwidth"})
     listed = SpaceConstraints(listed={"train_bandwidth": (0.3, 0.6)}).narrow(space)
     model = listed.apply(Loca(base=EASE()), {"train_bandwidth": 0.6})
     assert (model.train_bandwidth, model.answer_bandwidth) == (0.6, 0.6)
 
 
 def test_a_value_outside_has_no_coordinates() -> None:
-    assert Reals(0, 1).coordinates(2.0, "x") is None
-    assert Wholes(1, 5).coordinates(True, "x") is None
+    assert Range(0.0, 1.0).coordinates(2.0, "x") is None
+    assert Range(1, 5).coordinates(True, "x") is None
     assert Among((1.0, None)).coordinates(None, "x") == {"x": None}
-    assert Quantiles(Reals(0.1, 0.9)).coordinates(Quantile(0.5, times=2), "x") is None
-    assert Quantiles(Reals(0.1, 0.9)).coordinates(0.5, "x") is None
+    assert Quantiles(Range(0.1, 0.9)).coordinates(Quantile(0.5, times=2), "x") is None
+    assert Quantiles(Range(0.1, 0.9)).coordinates(0.5, "x") is None
 
 
 def test_mistakes_are_told() -> None:
@@ -116,10 +119,10 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(ConfigError, match=r"unknown space 'wid'; did you mean 'wide'"):
         space_of("ease", "wid")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"unknown parameter 'l1' for EASE"):
-        Space({"l1": Reals(0, 1)}).check(EASE())
+        Space({"l1": Range(0.0, 1.0)}).coordinates(EASE())
     with pytest.raises(ConfigError, match=r"low end below a high one"):
-        Reals(2, 1)
+        Range(2.0, 1.0)
     with pytest.raises(ConfigError, match=r"logarithm needs numbers above 0"):
-        Reals(0, 1, log=True)
+        Range(0.0, 1.0, log=True)
     with pytest.raises(ConfigError, match=r"which is not drawn"):
-        Space({"a": Reals(0, 1)}, same={"b": "c"})
+        Space({"a": Range(0.0, 1.0)}, same={"b": "c"})
