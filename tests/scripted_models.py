@@ -15,10 +15,11 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.data.id_map import IdMap
-from loca.data.interactions import Interactions
-from loca.data.splits import Split, leave_last_out
+from loca.data.interactions import Interactions, as_matrix
+from loca.data.splits import HeldOut, Split, leave_last_out
 from loca.models.autoencoder import Network
 from loca.models.network_base import NetworkModel
+from loca.models.recommender import Recommender
 from loca.persistence.manifest import ModelState
 
 # What validation asks every user for, what test asks for, and an item that nobody has.
