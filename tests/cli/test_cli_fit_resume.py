@@ -70,7 +70,7 @@ def run_and_kill_after(keeps: int, arguments: tuple[object, ...], out: Path) -> 
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    real, kept = Checkpoint.keep, []
+    real, kept = Checkpoint.save, []
 
     def keep(*given: Any) -> None:
         real(*given)
@@ -78,7 +78,7 @@ def run_and_kill_after(keeps: int, arguments: tuple[object, ...], out: Path) -> 
         if len(kept) == keeps:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Checkpoint.keep = keep  # type: ignore[method-assign]
+    Checkpoint.save = keep  # type: ignore[method-assign]
     with open(out, "w") as sys.stdout:
         code = main([str(one) for one in arguments])
     os._exit(code)

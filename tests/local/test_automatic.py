@@ -20,7 +20,7 @@ from loca.local.stacked.trainer import StackedTrainer
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.next_ease import NextEASE
-from loca.models.recommender import clone
+from loca.models.recommender import TrainingData, clone
 from loca.persistence.fit_context import checkpoint_in
 from loca.registry import load
 
@@ -181,12 +181,18 @@ def test_a_run_that_goes_on_inside_an_ensemble_ends_with_the_same_numbers(
     np.testing.assert_array_equal(resumed.score(rows), unbroken.score(rows))
 
 
+def search_within(budget: Budget, split: Split) -> Search:
+    assert split.validation is not None
+    data = TrainingData(split.train, split.train.matrix(), np.ones(split.train.n_users, np.float32), split.validation)
+    return Search(data, split.validation, budget, seed=0)
+
+
 def test_networks_are_planned_by_the_time_that_is_left(ordered_split: Split) -> None:
     assert ordered_split.validation is not None
     matrix = ordered_split.train.matrix()
-    ample = Search(ordered_split.train, None, ordered_split.validation, Budget(1e6), seed=0)
+    ample = search_within(Budget(1e6), ordered_split)
     assert real_plan(ample, MultVAE(latent=8), matrix) == {"lessons": 3, "members": 8, "epochs": 200}
-    short = Search(ordered_split.train, None, ordered_split.validation, Budget(1e-3), seed=0)
+    short = search_within(Budget(1e-3), ordered_split)
     assert real_plan(short, MultVAE(latent=8), matrix) == {"lessons": 1, "members": 1, "epochs": 1}
 
 
@@ -208,7 +214,7 @@ def test_without_a_decay_nothing_is_weighed(ordered_split: Split) -> None:
 
 def test_a_climb_finds_the_top_of_a_hill(monkeypatch: pytest.MonkeyPatch, ordered_split: Split) -> None:
     assert ordered_split.validation is not None
-    search = Search(ordered_split.train, None, ordered_split.validation, Budget(1e6), seed=0)
+    search = search_within(Budget(1e6), ordered_split)
     monkeypatch.setattr(
         Search, "judge", lambda self, model, power: -abs(np.log(model.l2 / 30)) - abs(model.denoising - 0.5)
     )
