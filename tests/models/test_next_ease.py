@@ -12,14 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-import loca.models.next_ease as next_ease_file
-import loca.models.next_ease as sums_file
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import evaluate
 from loca.models.ease import EASE
-from loca.models.next_ease import NextEASE, add_prefix_sums, plan_solving_next, solve_next
+from loca.models.next_ease import NextEASE, add_prefix_sums, plan_solving_next
 from loca.models.recommender import ModelState, get_params
 from loca.persistence import load_model
 
@@ -97,16 +95,12 @@ def test_every_column_is_the_ridge_regression_of_what_follows_on_all_prefixes(
 
 
 @pytest.mark.parametrize(("decay", "next_count"), [(0.5, 2), (0.9, None), (1.0, 3), (0.0, 1)])
-def test_the_sums_over_pairs_are_those_over_prefixes_in_any_blocks(
-    decay: float, next_count: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sums_over_pairs_are_those_over_prefixes_in_any_blocks(decay: float, next_count: int | None) -> None:
     histories, weights = random_histories(3, users=40), np.arange(41) % 4
     prefixes, targets, counts = prefix_rows(histories, weights, decay, next_count)
-    for numbers, places in ((2**20, 2**16), (2 * ITEMS, 2**16), (2**20, 7), (1, 1)):
-        monkeypatch.setitem(sums_file._BLOCK_NUMBERS, "cpu", numbers)
-        monkeypatch.setitem(sums_file._BLOCK_PLACES, "cpu", places)
+    for blocks in (None, (2 * ITEMS, 2**16), (2**20, 7), (1, 1)):
         gram, cross = torch.ones(ITEMS, ITEMS, dtype=torch.float64), torch.zeros(ITEMS, ITEMS, dtype=torch.float64)
-        add_prefix_sums(gram, cross, as_rows(histories), weights, decay, next_count)
+        add_prefix_sums(gram, cross, as_rows(histories), weights, decay, next_count, blocks=blocks)
         np.testing.assert_allclose(gram - 1, prefixes.T @ np.diag(counts) @ prefixes, atol=1e-4)
         np.testing.assert_allclose(cross, prefixes.T @ np.diag(counts) @ targets, atol=1e-5)
 
@@ -226,11 +220,14 @@ def test_an_l2_too_small_for_the_data_is_refused() -> None:
         NextEASE(l2=5e-324, ordinary=0.0, denoising=0.0).fit(as_rows([[0, 1, 2]] * 5))
 
 
-def test_blocks_of_columns_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_columns_change_nothing() -> None:
+    """An item that nobody has adds a column of zeros and nothing else, also where that makes a second block."""
     rows = as_rows(random_histories(23))
-    whole = NextEASE(l2=3.0).fit(rows).weights_
-    monkeypatch.setattr(next_ease_file, "_BLOCK", 4)
-    np.testing.assert_allclose(NextEASE(l2=3.0).fit(rows).weights_, whole, atol=2e-5)
+    wide = csr_array((rows.data, rows.indices + 1020, rows.indptr), shape=(rows.shape[0], 1020 + ITEMS))
+    whole, blocks = (NextEASE(l2=3.0).fit(one).weights_ for one in (rows, wide))
+    np.testing.assert_allclose(blocks[1020:, 1020:], whole, atol=2e-5)
+    assert not blocks[:1020].any()
+    assert not blocks[:, :1020].any()
 
 
 def test_a_catalogue_that_does_not_fit_into_memory_is_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +247,8 @@ def test_a_gpu_with_too_little_memory_leaves_the_work_to_the_cpu() -> None:
 def test_a_community_is_solved_as_a_fit_with_its_weights() -> None:
     rows, model = as_rows(random_histories(25)), NextEASE(l2=3.0)
     weights = np.linspace(0, 2, rows.shape[0])
-    found = solve_next(model, rows, weights, CPU)
+    (rows_of,) = model.solve_each(rows, [weights], CPU, None)
+    found = rows_of(torch.arange(ITEMS))
     np.testing.assert_array_equal(found, model.fit(rows, user_weights=weights).weights_)
 
 
