@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +18,12 @@ from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import evaluate
 from loca.experiments.demo import choose_users, draw_communities, evaluate_true_communities, lay_out
+from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
+from loca.models.popularity import Popularity
+from loca.models.recommender import Recommender
 from loca.registry import load
 
 
@@ -84,19 +88,24 @@ def test_all_models_on_ease_choose_from_the_same_l2_and_ensembles_are_as_large()
     assert models["loca-vae"][0].base.seed == 4
 
 
-@pytest.fixture
-def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "L2_CHOICES", (30.0, 100.0))
-    monkeypatch.setattr(demo, "BANDWIDTH_CHOICES", ((Quantile(0.9), Quantile(0.5)),))
-    monkeypatch.setattr(demo, "LOCAL_EASE_MODELS", 3)
-    monkeypatch.setattr(demo, "LOCAL_VAE_MODELS", 2)
-    monkeypatch.setattr(demo, "_vae", lambda seed: MultVAE(latent=4, epochs=2, seed=seed))
+def small_models(seed: int = 0) -> dict[str, list[Recommender]]:
+    """The models of the demonstration, few and small."""
+    vae = MultVAE(latent=4, epochs=2, seed=seed)
+    wide: dict[str, Any] = {"train_bandwidth": Quantile(0.9), "answer_bandwidth": Quantile(0.5)}
+    return {
+        "popularity": [Popularity()],
+        "ease": [EASE(l2=30.0), EASE(l2=100.0)],
+        "mult-vae": [vae],
+        "ensemble-ease": [Ensemble(base=EASE(l2=30.0), models=3)],
+        "ensemble-vae": [Ensemble(base=vae, models=2)],
+        "loca-vae": [Loca(base=vae, anchors=2)],
+        "loca-ease": [Loca(base=EASE(l2=30.0), anchors=3, **wide)],
+    }
 
 
-@pytest.mark.usefixtures("small_demo")
 def test_the_demonstration_leaves_tables_picture_model_and_commands(tmp_path: Path) -> None:
     notes: list[str] = []
-    found = demo.run_demo(tmp_path / "demo", seed=2, users=150, note=notes.append)
+    found = demo.run_demo(tmp_path / "demo", seed=2, users=150, models=small_models(2), note=notes.append)
     names = {one.name for one in (tmp_path / "demo").iterdir()}
     assert names == {
         "comparison.txt", "comparison.md", "comparison.csv", "comparison.json",
@@ -106,14 +115,17 @@ def test_the_demonstration_leaves_tables_picture_model_and_commands(tmp_path: Pa
     assert "paired 95 % interval" in found.verdicts()[0]
     assert "knowing who belongs where" in found.bound_line()
     document = json.loads((tmp_path / "demo" / "demo.json").read_text())
-    assert [one["name"] for one in document["comparison"]["models"]] == [
-        "popularity", "ease", "mult-vae", "ensemble-ease", "ensemble-vae", "loca-vae", "loca-ease",
-    ]  # fmt: skip
+    assert [one["name"] for one in document["comparison"]["models"]] == list(small_models())
     assert len(found.answer.splitlines()) == 5
     assert str(tmp_path / "demo" / "model") in (tmp_path / "demo" / "NEXT.md").read_text()
+    known = load(tmp_path / "demo" / "model").train_data_
+    assert known is not None
+    newest = known.items_of(known.users.row(found.user))[::-1].tolist()
+    assert newest not in (sorted(newest), sorted(newest, reverse=True))
+    (because,) = [line for line in found.explanation.splitlines() if line.startswith("Because of: ")]
+    assert because.endswith(", ".join(known.items.label(row) for row in newest[:10]))
 
 
-@pytest.mark.usefixtures("small_demo")
 def test_the_comparison_is_written_before_anything_that_may_fail_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,14 +134,13 @@ def test_the_comparison_is_written_before_anything_that_may_fail_later(
 
     monkeypatch.setattr(demo, "evaluate_true_communities", fail)
     with pytest.raises(DataError, match="out of luck"):
-        demo.run_demo(tmp_path / "demo", users=150)
+        demo.run_demo(tmp_path / "demo", users=150, models=small_models())
     assert json.loads((tmp_path / "demo" / "comparison.json").read_text())["control"]
 
 
-@pytest.mark.usefixtures("small_demo")
 def test_recency_reaches_every_model_of_the_demonstration_and_the_saved_one(tmp_path: Path) -> None:
-    plain = demo.run_demo(tmp_path / "plain", users=150)
-    weighed = demo.run_demo(tmp_path / "weighed", users=150, recency=Recency(1.0))
+    plain = demo.run_demo(tmp_path / "plain", users=150, models=small_models())
+    weighed = demo.run_demo(tmp_path / "weighed", users=150, recency=Recency(1.0), models=small_models())
     for name in ("ease", "loca-ease"):
         means = [one.comparison.of(name).evaluation.means()["ndcg@100"] for one in (plain, weighed)]
         assert means[0] != means[1]
@@ -139,23 +150,8 @@ def test_recency_reaches_every_model_of_the_demonstration_and_the_saved_one(tmp_
     assert known.recency == Recency(1.0)
 
 
-def test_the_demonstration_explains_the_history_newest_first(planted_split: Split) -> None:
-    model = Loca(base=EASE(), anchors=2).fit(planted_split.train)
-    newest = planted_split.train.items_of(0)[::-1].tolist()
-    assert newest != sorted(newest)
-    assert newest != sorted(newest, reverse=True)
-    user = planted_split.train.users.values[0]
-    _, explanation = demo._answer(model, user)
-    titles = ", ".join(planted_split.train.items.label(row) for row in newest[:10])
-    (because,) = [line for line in explanation.splitlines() if line.startswith("Because of: ")]
-    assert because.endswith(titles)
-
-
-def test_a_model_that_comes_back_changed_is_not_passed_over(
-    planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = Loca(base=EASE(), anchors=2).fit(planted_split.train)
-    other = Loca(base=EASE(l2=1.0), anchors=2).fit(planted_split.train)
-    monkeypatch.setattr(demo, "load", lambda folder: other)
+def test_a_model_that_comes_back_changed_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = planted_communities(users=150, seed=0).interactions
+    monkeypatch.setattr(demo, "load", lambda folder: EASE(l2=1.0).fit(other))
     with pytest.raises(LocaError, match="does not score as the saved one did"):
-        demo._saved_and_loaded(model, tmp_path / "model", planted_split)
+        demo.run_demo(tmp_path / "demo", users=150, models=small_models())
