@@ -1,9 +1,11 @@
-"""A grid of words for people to read, as plain text or Markdown, and numbers that every JSON reader takes."""
+"""Tables of text for people and programs: aligned, Markdown or CSV, and numbers that every JSON reader takes."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,20 +20,24 @@ class TextTable:
     def plain(self) -> str:
         """Aligned columns, two spaces apart."""
         lines = [self.header, *self.rows]
-        widths = [max(len(line[place]) for line in lines) for place in range(len(self.header))]
-        first, others = widths[0], widths[1:]
-        text = (
-            "  ".join(
-                [line[0].ljust(first), *(cell.rjust(width) for cell, width in zip(line[1:], others, strict=True))]
-            )
-            for line in lines
-        )
-        return "\n".join(line.rstrip() for line in text)
+        first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
+        aligned = ([name.ljust(first), *map(str.rjust, figures, others)] for name, *figures in lines)
+        return "\n".join("  ".join(line).rstrip() for line in aligned)
 
     def markdown(self) -> str:
         """A Markdown table."""
         ruler = ["---", *["---:"] * (len(self.header) - 1)]
         return "\n".join("| " + " | ".join(line) + " |" for line in (self.header, ruler, *self.rows))
+
+
+def csv_text(records: Sequence[Mapping[str, Any]], keys: Iterable[str] = ()) -> str:
+    """One line per record under `keys` and the keys of all records, as they appear; a missing value is empty."""
+    columns = list(dict.fromkeys([*keys, *(key for record in records for key in record)]))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return out.getvalue()
 
 
 def finite(value: Any) -> Any:

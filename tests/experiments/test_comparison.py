@@ -67,7 +67,7 @@ def test_p_values_are_corrected_over_all_printed_differences(comparison: Compari
 
 
 def test_both_tests_stand_in_text_markdown_csv_and_json(comparison: Comparison) -> None:
-    assert comparison.grids()[1].header[4:7] == ("t", "p t (Holm)", "p Wilcoxon (Holm)")
+    assert comparison.tables()[1].header[4:7] == ("t", "p t (Holm)", "p Wilcoxon (Holm)")
     for text in (str(comparison), comparison.to_markdown()):
         assert "p Wilcoxon (Holm)" in text
     rows = list(csv.DictReader(io.StringIO(comparison.differences_to_csv())))
@@ -82,9 +82,9 @@ def test_both_tests_stand_in_text_markdown_csv_and_json(comparison: Comparison) 
 def test_a_p_value_of_0_is_called_small(comparison: Comparison) -> None:
     first, *_ = comparison.differences
     certain = replace(comparison, differences=(replace(first, t_p_holm=0.0, wilcoxon_p_holm=0.0),))
-    assert certain.grids()[1].rows[0][5:7] == ("< 1e-300", "< 1e-300")
+    assert certain.tables()[1].rows[0][5:7] == ("< 1e-300", "< 1e-300")
     mixed = replace(comparison, differences=(replace(first, t_p_holm=0.25, wilcoxon_p_holm=0.125),))
-    assert mixed.grids()[1].rows[0][5:7] == ("0.25", "0.12")
+    assert mixed.tables()[1].rows[0][5:7] == ("0.25", "0.12")
 
 
 def test_ndcg_at_100_is_compared_where_it_is_measured_else_the_longest(planted_split: Split) -> None:
@@ -193,10 +193,10 @@ def test_protocol_paper_is_marked_loudly_everywhere(planted_split: Split) -> Non
 
 def test_a_worse_model_is_called_worse_and_a_twin_equal(planted_split: Split) -> None:
     found = compare({"ease": EASE(), "twin": EASE(), "popularity": Popularity()}, planted_split, control="ease")
-    verdicts = {row[0]: row[-1] for row in found.grids()[1].rows}
+    verdicts = {row[0]: row[-1] for row in found.tables()[1].rows}
     assert verdicts == {"twin − ease": "equal", "popularity − ease": "worse"}
     better = compare({"ease": EASE(), "popularity": Popularity()}, planted_split, control="popularity")
-    assert better.grids()[1].rows[0][-1] == "better"
+    assert better.tables()[1].rows[0][-1] == "better"
 
 
 def test_tables_are_written_into_a_folder(comparison: Comparison, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_the_budget_is_told_everywhere(comparison: Comparison, planted_split: Sp
     assert comparison.to_json()["budget"] == {"text": line}
     equal = compare({"popularity": Popularity(), "ease": EASE()}, planted_split, at=(5,))
     assert str(equal).splitlines()[1] == "budget: 1 setting per model"
-    assert [row[-2] for row in comparison.grids()[0].rows] == ["1", "2", "1", "1"]
+    assert [row[-2] for row in comparison.tables()[0].rows] == ["1", "2", "1", "1"]
 
 
 def test_the_settings_of_all_models_are_written_as_a_settings_file_takes_them(comparison: Comparison) -> None:

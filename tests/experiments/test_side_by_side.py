@@ -19,7 +19,6 @@ from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError
 from loca.experiments.comparison import compare
 from loca.experiments.parallel import RunPlan, execute_parallel
-from loca.experiments.report import as_text
 from loca.experiments.runs import Run, digest_of_split
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
@@ -93,7 +92,7 @@ def test_a_process_that_fails_is_named_and_the_others_are_kept(
     }
     assert "wrong: Traceback" in caplog.text
     assert found.control == "ease"
-    assert "dying failed: its process was ended by signal 9" in as_text(found)
+    assert "dying failed: its process was ended by signal 9" in str(found)
     assert found.to_json()["failed"] == found.failed
     assert (tmp_path / "cells" / "unfinished").exists()
 

@@ -121,7 +121,8 @@ def compare_models(
     what --set writes as loca-ease.base.l2=300 stands there as l2 = 300. A list means: choose on validation.
     --set wins over the options (compare.models over --models too), the options win over the file.
     """
-    from loca.experiments.report import settings_file, write_tables, write_texts
+    from loca.experiments.report import settings_file, write_tables
+    from loca.persistence.atomic_write import write_whole
 
     output = Output(as_json, quiet)
     reading = options.reading_options(
@@ -142,7 +143,7 @@ def compare_models(
     show(comparison, output)
     if out is not None:
         write_tables(comparison, out)
-        write_texts(out, {"comparison.toml": settings_file(comparison)})
+        write_whole(out / "comparison.toml", settings_file(comparison))
         output.note(f"written to {out}: comparison.txt, .md, .csv, .json and .toml, differences.csv")
     if comparison.failed:
         advice = "" if out is None else f"; {out} keeps the others, --resume tries again"
@@ -214,15 +215,13 @@ def _compare(request: Request[CompareOptions], output: Output, out: Path | None,
 
 def show(comparison: Comparison, output: Output) -> None:
     """Prints a comparison: as JSON, drawn on a terminal, or plain."""
-    from loca.experiments.report import budget_line, choices_made, failures, heading, why_no_differences
-
     if output.as_json or not output.is_watched:
         output.answer(str(comparison), comparison.to_json())
         return
-    models, differences = comparison.grids()
-    print(f"{heading(comparison)}\n{budget_line(comparison)}")
+    models, differences = comparison.tables()
+    print(comparison.heading)
     output.draw(models)
     if comparison.differences:
         output.draw(differences)
-    for line in (*why_no_differences(comparison), *choices_made(comparison), *failures(comparison)):
-        print(line)
+    for lines in comparison.remarks():
+        print("\n".join(lines))
