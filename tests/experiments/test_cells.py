@@ -16,7 +16,6 @@ from loca.errors import ConfigError, DataError, ModelFileError
 from loca.experiments.comparison import compare
 from loca.experiments.run_store import RunStore
 from loca.experiments.runs import ComparedModel, Run, digest_of_split, execute_run
-from loca.local.ensemble import FirstModels
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
@@ -69,7 +68,7 @@ def test_a_cell_with_counts_is_measured_with_its_first_models_too(planted_split:
     measured, fitted = execute_run(cell_of(planted_split, "loca-ease", model, counts=(1, 2, 4)), planted_split)
     assert isinstance(fitted, Loca)
     for count in (1, 2):
-        smaller = loca.evaluate(FirstModels(fitted, count), planted_split.test, at=(5, 20))
+        smaller = loca.evaluate(fitted.truncate(count), planted_split.test, at=(5, 20))
         assert np.array_equal(measured.by_count[count].values["ndcg@20"], smaller.values["ndcg@20"])
     assert measured.by_count[4] is measured.evaluation
     covered = measured.found["coverage_by_count"]

@@ -17,7 +17,7 @@ import loca.local.local_ease as differences_file
 import loca.models.ease_solver as systems_file
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.local.compressed_weights import CompressedWeights, SizeBudget, largest_differences
-from loca.local.local_ease import EaseDifferences, fit_ease_differences
+from loca.local.local_ease import EaseDifferences, fit_ease_differences, plan_solving
 from loca.local.local_models import blend_local
 from loca.models.ease import EASE
 from loca.models.ease_solver import EaseSystem, invert_from_factor, solve_systems
@@ -248,13 +248,11 @@ def test_room_is_used_in_the_shortest_types_that_hold_everything() -> None:
 
 @pytest.mark.parametrize("shape", [TALL, WIDE])
 @pytest.mark.parametrize("at_once", [1, 10**7])
-def test_everything_kept_answers_as_the_loop_of_dense_models(
-    shape: tuple[int, int], at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(differences_file, "_ENTRIES_AT_ONCE", at_once)
-    monkeypatch.setattr(differences_file, "_USERS_AT_ONCE", 7)
+@pytest.mark.parametrize("users", [17, 600])
+def test_everything_kept_answers_as_the_loop_of_dense_models(shape: tuple[int, int], at_once: int, users: int) -> None:
     kept, dense, _ = fitted_on(random_matrix(10, shape), 5, 10**6)
-    histories, answering = questions(11, 17, shape[1], 5)
+    kept.entries_at_once = at_once
+    histories, answering = questions(11, users, shape[1], 5)
     expected, covered = blend_local(histories, answering, lambda j, rows: torch.from_numpy(dense[j].score(rows)))
     found = kept.blend(histories, answering)
     assert (found.dtype, found.device) == (torch.float32, kept.device)
@@ -274,10 +272,9 @@ def test_both_ways_to_blend_equal_the_sum_over_what_is_kept(seed: int, local_byt
     models = kept.differences_.rows(np.arange(3 * 40)).toarray().reshape(3, 40, 40) + centre.weights_
     expected, _ = blend_local(histories, answering, lambda j, rows: torch.from_numpy(rows @ models[j]))
     np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=SCORES)
-    on_device = kept._blend_dense(histories, differences_file._shares(answering))
-    np.testing.assert_allclose(on_device, expected, atol=SCORES)
-    again = kept._blend_dense(histories, differences_file._shares(answering))
-    assert torch.equal(on_device, again)
+    spread = kept.blend(histories, answering, spread=True)
+    np.testing.assert_allclose(spread, expected, atol=SCORES)
+    assert torch.equal(spread, kept.blend(histories, answering, spread=True))
 
 
 def test_rows_with_gaps_between_them_are_those_of_the_whole() -> None:
@@ -289,13 +286,12 @@ def test_rows_with_gaps_between_them_are_those_of_the_whole() -> None:
         np.testing.assert_array_equal(kept.rows(np.array(keys, dtype=np.int64)).toarray(), whole[keys])
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_reading_all_rows_or_picking_them_gives_the_same_answer(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("items", [1, 40])
+def test_reading_all_rows_or_picking_them_gives_the_same_answer(items: int) -> None:
     kept, dense, _ = fitted_on(random_matrix(25, WIDE), 3, 10**6)
-    monkeypatch.setattr(differences_file, "_SHARE_TO_READ_ALL", share)
-    histories, answering = questions(26, 9, 60, 3)
+    histories = csr_array((np.ones(items, np.float32), np.arange(items), [0, items]), shape=(1, 60))
+    answering = csr_array(np.array([[0.2, 0.0, 0.8]], np.float32))
     expected, _ = blend_local(histories, answering, lambda j, rows: torch.from_numpy(dense[j].score(rows)))
-    np.testing.assert_allclose(kept.blend(histories[:1], answering[:1]), expected[:1], atol=SCORES)
     np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=SCORES)
 
 
@@ -317,7 +313,7 @@ def test_histories_without_any_item_and_no_users_at_all_are_answered() -> None:
     kept, _, _ = fitted_on(random_matrix(14, WIDE), 2, 10**6)
     nothing, ones = csr_array((3, 60), dtype=np.float32), csr_array(np.ones((3, 2), np.float32))
     assert not kept.blend(nothing, ones).any()
-    assert not kept._blend_dense(nothing, differences_file._shares(ones)).any()
+    assert not kept.blend(nothing, ones, spread=True).any()
     assert kept.blend(csr_array((0, 60), dtype=np.float32), csr_array((0, 2), dtype=np.float32)).shape == (0, 60)
 
 
@@ -343,7 +339,7 @@ def test_finished_communities_are_kept_and_not_solved_again() -> None:
 def test_groups_of_communities_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = random_matrix(16, TALL)
     alone, _, _ = fitted_on(matrix, 5, 10**6)
-    monkeypatch.setattr(differences_file, "_plan", lambda *asked: 2)
+    monkeypatch.setattr(differences_file, "plan_solving", lambda *given: 2)
     together, _, _ = fitted_on(matrix, 5, 10**6, recall=lambda number: None)
     histories, answering = questions(17, 10, 25, 5)
     np.testing.assert_allclose(together.blend(histories, answering), alone.blend(histories, answering), atol=SCORES)
@@ -352,7 +348,7 @@ def test_groups_of_communities_give_what_they_give_one_by_one(monkeypatch: pytes
 def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
     with pytest.raises(DataError, match=r"local models: 3 local EASE models: .* take fewer communities"):
-        differences_file._plan(EASE(), random_matrix(18, TALL), SizeBudget.of(25, 5000), 3, CPU, "local models")
+        plan_solving(EASE(), random_matrix(18, TALL), SizeBudget.of(25, 5000), 3, CPU, "local models")
 
 
 def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,13 +356,13 @@ def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(mon
     fixed, square = 4 * (25**2 + 4 * 1024 * 25), 4 * 25**2
     for free, expected in ((2 * (fixed + 6 * square), 3), (10**9, 40), (2 * fixed, 1)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
-        assert differences_file._plan(EASE(), matrix, room, 40, gpu, "local models") == expected
-    monkeypatch.setattr(differences_file, "_LARGEST_BATCHED_SYSTEM", 10)
+        assert plan_solving(EASE(), matrix, room, 40, gpu, "local models") == expected
+    large = csr_array(np.eye(600, dtype=np.float32))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
-    assert differences_file._plan(EASE(), matrix, room, 40, gpu, "local models") == 1
+    assert plan_solving(EASE(), large, SizeBudget.of(600, 5000), 40, gpu, "local models") == 1
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
     with pytest.raises(DataError, match="of GPU memory needed, 1 kB are free; use the CPU"):
-        differences_file._plan(EASE(), matrix, room, 40, gpu, "local models")
+        plan_solving(EASE(), matrix, room, 40, gpu, "local models")
 
 
 def restored(changes: Mapping[str, Any]) -> EaseDifferences:
@@ -388,7 +384,7 @@ def test_a_saved_state_comes_back_without_a_copy_and_answers_the_same() -> None:
     frozen.weights_ = centre.weights_.copy()
     frozen.weights_.flags.writeable = False
     assert torch.equal(again.around(frozen).blend(histories, answering), kept.blend(histories, answering))
-    dense = again._blend_dense(histories, differences_file._shares(answering))
+    dense = again.blend(histories, answering, spread=True)
     np.testing.assert_allclose(dense, kept.blend(histories, answering), atol=SCORES)
 
 

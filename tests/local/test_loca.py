@@ -20,7 +20,7 @@ from loca.evaluation.top_n import rank_top_n
 from loca.local.ensemble import Ensemble
 from loca.local.explain import over_represented
 from loca.local.loca import ALPHAS, Loca
-from loca.local.local_models import SeparateModels, blend_local, combine
+from loca.local.local_models import SeparateModels, blend_local
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
@@ -356,8 +356,6 @@ def test_blending_asks_each_model_only_for_its_members() -> None:
     assert asked == {0: [[1, 0, 0]], 1: [[1, 0, 0], [0, 1, 0]]}
     assert blended[:, 0].tolist() == [(1 * 1 + 3 * 2) / 4, 2, 0]
     assert covered.tolist() == [True, True, False]
-    combined = combine(torch.full((3, 3), 10.0), blended, covered, 0.5)
-    assert combined[:, 0].tolist() == pytest.approx([0.5 * 10 + 0.5 * 1.75, 6, 10])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-import loca.local.local_ease as differences_file
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.splits import Split
@@ -15,7 +14,7 @@ from loca.errors import DataError
 from loca.local.compressed_weights import SizeBudget
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.local.local_ease import EaseDifferences, fit_ease_differences, is_centre_for
+from loca.local.local_ease import EaseDifferences, fit_ease_differences, is_centre_for, plan_solving
 from loca.local.local_models import SeparateModels, blend_local
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
@@ -78,13 +77,13 @@ def test_only_the_same_model_on_any_device_is_a_centre() -> None:
 def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
     with pytest.raises(DataError, match=r"local models: 3 local NextEASE models: .* take fewer communities"):
-        differences_file._plan(NextEASE(), ordered_rows(3), SizeBudget.of(20, 5000), 3, CPU, "local models")
+        plan_solving(NextEASE(), ordered_rows(3), SizeBudget.of(20, 5000), 3, CPU, "local models")
 
 
 def test_a_gpu_solves_one_at_a_time_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, gpu = ordered_rows(4), torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
-    assert differences_file._plan(NextEASE(), matrix, SizeBudget.of(20, 5000), 3, gpu, "local models") == 1
+    assert plan_solving(NextEASE(), matrix, SizeBudget.of(20, 5000), 3, gpu, "local models") == 1
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
     with pytest.raises(DataError, match="of GPU memory needed, 1 kB are free; use the CPU"):
-        differences_file._plan(NextEASE(), matrix, SizeBudget.of(20, 5000), 3, gpu, "local models")
+        plan_solving(NextEASE(), matrix, SizeBudget.of(20, 5000), 3, gpu, "local models")

@@ -19,8 +19,9 @@ from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.errors import ConfigError
 from loca.evaluation.evaluate import Evaluation, evaluate
-from loca.local.ensemble import Ensemble, FirstModels, keep_first
+from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
+from loca.local.local_models import first_models
 from loca.models.recommender import Recommender, fitted
 from loca.persistence.checkpoint import Checkpoint, digest_of
 from loca.persistence.fit_context import NO_CONTEXT, FitContext, digest_of_model
@@ -266,7 +267,7 @@ def measure_first(outcome: Outcome, count: int, terms: EvaluationProtocol) -> Ev
         raise ConfigError(f"counts: are for local models and ensembles, found {type(model).__name__}")
     if count == (model.anchors if isinstance(model, Loca) else model.models):
         return outcome.evaluation
-    return evaluate(FirstModels(model, count), outcome.test, at=terms.at, seed=terms.seed)
+    return evaluate(model.truncate(count), outcome.test, at=terms.at, seed=terms.seed)
 
 
 def facts_of(model: Recommender, counts: Sequence[int] = ()) -> dict[str, Any]:
@@ -302,7 +303,7 @@ def _shares_of_users(model: Loca, counts: Sequence[int]) -> dict[str, Any]:
     embeddings = model.embed(model.train_data_.histories())
     answering = communities.answer_weights(embeddings)
     trained = [np.count_nonzero(communities.train_weights(embeddings, one)) for one in range(len(communities))]
-    covered = {str(one): float((np.diff(keep_first(answering, one).indptr) > 0).mean()) for one in counts}
+    covered = {str(one): float((np.diff(first_models(answering, one).indptr) > 0).mean()) for one in counts}
     return {
         "coverage_by_count": covered,
         "train_share": float(np.mean(trained)) / len(embeddings),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -9,12 +10,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.data.interactions import Interactions
-from loca.errors import ConfigError, ModelFileError
+from loca.errors import ConfigError, ModelFileError, check_counts
 from loca.evaluation.evaluate import mean_ndcg
-from loca.local.loca import Loca
-from loca.local.local_ease import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
-from loca.local.local_models import BlendedAnswers, LocalModels
+from loca.local.local_ease import LOCAL_BYTES
+from loca.local.local_models import LocalModels, first_models
 from loca.local.stacked.inference import AnswerPrecision, check_answer_precision
 from loca.local.stacked.ops import PrecisionName, check_precision
 from loca.local.training import Engine, EngineName, LocalTask, check_engine, copies_of, local_memory, train_together
@@ -57,9 +56,7 @@ class Ensemble(Estimator):
         check_engine(engine)
         check_precision(precision)
         check_answer_precision(answer_precision)
-        check_local_bytes(local_bytes)
-        if not (isinstance(models, int) and models >= 1):
-            raise ConfigError(f"models: expected a whole number ≥ 1, found {models!r}")
+        check_counts(models=models, local_bytes=local_bytes)
         self.base = base
         self.models = models
         self.engine: EngineName = engine
@@ -69,6 +66,7 @@ class Ensemble(Estimator):
         self.seed = seed
         self.models_: LocalModels | None = None
         self.epochs_: int | None = None
+        self.answering_models_: int | None = None
 
     def _fit(self, data: TrainingData) -> None:
         """Trains all models; one number of epochs for all, chosen on the validation score of the averaged answer."""
@@ -84,7 +82,7 @@ class Ensemble(Estimator):
         def validate(models: LocalModels) -> float:
             assert data.validation is not None
             return mean_ndcg(
-                lambda rows: _mean(models, rows), data.validation, 100, block_bytes=ranking_bytes(models.device)
+                lambda rows: self._mean(models, rows), data.validation, 100, block_bytes=ranking_bytes(models.device)
             )
 
         copies = copies_of(self.base, self.models, self.seed, "ensemble member")
@@ -93,9 +91,22 @@ class Ensemble(Estimator):
         trained = train_together(task, engine, None if data.validation is None else validate)
         self.models_, self.epochs_ = trained.models, trained.epochs
 
+    def truncate(self, count: int) -> Self:
+        """This fitted model with its first `count` models alone, which are those of an ensemble that has no more."""
+        if not 1 <= count <= self.models:
+            raise ConfigError(f"expected from 1 to {self.models} of the models, found {count}")
+        truncated = copy.copy(self)
+        truncated.answering_models_ = count
+        return truncated
+
     def score(self, histories: csr_array) -> Scores:
         """The mean of the models' scores, users × items."""
-        return np.asarray(_mean(fitted(self.models_, self), csr_array(histories)).cpu().numpy(), dtype=np.float32)
+        scores = self._mean(fitted(self.models_, self), csr_array(histories))
+        return np.asarray(scores.cpu().numpy(), dtype=np.float32)
+
+    def _mean(self, models: LocalModels, histories: csr_array) -> Tensor:
+        everyone = csr_array(np.ones((histories.shape[0], len(models)), dtype=np.float32))
+        return models.blend(histories, first_models(everyone, self.answering_models_))
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """All members, and the centre that they are differences to if any."""
@@ -113,7 +124,7 @@ class Ensemble(Estimator):
     def state(self) -> ModelState:
         models = fitted(self.models_, self)
         parts: dict[str, Any] = {"models": models}
-        if isinstance(models, EaseDifferences):
+        if models.centre_ is not None:
             parts["centre"] = models.centre_
         return ModelState(facts={"epochs": self.epochs_}, parts=parts)
 
@@ -123,57 +134,6 @@ class Ensemble(Estimator):
         models = state.parts.get("models")
         if not isinstance(models, LocalModels):
             raise ModelFileError(f"ensemble: expected models, found {', '.join(sorted(state.parts)) or 'none'}")
-        if isinstance(models, EaseDifferences):
-            put_centre(models, state.parts.get("centre"))
-        model.models_ = models
+        model.models_ = models.around(state.parts.get("centre"))
         model.epochs_ = state.facts["epochs"]
         return model
-
-
-def _mean(models: LocalModels, histories: csr_array) -> Tensor:
-    """The mean of all models' scores, users × items."""
-    return models.blend(histories, csr_array(np.ones((histories.shape[0], len(models)), dtype=np.float32)))
-
-
-class FirstModels:
-    """The first `count` models of a fitted `whole`; who is then left without a community gets the global scores.
-
-    Anchors are chosen one after the other, but for k-means, and each model draws from its own stream: these are the
-    models of a whole that has no more, which learned for as many epochs, and share the whole's α.
-    """
-
-    def __init__(self, whole: Loca | Ensemble, count: int) -> None:
-        size = whole.anchors if isinstance(whole, Loca) else whole.models
-        if not 1 <= count <= size:
-            raise ConfigError(f"expected from 1 to {size} of the models, found {count}")
-        self.whole = whole
-        self.count = count
-
-    @property
-    def train_data_(self) -> Interactions | None:
-        return self.whole.train_data_
-
-    def count_items(self) -> int:
-        """How many items it scores."""
-        return self.whole.count_items()
-
-    def score(self, histories: csr_array) -> Scores:
-        """The scores of the first models alone, users × items."""
-        rows, whole = csr_array(histories), self.whole
-        if isinstance(whole, Ensemble):
-            models = fitted(whole.models_, whole)
-            everyone = csr_array(np.ones((rows.shape[0], len(models)), dtype=np.float32))
-            scores = models.blend(rows, keep_first(everyone, self.count))
-        else:
-            answers = BlendedAnswers(fitted(whole.locals_, whole), fitted(whole.global_, whole))
-            weights = fitted(whole.communities_, whole).answer_weights(whole.embed(rows))
-            scores = answers.scores(rows, keep_first(weights, self.count), fitted(whole.alpha_, whole))
-        return np.asarray(scores.cpu().numpy(), dtype=np.float32)
-
-
-def keep_first(answer_weights: csr_array, count: int) -> csr_array:
-    """The same weights, users × models, with nothing stored but for the first models."""
-    kept = csr_array(answer_weights, copy=True)
-    kept.data[kept.indices >= count] = 0
-    kept.eliminate_zeros()
-    return kept

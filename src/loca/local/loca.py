@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -23,11 +24,17 @@ from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, emb
 from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
 from loca.data.interactions import Interactions, as_histories
 from loca.data.splits import HeldOut
-from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
+from loca.errors import ConfigError, LocaError, ModelFileError, check_choice, check_counts
 from loca.evaluation.top_n import rank_top_n
 from loca.local.explain import CommunityAnswer, Explanation, item_order, over_represented
-from loca.local.local_ease import LOCAL_BYTES, EaseDifferences, check_local_bytes, put_centre
-from loca.local.local_models import BlendedAnswers, BlendValidator, CommunityValidator, LocalModels
+from loca.local.local_ease import LOCAL_BYTES
+from loca.local.local_models import (
+    BlendValidator,
+    CommunityValidator,
+    LocalModels,
+    blended_scores,
+    first_models,
+)
 from loca.local.stacked.inference import AnswerPrecision, check_answer_precision
 from loca.local.stacked.ops import PrecisionName, check_precision
 from loca.local.training import (
@@ -104,7 +111,6 @@ class Loca(Estimator):
         check_engine(engine)
         check_precision(precision)
         check_answer_precision(answer_precision)
-        check_local_bytes(local_bytes)
         check_bandwidth("train_bandwidth", train_bandwidth)
         check_bandwidth("answer_bandwidth", answer_bandwidth)
         if isinstance(alpha, str) and alpha not in ("validation", "paper"):
@@ -113,8 +119,7 @@ class Loca(Estimator):
             raise ConfigError(f"alpha: expected a number from 0 to 1, 'validation' or 'paper', found {alpha!r}")
         if stopping not in ("blended", "community"):
             raise ConfigError(f"stopping: expected 'blended' or 'community', found {stopping!r}")
-        if not (isinstance(anchors, int) and anchors >= 1):
-            raise ConfigError(f"anchors: expected a whole number ≥ 1, found {anchors!r}")
+        check_counts(anchors=anchors, local_bytes=local_bytes)
         self.base = base
         self.anchors = anchors
         self.anchor_selection: AnchorSelection = anchor_selection
@@ -136,6 +141,7 @@ class Loca(Estimator):
         self.locals_: LocalModels | None = None
         self.local_epochs_: int | None = None
         self.alpha_: float | None = None
+        self.answering_models_: int | None = None
         self.locality_: Locality | None = None
         self.members_: npt.NDArray[np.int64] | None = None
         self.distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None = None
@@ -202,8 +208,7 @@ class Loca(Estimator):
         """The validation questions with the communities that answer each; None without validation."""
         if validation is None:
             return None
-        answering = fitted(self.communities_, self).answer_weights(self.embed(validation.history_matrix))
-        return BlendValidator(validation, answering, fitted(self.global_, self))
+        return BlendValidator(validation, self.answer_weights(validation.history_matrix), fitted(self.global_, self))
 
     def _train_locals(self, data: TrainingData, embeddings: Floats, questions: BlendValidator | None) -> TrainedLocals:
         communities, weights = fitted(self.communities_, self), data.user_weights
@@ -241,12 +246,29 @@ class Loca(Estimator):
         """The users' embeddings as unit rows, users × dimensions."""
         return embed_users(fitted(self.embedder_, self), histories)
 
+    def answer_weights(self, histories: csr_array) -> csr_array:
+        """How much each community's answer counts for each history, users × communities; empty for an uncovered one."""
+        weights = fitted(self.communities_, self).answer_weights(self.embed(histories))
+        return first_models(weights, self.answering_models_)
+
+    def truncate(self, count: int) -> Self:
+        """This fitted model with its first `count` local models alone, and the α of all.
+
+        Anchors are chosen one after the other, but for k-means, and each model draws from its own stream: these are the
+        models of a Loca that has no more and learned for as many epochs. Who is left without a community gets the
+        global scores.
+        """
+        if not 1 <= count <= self.anchors:
+            raise ConfigError(f"expected from 1 to {self.anchors} of the models, found {count}")
+        truncated = copy.copy(self)
+        truncated.answering_models_ = count
+        return truncated
+
     def score(self, histories: csr_array) -> Scores:
         """Embeds, weighs and scores every history, known user or not; users × items."""
-        rows = csr_array(histories)
-        answering = fitted(self.communities_, self).answer_weights(self.embed(rows))
-        questions = BlendedAnswers(fitted(self.locals_, self), fitted(self.global_, self))
-        return np.asarray(questions.scores(rows, answering, fitted(self.alpha_, self)).cpu().numpy(), dtype=np.float32)
+        rows, local, alpha = csr_array(histories), fitted(self.locals_, self), fitted(self.alpha_, self)
+        blended = blended_scores(local, fitted(self.global_, self), rows, self.answer_weights(rows), (alpha,))
+        return np.asarray(next(blended).cpu().numpy(), dtype=np.float32)
 
     def explain(
         self,
@@ -265,7 +287,7 @@ class Loca(Estimator):
         data = self.train_data_ if data is None else data
         in_order, history = item_order(history, order), csr_array(history)
         distinctive, lifts = fitted(self.distinctive_, self)
-        answering = communities.answer_weights(self.embed(history))
+        answering = self.answer_weights(history)
         answers = []
         for place in np.argsort(-answering.data, kind="stable"):
             community = int(answering.indices[place])
@@ -373,7 +395,7 @@ def _loca_state(model: Loca) -> ModelState:
         parts["embedder"] = model.embedder_
     local = fitted(model.locals_, model)
     parts["local models"] = local
-    if isinstance(local, EaseDifferences) and local.centre_ is not model.global_:
+    if local.centre_ is not None and local.centre_ is not model.global_:
         parts["centre"] = local.centre_
     own = _communities_state(communities)
     learned: dict[str, npt.NDArray[Any]] = {
@@ -428,8 +450,7 @@ def _restore_loca(model: Loca, state: ModelState) -> None:
         raise ModelFileError(f"loca: expected a global and local models, found {', '.join(sorted(state.parts))}")
     if not isinstance(state.parts["global"], Recommender):
         raise ModelFileError("loca: the global model is not a recommender")
-    if isinstance(local, EaseDifferences):
-        put_centre(local, state.parts.get("centre", state.parts["global"]))
+    local.around(state.parts.get("centre", state.parts["global"]))
     if len(local) != count:
         raise ModelFileError(f"loca: expected {count} local models, found {len(local)}")
     items, lifts, members = arrays["distinctive_items"], arrays["distinctive_lifts"], arrays["members"]

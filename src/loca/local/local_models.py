@@ -1,4 +1,4 @@
-"""What Loca and Ensemble ask of all their models together: a blended answer, and each model's own."""
+"""Many local models as one: their blended scores, with and without the global model, judged on validation."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def blend_local(
 ) -> tuple[Tensor, Covered]:
     """Σ_j w_j · M_j(history) / Σ_j w_j for every user, users × items on the device, and who is covered at all.
 
-    `score_with(j, histories)` asks local model j, once, for exactly the users whom it answers for. An uncovered
-    user's row is zero.
+    `score_with(j, histories)` is called once for each local model j, with exactly the users whom it answers for. An
+    uncovered user's row is zero.
     """
     totals = np.asarray(answer_weights.sum(axis=1)).ravel()  # (users,)
     blended = torch.zeros(histories.shape, device=device)
@@ -50,20 +50,31 @@ def blend_local(
     return blended, totals > 0
 
 
-def combine(global_scores: Tensor, local_scores: Tensor, covered: Covered, alpha: float) -> Tensor:
-    """α · global + (1 − α) · local where a user is covered, the global scores where not, users × items."""
-    share = torch.from_numpy(np.where(covered, np.float32(alpha), np.float32(1))).to(local_scores.device)[:, None]
-    return share * global_scores.to(local_scores.device) + (1 - share) * local_scores
+def one_for_each(numbers: npt.NDArray[np.int64], models: int) -> csr_array:
+    """Answer weights by which row r is answered by the model `numbers[r]` alone, rows × models."""
+    rows = len(numbers)
+    return csr_array((np.ones(rows, np.float32), numbers, np.arange(rows + 1)), shape=(rows, models))
+
+
+def first_models(answer_weights: csr_array, count: int | None) -> csr_array:
+    """The same weights, users × models, with nothing stored but for the first `count` models; None: for all."""
+    if count is None or count >= answer_weights.shape[1]:
+        return answer_weights
+    first = csr_array(answer_weights, copy=True)
+    first.data[first.indices >= count] = 0
+    first.eliminate_zeros()
+    return first
 
 
 @runtime_checkable
 class LocalModels(Protocol):
-    """Many fitted models over the same items, numbered like the communities they answer for."""
+    """Many fitted models over the same items, numbered like the communities they answer for.
 
-    @property
-    def device(self) -> torch.device:
-        """Where the blended answers lie."""
-        ...
+    `centre_` is the model that they are stored as differences to, where they are; blended scores lie on `device`.
+    """
+
+    device: torch.device = _MAIN_MEMORY
+    centre_: Recommender | None = None
 
     def __len__(self) -> int: ...
 
@@ -71,7 +82,7 @@ class LocalModels(Protocol):
         """How many items they score."""
         ...
 
-    def blend(self, histories: csr_array, answer_weights: csr_array) -> torch.Tensor:
+    def blend(self, histories: csr_array, answer_weights: csr_array) -> Tensor:
         """Σ_j w_j · M_j(history) / Σ_j w_j of every user, (users, items) on the device.
 
         `answer_weights` is users × models; a user without any gets a row of zeros.
@@ -80,7 +91,16 @@ class LocalModels(Protocol):
 
     def score_with(self, number: int, histories: csr_array) -> Scores:
         """One model's own scores, users × items."""
-        ...
+        only = one_for_each(np.full(histories.shape[0], number), len(self))
+        return np.asarray(self.blend(histories, only).cpu().numpy(), dtype=np.float32)
+
+    def finished(self, precision: str) -> LocalModels:
+        """What answers when training is over; networks in the precision of answers."""
+        return self
+
+    def around(self, centre: object) -> Self:
+        """Itself, with the model that the local ones are stored as differences to, where they are."""
+        return self
 
     def state(self) -> ModelState: ...
 
@@ -88,31 +108,21 @@ class LocalModels(Protocol):
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self: ...
 
 
-def one_for_each(numbers: npt.NDArray[np.int64], models: int) -> csr_array:
-    """Answer weights by which row r is answered by the model `numbers[r]` alone, rows × models."""
-    rows = len(numbers)
-    return csr_array((np.ones(rows, np.float32), numbers, np.arange(rows + 1)), shape=(rows, models))
-
-
-class SeparateModels:
-    """Local models of any kind, each asked in turn: what the reference engine gives."""
+class SeparateModels(LocalModels):
+    """Local models of any kind, each scoring in turn: what the reference engine gives."""
 
     def __init__(self) -> None:
         self.models_: list[Recommender] = []
 
     @classmethod
-    def of(cls, models: Sequence[Recommender]) -> SeparateModels:
-        """The given fitted models."""
+    def of(cls, models: Sequence[Recommender]) -> Self:
+        """The given models; their scores lie with the first, if that is a network, else in main memory."""
         one = cls()
         one.models_ = list(models)
+        first: object = models[0]
+        if isinstance(first, NetworkModel) and first.network_ is not None:
+            one.device = first.network_.device
         return one
-
-    @property
-    def device(self) -> torch.device:
-        """Where the blended answers lie: with the first model, if that is a network, else in main memory."""
-        first: object = self.models_[0]
-        network = first.network_ if isinstance(first, NetworkModel) else None
-        return torch.device("cpu") if network is None else network.device
 
     def __len__(self) -> int:
         return len(self.models_)
@@ -121,16 +131,11 @@ class SeparateModels:
         """How many items they score."""
         return self.models_[0].count_items()
 
-    def blend(self, histories: csr_array, answer_weights: csr_array) -> torch.Tensor:
-        """The answers of all models, blended by the weights; each is asked once, for those it answers for."""
-        blended, _ = blend_local(
-            histories, answer_weights, lambda number, asked: score_on(self.models_[number], asked), self.device
-        )
-        return blended
-
-    def score_with(self, number: int, histories: csr_array) -> Scores:
-        """One model's own scores."""
-        return self.models_[number].score(histories)
+    def blend(self, histories: csr_array, answer_weights: csr_array) -> Tensor:
+        """The scores of all models, blended by the weights; each scores once, those it answers for."""
+        return blend_local(
+            histories, answer_weights, lambda number, rows: score_on(self.models_[number], rows), self.device
+        )[0]
 
     def state(self) -> ModelState:
         return ModelState(parts={f"model {number}": model for number, model in enumerate(self.models_)})
@@ -145,43 +150,37 @@ class SeparateModels:
             raise ModelFileError("a part is not a recommender")
         if len({one.count_items() for one in models}) > 1:
             raise ModelFileError("the models score different numbers of items")
-        restored = cls()
-        restored.models_ = models
-        return restored
+        return cls.of(models)
 
 
-@dataclass(frozen=True, eq=False)
-class BlendedAnswers:
-    """Local models and the global one, which covers who is left."""
+def blended_scores(
+    local: LocalModels,
+    global_model: Recommender,
+    histories: csr_array,
+    answer_weights: csr_array,
+    alphas: Sequence[float],
+) -> Iterator[Tensor]:
+    """For each α: α · global + (1 − α) · local where a community answers, the global scores where none does.
 
-    local: LocalModels
-    global_model: Recommender
-
-    def scores(self, histories: csr_array, answer_weights: csr_array, alpha: float) -> Tensor:
-        """α · global + (1 − α) · local where a community answers, the global scores where none does; users × items.
-
-        The global model is asked only for those whose answer it has a share in.
-        """
-        if alpha:
-            return next(self.with_shares(histories, answer_weights, (alpha,)))
-        blended = self.local.blend(histories, answer_weights)
-        rest = np.flatnonzero(np.diff(answer_weights.indptr) == 0)
+    Each users × items. The models score once, the global one only those whose answer it has a share in.
+    """
+    local_scores = local.blend(histories, answer_weights)
+    covered = np.diff(answer_weights.indptr) > 0
+    if not any(alphas):
+        rest = np.flatnonzero(~covered)
         if len(rest):
-            blended[rest] = score_on(self.global_model, csr_array(histories[rest])).to(blended.device)
-        return blended
-
-    def with_shares(self, histories: csr_array, answer_weights: csr_array, alphas: Sequence[float]) -> Iterator[Tensor]:
-        """The scores for each of the `alphas`, one after the other; local and global models are asked once."""
-        local_scores = self.local.blend(histories, answer_weights)
-        global_scores = score_on(self.global_model, histories)
-        covered = np.diff(answer_weights.indptr) > 0
-        for alpha in alphas:
-            yield combine(global_scores, local_scores, covered, alpha)
+            local_scores[rest] = score_on(global_model, csr_array(histories[rest])).to(local_scores.device)
+        yield from (local_scores for _ in alphas)
+        return
+    global_scores = score_on(global_model, histories).to(local_scores.device)
+    for alpha in alphas:
+        share = torch.from_numpy(np.where(covered, np.float32(alpha), np.float32(1))).to(local_scores.device)[:, None]
+        yield share * global_scores + (1 - share) * local_scores
 
 
 @dataclass(frozen=True, eq=False)
 class BlendValidator:
-    """Held-out questions with the weights of the communities that answer each, users × communities."""
+    """Validation data with the weights of the communities that answer each user, users × communities."""
 
     held_out: HeldOut
     answer_weights: csr_array
@@ -189,50 +188,45 @@ class BlendValidator:
 
     def score(self, local: LocalModels, alphas: Sequence[float]) -> list[float]:
         """The mean NDCG@100 of the blended answer for each of the `alphas`."""
-        answers = BlendedAnswers(local, self.global_model)
+        histories = self.held_out.history_matrix
 
-        def score_users(user_rows: UserRows) -> Iterator[Tensor]:
-            asked = self._asked(user_rows)
-            return (
-                iter([answers.scores(*asked, alphas[0])]) if len(alphas) == 1 else answers.with_shares(*asked, alphas)
-            )
+        def score_users(users: UserRows) -> Iterator[Tensor]:
+            # The same arrays every time where all users are one block: networks that learn store what they make of it.
+            rows, weights = histories, self.answer_weights
+            if len(users) < self.held_out.n_users:
+                rows, weights = csr_array(rows[users]), csr_array(weights[users])
+            return blended_scores(local, self.global_model, rows, weights, alphas)
 
         return mean_ndcgs(score_users, self.held_out, 100, block_bytes=ranking_bytes(local.device))
-
-    def _asked(self, user_rows: UserRows) -> tuple[csr_array, csr_array]:
-        """Histories and answer weights of some users: the same arrays every time where all users are one block."""
-        if len(user_rows) == self.held_out.n_users:
-            return self.held_out.history_matrix, self.answer_weights
-        return csr_array(self.held_out.history_matrix[user_rows]), csr_array(self.answer_weights[user_rows])
 
 
 @dataclass(frozen=True, eq=False)
 class CommunityValidator:
-    """Held-out questions put to each community alone, for the users whom it answers for; all communities at once."""
+    """Validation data for each community alone, of the users whom it answers for; all communities at once."""
 
     held_out: HeldOut
     answer_weights: csr_array
 
     @cached_property
     def _pairs(self) -> tuple[UserRows, UserRows]:
-        """Community and user of every question: each community's users who have a held-out item."""
+        """Community and user of every pair: each community's users who have a held-out item."""
         communities = self.answer_weights.tocsc()
         community = np.repeat(np.arange(communities.shape[1]), np.diff(communities.indptr))
         user = communities.indices.astype(np.int64)
-        asked = self.held_out.target_counts[user] > 0
-        return community[asked], user[asked]
+        judges = self.held_out.target_counts[user] > 0
+        return community[judges], user[judges]
 
     def score(self, local: LocalModels, communities: Iterable[int]) -> dict[int, float]:
-        """The mean NDCG@100 of each of the communities by its own model; nothing of one that has nobody to ask."""
-        asked = np.zeros(len(local), dtype=np.bool_)
-        asked[list(communities)] = True
-        community, user = (part[asked[self._pairs[0]]] for part in self._pairs)
+        """The mean NDCG@100 of each of the communities by its own model; nothing of one that nobody judges."""
+        requested = np.zeros(len(local), dtype=np.bool_)
+        requested[list(communities)] = True
+        community, user = (part[requested[self._pairs[0]]] for part in self._pairs)
 
-        def score_asked(pairs: UserRows) -> Tensor:
+        def score_pairs(pairs: UserRows) -> Tensor:
             """The scores of those pairs, left where they are computed."""
             rows = csr_array(self.held_out.history_matrix[user[pairs]])
             return local.blend(rows, one_for_each(community[pairs], len(local)))
 
-        values = ndcg_of_each(score_asked, self.held_out, user, 100, block_bytes=ranking_bytes(local.device))
+        values = ndcg_of_each(score_pairs, self.held_out, user, 100, block_bytes=ranking_bytes(local.device))
         sums, counts = np.bincount(community, values, len(local)), np.bincount(community, minlength=len(local))
         return {int(one): float(sums[one] / counts[one]) for one in np.flatnonzero(counts)}

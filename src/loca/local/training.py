@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions, as_moments
 from loca.errors import ConfigError, DataError, did_you_mean
-from loca.local.local_ease import LOCAL_BYTES, ItemToItem, differences_memory, fit_ease_differences, is_centre_for
+from loca.local.local_ease import LOCAL_BYTES, differences_memory, fit_ease_differences, is_centre_for
 from loca.local.local_models import CommunityValidator, LocalModels, SeparateModels
 from loca.local.stacked.inference import AnswerPrecision, StackedNetworks
 from loca.local.stacked.ops import PrecisionName, multiplies_densely
@@ -63,7 +63,7 @@ def fit_each(
     with bar(what, len(models)) as progress:
         for number, model in enumerate(models):
             context.inside(f"{what} {number}").fit(model, train, user_weights=weights_of(number))
-            model.train_data_ = None  # kept once, by the whole
+            model.train_data_ = None  # stored once, by the whole
             progress.advance()
             if number == 0:
                 size = sum(array.nbytes for array in model.state().arrays.values())
@@ -184,10 +184,10 @@ class Engine:
 
 
 def local_memory(
-    base: Recommender, count: int, engine: Engine, data: DataSize, name: str, centre: Recommender | None = None
+    base: Any, count: int, engine: Engine, data: DataSize, name: str, centre: Recommender | None = None
 ) -> dict[str, MemoryUse]:
     """What so many models take that are trained by an engine, and the centre that they are differences to if any."""
-    if isinstance(base, ItemToItem) and keeps_differences(engine, data.items):
+    if base.is_linear and keeps_differences(engine, data.items):
         apart = {} if is_centre_for(base, centre) else {"centre of local models": base.memory_bytes(data)}
         return apart | {name: differences_memory(base, count, engine.local_bytes, data)}
     many = base.memory_bytes(data).times(count)
@@ -247,7 +247,7 @@ def train_together(task: LocalTask, engine: Engine, validate: Callable[[LocalMod
     epochs = best.epoch or first.epochs
     for model in learners:
         model.best_epoch_ = epochs
-    return TrainedLocals(_finished(seen, engine), epochs)
+    return TrainedLocals(seen.finished(engine.answer_precision), epochs)
 
 
 def train_apart(task: LocalTask, engine: Engine, members: CommunityValidator) -> TrainedLocals:
@@ -270,7 +270,7 @@ def train_apart(task: LocalTask, engine: Engine, members: CommunityValidator) ->
     )
     for model, epoch in zip(learners, best_epochs, strict=True):
         model.best_epoch_ = epoch
-    return TrainedLocals(_finished(seen, engine), int(np.median(best_epochs)))
+    return TrainedLocals(seen.finished(engine.answer_precision), int(np.median(best_epochs)))
 
 
 def learners_of(task: LocalTask) -> list[NetworkModel[Any]] | None:
@@ -281,13 +281,13 @@ def learners_of(task: LocalTask) -> list[NetworkModel[Any]] | None:
 
 def _fit(task: LocalTask, engine: Engine) -> LocalModels:
     """Models that do not learn by epochs: one after the other, item-to-item models as differences to one centre."""
-    base = task.models[0]
-    if not isinstance(base, ItemToItem) or not keeps_differences(engine, task.matrix.shape[1]):
+    base: Any = task.models[0]
+    if not base.is_linear or not keeps_differences(engine, task.matrix.shape[1]):
         return SeparateModels.of(fit_each(task.models, task.learned, task.weights_of, task.what, task.context))
-    centre = task.centre
-    if not isinstance(centre, ItemToItem) or not is_centre_for(base, centre):
+    centre: Any = task.centre
+    if not is_centre_for(base, centre):
         centre = clone(base).fit(task.learned)
-        centre.train_data_ = None  # kept once, by the whole
+        centre.train_data_ = None  # stored once, by the whole
     checkpoint = task.context.checkpoint
 
     def recall(number: int) -> Mapping[str, npt.NDArray[Any]] | None:
@@ -365,7 +365,3 @@ def _in_stacks(
         stacks.append(stack)
         first = numbers.stop
     return stacks
-
-
-def _finished(seen: LocalModels, engine: Engine) -> LocalModels:
-    return seen.finished(engine.answer_precision) if isinstance(seen, StackedNetworks) else seen

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from loca.errors import ModelFileError, check_choice
-from loca.local.local_models import one_for_each
+from loca.local.local_models import LocalModels
 from loca.local.stacked.ops import multiplies_densely, padded
 from loca.models.autoencoder import Autoencoder, SparseRows
 from loca.models.devices import choose_device, float32_products, free_bytes
-from loca.models.recommender import Scores, check_histories
+from loca.models.recommender import check_histories
 from loca.persistence.manifest import ModelState
 
 AnswerPrecision = Literal["float32", "float16"]
@@ -43,7 +43,7 @@ def check_answer_precision(name: str) -> None:
     check_choice("answer_precision", name, get_args(AnswerPrecision))
 
 
-class StackedNetworks:
+class StackedNetworks(LocalModels):
     """Networks of one shape that answer; of a variational one only what gives the mean of the code is stored.
 
     `weights_[name]` is (networks, …): `input_table` and `input_bias` into the first layer, `code_…` and `back_…`
@@ -71,7 +71,7 @@ class StackedNetworks:
         seen._in_training, seen.device, seen._uses_tf32 = networks, device, quick
         return seen
 
-    def finished(self, precision: AnswerPrecision) -> StackedNetworks:
+    def finished(self, precision: str) -> StackedNetworks:
         """The networks as they are now, in memory of their own, in 32 or 16 bits."""
         kind = torch.float32 if precision == "float32" else torch.float16
         done = StackedNetworks(variational=self.variational)
@@ -174,10 +174,6 @@ class StackedNetworks:
         """Room for users × items scores, every row at a multiple of 64 numbers, where products are fastest."""
         items = self.count_items()
         return torch.empty(users, padded(items), device=self.device)[:, :items]
-
-    def score_with(self, number: int, histories: csr_array) -> Scores:
-        """One network's own scores."""
-        return self.blend(histories, one_for_each(np.full(histories.shape[0], number), len(self))).cpu().numpy()
 
     def state(self) -> ModelState:
         return ModelState(arrays={name: stack.cpu().numpy() for name, stack in self.weights_.items()})
