@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import loca.local.loca as loca_file
-import loca.local.local_ease as solutions_file
 from loca.communities.embeddings import TruncatedSVD
 from loca.data.splits import Split
 from loca.local.loca import Loca
@@ -107,7 +106,7 @@ def test_finished_epochs_communities_and_local_models_are_not_computed_again(
     assert len(epochs) <= whole + 1
     assert len(found) == 1
     solved: list[int] = []
-    solve = solutions_file.solve_systems
-    monkeypatch.setattr(solutions_file, "solve_systems", lambda s, d: (solved.extend([1] * len(s)), solve(s, d))[1])
+    solve = EASE.solve_each
+    monkeypatch.setattr(EASE, "solve_each", lambda *a: (solved.extend([1] * len(a[2])), solve(*a))[1])
     assert fit_until(3, MODELS["local EASE"](), planted_split, tmp_path / "work", monkeypatch)
     assert len(solved) == 4
