@@ -303,7 +303,7 @@ def test_a_file_that_does_not_fit_is_refused() -> None:
     ("name", "wrong", "message"),
     [
         ("loss", "logistc", r"unknown loss 'logistc'; did you mean 'logistic'\?"),
-        ("loss", "hinge", "unknown loss 'hinge'"),
+        ("loss", "hinge", "unknown loss 'hinge'; expected 'logistic' or 'square'"),
         ("dropout", 1.0, "dropout: expected a number from 0 to below 1"),
         ("learning_rate", 0.0, "learning_rate: expected a number above 0"),
         ("weight_decay", -1.0, "weight_decay: expected a number ≥ 0"),

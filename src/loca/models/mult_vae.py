@@ -49,7 +49,7 @@ class MultVAE(AutoencoderModel):
     dropout: float = share_below_1(0.5)
     noise: float = not_negative(1.0)
     kl_weight: float = not_negative(0.2)
-    anneal_steps: int = whole(20_000, least=0)
+    anneal_steps: int = not_negative(20_000)
     learning_rate: float = positive(1e-3)
     weight_decay: float = not_negative(0.0)
     batch_size: int = whole(512)
