@@ -86,11 +86,11 @@ def test_histories_that_are_laid_out_give_the_same_answers(
     weights[:, 3] = 0  # and one for nobody
     expected = model.locals_.blend(histories, csr_array(weights)).numpy()
     monkeypatch.setattr(inference_file, "multiplies_densely", lambda *_: True)
-    shown: list[torch.Tensor] = []
+    left: list[torch.Tensor] = []
     multiply = torch.Tensor.__matmul__
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda *both: (shown.append(both[0]), multiply(*both))[1])
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda *both: (left.append(both[0]), multiply(*both))[1])
     found = model.locals_.blend(csr_array(histories), csr_array(weights))
-    laid = [one for one in shown if one.shape[1] == histories.shape[1]]
+    laid = [one for one in left if one.shape[1] == histories.shape[1]]
     assert [len(one) for one in laid] == [60, 60, 7]
     assert all(one.stride(0) % 64 == 0 for one in laid)  # 60 items in rows of 64
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)

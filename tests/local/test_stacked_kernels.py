@@ -34,7 +34,7 @@ def kernels() -> Iterator[None]:
         yield
 
 
-def question(networks: int = 3, users: int = 5, items: int = 5000, width: int = 24) -> tuple:
+def batch(networks: int = 3, users: int = 5, items: int = 5000, width: int = 24) -> tuple:
     draw = torch.Generator().manual_seed(0)
     lengths = torch.randint(0, 9, (networks * users,), generator=draw)
     owner = torch.repeat_interleave(torch.arange(networks * users), lengths)
@@ -62,11 +62,11 @@ def moments_of(table: torch.Tensor) -> Moments:
 @pytest.mark.parametrize("items", [60, 5000, 40_000])  # the last are too many to be read once
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])
 def test_loss_and_gradients_are_those_of_plain_torch(precision: str, tolerance: float, items: int) -> None:
-    hidden, table, bias, entries, scale = question(items=items)
+    hidden, table, bias, entries, scale = batch(items=items)
     expected = decode_and_differentiate(hidden, table, bias, entries, scale, "float32")
-    asked = (hidden.to(DEVICE), table.to(DEVICE), bias.to(DEVICE), there(entries), scale.to(DEVICE), precision)
+    given = (hidden.to(DEVICE), table.to(DEVICE), bias.to(DEVICE), there(entries), scale.to(DEVICE), precision)
     with kernels():
-        found = decode_and_differentiate(*asked)  # type: ignore[arg-type]
+        found = decode_and_differentiate(*given)  # type: ignore[arg-type]
     pairs = ((found.losses, expected.losses), (found.hidden, expected.hidden), (found.bias, expected.bias))
     for one, other in (*pairs, (found.table[:, :items], expected.table)):
         assert float((one.cpu() - other).abs().max()) < tolerance * float(other.abs().max())
@@ -83,7 +83,7 @@ def test_draws_are_those_of_plain_torch(streams: torch.Tensor) -> None:
 
 
 def test_adam_with_sparse_gradients_is_that_of_plain_torch() -> None:
-    hidden, table, _, entries, _ = question()
+    hidden, table, _, entries, _ = batch()
     steps, expected, found = torch.tensor([0, 3, 9]), moments_of(table), moments_of(table.to(DEVICE))
     AdamStep(MODEL, steps).on_table(expected, hidden.flatten(0, 1), entries)
     with kernels():
@@ -94,7 +94,7 @@ def test_adam_with_sparse_gradients_is_that_of_plain_torch() -> None:
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])
 def test_dense_inputs_give_the_codes_and_changes_of_gathered_ones(precision: str, tolerance: float) -> None:
-    hidden, table, _, entries, _ = question()
+    hidden, table, _, entries, _ = batch()
     steps, expected, found = torch.tensor([0, 3, 9]), moments_of(table), moments_of(table.to(DEVICE))
     expected_codes = GatheredInputs(entries).codes(table)
     GatheredInputs(entries).learn(AdamStep(MODEL, steps), expected, hidden)
@@ -109,7 +109,7 @@ def test_dense_inputs_give_the_codes_and_changes_of_gathered_ones(precision: str
 
 
 def test_a_step_gives_the_same_numbers_every_time() -> None:
-    _, table, _, entries, _ = question()
+    _, table, _, entries, _ = batch()
     codes = torch.randn(15, 24, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     results = []
     for _ in range(2):

@@ -137,8 +137,8 @@ def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_s
     planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = MultVAE(latent=8, epochs=14, patience=2, batch_size=64, learning_rate=5e-2, kl_weight=0.1)
-    questions = planted_split.validation
-    assert questions is not None
+    validation = planted_split.validation
+    assert validation is not None
     left: list[int] = []
     leave = StackedTrainer.leave
     monkeypatch.setattr(
@@ -149,11 +149,11 @@ def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_s
         """The last model has nobody to be judged by and runs all its epochs."""
         return np.arange(number * 100, number * 100 + 60 * (number < 3))
 
-    answering = np.zeros((questions.n_users, 4))
+    answering = np.zeros((validation.n_users, 4))
     for number in range(4):
         answering[members_of(number), number] = 0.5
-    members = CommunityValidator(questions, csr_array(answering))
-    own = HeldOut(questions.histories.of_users(members_of(1)), questions.targets.of_users(members_of(1)))
+    members = CommunityValidator(validation, csr_array(answering))
+    own = HeldOut(validation.histories.of_users(members_of(1)), validation.targets.of_users(members_of(1)))
 
     trained = [train_apart(a_task(base, planted_split), engine, members) for engine in (LOOP, STACK)]
     np.testing.assert_allclose(answers(trained[1], planted_split), answers(trained[0], planted_split), atol=ROUNDING)
@@ -167,12 +167,12 @@ def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_s
 
 
 def test_the_loss_of_a_stack_is_the_mean_of_the_losses(planted_split: Split) -> None:
-    def learning() -> list:
+    def trainers() -> list:
         models = copies_of(BASES["variational"], 3, seed=3, name="local model")
         return [model.begin(planted_split.train.matrix(), weights_of(j)) for j, model in enumerate(models)]  # type: ignore[attr-defined]
 
-    loop = np.mean([one.run_epoch() for one in learning()])
-    assert StackedTrainer(learning()).run_epoch() == pytest.approx(loop, rel=1e-5)
+    loop = np.mean([one.run_epoch() for one in trainers()])
+    assert StackedTrainer(trainers()).run_epoch() == pytest.approx(loop, rel=1e-5)
 
 
 def test_sixteen_bit_products_come_near_and_keep_32_bit_weights(planted_split: Split) -> None:
@@ -216,11 +216,11 @@ def test_a_stack_that_cannot_be_built_is_built_in_halves(planted_split: Split, m
     expected = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
     sizes: list[int] = []
 
-    def small_memory(learning: list, **how: object) -> StackedTrainer:
-        sizes.append(len(learning))
-        if len(learning) > 2:
+    def small_memory(trainers: list, **how: object) -> StackedTrainer:
+        sizes.append(len(trainers))
+        if len(trainers) > 2:
             raise torch.OutOfMemoryError("not that much")
-        return StackedTrainer(learning, **how)  # type: ignore[arg-type]
+        return StackedTrainer(trainers, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engines_file, "StackedTrainer", small_memory)
     found = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)

@@ -132,41 +132,41 @@ def test_the_initial_biases_answer_with_the_share_of_the_users_who_have_an_item(
 
 
 def test_the_network_knows_the_mean_and_the_spread_of_the_nodes() -> None:
-    learning = CDAE(**SMALL).begin(csr_array(np.eye(3, dtype=np.float32)), np.array([1, 2, 1]))
-    learning.nodes.copy_(torch.tensor([[0.0], [4.0], [8.0]]).expand(3, 8))
-    learning.describe_nodes()
-    torch.testing.assert_close(learning.network.mean_node, torch.full((8,), 4.0))
-    torch.testing.assert_close(learning.network.node_spread, torch.tensor([8.0**0.5]))
+    trainer = CDAE(**SMALL).begin(csr_array(np.eye(3, dtype=np.float32)), np.array([1, 2, 1]))
+    trainer.nodes.copy_(torch.tensor([[0.0], [4.0], [8.0]]).expand(3, 8))
+    trainer.describe_nodes()
+    torch.testing.assert_close(trainer.network.mean_node, torch.full((8,), 4.0))
+    torch.testing.assert_close(trainer.network.node_spread, torch.tensor([8.0**0.5]))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_learning_charges_each_node_by_its_square_in_the_units_of_that_user_s_loss(loss: LossName) -> None:
     rows = csr_array(np.array([[1, 0, 0, 1], [0, 1, 1, 0]], np.float32))
     settings = {"latent": 2, "loss": loss, "dropout": 0.0, "learning_rate": 0.05, "weight_decay": 0.0, "device": "cpu"}
-    learning = CDAE(node_l2=0.2, **settings).begin(rows, np.array([3.0, 1.0], np.float32))
-    for weight in learning.network.parameters():
+    trainer = CDAE(node_l2=0.2, **settings).begin(rows, np.array([3.0, 1.0], np.float32))
+    for weight in trainer.network.parameters():
         weight.data.zero_()  # so that every item scores 0, whatever the node
     nodes = torch.tensor([[3.0, -4.0], [1.0, 0.0]], requires_grad=True)
-    found = learning.loss_with(np.array([0, 1]), nodes)
+    found = trainer.loss_with(np.array([0, 1]), nodes)
     # Squares cost ½ · .2 · 25 and ½ · .2 · 1; of weights 3 and 1 the first counts 1½ times, the second half.
     items = 4 * np.log(2) if loss == "logistic" else 0.0
     assert found.item() == pytest.approx(items + (1.5 * 2.5 + 0.5 * 0.1) / 2, rel=1e-6)
     (slope,) = torch.autograd.grad(found, nodes)
     torch.testing.assert_close(slope, torch.tensor([[1.5 * 0.6 / 2, -1.5 * 0.8 / 2], [0.5 * 0.2 / 2, 0.0]]))
-    learning.nodes.copy_(nodes.detach())
-    learning.run_epoch()
+    trainer.nodes.copy_(nodes.detach())
+    trainer.run_epoch()
     # The first step of Adam is one learning rate long: nothing but their cost pulls these nodes, and towards 0.
-    torch.testing.assert_close(learning.nodes, torch.tensor([[2.95, -3.95], [0.95, 0.0]]))
+    torch.testing.assert_close(trainer.nodes, torch.tensor([[2.95, -3.95], [0.95, 0.0]]))
 
 
 def test_the_dearer_nodes_are_the_smaller_the_learned_ones_become() -> None:
     rows = random_rows()
 
     def mean_square(node_l2: float) -> float:
-        learning = CDAE(**SMALL, node_l2=node_l2).begin(rows, None)
+        trainer = CDAE(**SMALL, node_l2=node_l2).begin(rows, None)
         for _ in range(30):
-            learning.run_epoch()
-        return float(learning.nodes.square().mean())
+            trainer.run_epoch()
+        return float(trainer.nodes.square().mean())
 
     free, charged, dear = (mean_square(node_l2) for node_l2 in (0.0, 1.0, 100.0))
     assert free > 2 * charged > 4 * dear

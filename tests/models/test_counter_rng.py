@@ -36,7 +36,7 @@ def test_uniform_numbers_are_from_0_to_below_1() -> None:
     assert float(numbers.max()) < 1
 
 
-def test_a_number_depends_on_its_place_alone_not_on_what_is_asked_with_it() -> None:
+def test_a_number_depends_on_its_place_alone_not_on_what_is_drawn_with_it() -> None:
     whole = normal_at(stream(3), PLACES[:1000])
     torch.testing.assert_close(normal_at(stream(3), PLACES[:1000].flip(0)).flip(0), whole, rtol=0, atol=0)
     torch.testing.assert_close(normal_at(stream(3), torch.tensor([7, 500])), whole[[7, 500]], rtol=0, atol=0)

@@ -110,8 +110,8 @@ def test_the_kl_weight_grows_in_a_line_and_stays() -> None:
 @pytest.mark.parametrize("kind", [MultVAE, MultDAE])
 def test_training_lowers_the_loss(kind: type, planted_split: Split) -> None:
     model = kind(latent=16, learning_rate=5e-3, dropout=0.0)
-    learning = model.begin(planted_split.train.matrix(), None)
-    losses = [learning.run_epoch() for _ in range(30)]
+    trainer = model.begin(planted_split.train.matrix(), None)
+    losses = [trainer.run_epoch() for _ in range(30)]
     assert losses[-1] < 0.97 * losses[0]
 
 
@@ -119,14 +119,14 @@ def test_training_lowers_the_loss(kind: type, planted_split: Split) -> None:
 def test_the_best_epoch_on_validation_stays(kind: type, planted_split: Split) -> None:
     model = kind(latent=8, learning_rate=4e-2, epochs=120, patience=5, seed=3)
     model.fit(planted_split.train, validation=planted_split.validation)
-    kept = mean_ndcg(model.score, planted_split.validation, 100)
+    best = mean_ndcg(model.score, planted_split.validation, 100)
     assert model.best_epoch_ < 115
     again = model.with_selected_params()
     assert again.epochs == model.best_epoch_
     again.fit(planted_split.train)
-    assert mean_ndcg(again.score, planted_split.validation, 100) == pytest.approx(kept, abs=1e-6)
+    assert mean_ndcg(again.score, planted_split.validation, 100) == pytest.approx(best, abs=1e-6)
     one_more = kind(latent=8, learning_rate=4e-2, epochs=model.best_epoch_ + 1, seed=3).fit(planted_split.train)
-    assert mean_ndcg(one_more.score, planted_split.validation, 100) <= kept
+    assert mean_ndcg(one_more.score, planted_split.validation, 100) <= best
 
 
 def test_scores_are_decoded_from_the_embedding() -> None:

@@ -44,7 +44,7 @@ def network(items: int = 20) -> RecVaeNetwork:
     return net
 
 
-def learning(matrix: csr_array, weights: np.ndarray | None = None, **changes: Any) -> AlternatingTrainer:
+def trainer(matrix: csr_array, weights: np.ndarray | None = None, **changes: Any) -> AlternatingTrainer:
     usual = {"latent": 4, "hidden": 6, "learning_rate": 1e-3, "batch_size": 1000, "device": "cpu"}
     return RecVAE(**usual | changes).begin(matrix, weights)
 
@@ -114,12 +114,12 @@ def test_a_sample_has_the_density_of_its_own_normal() -> None:
 def test_the_prior_counts_by_the_length_of_the_history_or_for_all_alike() -> None:
     rows = SparseRows.of(csr_array(np.array([[1, 1, 1], [0, 1, 0]], np.float32)), CPU)
     for beta, expected in ((None, [0.75, 0.25]), (0.5, [0.5, 0.5]), (0.0, [0.0, 0.0])):
-        assert learning(random_rows(), gamma=0.25, beta=beta).kl_weights(rows).tolist() == expected
+        assert trainer(random_rows(), gamma=0.25, beta=beta).kl_weights(rows).tolist() == expected
 
 
 def test_the_loss_of_the_encoder_by_hand() -> None:
     rows = random_rows(users=6)
-    one = learning(rows, dropout=0.0, gamma=0.02)
+    one = trainer(rows, dropout=0.0, gamma=0.02)
     prior = torch.randn(6, 8)
     users = np.array([4, 1, 0])
     code = one.codes()[users]
@@ -134,7 +134,7 @@ def test_the_loss_of_the_encoder_by_hand() -> None:
 
 
 def test_each_half_rests_while_the_other_learns(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = learning(random_rows(), encoder_epochs=1)
+    one = trainer(random_rows(), encoder_epochs=1)
     seen = [halves(one.network)]
     real = AlternatingTrainer.learn_from
     monkeypatch.setattr(
@@ -160,7 +160,7 @@ def test_an_epoch_takes_the_planned_turns_and_no_gradient_outlives_it(monkeypatc
             return real(self, *given)
 
         monkeypatch.setattr(AlternatingTrainer, half, noted)
-    one = learning(random_rows(), batch_size=16, encoder_epochs=2, decoder_epochs=3)
+    one = trainer(random_rows(), batch_size=16, encoder_epochs=2, decoder_epochs=3)
     one.run_epoch()
     assert turns == ["encoder_loss"] * 4 + ["decoder_loss"] * 6
     assert one.step == 10
@@ -176,7 +176,7 @@ def test_the_prior_of_an_epoch_is_the_encoder_of_the_one_before(monkeypatch: pyt
         return real(self, users, prior)
 
     monkeypatch.setattr(AlternatingTrainer, "encoder_loss", noted)
-    one = learning(random_rows())
+    one = trainer(random_rows())
     first = one.codes()
     one.run_epoch()
     second = one.codes()
@@ -188,7 +188,7 @@ def test_the_prior_of_an_epoch_is_the_encoder_of_the_one_before(monkeypatch: pyt
 
 def gradients(matrix: csr_array, weights: np.ndarray, gamma: float) -> dict[str, torch.Tensor]:
     """Gradients of both halves in one full batch, where codes are so narrow that noise moves nothing."""
-    one = learning(matrix, weights, dropout=0.0, gamma=gamma)
+    one = trainer(matrix, weights, dropout=0.0, gamma=gamma)
     with torch.no_grad():
         one.network.code_bias[4:] = -40.0
     users = np.arange(len(one.support))
@@ -229,13 +229,13 @@ def test_the_best_epoch_on_validation_stays(planted_split: Split) -> None:
     model = RecVAE(**SMALL | {"epochs": 60, "patience": 3}).fit(
         planted_split.train, validation=planted_split.validation
     )
-    kept = mean_ndcg(model.score, planted_split.validation, 100)
+    best = mean_ndcg(model.score, planted_split.validation, 100)
     assert model.best_epoch_ is not None
     assert model.best_epoch_ < 57
     again = model.with_selected_params()
     assert again.epochs == model.best_epoch_
     again.fit(planted_split.train)
-    assert mean_ndcg(again.score, planted_split.validation, 100) == pytest.approx(kept, abs=1e-6)
+    assert mean_ndcg(again.score, planted_split.validation, 100) == pytest.approx(best, abs=1e-6)
 
 
 def test_interrupted_learning_goes_on_with_the_same_numbers(planted_split: Split) -> None:
@@ -244,12 +244,12 @@ def test_interrupted_learning_goes_on_with_the_same_numbers(planted_split: Split
     losses = [whole.run_epoch() for _ in range(4)]
     first = RecVAE(**SMALL).begin(matrix, None)
     assert [first.run_epoch() for _ in range(2)] == losses[:2]
-    kept = first.state()
-    kept = ModelState({name: array.copy() for name, array in kept.arrays.items()}, dict(kept.facts))
+    saved = first.state()
+    saved = ModelState({name: array.copy() for name, array in saved.arrays.items()}, dict(saved.facts))
     first.run_epoch()
     second = RecVAE(**SMALL).begin(matrix, None)
     second.run_epoch()
-    second.put_back(kept)
+    second.put_back(saved)
     assert [second.run_epoch() for _ in range(2)] == losses[2:]
     assert second.state().facts == whole.state().facts == {"step": 4 * 4 * 4, "epoch": 4}
     for name, array in whole.state().arrays.items():
@@ -257,7 +257,7 @@ def test_interrupted_learning_goes_on_with_the_same_numbers(planted_split: Split
 
 
 def test_learning_that_has_not_begun_can_be_put_back() -> None:
-    one, other = learning(random_rows()), learning(random_rows())
+    one, other = trainer(random_rows()), trainer(random_rows())
     with torch.no_grad():
         other.network.output_table.zero_()
     other.put_back(one.state())
