@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, Literal
 
@@ -63,24 +63,15 @@ def ranking_bytes(device: torch.device) -> int:
     return max(BLOCK_BYTES, free_bytes(device) // 10)
 
 
+@cache
 def has_kernels(device: torch.device) -> bool:
     """Whether Triton kernels can be used on a device."""
-    return device.type == "cuda" and _has_triton()
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
-@cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
-
-
-@contextmanager
-def launching_on(device: torch.device) -> Iterator[None]:
-    """While it is open, kernels run on that device, where there are several."""
-    if device.type != "cuda":
-        yield  # an interpreter of kernels
-    else:
-        with torch.cuda.device(device):
-            yield
+def launching_on(device: torch.device) -> AbstractContextManager[Any]:
+    """While it is open, kernels run on that device, where there are several; an interpreter of kernels needs none."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @contextmanager
