@@ -17,7 +17,7 @@ from command_calls import TINY, Call, environment
 
 from loca.data.splits import Split
 from loca.experiments.parallel import Done, RunPlan
-from loca.experiments.run_store import RunStore
+from loca.experiments.runs import RunStore
 from loca.models.ease import EASE
 
 LOCAL = ("--models", "popularity,ease,ensemble,loca-ease", "--set", "loca-ease.anchors=3", "--at", "5,10")
@@ -197,7 +197,7 @@ def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_o
 ) -> None:
     def compute(plan: RunPlan, done: Done, split: Split, store: RunStore, processes: int) -> dict[str, str]:
         assert processes == 2
-        done["ease"], _ = store.compute(plan.make("ease", done), split)
+        done["ease"], _ = store.execute(plan.make("ease", done), split)
         return {"loca-ease": "anchors: 1,000 were requested, there are only 150 users; take fewer"}
 
     monkeypatch.setattr("loca.experiments.comparison.execute_parallel", compute)

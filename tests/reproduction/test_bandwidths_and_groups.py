@@ -25,13 +25,13 @@ def test_no_model_of_a_sweep_is_refitted_the_one_beside_it_neither(needed: Neede
         "mult-vae not refitted seed 0",
         "mult-vae not refitted seed 1",
     ]
-    assert [cells[f"mult-vae not refitted seed {seed}"].subject()["seed"] for seed in (0, 1)] == [0, 1]
+    assert [cells[f"mult-vae not refitted seed {seed}"].fingerprint()["seed"] for seed in (0, 1)] == [0, 1]
 
 
 def test_both_figures_share_the_one_beside_them_and_table_2_has_another() -> None:
     of_7, of_8 = (needed(bench()) for needed in BOTH)
     called = "mult-vae not refitted seed 0"
-    assert of_7[called].subject() == of_8[called].subject()
+    assert of_7[called].fingerprint() == of_8[called].fingerprint()
     assert called not in bench().row("mult-vae")
 
 

@@ -131,8 +131,8 @@ def test_table_3_needs_one_run_for_each_selection_and_one_for_each_number_of_k_m
         "loca-vae by farthest seed 0": (2, 4, 6),
         "loca-vae by coverage seed 0": (2, 4, 6),
     }
-    assert {cell.subject()["refit"] for cell in cells.values()} == {False}
-    assert {cell.subject()["alpha"] for cell in cells.values()} == {"paper"}
+    assert {cell.fingerprint()["refit"] for cell in cells.values()} == {False}
+    assert {cell.fingerprint()["alpha"] for cell in cells.values()} == {"paper"}
 
 
 # Figure 2

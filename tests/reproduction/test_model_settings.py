@@ -159,7 +159,7 @@ def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Benchma
 
 def test_what_tuning_found_is_found_again(bench: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = tune_bench(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=False)
-    monkeypatch.setattr("loca.experiments.run_store.execute_run", lambda *_, **__: pytest.fail("tuned again"))
+    monkeypatch.setattr("loca.experiments.runs.Run.execute", lambda *_, **__: pytest.fail("tuned again"))
     assert tune_bench(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=True) == found
 
 

@@ -14,8 +14,7 @@ from tiny_bench import TINY, tiny_bench
 from loca.data.splits import Split
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, LocaError
-from loca.experiments import run_store as cell_store
-from loca.experiments.runs import Run
+from loca.experiments.runs import Run, RunStore
 from loca.reproduction import measurings
 from loca.reproduction import table5 as training_time
 from loca.reproduction.paper import PIECES, find_pieces
@@ -38,13 +37,13 @@ def whole(planted: PlantedData, tmp_path_factory: pytest.TempPathFactory) -> Rep
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the cells that are computed from here on."""
     names: list[str] = []
-    really = cell_store.execute_run
+    really = Run.execute
 
-    def compute(cell: Run, split: Split, *, study: Path | None = None) -> Any:
+    def execute(cell: Run, split: Split, **more: Any) -> Any:
         names.append(cell.name)
-        return really(cell, split, study=study)
+        return really(cell, split, **more)
 
-    monkeypatch.setattr(cell_store, "execute_run", compute)
+    monkeypatch.setattr(Run, "execute", execute)
     return names
 
 
@@ -104,7 +103,7 @@ def test_after_a_kill_only_the_rest_is_computed(planted: PlantedData, tmp_path: 
     only = ("ease", "mult-vae", "ensemble-vae", "loca-vae")
     asked = Reproduction(("table2", "figure5"), (bench,), tmp_path / "killed", COMMAND, only=only)
     names = [*(f"{name} seed {seed}" for name in only[1:] for seed in (0, 1)), "ease seed 0"]
-    really = cell_store.RunStore.compute
+    really = RunStore.execute
 
     def die_after_three(store: Any, cell: Run, split: Split) -> Any:
         if len(computed) == 3:
@@ -112,7 +111,7 @@ def test_after_a_kill_only_the_rest_is_computed(planted: PlantedData, tmp_path: 
         return really(store, cell, split)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cell_store.RunStore, "compute", die_after_three)
+        patch.setattr(RunStore, "execute", die_after_three)
         with pytest.raises(KeyboardInterrupt):
             reproduce(asked, resume=False)
     assert len(computed) == 3
@@ -205,7 +204,7 @@ def test_fresh_drops_all_benches_before_the_first_is_begun(
     def die(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cell_store.RunStore, "compute", die)
+    monkeypatch.setattr(RunStore, "execute", die)
     with pytest.raises(KeyboardInterrupt):
         reproduce(asked, resume=False)
     assert not list(tmp_path.glob("kept/*/cells/work-*"))
@@ -215,21 +214,21 @@ def test_with_one_process_too_what_fails_leaves_the_rest(
     planted: PlantedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = tiny_bench(planted, scale=replace(TINY, seeds=1))
-    really = cell_store.execute_run
+    really = Run.execute
 
     def fail(cell: Run, split: Split, **more: Any) -> Any:
         if cell.name == "ease seed 0":
             raise RuntimeError("out of\nmemory")
         return really(cell, split, **more)
 
-    monkeypatch.setattr(cell_store, "execute_run", fail)
+    monkeypatch.setattr(Run, "execute", fail)
     asked = Reproduction(("table2",), (bench,), tmp_path, COMMAND, only=("popularity", "ease", "slim"))
     with pytest.raises(LocaError, match=r"^tiny-clean: ease seed 0: RuntimeError: out of memory; .*--resume tries"):
         reproduce(asked, resume=False)
     text = (tmp_path / "table2.md").read_text()
     assert "Popularity" in text
     assert "SLIM" in text
-    monkeypatch.setattr(cell_store, "execute_run", really)
+    monkeypatch.setattr(Run, "execute", really)
     reproduce(asked, resume=True)
     assert "| EASE |" in (tmp_path / "table2.md").read_text()
 

@@ -8,7 +8,7 @@ from loca.communities.geometry import Quantile
 from loca.config.settings import Choice
 from loca.data.splits import Split
 from loca.errors import ConfigError
-from loca.experiments.comparison import plan_cells
+from loca.experiments.comparison import plan_runs
 from loca.local.auto import Auto
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
@@ -162,12 +162,12 @@ def test_lists_are_all_that_is_tried_and_their_first_value_is_where_tuning_begin
 
 def test_auto_searches_by_itself_under_the_budget_of_the_others(planted_split: Split) -> None:
     terms = EvaluationProtocol(budget=Budget(trials=3, seconds=20.0))
-    plan = plan_cells({"auto": [Auto(seconds=99.0)]}, planted_split, terms, {})
+    plan = plan_runs({"auto": [Auto(seconds=99.0)]}, planted_split, terms, {})
     cell = plan.make("auto", {})
     (model,) = cell.candidates
     assert isinstance(model, Auto)
     assert (model.seconds, model.trials, cell.space) == (20.0, 3, None)
-    few = plan_cells({"auto": [Auto(seconds=99.0)]}, planted_split, EvaluationProtocol(budget=Budget(trials=3)), {})
+    few = plan_runs({"auto": [Auto(seconds=99.0)]}, planted_split, EvaluationProtocol(budget=Budget(trials=3)), {})
     (model,) = few.make("auto", {}).candidates
     assert isinstance(model, Auto)
     assert (model.seconds, model.trials) == (99.0, 3)

@@ -153,7 +153,7 @@ def compare_models(
 def _check_folder(out: Path | None, resume: bool, fresh: bool) -> None:
     """Refuses, before data are read, a folder that is a file or that holds what must be decided on."""
     from loca.experiments.report import check_file
-    from loca.experiments.run_store import RunStore
+    from loca.experiments.runs import RunStore
 
     check_file(out)
     if out is not None:

@@ -5,31 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from loca.data.splits import Split
 from loca.data.statistics import warn_of_file_order
 from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.evaluation.metrics import check_lengths
 from loca.evaluation.significance import holm, paired_difference
-from loca.experiments.parallel import RunPlan, compute_here, execute_parallel
+from loca.experiments.parallel import RunPlan, execute_here, execute_parallel
 from loca.experiments.report import Comparison as Comparison
 from loca.experiments.report import Difference as Difference
-from loca.experiments.run_store import RunStore
 from loca.experiments.runs import ComparedModel as ComparedModel
-from loca.experiments.runs import Run, digest_of_split
-from loca.local.auto import Auto
-from loca.local.blend import Blend
-from loca.local.ensemble import Ensemble
-from loca.local.loca import Loca
-from loca.models.recommender import Recommender, clone
+from loca.experiments.runs import Run, RunStore, digest_of_split
+from loca.models.recommender import Recommender, clone, get_params
 from loca.registry import SpaceName
-from loca.search_space import SpaceConstraints
+from loca.search_space import Budget, SpaceConstraints
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, RecencyRule, order_matters
 from loca.tuning.warm_start import CandidateLists, plan_tuning
-
-if TYPE_CHECKING:
-    from loca.search_space import Budget
 
 Candidates = Recommender | Sequence[Recommender]
 
@@ -52,23 +43,37 @@ def compare(
     keep_in: str | Path | None = None,
     resume: bool = True,
 ) -> Comparison:
-    """Chooses, fits and measures every model by the protocol, then compares them user by user.
+    """Select, fit and measure every model by the protocol, then compare them user by user.
 
     Differences (NDCG@100 where it is measured, else NDCG at the longest list): each Loca against its base model and
-    against the ensemble of that base, and every model against `control`, by default the single model that was best on
-    validation. With a single test user there is nothing to pair, and no difference comes back.
-    `keep` names the fitted models to hold on to; the others are let go once measured.
-    Histories are weighed as the split says; with `recency="own"` as each model was trained for, with `"auto"` as each
-    chooses for itself on validation.
+    against the ensemble of that base, and every model against `control`. With a single test user there is nothing to
+    pair, and no difference comes back.
 
-    With a `budget` every model is tuned under it first, in the `space` of its name, where choices are made; what
-    `narrowed` says of its parameters holds. A local model and an ensemble begin with what their base's study chose.
-    With `processes` above 1 as many models are computed side by side, and one that fails does not stop the others: it
-    is named in `failed`. The folder `keep_in` keeps each model's outcome as soon as it is there, and the trials of its
-    tuning; what is found there is not computed again (`resume`), or dropped, and what was computed for other data or
-    settings is refused.
+    Parameters
+    ----------
+    models : one model or several candidates by name, or models that are named by what they are
+    split : train, validation and test
+    protocol : `"clean"` selects on validation; `"paper"` selects on test, as the paper's program does
+    refit : whether the selected candidate is fitted once more, on train + validation
+    recency : histories are weighed as the split says, with `"own"` as each model was trained for, with `"auto"` as
+        each selects on validation
+    at : the lengths of the lists that are measured
+    control : by default the single model that was best on validation
+    keep : the names of the fitted models to hold on to; the others are let go once measured
+    seed : of bootstrap intervals and of tuning
+    budget, space : every model is tuned under this budget first, in the space of its name, where choices are made; a
+        local model and an ensemble begin with what their base's study chose
+    narrowed : what holds of a model's parameters while it is tuned, by its name
+    processes : as many models are computed at a time; where one fails it is named in `failed`, and the others go on
+    keep_in : a folder for each model's outcome as soon as it is there, and for the trials of its tuning
+    resume : what is found there is not computed again; otherwise it is dropped. What was computed for other data or
+        settings is refused
+
+    Returns
+    -------
+    What every model reached, and the differences; it prints as two tables.
     """
-    terms = EvaluationProtocol(protocol, refit, recency, check_lengths(at), seed, budget, space)
+    how = EvaluationProtocol(protocol, refit, recency, check_lengths(at), seed, budget, space)
     candidates = _named(models)
     for name in (*keep, *([] if control is None else [control])):
         if name not in candidates:
@@ -77,15 +82,15 @@ def compare(
         raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes!r}")
     if keep and processes > 1:
         raise ConfigError("keep: fitted models stay in the process that fits them; expected processes=1")
-    plan = plan_cells(candidates, split, terms, narrowed or {})
+    plan = plan_runs(candidates, split, how, narrowed or {})
     store = None if keep_in is None else RunStore(Path(keep_in))
-    kept: dict[str, Recommender] = {}
+    fitted: dict[str, Recommender] = {}
     failed: dict[str, str] = {}
-    asked = split.train.recency if recency == "given" else recency
-    in_use = order_matters((one for some in candidates.values() for one in some), asked)
-    kept_in = nullcontext() if store is None else store.opened(plan.names, resume=resume)
-    with kept_in:
-        if in_use:
+    with nullcontext() if store is None else store.opened(plan.names, resume=resume):
+        if order_matters(
+            (one for some in candidates.values() for one in some),
+            split.train.recency if recency == "given" else recency,
+        ):
             warn_of_file_order(split.train)
         done = plan.find_done(store, keep)
         if store is not None and len(done) < len(candidates):
@@ -93,36 +98,28 @@ def compare(
         if processes > 1:
             failed = execute_parallel(plan, done, split, store, processes)
         else:
-            kept = compute_here(plan, done, split, store, keep)
+            fitted = execute_here(plan, done, split, store, keep)
         if not done:
             raise LocaError("; ".join(f"{name}: {why}" for name, why in failed.items()))
         if store is not None and not failed:
             store.finish()
-    measured = [done[name] for name in candidates if name in done]
-    return _compared({name: candidates[name] for name in done}, measured, terms, control, kept, failed)
-
-
-def _compared(
-    candidates: Mapping[str, Sequence[Recommender]],
-    measured: Sequence[ComparedModel],
-    terms: EvaluationProtocol,
-    control: str | None,
-    kept: Mapping[str, Recommender],
-    failed: Mapping[str, str],
-) -> Comparison:
-    metric = f"ndcg@{100 if 100 in terms.at else terms.at[-1]}"
-    control = control if control in candidates else _best_single(candidates, measured)
-    pairs = _pairs(candidates, control) if len(measured[0].evaluation.users) > 1 else []
+    measured = {name: done[name] for name in candidates if name in done}
+    firsts = {name: candidates[name][0] for name in measured}
+    # The best model that is not made of several, judged where choices are made, never by the result.
+    singles = [name for name, one in firsts.items() if one.role == "single"]
+    if control not in measured:
+        control = max(singles, key=lambda name: _selected_by(measured[name]), default=None)
+    metric = f"ndcg@{100 if 100 in how.at else how.at[-1]}"
     return Comparison(
-        protocol=terms.protocol,
-        refit=terms.refit,
+        protocol=protocol,
+        refit=refit,
         metric=metric,
         control=control,
-        measured=tuple(measured),
-        differences=_differences(pairs, measured, metric, terms.seed),
-        models=kept,
-        budget=terms.budget,
-        space=terms.space,
+        measured=tuple(measured.values()),
+        differences=_differences(firsts, control, measured, metric, seed),
+        models=fitted,
+        budget=budget,
+        space=space,
         failed=failed,
     )
 
@@ -132,71 +129,59 @@ def _named(models: Mapping[str, Candidates] | Sequence[Recommender]) -> dict[str
         return {name: [one] if isinstance(one, Recommender) else list(one) for name, one in models.items()}
     named: dict[str, list[Recommender]] = {}
     for model in models:
-        name = _name_of(model)
+        name, base = type(model).__name__, get_params(model).get("base")
+        name = name if base is None else f"{name}({type(base).__name__})"
         same = sum(one == name or one.startswith(f"{name} ") for one in named)
         named[f"{name} {same + 1}" if same else name] = [model]
     return named
 
 
-def _name_of(model: Recommender) -> str:
-    kind = type(model).__name__
-    return f"{kind}({type(model.base).__name__})" if isinstance(model, Loca | Ensemble) else kind
-
-
-def _best_single(candidates: Mapping[str, Sequence[Recommender]], measured: Sequence[ComparedModel]) -> str | None:
-    """The best model that is not made of several, judged where choices are made, never by the result."""
-    singles = [one for one in measured if not isinstance(candidates[one.name][0], Loca | Ensemble | Blend | Auto)]
-    return max(singles, key=lambda one: one.tried[one.chosen].ndcg).name if singles else None
-
-
-def _pairs(candidates: Mapping[str, Sequence[Recommender]], control: str | None) -> list[tuple[str, str]]:
-    pairs = []
-    for name, (model, *_) in candidates.items():
-        if isinstance(model, Loca):
-            base = type(model.base)
-            pairs += [(name, other) for other, (one, *_) in candidates.items() if isinstance(one, base)]
-            pairs += [(name, other) for other, (one, *_) in candidates.items() if _is_ensemble_of(one, base)]
-    if control is not None:
-        pairs += [(name, control) for name in candidates if name != control]
-    return list(dict.fromkeys(pairs))
-
-
-def _is_ensemble_of(model: Recommender, base: type) -> bool:
-    return isinstance(model, Ensemble) and isinstance(model.base, base)
+def _selected_by(measured: ComparedModel) -> float:
+    return measured.tried[measured.chosen].ndcg
 
 
 def _differences(
-    pairs: Sequence[tuple[str, str]], measured: Sequence[ComparedModel], metric: str, seed: int
+    models: Mapping[str, Recommender],
+    control: str | None,
+    measured: Mapping[str, ComparedModel],
+    metric: str,
+    seed: int,
 ) -> tuple[Difference, ...]:
-    values = {one.name: one.evaluation.values[metric] for one in measured}
-    paired = [paired_difference(values[first], values[second], seed=seed) for first, second in pairs]
+    """Each Loca against its base and against the ensemble of that, and every model against the control."""
+    pairs: list[tuple[str, str]] = []
+    for name, model in models.items():
+        if model.role == "local":
+            base = type(get_params(model)["base"])
+            ensembles = {other: get_params(one)["base"] for other, one in models.items() if one.role == "ensemble"}
+            pairs += [(name, other) for other, one in [*models.items(), *ensembles.items()] if isinstance(one, base)]
+    if control is not None:
+        pairs += [(name, control) for name in models if name != control]
+    values = {name: one.evaluation.values[metric] for name, one in measured.items()}
+    if min(map(len, values.values())) < 2:
+        return ()
+    unique = list(dict.fromkeys(pairs))
+    paired = [paired_difference(values[first], values[second], seed=seed) for first, second in unique]
     t_p, wilcoxon_p = holm(one.t_p for one in paired), holm(one.wilcoxon_p for one in paired)
     return tuple(
         Difference(*pair, one, float(t_p[place]), float(wilcoxon_p[place]))
-        for place, (pair, one) in enumerate(zip(pairs, paired, strict=True))
+        for place, (pair, one) in enumerate(zip(unique, paired, strict=True))
     )
 
 
-def plan_cells(
-    candidates: CandidateLists, split: Split, terms: EvaluationProtocol, said: Mapping[str, SpaceConstraints]
+def plan_runs(
+    candidates: CandidateLists, split: Split, how: EvaluationProtocol, constraints: Mapping[str, SpaceConstraints]
 ) -> RunPlan:
-    """The cells of the named candidates; under a budget those that begin with what another's study chose come later."""
-    data = digest_of_split(split)
-    if terms.budget is None:
-        return RunPlan(tuple(candidates), {}, lambda name, done: Run(name, tuple(candidates[name]), terms, data))
-    plan = plan_tuning(candidates, terms.space, said)
+    """The runs of the named candidates; under a budget those that begin with what another's study chose come later."""
+    data, budget = digest_of_split(split), how.budget
+    if budget is None:
+        return RunPlan(tuple(candidates), {}, lambda name, done: Run(name, tuple(candidates[name]), how, data))
+    plan = plan_tuning(candidates, how.space, constraints)
+    limits = {"seconds": budget.seconds, "trials": budget.trials}
 
     def make(name: str, done: Mapping[str, ComparedModel]) -> Run:
-        tuned = {other: one.tuning.best for other, one in done.items() if one.tuning is not None}
-        return Run(name, (_within(plan.template(name, tuned), terms),), terms, data, plan.spaces[name])
+        model = plan.template(name, {other: one.tuning.best for other, one in done.items() if one.tuning is not None})
+        if model.role == "auto":  # has the budget of all others
+            model = clone(model, **{limit: value for limit, value in limits.items() if value is not None})
+        return Run(name, (model,), how, data, plan.spaces[name])
 
     return RunPlan(tuple(candidates), plan.parents(), make)
-
-
-def _within(model: Recommender, terms: EvaluationProtocol) -> Recommender:
-    """The model, and Auto with the budget that all others have."""
-    budget = terms.budget
-    if budget is None or not isinstance(model, Auto):
-        return model
-    seconds = model.seconds if budget.seconds is None else budget.seconds
-    return clone(model, seconds=seconds, trials=model.trials if budget.trials is None else budget.trials)

@@ -1,4 +1,4 @@
-"""Cells computed one after the other in this process, or side by side in worker processes, with the same numbers."""
+"""Runs one after the other in this process, or several at a time in worker processes, with the same numbers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,18 @@ from typing import Any
 
 from loca.data.splits import Split
 from loca.errors import LocaError
-from loca.experiments.run_store import RunStore
-from loca.experiments.runs import ComparedModel, Run, execute_run
+from loca.experiments.runs import ComparedModel, Run, RunStore
 from loca.models.recommender import Recommender
 from loca.persistence.fit_context import FitContext
 from loca.progress import bar, say
 from loca.tuning.workers import READY, Worker, WorkerDied, threads_for
 
 Done = dict[str, ComparedModel]
-# Whoever compares models has looked at the order of their data.
-_CONTEXT = FitContext(order_checked=True)
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The cells to compute, by name in their order: what must be done before each, and how it is made then."""
+    """The runs to execute, by name in their order: what must be done before each, and how it is made then."""
 
     names: tuple[str, ...]
     parents: Mapping[str, tuple[str, ...]]
@@ -38,7 +35,7 @@ class RunPlan:
         return [name for name in left if all(parent in done for parent in self.parents.get(name, ()))]
 
     def find_done(self, store: RunStore | None, keep: Collection[str] = ()) -> Done:
-        """All that an earlier run has finished, but those whose fitted model is to be kept."""
+        """All that an earlier comparison has finished, but those whose fitted model is to be kept."""
         done: Done = {}
         seen: set[str] = set(keep)
         while store is not None and (names := self.ready(done, seen)):
@@ -46,54 +43,67 @@ class RunPlan:
                 seen.add(name)
                 found = store.find(self.make(name, done))
                 if found is not None:
-                    say(f"{name}: finished before, taken from {store.cells}")
+                    say(f"{name}: finished before, taken from {store.runs}")
                     done[name] = found
         return done
 
 
-def compute_here(
+def execute_here(
     plan: RunPlan, done: Done, split: Split, store: RunStore | None, keep: Collection[str] = ()
 ) -> dict[str, Recommender]:
-    """Puts to `done` all other cells, computed one after the other in this process; the fitted models to keep.
+    """Add all other runs to `done`, one after the other in this process; gives back the fitted models to keep.
 
     The first error ends it.
     """
     models: dict[str, Recommender] = {}
     while names := plan.ready(done):
-        cell = plan.make(names[0], done)
-        say(_begun(cell, len(plan.names) - len(done)))
-        done[cell.name], model = _compute(cell, split, store)
-        if cell.name in keep:
-            models[cell.name] = model
+        run = plan.make(names[0], done)
+        _announce(run, len(plan.names) - len(done))
+        done[run.name], model = execute(run, split, store)
+        if run.name in keep:
+            models[run.name] = model
         del model  # makes room for the next
     return models
 
 
-def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | None, processes: int) -> dict[str, str]:
-    """Puts to `done` all other cells, up to `processes` at a time, each in its own process; why those failed that did.
+def execute(run: Run, split: Split, store: RunStore | None) -> tuple[ComparedModel, Recommender]:
+    """What comes of a run, stored where there is a store, and the fitted model."""
+    context = FitContext(order_checked=True)  # whoever compares models has looked at the order of their data
+    return run.execute(split, context=context) if store is None else store.execute(run, split, context)
 
-    The cores are divided among the processes. A cell that fails does not stop the others; what must come after it is
+
+def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | None, processes: int) -> dict[str, str]:
+    """Add all other runs to `done`, up to `processes` at a time, each in its own process.
+
+    The cores are divided among the processes. A run that fails does not stop the others; what must come after it is
     not begun.
+
+    Returns
+    -------
+    Why those failed that did, by name.
     """
     failed: dict[str, str] = {}
     running: dict[str, Worker] = {}
-    threads = threads_for(processes)
+    count, threads = len(plan.names), threads_for(processes)
+    has_listener = logging.getLogger("loca").isEnabledFor(logging.INFO)
     try:
-        with bar("models", len(plan.names)) as progress:
+        with bar("models", count) as progress:
             progress.advance(len(done))
             while True:
-                ready = plan.ready(done, {*running, *failed})
-                for name in ready[: processes - len(running)]:
-                    cell = plan.make(name, done)
-                    say(_begun(cell, len(plan.names) - len(done) - len(failed) - len(running)))
-                    running[name] = _start(cell, split, store, threads)
+                for name in plan.ready(done, {*running, *failed})[: processes - len(running)]:
+                    run = plan.make(name, done)
+                    _announce(run, count - len(done) - len(failed) - len(running))
+                    given = (run, split, store, has_listener)
+                    running[name] = Worker.start(_work, given, threads=threads, what=name)
                 if not running:
                     break
                 progress.advance(0, note=", ".join(running))
-                for name in _heard(running, done, failed):
+                for name in _ended(running, done, failed):
                     running.pop(name).end(is_done=True)
                     progress.advance(1)
-                    say(_ended(name, done, failed, len(plan.names), running))
+                    left = count - len(done) - len(failed)
+                    still = f"; {left} of {count} models left, running: {', '.join(running)}" if running else ""
+                    say(f"{name}: {_how_it_ended(name, done, failed)}{still}")
     finally:
         for worker in running.values():
             worker.end()
@@ -102,61 +112,45 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
     return failed
 
 
-def _start(cell: Run, split: Split, store: RunStore | None, threads: int) -> Worker:
-    is_heard = logging.getLogger("loca").isEnabledFor(logging.INFO)
-    return Worker.start(_compute_and_tell, (cell, split, store, is_heard), threads=threads, what=cell.name)
-
-
-def _heard(running: Mapping[str, Worker], done: Done, failed: dict[str, str]) -> list[str]:
-    """Waits until workers say something and takes it down; the names of those that have ended."""
-    ended = []
-    lines = wait([worker.line for worker in running.values()])
+def _ended(running: Mapping[str, Worker], done: Done, failed: dict[str, str]) -> list[str]:
+    """Wait until workers send something and take it down; the names of those that have ended."""
+    lines, ended = wait([worker.line for worker in running.values()]), []
     for name, worker in running.items():
         if worker.line not in lines:
             continue
-        told: Any
+        message: Any
         try:
-            kind, told = worker.hear() or (READY, None)
+            kind, message = worker.hear() or (READY, None)
         except WorkerDied as death:
-            kind, told = "failed", str(death)
+            kind, message = "failed", str(death)
         if kind == "said":
-            say(told if told.startswith(f"{name}: ") else f"{name}: {told}")
+            say(message if message.startswith(f"{name}: ") else f"{name}: {message}")
         elif kind == "done":
-            done[name] = told
+            done[name] = message
         elif kind == "failed":
-            failed[name] = told
-        if kind in ("done", "failed"):
-            ended.append(name)
+            failed[name] = message
+        ended += [name] if kind in ("done", "failed") else []
     return ended
 
 
-def _compute_and_tell(line: Connection, cell: Run, split: Split, store: RunStore | None, is_heard: bool) -> None:
-    """What a worker does; whoever started it is told the outcome, or in one line why there is none."""
+def _work(line: Connection, run: Run, split: Split, store: RunStore | None, has_listener: bool) -> None:
+    """What a worker does: it sends what comes of the run, or in one line why nothing does."""
     line.send(READY)
-    if is_heard:
+    if has_listener:
         logger = logging.getLogger("loca")
         logger.addHandler(_ToParent(line))
         logger.setLevel(logging.INFO)
     try:
-        measured, _ = _compute(cell, split, store)
+        line.send(("done", execute(run, split, store)[0]))
     except LocaError as error:
         line.send(("failed", " ".join(str(error).split())))
     except Exception as error:
-        for told in traceback.format_exc().splitlines():
-            say(told)
+        say(traceback.format_exc())
         line.send(("failed", f"{type(error).__name__}: {' '.join(str(error).split())}"))
-    else:
-        line.send(("done", measured))
-
-
-def _compute(cell: Run, split: Split, store: RunStore | None) -> tuple[ComparedModel, Recommender]:
-    if store is None:
-        return execute_run(cell, split, context=_CONTEXT)
-    return store.compute(cell, split, _CONTEXT)
 
 
 class _ToParent(logging.Handler):
-    """Hands what a worker says to the process that started it."""
+    """Hands the lines of a worker to the process that started it."""
 
     def __init__(self, line: Connection) -> None:
         super().__init__()
@@ -164,21 +158,18 @@ class _ToParent(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):
-            self._line.send(("said", record.getMessage()))
+            for text in record.getMessage().splitlines():
+                self._line.send(("said", text))
 
 
-def _begun(cell: Run, left: int) -> str:
-    count = len(cell.candidates)
-    what = f"{count} candidate{'s' if count > 1 else ''}" if cell.space is None else f"tuned, {cell.terms.budget}"
-    return f"{cell.name}: {what}{f'; {left} models left' if left > 1 else ''}"
+def _announce(run: Run, left: int) -> None:
+    count = len(run.candidates)
+    what = f"{count} candidate{'s' if count > 1 else ''}" if run.space is None else f"tuned, {run.protocol.budget}"
+    say(f"{run.name}: {what}{f'; {left} models left' if left > 1 else ''}")
 
 
-def _ended(name: str, done: Done, failed: Mapping[str, str], count: int, running: Collection[str]) -> str:
-    how = f"finished in {_seconds(done[name]):,.1f} s" if name in done else f"failed: {failed[name]}"
-    left = count - len(done) - len(failed)
-    still = f"; {left} of {count} models left, running: {', '.join(running)}" if running else ""
-    return f"{name}: {how}{still}"
-
-
-def _seconds(measured: ComparedModel) -> float:
-    return measured.seconds + (0.0 if measured.tuning is None else measured.tuning.seconds)
+def _how_it_ended(name: str, done: Done, failed: Mapping[str, str]) -> str:
+    if name in failed:
+        return f"failed: {failed[name]}"
+    tuning = done[name].tuning
+    return f"finished in {done[name].seconds + (0.0 if tuning is None else tuning.seconds):,.1f} s"

@@ -1,52 +1,74 @@
-"""A cell, one model on one data set under one protocol with one seed: what it is, and what comes of it."""
+"""Runs: one model on one split under one protocol with one seed, what comes of it, and the folder that stores it."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+import loca
 from loca.config.model_factory import describe_model
 from loca.config.settings import Table, settings_of
 from loca.data.recency import Recency
 from loca.data.splits import Split
-from loca.errors import ConfigError
+from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import Evaluation, evaluate
-from loca.local.ensemble import Ensemble
-from loca.local.loca import Loca
-from loca.local.local_models import first_models
-from loca.models.recommender import Recommender, fitted
-from loca.persistence.checkpoint import Checkpoint, digest_of
-from loca.persistence.fit_context import NO_CONTEXT, FitContext, digest_of_model
+from loca.models.devices import choose_device
+from loca.models.recommender import Recommender
+from loca.persistence.checkpoint import (
+    Checkpoint,
+    digest_of,
+    file_name_of,
+    first_difference,
+    holds_work,
+    locked_folder,
+    open_checkpoint,
+    own_files,
+    put_file,
+    remove_files,
+    remove_work,
+)
+from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext, digest_of_model
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.persistence.model_io import read_recency
+from loca.progress import say
 from loca.registry import KINDS
-from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, Outcome, run_protocol, selection_data
+from loca.search_space import Space
+from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, run_protocol, selection_data
 from loca.tuning.recency_selection import RecencyChoice, recency_json
-
-if TYPE_CHECKING:
-    from loca.search_space import Budget, Space
-    from loca.tuning.study import Tuning
-
+from loca.tuning.study import Tuning, remove_studies, tune
 
 _FORMAT = 2  # 2: the metrics of `paper` are divided as in the paper
+_TUNING = "tuning"
+_UNFINISHED = "unfinished"  # marks a comparison, and ends the name of a run's checkpoint
+_BEGUN = "begun"
 
 
 @dataclass(frozen=True, eq=False)
 class ComparedModel:
-    """One model of a comparison: what it reached on test, the parameters it ended with, and what was tried.
+    """What came of a run.
 
-    `recency` is what its test histories were weighed by, `tuning` what its study came to, where it was tuned, and
-    `settings` what sets it apart from the catalogue's model, None where a settings file could not say it. `by_count`
-    is what the first models alone reached, by their number, `found` what else is worth knowing of the fitted model and
-    of the machine, by name.
+    Parameters
+    ----------
+    name : the name of the run
+    evaluation : what the model reached on test
+    parameters : those it ended with
+    tried, chosen : the result of every candidate, and the place of the selected one
+    seconds : from the first fit to the evaluation
+    recency : what its test histories were weighed by
+    tuning : what its study came to, where it was tuned
+    settings : what sets it apart from the catalogue's model, None where a settings file could not say it
+    by_count : what the first models alone reached, by their number
+    found : what else is worth knowing of the fitted model and of the machine, by name
     """
 
     name: str
@@ -64,17 +86,25 @@ class ComparedModel:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a cell is: a model with its candidates, the terms it is measured on, and the digest of the split.
+    """A model with its candidates, the protocol that it is put to, and the digest of the split.
 
-    Two cells with the same `subject` give the same numbers. With a `space` the one candidate is tuned in it, under the
-    budget of the terms. A local model or an ensemble is also measured with only its first models, for each of `counts`.
-    With `shares_parts` what several cells of a store need, such as the same global model, is fitted by the first of
-    them; the numbers are the same, but the seconds are not those of the whole model.
+    Two runs with the same `fingerprint` give the same numbers.
+
+    Parameters
+    ----------
+    name : the name of the model in the comparison
+    candidates : unfitted models to select from
+    protocol : how they are selected, fitted and measured
+    data : the digest of the split
+    space : where the one candidate is tuned, under the budget of the protocol
+    counts : a local model or an ensemble is also measured with only its first models, for each of these numbers
+    shares_parts : what several runs of a store need, such as the same global model, is fitted by the first of them;
+        the numbers are the same, but the seconds are not those of the whole model
     """
 
     name: str
     candidates: tuple[Recommender, ...]
-    terms: EvaluationProtocol
+    protocol: EvaluationProtocol
     data: str
     space: Space | None = None
     counts: tuple[int, ...] = ()
@@ -83,34 +113,82 @@ class Run:
     def __post_init__(self) -> None:
         if not self.candidates:
             raise ConfigError(f"{self.name}: nothing to choose from: expected at least one candidate")
-        if self.space is not None and (self.terms.budget is None or len(self.candidates) > 1):
+        if self.space is not None and (self.protocol.budget is None or len(self.candidates) > 1):
             raise ConfigError(f"{self.name}: tuning in a space needs a budget and one candidate to begin with")
 
-    def subject(self) -> dict[str, Any]:
-        """All that the numbers of the cell depend on, as JSON values."""
-        import loca
-
+    def fingerprint(self) -> dict[str, Any]:
+        """All that the numbers of the run depend on, as JSON values."""
         described = [describe_model(one) for one in self.candidates]
         parameters = described[0] if len(described) == 1 else {f"candidate {k}": one for k, one in enumerate(described)}
-        budget = None if self.terms.budget is None else asdict(self.terms.budget)
-        counts = {"counts": ", ".join(map(str, self.counts))} if self.counts else {}
+        protocol = self.protocol
         return {
             "format of the cell": _FORMAT,
             "loca": loca.__version__,
             "compared as": self.name,
-            "protocol": self.terms.protocol,
-            "refit": self.terms.refit,
-            "recency": self.terms.recency,
-            "at": ", ".join(map(str, self.terms.at)),
-            "compare.seed": self.terms.seed,
-            "budget": budget,
+            "protocol": protocol.protocol,
+            "refit": protocol.refit,
+            "recency": protocol.recency,
+            "at": ", ".join(map(str, protocol.at)),
+            "compare.seed": protocol.seed,
+            "budget": None if protocol.budget is None else asdict(protocol.budget),
             "space": None if self.space is None else str(self.space),
             "candidates": len(self.candidates),
             **parameters,
             "to the last bit": [digest_of_model(one) for one in self.candidates],
             "data": self.data,
-            **counts,
+            **({"counts": ", ".join(map(str, self.counts))} if self.counts else {}),
         }
+
+    def execute(
+        self, split: Split, *, study: Path | None = None, context: FitContext = NO_CONTEXT
+    ) -> tuple[ComparedModel, Recommender]:
+        """What the model reaches, and the fitted model: tuned where there is a space, then put to the protocol.
+
+        The trials of tuning are stored in the file `study`, if any, and go on from there.
+        """
+        tuning = None if self.space is None else self._tune(self.space, split, study, context.checkpoint)
+        candidates = self.candidates if tuning is None else (tuning.best,)
+        outcome = run_protocol(candidates, split, self.protocol, context)
+        model = outcome.model
+        settings: Table | None = None if tuning is None else tuning.settings
+        if tuning is None:
+            with suppress(ConfigError):  # it holds what is made in a program alone, such as given embeddings
+                chosen = outcome.tried[outcome.chosen].settings
+                settings = settings_of(self.name, candidates[outcome.chosen], tuple(chosen))
+        by_count = {}
+        for count in self.counts:
+            first, own = model.truncate(count), self.protocol
+            by_count[count] = outcome.evaluation
+            if first is not model:
+                by_count[count] = evaluate(first, outcome.test, at=own.at, seed=own.seed)
+        measured = ComparedModel(
+            name=self.name,
+            evaluation=outcome.evaluation,
+            parameters=describe_model(model),
+            tried=outcome.tried,
+            chosen=outcome.chosen,
+            seconds=outcome.seconds,
+            recency=outcome.recency,
+            tuning=tuning,
+            settings=settings,
+            by_count=by_count,
+            found={"machine": describe_machine(), "torch": str(torch.__version__), **model.facts(self.counts)},
+        )
+        return measured, model
+
+    def _tune(self, space: Space, split: Split, study: Path | None, checkpoint: Checkpoint) -> Tuning:
+        """What tuning comes to; an interrupted run that got so far has saved it."""
+        protocol, (template,) = self.protocol, self.candidates
+        assert protocol.budget is not None
+        saved = checkpoint.load(_TUNING)
+        if saved is not None:
+            return _read_tuning(saved.facts[_TUNING], saved.arrays, template)
+        train, validation = selection_data(split, protocol.protocol)
+        own: dict[str, Any] = {"study": study, "recency": protocol.recency, "seed": protocol.seed}
+        tuning = tune(self.name, template, train, validation, budget=protocol.budget, space=space, **own)
+        arrays: dict[str, Any] = {}
+        checkpoint.save(_TUNING, ModelState(arrays, {_TUNING: _write_tuning(tuning, arrays)}))
+        return tuning
 
 
 def digest_of_split(split: Split) -> str:
@@ -122,103 +200,208 @@ def digest_of_split(split: Split) -> str:
     return hashlib.blake2b(digests.encode(), digest_size=16).hexdigest()
 
 
-TUNING = "tuning"
+def describe_machine() -> str:
+    """The accelerator, if any, and the cores of this machine, in a few words."""
+    cores = f"{os.cpu_count()} cores, {platform.machine()}"
+    return f"{torch.cuda.get_device_name(0)}, {cores}" if torch.cuda.is_available() else cores
 
 
-def run_state(cell: Run, measured: ComparedModel) -> ModelState:
-    """A computed cell as arrays and facts, to be kept; the lists are left out."""
-    evaluation = measured.evaluation
-    arrays: dict[str, Any] = {f"metric/{name}": values for name, values in evaluation.values.items()}
-    for count, first in measured.by_count.items():
-        arrays |= {f"first {count}/{name}": values for name, values in first.values.items()}
-    users = evaluation.users
+@dataclass(frozen=True)
+class RunStore:
+    """The runs of a comparison in a folder: finished ones are found again, unfinished ones go on.
+
+    `cells/` holds one file for each finished run, `studies/` the trials of its tuning, both under the name of the run.
+    `cells/unfinished` is there from the begin of a comparison to its end. Without `keeps_begun` a run that was only
+    begun leaves nothing: what hundreds of networks have learned takes tens of gigabytes.
+    """
+
+    folder: Path
+    keeps_begun: bool = True
+
+    @property
+    def runs(self) -> Path:
+        """The folder of the finished runs."""
+        return self.folder / "cells"
+
+    def _study_of(self, stem: str) -> Path:
+        return self.folder / "studies" / f"{stem}.db"
+
+    def check_start(self, *, resume: bool, fresh: bool = False) -> None:
+        """Refuse an unfinished comparison that the caller neither goes on with nor drops."""
+        if resume and fresh:
+            raise ConfigError("--resume goes on with unfinished work, --fresh drops it; expected one, found both")
+        if (self.runs / _UNFINISHED).exists() and not (resume or fresh):
+            raise ConfigError(
+                f"{self.folder} holds an unfinished comparison; add --resume to go on with it, or --fresh to start over"
+            )
+
+    @contextmanager
+    def opened(self, names: Iterable[str], *, resume: bool) -> Iterator[None]:
+        """While this lasts no other comparison may use the folder; without `resume` what is there is dropped first."""
+        with locked_folder(self.runs) as writable:
+            if not writable:
+                raise ConfigError(f"{self.folder}: may not be written; choose another folder to keep the results in")
+            if not resume:
+                self._drop(names)
+            try:
+                yield
+            except BaseException:
+                if not own_files(self.runs) and not self._begun():
+                    self.finish()  # a mistake that was noticed before anything was done
+                raise
+
+    def begin(self) -> None:
+        """Mark the folder as that of an unfinished comparison, until `finish`."""
+        put_file(self.runs / _UNFINISHED, lambda file: file.write(b""))
+
+    def finish(self) -> None:
+        """Take away the mark of an unfinished comparison, and the parts that its runs have shared."""
+        (self.runs / _UNFINISHED).unlink(missing_ok=True)
+        shutil.rmtree(self.folder / "parts", ignore_errors=True)
+
+    def find(self, run: Run) -> ComparedModel | None:
+        """What came of a finished run, if it is there; one of another fingerprint is refused."""
+        state = Checkpoint(self.runs).load(run.name)
+        if state is None:
+            return None
+        try:
+            difference = first_difference(state.facts["subject"], run.fingerprint())
+            if difference is None:
+                return _read_run(run, state)
+        except (LookupError, TypeError, ValueError, AttributeError, LocaError) as error:
+            say(f"{self.runs / file_name_of(run.name)}: cannot be used ({error}); its work is done again")
+            return None
+        raise ConfigError(
+            f"{self.folder} holds results of {run.name} that are not those requested: {difference}; start over with "
+            "--fresh, or choose another folder"
+        )
+
+    def execute(self, run: Run, split: Split, context: FitContext = NO_CONTEXT) -> tuple[ComparedModel, Recommender]:
+        """Execute a run, going on where an interrupted one stopped, and store what comes of it."""
+        if run.shares_parts:
+            context = replace(context, cache=FitCache(self.folder / "parts", KINDS))
+        with self._checkpointed(run, context) as (own, study):
+            measured, model = run.execute(split, study=study, context=own)
+            Checkpoint(self.runs).save(run.name, _run_state(run, measured))
+        return measured, model
+
+    @contextmanager
+    def _checkpointed(self, run: Run, context: FitContext) -> Iterator[tuple[FitContext, Path | None]]:
+        """The context with a checkpoint, and the file of the run's study; nothing of both without `keeps_begun`."""
+        if not self.keeps_begun:
+            yield context, None
+            return
+        stem = _stem(run.name)
+        unfinished, study = self.runs / f"{stem}.{_UNFINISHED}", self._study_of(stem)
+        fingerprint = {**run.fingerprint(), "device in use": choose_device("auto").type}
+        resume = unfinished.is_dir() and holds_work(unfinished)
+        with open_checkpoint(unfinished, fingerprint, resume=resume) as checkpoint:
+            if run.space is not None and not resume:
+                remove_studies(study)
+                study.parent.mkdir(parents=True, exist_ok=True)
+                checkpoint.save(_BEGUN, ModelState())  # from here on the trials in the study are of this fingerprint
+            try:
+                yield replace(context, checkpoint=checkpoint), study
+            except (ConfigError, DataError):
+                if run.space is not None and not study.exists():  # no trial has learned anything: a mistake
+                    checkpoint.delete(_BEGUN)
+                    with suppress(OSError):
+                        study.parent.rmdir()
+                raise
+
+    def _begun(self) -> list[Path]:
+        return [one for one in self.runs.glob(f"*.{_UNFINISHED}") if one.is_dir()]
+
+    def _drop(self, names: Iterable[str]) -> None:
+        finished, begun = [one for one in own_files(self.runs) if one.startswith("work-")], self._begun()
+        if finished or begun:
+            say(f"{self.folder}: the earlier results there are replaced")
+        stems = {_stem(name) for name in names} | {
+            one.removeprefix("work-").split(".safetensors")[0] for one in finished
+        }
+        remove_files(self.runs, finished)
+        shutil.rmtree(self.folder / "parts", ignore_errors=True)
+        for one in begun:
+            stems.add(one.name.removesuffix(f".{_UNFINISHED}"))
+            remove_work(one)
+        for stem in stems:
+            remove_studies(self._study_of(stem))
+
+
+def _stem(name: str) -> str:
+    """A name as part of a file name."""
+    return file_name_of(name).removeprefix("work-").removesuffix(".safetensors")
+
+
+def _run_state(run: Run, measured: ComparedModel) -> ModelState:
+    """What came of a run as arrays and facts; the lists of items are left out."""
+    evaluation, users = measured.evaluation, measured.evaluation.users
+    evaluations = {"metric": evaluation} | {f"first {count}": one for count, one in measured.by_count.items()}
+    arrays: dict[str, Any] = {
+        f"{begin}/{name}": values for begin, one in evaluations.items() for name, values in one.values.items()
+    }
+    tried = [
+        vars(one) | {"recency": None if one.recency is None else one.recency.as_json(), "own": recency_json(one.own)}
+        for one in measured.tried
+    ]
     facts = {
-        "subject": cell.subject(),
+        "subject": run.fingerprint(),
         "at": list(evaluation.at),
         "users": users.tolist() if users.dtype.kind == "O" else users,
-        "catalogue_coverage": evaluation.catalogue_coverage,
-        "novelty": evaluation.novelty,
+        **_summary(evaluation),
         "item_count": evaluation.item_count,
         "seed": evaluation.seed,
         "parameters": measured.parameters,
-        "tried": [_write_tried(one) for one in measured.tried],
+        "tried": tried,
         "chosen": measured.chosen,
         "seconds": measured.seconds,
         "recency": recency_json(measured.recency),
-        TUNING: None if measured.tuning is None else write_tuning(measured.tuning, arrays),
+        _TUNING: None if measured.tuning is None else _write_tuning(measured.tuning, arrays),
         "settings": measured.settings,
-        "by_count": {str(count): _write_summary(one) for count, one in measured.by_count.items()},
+        "by_count": {str(count): _summary(one) for count, one in measured.by_count.items()},
         "found": dict(measured.found),
     }
     return ModelState(arrays, facts)
 
 
-def read_run(cell: Run, state: ModelState) -> ComparedModel:
-    """The computed cell again, to the last bit, but with lists of length 0."""
-    facts = state.facts
-    evaluation = _read_evaluation(facts, facts, state.arrays, "metric")
-    counts = {int(count): one for count, one in facts.get("by_count", {}).items()}
-    tuning = facts[TUNING]
-    return ComparedModel(
-        name=cell.name,
-        evaluation=evaluation,
-        parameters=dict(facts["parameters"]),
-        tried=tuple(map(_read_tried, facts["tried"])),
-        chosen=facts["chosen"],
-        seconds=facts["seconds"],
-        recency=_read_recency(facts["recency"]),
-        tuning=None if tuning is None else read_tuning(tuning, state.arrays, cell.candidates[0]),
-        settings=facts["settings"],
-        by_count={count: _read_evaluation(facts, one, state.arrays, f"first {count}") for count, one in counts.items()},
-        found=dict(facts.get("found", {})),
-    )
-
-
-def _write_summary(evaluation: Evaluation) -> dict[str, Any]:
+def _summary(evaluation: Evaluation) -> dict[str, Any]:
     return {"catalogue_coverage": evaluation.catalogue_coverage, "novelty": evaluation.novelty}
 
 
-def _read_evaluation(
-    whose: Mapping[str, Any], summary: Mapping[str, Any], arrays: Mapping[str, Any], begin: str
-) -> Evaluation:
-    """The evaluation of the users that the cell names, whose metrics stand under names with that begin."""
-    users = whose["users"]
-    ids = np.array(users, dtype=object) if isinstance(users, list) else np.array(users)
-    named = {name.removeprefix(f"{begin}/"): values for name, values in arrays.items() if name.startswith(f"{begin}/")}
-    return Evaluation(
-        at=tuple(whose["at"]),
-        users=ids,
-        lists=np.empty((len(ids), 0), np.int32),
-        values={name: np.array(values) for name, values in named.items()},
-        catalogue_coverage=dict(summary["catalogue_coverage"]),
-        novelty=dict(summary["novelty"]),
-        item_count=whose["item_count"],
-        seed=whose["seed"],
-    )
+def _read_run(run: Run, state: ModelState) -> ComparedModel:
+    """What came of a run again, equal to the bit, but with lists of length 0."""
+    facts, tuning = state.facts, state.facts[_TUNING]
+    users = np.array(facts["users"], dtype=object if isinstance(facts["users"], list) else None)
 
+    def evaluation(summary: Mapping[str, Any], begin: str) -> Evaluation:
+        named = ((name.partition("/"), values) for name, values in state.arrays.items())
+        return Evaluation(
+            at=tuple(facts["at"]),
+            users=users,
+            lists=np.empty((len(users), 0), np.int32),
+            values={name: np.array(values) for (whose, _, name), values in named if whose == begin},
+            catalogue_coverage=dict(summary["catalogue_coverage"]),
+            novelty=dict(summary["novelty"]),
+            item_count=facts["item_count"],
+            seed=facts["seed"],
+        )
 
-def _write_tried(one: CandidateResult) -> dict[str, Any]:
-    return {
-        "settings": one.settings,
-        "ndcg": one.ndcg,
-        "seconds": one.seconds,
-        "recency": None if one.recency is None else one.recency.as_json(),
-        "own": recency_json(one.own),
-        "given": one.given,
-        "report": one.report,
-    }
-
-
-def _read_tried(written: Mapping[str, Any]) -> CandidateResult:
-    recency = written["recency"]
-    return CandidateResult(
-        settings=dict(written["settings"]),
-        ndcg=written["ndcg"],
-        seconds=written["seconds"],
-        recency=None if recency is None else RecencyChoice.from_json(recency),
-        own=_read_recency(written["own"]),
-        given=written["given"],
-        report=written["report"],
+    tried = []
+    for one in facts["tried"]:
+        choice = None if one["recency"] is None else RecencyChoice.from_json(one["recency"])
+        tried.append(CandidateResult(**{**one, "recency": choice, "own": _read_recency(one["own"])}))
+    return ComparedModel(
+        name=run.name,
+        evaluation=evaluation(facts, "metric"),
+        parameters=dict(facts["parameters"]),
+        tried=tuple(tried),
+        chosen=facts["chosen"],
+        seconds=facts["seconds"],
+        recency=_read_recency(facts["recency"]),
+        tuning=None if tuning is None else _read_tuning(tuning, state.arrays, run.candidates[0]),
+        settings=facts["settings"],
+        by_count={int(count): evaluation(one, f"first {count}") for count, one in facts.get("by_count", {}).items()},
+        found=dict(facts.get("found", {})),
     )
 
 
@@ -226,153 +409,11 @@ def _read_recency(written: Any) -> Recency | None:
     return None if written is None else read_recency(written)
 
 
-def write_tuning(tuning: Tuning, arrays: dict[str, Any]) -> dict[str, Any]:
-    where = f"{tuning.name}, tuned"
-    return {
-        "name": tuning.name,
-        "best": write_value(tuning.best, arrays, where),
-        "settings": write_value(tuning.settings, arrays, where),
-        "ndcg": tuning.ndcg,
-        "finished": tuning.finished,
-        "pruned": tuning.pruned,
-        "failed": tuning.failed,
-        "seconds": tuning.seconds,
-        "ndcg_before": tuning.ndcg_before,
-        "importances": dict(tuning.importances),
-    }
+def _write_tuning(tuning: Tuning, arrays: dict[str, Any]) -> dict[str, Any]:
+    own = {name: write_value(vars(tuning)[name], arrays, f"{tuning.name}, tuned") for name in ("best", "settings")}
+    return {**vars(tuning), **own, "importances": dict(tuning.importances)}
 
 
-def read_tuning(written: Mapping[str, Any], arrays: Mapping[str, Any], template: Recommender) -> Tuning:
-    from loca.tuning.study import Tuning
-
+def _read_tuning(written: Mapping[str, Any], arrays: Mapping[str, Any], template: Recommender) -> Tuning:
     kinds = {**KINDS, type(template).__name__: type(template)}
-    return Tuning(
-        name=written["name"],
-        best=read_value(written["best"], arrays, kinds),
-        settings=read_value(written["settings"], arrays, kinds),
-        ndcg=written["ndcg"],
-        finished=written["finished"],
-        pruned=written["pruned"],
-        failed=written["failed"],
-        seconds=written["seconds"],
-        ndcg_before=written["ndcg_before"],
-        importances=dict(written["importances"]),
-    )
-
-
-def measure_first(outcome: Outcome, count: int, terms: EvaluationProtocol) -> Evaluation:
-    """What the first `count` models reach on the questions of the outcome, or all of them."""
-    model = outcome.model
-    if not isinstance(model, Loca | Ensemble):
-        raise ConfigError(f"counts: are for local models and ensembles, found {type(model).__name__}")
-    if count == (model.anchors if isinstance(model, Loca) else model.models):
-        return outcome.evaluation
-    return evaluate(model.truncate(count), outcome.test, at=terms.at, seed=terms.seed)
-
-
-def facts_of(model: Recommender, counts: Sequence[int] = ()) -> dict[str, Any]:
-    """What a cell keeps of a model by name, as JSON values, and of the machine that it was computed on.
-
-    Of a Loca: α, epochs, bandwidths in units, the share of its users that it covers, also by the first `counts`
-    communities alone, the mean share that a community trains on, counted and in effect, and how many communities
-    answer a user; of an ensemble the epochs.
-    """
-    facts: dict[str, Any] = {"machine": describe_machine(), "torch": str(torch.__version__)}
-    if isinstance(model, Ensemble):
-        facts["epochs"] = model.epochs_
-    if isinstance(model, Loca):
-        communities = fitted(model.communities_, model)
-        facts |= {
-            "alpha": model.alpha_,
-            "epochs": model.local_epochs_,
-            "train_bandwidth": communities.train_bandwidth,
-            "answer_bandwidth": communities.answer_bandwidth,
-            "coverage": communities.coverage,
-        }
-        if model.locality_ is not None:
-            facts |= {"effective_share": model.locality_.effective_share, "answering": model.locality_.answering}
-        facts |= _shares_of_users(model, counts)
-    return facts
-
-
-def _shares_of_users(model: Loca, counts: Sequence[int]) -> dict[str, Any]:
-    """The shares of the users that the model knows; nothing where it knows none."""
-    if model.train_data_ is None:
-        return {}
-    communities = fitted(model.communities_, model)
-    embeddings = model.embed(model.train_data_.histories())
-    answering = communities.answer_weights(embeddings)
-    trained = [np.count_nonzero(communities.train_weights(embeddings, one)) for one in range(len(communities))]
-    covered = {str(one): float((np.diff(first_models(answering, one).indptr) > 0).mean()) for one in counts}
-    return {
-        "coverage_by_count": covered,
-        "train_share": float(np.mean(trained)) / len(embeddings),
-        "answer_share": answering.nnz / (len(embeddings) * len(communities)),
-    }
-
-
-def describe_machine() -> str:
-    """The accelerator, if any, and the cores of this machine, in a few words."""
-    cores = f"{os.cpu_count()} cores, {platform.machine()}"
-    return f"{torch.cuda.get_device_name(0)}, {cores}" if torch.cuda.is_available() else cores
-
-
-def execute_run(
-    cell: Run, split: Split, *, study: Path | None = None, context: FitContext = NO_CONTEXT
-) -> tuple[ComparedModel, Recommender]:
-    """What the cell's model reaches, and the fitted model: tuned where there is a space, then put to the protocol.
-
-    The trials of tuning are kept in the file `study`, if any, and go on from there.
-    """
-    tuning = None
-    if cell.space is not None and cell.terms.budget is not None:
-        tuning = _tune(cell, cell.terms.budget, cell.space, split, study, context.checkpoint)
-    candidates = cell.candidates if tuning is None else (tuning.best,)
-    outcome = run_protocol(candidates, split, cell.terms, context)
-    measured = ComparedModel(
-        name=cell.name,
-        evaluation=outcome.evaluation,
-        parameters=describe_model(outcome.model),
-        tried=outcome.tried,
-        chosen=outcome.chosen,
-        seconds=outcome.seconds,
-        recency=outcome.recency,
-        tuning=tuning,
-        settings=tuning.settings if tuning else _settings(cell.name, candidates[outcome.chosen], outcome),
-        by_count={count: measure_first(outcome, count, cell.terms) for count in cell.counts},
-        found=facts_of(outcome.model, cell.counts),
-    )
-    return measured, outcome.model
-
-
-def _settings(name: str, model: Recommender, outcome: Outcome) -> Table | None:
-    try:
-        return settings_of(name, model, tuple(outcome.tried[outcome.chosen].settings))
-    except ConfigError:
-        return None  # it holds what is made in a program alone, such as given embeddings
-
-
-def _tune(cell: Run, budget: Budget, space: Space, split: Split, study: Path | None, checkpoint: Checkpoint) -> Tuning:
-    """What tuning comes to; an interrupted run that got so far has kept it."""
-    from loca.tuning.study import tune
-
-    terms, (template,) = cell.terms, cell.candidates
-    kept = checkpoint.load(TUNING)
-    if kept is not None:
-        return read_tuning(kept.facts[TUNING], kept.arrays, template)
-    train, questions = selection_data(split, terms.protocol)
-    tuning = tune(
-        cell.name,
-        template,
-        train,
-        questions,
-        budget=budget,
-        space=space,
-        study=study,
-        recency=terms.recency,
-        seed=terms.seed,
-    )
-    arrays: dict[str, Any] = {}
-    facts = {TUNING: write_tuning(tuning, arrays)}
-    checkpoint.save(TUNING, ModelState(arrays, facts))
-    return tuning
+    return Tuning(**{**written, **{name: read_value(written[name], arrays, kinds) for name in ("best", "settings")}})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -95,9 +95,15 @@ class Ensemble(Estimator):
         """This fitted model with its first `count` models alone, which are those of an ensemble that has no more."""
         if not 1 <= count <= self.models:
             raise ConfigError(f"expected from 1 to {self.models} of the models, found {count}")
+        if count == self.models:
+            return self
         truncated = copy.copy(self)
         truncated.answering_models_ = count
         return truncated
+
+    def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
+        """The number of epochs that validation chose."""
+        return {"epochs": self.epochs_}
 
     def score(self, histories: csr_array) -> Scores:
         """The mean of the models' scores, users × items."""

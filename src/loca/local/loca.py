@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
@@ -260,9 +260,37 @@ class Loca(Estimator):
         """
         if not 1 <= count <= self.anchors:
             raise ConfigError(f"expected from 1 to {self.anchors} of the models, found {count}")
+        if count == self.anchors:
+            return self
         truncated = copy.copy(self)
         truncated.answering_models_ = count
         return truncated
+
+    def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
+        """α, epochs, bandwidths in units, coverage, and how local it is in the mean.
+
+        Of the users in its training data: the share that the first `counts` communities cover, the share that a
+        community trains on, and the share of the pairs of a user and a community that answers.
+        """
+        communities = fitted(self.communities_, self)
+        facts: dict[str, Any] = {
+            "alpha": self.alpha_,
+            "epochs": self.local_epochs_,
+            "train_bandwidth": communities.train_bandwidth,
+            "answer_bandwidth": communities.answer_bandwidth,
+            "coverage": communities.coverage,
+        }
+        if self.locality_ is not None:
+            facts |= {"effective_share": self.locality_.effective_share, "answering": self.locality_.answering}
+        if self.train_data_ is not None:
+            embeddings = self.embed(self.train_data_.histories())
+            answering = communities.answer_weights(embeddings)
+            covered = {str(one): float((np.diff(first_models(answering, one).indptr) > 0).mean()) for one in counts}
+            trained = [np.count_nonzero(communities.train_weights(embeddings, one)) for one in range(len(communities))]
+            facts["coverage_by_count"] = covered
+            facts["train_share"] = float(np.mean(trained)) / len(embeddings)
+            facts["answer_share"] = answering.nnz / (len(embeddings) * len(communities))
+        return facts
 
     def score(self, histories: csr_array) -> Scores:
         """Embeds, weighs and scores every history, known user or not; users × items."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -92,6 +92,14 @@ class BaseEstimator:
     def with_selected_params(self) -> Self:
         """An unfitted copy whose parameters hold what this fit selected on validation: for networks the epochs."""
         return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
+
+    def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
+        """What is worth knowing of the fitted model, and of its first `counts` models alone, as JSON values by name."""
+        return {}
+
+    def truncate(self, count: int) -> Self:
+        """This fitted model with its first `count` models alone; all of them are the model itself."""
+        raise ConfigError(f"counts: are for local models and ensembles, found {type(self).__name__}")
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """What a fit on data of this size takes, at most."""

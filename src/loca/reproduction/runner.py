@@ -14,10 +14,9 @@ from pathlib import Path
 import loca
 from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError
-from loca.experiments.parallel import Done, RunPlan, compute_here, execute_parallel
+from loca.experiments.parallel import Done, RunPlan, execute_here, execute_parallel
 from loca.experiments.report import flat_settings
-from loca.experiments.run_store import RunStore
-from loca.experiments.runs import ComparedModel, Run, describe_machine
+from loca.experiments.runs import ComparedModel, Run, RunStore, describe_machine
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.persistence.atomic_write import write_whole
@@ -276,10 +275,10 @@ def _study(asked: Reproduction, work: _Work) -> tuple[Results, dict[str, str]]:
         for place, one in enumerate(work.measurings):
             with _telling(one.name, failed):
                 say(f"{len(work.measurings) - place} measurings left")
-                records[one.name] = find_or_measure(one, store.cells)
+                records[one.name] = find_or_measure(one, store.runs)
         if not failed:
             store.finish()
-    return Results(bench, done, records, seconds_kept(work.measurings, store.cells)), failed
+    return Results(bench, done, records, seconds_kept(work.measurings, store.runs)), failed
 
 
 def _recalled(asked: Reproduction, work: _Work) -> Results:
@@ -292,9 +291,9 @@ def _recalled(asked: Reproduction, work: _Work) -> Results:
             cells |= {} if found is None else {called: found}
     for one in work.measurings:
         with _leaving_out(one.name):
-            lines = find_kept(one, store.cells)
+            lines = find_kept(one, store.runs)
             records |= {} if lines is None else {one.name: lines}
-            seconds += seconds_kept([one], store.cells)
+            seconds += seconds_kept([one], store.runs)
     return Results(work.bench, cells, records, seconds)
 
 
@@ -313,7 +312,7 @@ def _compute_each(plan: RunPlan, done: Done, split: Split, store: RunStore) -> d
         one = replace(plan, names=(names[0],))
         with _telling(names[0], failed):
             say(f"{len(plan.names) - len(done) - len(failed)} cells left")
-            compute_here(one, done, split, store)
+            execute_here(one, done, split, store)
     return failed
 
 

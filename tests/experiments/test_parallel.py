@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -14,19 +13,15 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import loca.experiments.comparison as comparison
-import loca.experiments.parallel as side_by_side
 from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError
 from loca.experiments.comparison import compare
 from loca.experiments.parallel import RunPlan, execute_parallel
-from loca.experiments.runs import Run, digest_of_split
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.popularity import Popularity
 from loca.search_space import Budget
-from loca.tuning.model_selection import EvaluationProtocol
-from loca.tuning.workers import READY
 
 
 class Doomed(Popularity):
@@ -80,7 +75,7 @@ def test_two_processes_give_the_numbers_of_one(
 def test_a_process_that_fails_is_named_and_the_others_are_kept(
     planted_split: Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    models = {"dying": Doomed(), "wrong": Doomed(way="errs"), "ease": EASE()}
+    models = {"dying": Doomed(), "wrong": Doomed(way="errs"), "refused": Doomed(way="refuses"), "ease": EASE()}
     kept = compare({"ease": EASE()}, planted_split, at=(5,), keep_in=tmp_path)
     with caplog.at_level(logging.INFO, "loca"):
         found = compare(models, planted_split, at=(5,), processes=2, keep_in=tmp_path, control="dying")
@@ -89,19 +84,13 @@ def test_a_process_that_fails_is_named_and_the_others_are_kept(
     assert found.failed == {
         "dying": "its process was ended by signal 9, perhaps because the memory ran out",
         "wrong": "ZeroDivisionError: a mistake in the program",
+        "refused": "this cannot be done",
     }
     assert "wrong: Traceback" in caplog.text
     assert found.control == "ease"
     assert "dying failed: its process was ended by signal 9" in str(found)
     assert found.to_json()["failed"] == found.failed
     assert (tmp_path / "cells" / "unfinished").exists()
-
-
-def test_a_process_tells_what_is_refused_in_one_line(planted_split: Split) -> None:
-    ours, theirs = multiprocessing.Pipe()
-    cell = Run("refused", (Doomed(way="refuses"),), EvaluationProtocol(at=(5,)), digest_of_split(planted_split))
-    side_by_side._compute_and_tell(theirs, cell, planted_split, None, is_heard=False)
-    assert (ours.recv(), ours.recv()) == (READY, ("failed", "this cannot be done"))
 
 
 def test_where_all_fail_the_reasons_are_told_and_nothing_is_left(

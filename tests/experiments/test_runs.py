@@ -1,4 +1,4 @@
-"""A cell is computed as the protocol says, kept to the last bit, found again, and never taken for another."""
+"""A run is executed as the protocol says, stored to the last bit, found again, and never taken for another."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.experiments.comparison import compare
-from loca.experiments.run_store import RunStore
-from loca.experiments.runs import ComparedModel, Run, digest_of_split, execute_run
+from loca.experiments.runs import ComparedModel, Run, RunStore, digest_of_split
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
@@ -31,14 +30,16 @@ NOT_REFITTED = EvaluationProtocol(at=(5, 20), refit=False)
 TUNED = EvaluationProtocol(at=(5, 20), budget=Budget(trials=3))
 
 
-def cell_of(
-    split: Split, name: str = "ease", *candidates: Any, terms: EvaluationProtocol | None = None, **more: Any
+def run_of(
+    split: Split, name: str = "ease", *candidates: Any, protocol: EvaluationProtocol | None = None, **more: Any
 ) -> Run:
-    return Run(name, candidates or (EASE(),), terms or EvaluationProtocol(at=(5, 20)), digest_of_split(split), **more)
+    return Run(
+        name, candidates or (EASE(),), protocol or EvaluationProtocol(at=(5, 20)), digest_of_split(split), **more
+    )
 
 
 def as_told(measured: ComparedModel) -> dict[str, Any]:
-    """All that a cell says, with arrays as lists."""
+    """All that a run says, with arrays as lists."""
     evaluation, tuning = measured.evaluation, measured.tuning
     return {
         "evaluation": {**vars(evaluation), "users": evaluation.users.tolist(), "lists": None, "_intervals": None}
@@ -55,7 +56,7 @@ def as_told(measured: ComparedModel) -> dict[str, Any]:
 
 
 def test_a_cell_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
-    measured, model = execute_run(cell_of(planted_split, "ease", EASE(l2=1.0), EASE(l2=100.0)), planted_split)
+    measured, model = run_of(planted_split, "ease", EASE(l2=1.0), EASE(l2=100.0)).execute(planted_split)
     expected = run_protocol([EASE(l2=1.0), EASE(l2=100.0)], planted_split, EvaluationProtocol(at=(5, 20)))
     assert (measured.chosen, measured.tuning) == (expected.chosen, None)
     assert np.array_equal(measured.evaluation.values["ndcg@20"], expected.evaluation.values["ndcg@20"])
@@ -65,7 +66,7 @@ def test_a_cell_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
 
 def test_a_cell_with_counts_is_measured_with_its_first_models_too(planted_split: Split) -> None:
     model = Loca(base=EASE(), anchors=4, answer_bandwidth=0.5, alpha=0.0)
-    measured, fitted = execute_run(cell_of(planted_split, "loca-ease", model, counts=(1, 2, 4)), planted_split)
+    measured, fitted = run_of(planted_split, "loca-ease", model, counts=(1, 2, 4)).execute(planted_split)
     assert isinstance(fitted, Loca)
     for count in (1, 2):
         smaller = loca.evaluate(fitted.truncate(count), planted_split.test, at=(5, 20))
@@ -75,16 +76,16 @@ def test_a_cell_with_counts_is_measured_with_its_first_models_too(planted_split:
     assert 0 < covered["1"] < covered["2"] <= covered["4"] == pytest.approx(measured.found["coverage"])
     assert 0 < measured.found["answer_share"] < measured.found["train_share"] <= 1
     with pytest.raises(ConfigError, match="counts: are for local models and ensembles, found EASE"):
-        execute_run(cell_of(planted_split, counts=(1,)), planted_split)
+        run_of(planted_split, counts=(1,)).execute(planted_split)
 
 
 @pytest.mark.parametrize("protocol", ["clean", "paper"])
 def test_a_cell_with_a_space_is_tuned_where_choices_are_made(planted_split: Split, protocol: ProtocolName) -> None:
-    terms = replace(TUNED, protocol=protocol)
-    measured, _ = execute_run(cell_of(planted_split, terms=terms, space=RIDGES), planted_split)
+    tuned = replace(TUNED, protocol=protocol)
+    measured, _ = run_of(planted_split, protocol=tuned, space=RIDGES).execute(planted_split)
     candidates = [EASE(l2=l2) for l2 in (1.0, 30.0, 1000.0)]
-    asked = replace(terms, budget=None)
-    chosen, _ = execute_run(cell_of(planted_split, "ease", *candidates, terms=asked), planted_split)
+    untuned = replace(tuned, budget=None)
+    chosen, _ = run_of(planted_split, "ease", *candidates, protocol=untuned).execute(planted_split)
     assert measured.tuning is not None
     assert measured.tuning.ndcg >= max(one.ndcg for one in chosen.tried)
     assert measured.tried[0].ndcg == pytest.approx(measured.tuning.ndcg)
@@ -94,16 +95,16 @@ def test_a_cell_with_a_space_is_tuned_where_choices_are_made(planted_split: Spli
 
 def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    terms = EvaluationProtocol(at=(5, 20), recency="auto", budget=Budget(trials=1))
-    cells = [
-        cell_of(planted_split, terms=terms, space=RIDGES),
-        cell_of(planted_split, "with 2/3", EASE(l2=5.0), EASE(), terms=replace(terms, budget=None)),
-        cell_of(planted_split, "loca-ease", Loca(base=EASE(), anchors=3), counts=(1, 3)),
+    tuned = EvaluationProtocol(at=(5, 20), recency="auto", budget=Budget(trials=1))
+    runs = [
+        run_of(planted_split, protocol=tuned, space=RIDGES),
+        run_of(planted_split, "with 2/3", EASE(l2=5.0), EASE(), protocol=replace(tuned, budget=None)),
+        run_of(planted_split, "loca-ease", Loca(base=EASE(), anchors=3), counts=(1, 3)),
     ]
-    for cell in cells:
-        with store.opened([cell.name], resume=True):
-            computed, _ = store.compute(cell, planted_split)
-        found = store.find(cell)
+    for run in runs:
+        with store.opened([run.name], resume=True):
+            computed, _ = store.execute(run, planted_split)
+        found = store.find(run)
         assert found is not None
         assert as_told(found) == as_told(computed)
         assert found.evaluation.intervals() == computed.evaluation.intervals()
@@ -121,11 +122,11 @@ def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: 
 def test_cells_that_share_parts_fit_them_once_and_give_the_same_numbers(
     keeps_begun: bool, planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cells(name: str, *, shares_parts: bool) -> list[Run]:
+    def runs(name: str, *, shares_parts: bool) -> list[Run]:
         network = MultVAE(latent=8, epochs=3, batch_size=100)
         models = [Loca(base=network, anchors=2, answer_bandwidth=width, seed=1) for width in (0.3, 0.6)]
         return [
-            cell_of(planted_split, f"{name} {place}", one, terms=NOT_REFITTED, shares_parts=shares_parts)
+            run_of(planted_split, f"{name} {place}", one, protocol=NOT_REFITTED, shares_parts=shares_parts)
             for place, one in enumerate(models)
         ]
 
@@ -137,20 +138,20 @@ def test_cells_that_share_parts_fit_them_once_and_give_the_same_numbers(
     store, numbers = RunStore(tmp_path, keeps_begun=keeps_begun), []
     for shares_parts, expected in ((False, 2), (True, 1)):
         fits.clear()
-        own = cells(f"shared {shares_parts}", shares_parts=shares_parts)
+        own = runs(f"shared {shares_parts}", shares_parts=shares_parts)
         with store.opened((), resume=True):
             store.begin()
-            measured = [store.compute(cell, planted_split)[0] for cell in own]
+            measured = [store.execute(run, planted_split)[0] for run in own]
             assert (tmp_path / "parts").exists() == shares_parts
             store.finish()
         assert len(fits) == expected
         numbers.append([one.evaluation.values["ndcg@20"].tolist() for one in measured])
-        assert all(store.find(cell) is not None for cell in own)
+        assert all(store.find(run) is not None for run in own)
     assert numbers[0] == numbers[1]
     assert numbers[0][0] != numbers[0][1]
     assert not (tmp_path / "parts").exists()
-    first, shared = cells("same", shares_parts=False)[0], cells("same", shares_parts=True)[0]
-    assert first.subject() == shared.subject()
+    first, shared = runs("same", shares_parts=False)[0], runs("same", shares_parts=True)[0]
+    assert first.fingerprint() == shared.fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -159,27 +160,27 @@ def test_cells_that_share_parts_fit_them_once_and_give_the_same_numbers(
         ({"candidates": (EASE(l2=3.0),)}, "l2: 100.0 then, 3.0 now"),
         ({"candidates": (EASE(), EASE(l2=3.0))}, "candidates: 1 then, 2 now"),
         ({"candidates": (Popularity(),)}, "model: EASE then, Popularity now"),
-        ({"terms": EvaluationProtocol(at=(5, 20), protocol="paper")}, "protocol: clean then, paper now"),
-        ({"terms": EvaluationProtocol(at=(5, 20), refit=False)}, "refit: True then, False now"),
-        ({"terms": EvaluationProtocol(at=(5, 20), seed=4)}, "compare.seed: 0 then, 4 now"),
-        ({"terms": EvaluationProtocol(at=(5, 20), recency="own")}, "recency: given then, own now"),
-        ({"terms": EvaluationProtocol(at=(5, 10))}, "at: 5, 20 then, 5, 10 now"),
-        ({"terms": TUNED, "space": RIDGES}, "budget.trials: not set then, 3 now"),
+        ({"protocol": EvaluationProtocol(at=(5, 20), protocol="paper")}, "protocol: clean then, paper now"),
+        ({"protocol": EvaluationProtocol(at=(5, 20), refit=False)}, "refit: True then, False now"),
+        ({"protocol": EvaluationProtocol(at=(5, 20), seed=4)}, "compare.seed: 0 then, 4 now"),
+        ({"protocol": EvaluationProtocol(at=(5, 20), recency="own")}, "recency: given then, own now"),
+        ({"protocol": EvaluationProtocol(at=(5, 10))}, "at: 5, 20 then, 5, 10 now"),
+        ({"protocol": TUNED, "space": RIDGES}, "budget.trials: not set then, 3 now"),
         ({"data": "another"}, "the data have changed"),
     ],
 )
-def test_a_cell_of_another_subject_is_refused(
+def test_a_run_of_another_fingerprint_is_refused(
     planted_split: Split, tmp_path: Path, change: dict[str, Any], difference: str
 ) -> None:
-    store, cell = RunStore(tmp_path), cell_of(planted_split, "ease", EASE(l2=100.0))
-    store.compute(cell, planted_split)
+    store, run = RunStore(tmp_path), run_of(planted_split, "ease", EASE(l2=100.0))
+    store.execute(run, planted_split)
     with pytest.raises(ConfigError) as refused:
-        store.find(replace(cell, **change))
+        store.find(replace(run, **change))
     assert str(refused.value) == (
-        f"{tmp_path} holds results of ease that are not those asked for: {difference}; start over with --fresh, or "
+        f"{tmp_path} holds results of ease that are not those requested: {difference}; start over with --fresh, or "
         "choose another folder"
     )
-    assert store.find(cell) is not None
+    assert store.find(run) is not None
 
 
 class Placed(Popularity):
@@ -193,31 +194,33 @@ class Placed(Popularity):
 def test_a_cell_is_another_where_one_number_in_the_middle_of_an_array_is(planted_split: Split) -> None:
     first, second = np.zeros(5000), np.zeros(5000)
     second[2500] = 1.0
-    subjects = [cell_of(planted_split, "placed", Placed(places=one)).subject() for one in (first, first.copy(), second)]
-    assert subjects[0] == subjects[1] != subjects[2]
+    fingerprints = [
+        run_of(planted_split, "placed", Placed(places=one)).fingerprint() for one in (first, first.copy(), second)
+    ]
+    assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
 
 def test_another_version_of_loca_is_refused(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, cell = RunStore(tmp_path), cell_of(planted_split)
-    store.compute(cell, planted_split)
+    store, run = RunStore(tmp_path), run_of(planted_split)
+    store.execute(run, planted_split)
     monkeypatch.setattr(loca, "__version__", "99.0", raising=False)
     with pytest.raises(ConfigError, match=r"this is loca 99\.0"):
-        store.find(cell)
+        store.find(run)
 
 
 def test_a_damaged_cell_is_computed_again(planted_split: Split, tmp_path: Path) -> None:
-    store, cell = RunStore(tmp_path), cell_of(planted_split)
-    store.compute(cell, planted_split)
+    store, run = RunStore(tmp_path), run_of(planted_split)
+    store.execute(run, planted_split)
     kept = tmp_path / "cells" / "work-ease.safetensors"
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-9] + b"\0" + whole[-8:])
-    assert store.find(cell) is None
-    Checkpoint(tmp_path / "cells").save("ease", ModelState(facts={"subject": cell.subject()}))
-    assert store.find(cell) is None
+    assert store.find(run) is None
+    Checkpoint(tmp_path / "cells").save("ease", ModelState(facts={"subject": run.fingerprint()}))
+    assert store.find(run) is None
     kept.write_bytes(whole)
-    assert store.find(cell) is not None
+    assert store.find(run) is not None
 
 
 def test_the_digest_of_a_split_changes_with_any_part_of_it(planted_split: Split) -> None:
@@ -294,7 +297,7 @@ def test_an_unfinished_comparison_is_marked_until_it_is_finished(
     store.check_start(resume=False, fresh=True)
     compare(models, planted_split, at=(5,), keep_in=tmp_path)
     store.check_start(resume=False)
-    with pytest.raises(ConfigError, match="not those asked for"):
+    with pytest.raises(ConfigError, match="not those requested"):
         compare({"a": counted(l2=5.0)}, planted_split, at=(5,), keep_in=tmp_path)
     store.check_start(resume=False)
 
@@ -324,7 +327,7 @@ def test_a_mistake_leaves_no_unfinished_comparison(planted_split: Split, tmp_pat
 
 def test_a_space_needs_a_budget_and_one_candidate(planted_split: Split) -> None:
     with pytest.raises(ConfigError, match="ease: tuning in a space needs a budget and one candidate"):
-        cell_of(planted_split, space=RIDGES)
+        run_of(planted_split, space=RIDGES)
     with pytest.raises(ConfigError, match="x: nothing to choose from"):
         Run("x", (), EvaluationProtocol(), "")
     with pytest.raises(ConfigError, match="unknown space 'wid'; did you mean 'wide'"):
