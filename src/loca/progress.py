@@ -16,19 +16,30 @@ _log.addHandler(logging.NullHandler())
 
 
 class _Choice:
-    """Whether bars are drawn: None asks the terminal, True and False are a caller's word."""
+    """Whether bars are drawn: None leaves it to the terminal, True and False are the caller's choice."""
 
     shown: bool | None = None
 
 
 def show_progress(shown: bool | None) -> None:
-    """Draws bars (True), never draws them (False), or draws them when standard error is a terminal (None)."""
+    """Choose whether progress bars are drawn.
+
+    Parameters
+    ----------
+    shown : bool or None
+        True draws bars, False never does, and None, as at the start, draws them when standard error is a terminal.
+
+    Examples
+    --------
+    >>> loca.show_progress(False)  # silent from here on
+    >>> loca.show_progress(None)
+    """
     _Choice.shown = shown
 
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """While this lasts no bar is drawn; afterwards a caller's word holds again."""
+    """Draw no bar while this lasts; afterwards the caller's choice holds again."""
     word = _Choice.shown
     show_progress(False)
     try:
@@ -38,19 +49,19 @@ def without_bars() -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Tells one line to whoever listens to the logger named `loca`."""
+    """Log one line to the logger named `loca`."""
     _log.info(line)
 
 
 class Bar:
-    """A running piece of work; `advance` moves it on, `note` puts a few words behind it."""
+    """A running piece of work; `advance` moves it on and can put a few words behind it."""
 
     def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
         self._progress = progress
         self._task = task
 
     def advance(self, steps: float = 1, note: str | None = None) -> None:
-        """Moves the bar on by `steps`, with `note` as the words behind it when given."""
+        """Move the bar on by `steps`, with `note` as the words behind it where given."""
         if self._progress is None or self._task is None:
             return
         if note is None:
@@ -61,7 +72,7 @@ class Bar:
 
 @contextmanager
 def bar(what: str, total: float) -> Iterator[Bar]:
-    """A bar for `total` steps of work called `what`; a silent one where nobody watches or rich is not installed."""
+    """Draw a bar for `total` steps of work called `what`; nothing where nobody watches or rich is not installed."""
     shown = sys.stderr.isatty() if _Choice.shown is None else _Choice.shown
     if not shown or total <= 1:
         yield Bar()

@@ -295,10 +295,37 @@ def space_of(name: str, kind: SpaceName) -> Space:
 
 
 def load(folder: str | Path, *, verify: bool = False) -> Recommender:
-    """The fitted model that was saved in a folder; anything that cannot be trusted is refused.
+    """Load the fitted model that was saved in a folder; refuse anything that cannot be trusted.
 
-    Large arrays are mapped into memory and read as they are needed; `verify` reads all of them now, and notices every
-    changed bit.
+    Large arrays are mapped into memory and read as they are needed.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Where `save` wrote the model.
+    verify : bool, default False
+        Read all arrays now and compare their checksums, which notices every changed bit.
+
+    Returns
+    -------
+    Recommender
+        The model, with the scores it had when it was saved.
+
+    Raises
+    ------
+    ModelFileError
+        Where a file is missing, damaged, foreign, or does not fit the others.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> model = loca.EASE(l2=10).fit(data)
+    >>> model.save("my-model")
+    >>> loaded = loca.load("my-model", verify=True)
+    >>> loaded
+    EASE(l2=10)
+    >>> bool((loaded.score(data.histories()) == model.score(data.histories())).all())
+    True
     """
     model = load_model(folder, KINDS, verify=verify)
     if not isinstance(model, Recommender):

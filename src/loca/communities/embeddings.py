@@ -78,7 +78,25 @@ def embedding_dimensions(embedder: object) -> int:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TruncatedSVD(BaseEstimator):
-    """Projects a history, scaled to length 1, onto the leading right singular vectors of the scaled training rows."""
+    """Embed a history, scaled to length 1, by the leading right singular vectors of the scaled training rows.
+
+    Parameters
+    ----------
+    dimensions : int, default 32
+        Singular vectors, and so numbers of an embedding; at most as many as there are users and items.
+    seed : int, default 0
+        Seed of the randomised decomposition.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> loca.TruncatedSVD(dimensions=4).fit(data).embed(data.histories()).shape
+    (60, 4)
+
+    A local model that finds its communities among these embeddings:
+
+    >>> model = loca.Loca(base=loca.EASE(), anchors=3, embedding=loca.TruncatedSVD(dimensions=4))
+    """
 
     dimensions: int = whole(32)
     seed: int = 0
@@ -94,7 +112,18 @@ class TruncatedSVD(BaseEstimator):
         self.directions_ = np.ascontiguousarray(right.T, dtype=np.float32)  # (items, dimensions)
 
     def embed(self, histories: csr_array) -> Floats:
-        """The projections, users × dimensions."""
+        """Project histories onto the singular vectors.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × dimensions.
+        """
         return _project(histories, fitted(self.directions_, self))
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
@@ -106,13 +135,31 @@ class TruncatedSVD(BaseEstimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GivenEmbeddings(BaseEstimator):
-    """Embeddings that the caller has for the training users, row by row; other histories are mapped to them.
+    """Map histories to embeddings that the caller has for the training users.
 
     They fit one set of training users: a refit on more users (as after `hold_out_users`) needs a longer array.
 
-    The map is a ridge regression from histories (scaled to length 1) to the given embeddings. Because answers are
-    given to histories, not to user rows, all users are embedded through it; `fit_share_` says how well it repeats
+    The map is a ridge regression from histories (scaled to length 1) to the given embeddings. Because scores are
+    computed for histories, not for user rows, all users are embedded through it; `fit_share_` says how well it repeats
     the given ones (mean cosine).
+
+    Parameters
+    ----------
+    embeddings : ndarray
+        Users × dimensions, one row per training user, in their order; only the directions matter.
+    ridge : float, default 1.0
+        Regularisation of the map, above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> given = np.random.default_rng(0).normal(size=(60, 3))
+    >>> model = loca.GivenEmbeddings(embeddings=given).fit(data)
+    >>> model.embed(data.histories()).shape
+    (60, 3)
+    >>> 0 < model.fit_share_ < 1
+    True
     """
 
     embeddings: npt.NDArray[Any]
@@ -139,7 +186,18 @@ class GivenEmbeddings(BaseEstimator):
         self.fit_share_ = float((unit_rows(rows @ self.item_vectors_) * given).sum(axis=1).mean())
 
     def embed(self, histories: csr_array) -> Floats:
-        """The mapped histories, users × dimensions."""
+        """Map histories to embeddings.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × dimensions.
+        """
         return _project(histories, fitted(self.item_vectors_, self))
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:

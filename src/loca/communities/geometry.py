@@ -30,8 +30,17 @@ class Quantile:
     ----------
     level : float
         Above 0 and up to 1.
-    times : float
+    times : float, default 1.0
         A factor above 0.
+
+    Examples
+    --------
+    >>> loca.Quantile(0.9)
+    Quantile(level=0.9, times=1.0)
+    >>> str(loca.Quantile(0.9, times=1.3))
+    '1.3*q0.9'
+    >>> loca.Quantile.parse("1.3*q0.9") == loca.Quantile(0.9, times=1.3)
+    True
     """
 
     level: float
@@ -45,7 +54,23 @@ class Quantile:
 
     @classmethod
     def parse(cls, text: str) -> Quantile:
-        """`q0.9` or `1.3*q0.9` as a quantile."""
+        """Read a quantile from text.
+
+        Parameters
+        ----------
+        text : str
+            Such as `q0.9` or `1.3*q0.9`.
+
+        Returns
+        -------
+        Quantile
+            Whose text, `str`, is the same.
+
+        Raises
+        ------
+        ConfigError
+            Where the text is no quantile, or its numbers are out of range.
+        """
         match = _QUANTILE_TEXT.match(text.strip())
         try:
             if match:

@@ -132,7 +132,7 @@ def _targets(rows: SparseRows) -> Tensor:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CDAE(NetworkModel[NodeNetwork]):
-    """Drops part of a history, adds the user's node, and answers through a sigmoid layer with a score for every item.
+    """Drop part of a history, add the user's node, and score every item through a sigmoid layer.
 
     A node is learned for every training user, but scores are computed for histories, whose users may be new or may
     have seen more since. So no learned node is stored: each history gets its own, found from the mean node in
@@ -144,21 +144,40 @@ class CDAE(NetworkModel[NodeNetwork]):
 
     Parameters
     ----------
-    latent : int
+    latent : int, default 200
         Size of the hidden layer and of a node.
-    dropout : float
+    dropout : float, default 0.5
         Share of a history that is dropped in training.
-    loss : {"logistic", "square"}
+    loss : {"logistic", "square"}, default "logistic"
         The cross-entropy of every item on its own, or half its squared error (cheaper, and best with a fifth of the
         default learning rate).
-    learning_rate, batch_size : float, int
-        Of Adam, and users in a step.
-    weight_decay, node_l2 : float
-        What the two tables cost, and what each user's node costs in the units of that user's loss.
-    fold_steps : int
-        Steps to the node of a history; with 0 the mean node answers for everybody.
-    epochs, patience, evaluate_every, seed, device
-        As in `MultVAE`.
+    learning_rate : float, default 5e-3
+        Step size of Adam.
+    weight_decay : float, default 3e-5
+        Weight decay of Adam, for the input and the output table; biases have none.
+    node_l2 : float, default 0.1
+        Half the squared length of a user's node is added to that user's loss, times this.
+    fold_steps : int, default 5
+        Steps to the node of a history; with 0 every history gets the mean node.
+    batch_size : int, default 512
+        Users in a step.
+    epochs : int, default 200
+        The most epochs to train.
+    patience : int, default 20
+        Stop after so many epochs without a better validation score. Without validation data all epochs are run.
+    evaluate_every : int, default 1
+        Epochs from one validation score to the next.
+    seed : int, default 0
+        Seed of the initial weights, the order of users and dropout.
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> model = loca.CDAE(latent=8, epochs=2).fit(data)
+    >>> model.score(data.histories()).shape
+    (60, 30)
     """
 
     latent: int = whole(200)

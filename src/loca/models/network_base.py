@@ -118,17 +118,39 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         self.best_epoch_ = best.epoch or self.epochs
 
     def score(self, histories: csr_array) -> Scores:
-        """A score for every item, (users, items)."""
+        """Score every item for histories.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, as `Interactions.histories` makes them; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items; log softmax of a row is a log-probability where `gives_logits` is true.
+        """
         with torch.inference_mode():
             return fitted(self.network_, self).answer(histories).cpu().numpy()
 
     def embed(self, histories: csr_array) -> npt.NDArray[np.float32]:
-        """The middle layer of each user (a variational network's mean), (users, latent)."""
+        """Compute the middle layer of each history; of a variational network its mean.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × `latent`.
+        """
         with torch.inference_mode():
             return fitted(self.network_, self).means(histories).cpu().numpy()
 
     def count_items(self) -> int:
-        """How many items it scores."""
+        """Count the items that it scores."""
         return fitted(self.network_, self).item_count
 
     def state(self) -> ModelState:

@@ -89,25 +89,50 @@ class RecVaeNetwork(Network):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RecVAE(NetworkModel[RecVaeNetwork]):
-    """Encodes a history as a Gaussian through densely connected layers, and decodes it linearly.
+    """Encode a history as a Gaussian through densely connected layers, and decode it linearly.
 
-    Codes are held near a mixture of a standard normal, the code of the epoch before, and a wide normal.
+    Codes are held near a mixture of a standard normal, the code of the epoch before, and a wide normal. Encoder and
+    decoder are trained in turn.
 
     Parameters
     ----------
-    latent, hidden : int
-        Sizes of the code and of the five layers before it.
-    dropout : float
+    latent : int, default 200
+        Size of the code.
+    hidden : int, default 600
+        Size of each of the five layers before the code.
+    dropout : float, default 0.5
         Share of a history that is dropped while the encoder learns; the decoder learns without.
-    gamma, beta : float, float or None
-        How much the prior counts for a user: `gamma` times the length of the history, or `beta`, where given, for
-        every user alike.
-    learning_rate, batch_size : float, int
-        Of Adam, and users in a step.
-    encoder_epochs, decoder_epochs : int
-        How often an epoch visits all users for the encoder, and then for the decoder.
-    epochs, patience, evaluate_every, seed, device
-        As in `MultVAE`.
+    gamma : float, default 0.005
+        Weight of the prior for a user, per item of the history.
+    beta : float or None, default None
+        Weight of the prior for every user alike, where given, in place of `gamma`.
+    learning_rate : float, default 5e-4
+        Step size of Adam.
+    batch_size : int, default 500
+        Users in a step.
+    encoder_epochs : int, default 3
+        How often an epoch visits all users for the encoder.
+    decoder_epochs : int, default 1
+        How often an epoch then visits all users for the decoder.
+    epochs : int, default 100
+        The most epochs to train.
+    patience : int, default 20
+        Stop after so many epochs without a better validation score. Without validation data all epochs are run.
+    evaluate_every : int, default 1
+        Epochs from one validation score to the next.
+    seed : int, default 0
+        Seed of the initial weights, the order of users, dropout and noise.
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> model = loca.RecVAE(latent=8, hidden=16, epochs=2).fit(data)
+    >>> model.score(data.histories()).shape
+    (60, 30)
+    >>> model.embed(data.histories()).shape
+    (60, 8)
     """
 
     latent: int = whole(200)

@@ -1,4 +1,4 @@
-"""The base class of all recommenders: what they are asked to do, and what each gets from its declared fields.
+"""The base class of all recommenders: what they can do, and what each gets from its declared fields.
 
 A model is a keyword-only dataclass. Its parameters are fields with checks (`whole`, `positive`, …), what it learns are
 fields too (`learned`, `learned_sparse`, `learned_fact`) whose names end in an underscore. From these declarations come
@@ -86,11 +86,23 @@ class BaseEstimator:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def get_params(self) -> dict[str, Any]:
-        """The constructor's arguments by name, as the model holds them now."""
+        """Get the constructor's arguments by name, as the model holds them now.
+
+        Returns
+        -------
+        dict of str to Any
+            The values themselves, not copies.
+        """
         return get_params(self)
 
     def with_selected_params(self) -> Self:
-        """An unfitted copy whose parameters hold what this fit selected on validation: for networks the epochs."""
+        """Make an unfitted copy with what this fit selected on validation: for networks the number of epochs.
+
+        Returns
+        -------
+        Self
+            The copy; it is refitted on more data without validation.
+        """
         return clone(self) if self.best_epoch_ is None else clone(self, epochs=self.best_epoch_)
 
     def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
@@ -102,11 +114,28 @@ class BaseEstimator:
         raise ConfigError(f"counts: are for local models and ensembles, found {type(self).__name__}")
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """What a fit on data of this size takes, at most."""
+        """Estimate what a fit takes, at most.
+
+        Parameters
+        ----------
+        data : DataSize
+            Users, items and entries of the training data.
+
+        Returns
+        -------
+        MemoryUse
+            Bytes in main memory, on the device, and in files.
+        """
         raise ConfigError(f"{type(self).__name__}: what a fit takes is not known for this model")
 
     def report(self) -> str:
-        """What each part earned on validation; nothing for a model without parts."""
+        """Describe what each part earned on validation.
+
+        Returns
+        -------
+        str
+            Lines of text; empty for a model without parts.
+        """
         return ""
 
     def fit(
@@ -121,8 +150,9 @@ class BaseEstimator:
 
         Parameters
         ----------
-        train : Interactions or users × items matrix
-            The stored order of a matrix's row is the order of the history, oldest first.
+        train : Interactions or csr_array
+            The interactions, or a users × items matrix; the stored order of a matrix's row is the order of the history,
+            oldest first.
         user_weights : array of numbers ≥ 0, optional
             One per user, all 1 where none are given. A user of weight 2 counts as two equal users.
         validation : HeldOut, optional
@@ -132,7 +162,8 @@ class BaseEstimator:
 
         Returns
         -------
-        The model itself.
+        Self
+            The model itself.
         """
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
@@ -149,7 +180,7 @@ class BaseEstimator:
         raise NotImplementedError
 
     def state(self) -> ModelState:
-        """All that was learned, by name: what a file holds beside the parameters."""
+        """Give all that was learned, by name: what a file holds beside the parameters."""
         arrays: dict[str, npt.NDArray[Any]] = {}
         facts: dict[str, Any] = {}
         for name, kind in _learned_fields(type(self)):
@@ -158,7 +189,7 @@ class BaseEstimator:
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        """The fitted model again, from its parameters and its state; a state that does not fit is refused."""
+        """Make the fitted model again from its parameters and its state; refuse a state that does not fit."""
         model = cls(**params)
         sizes = get_params(model)
         for name, kind in _learned_fields(cls):
@@ -171,17 +202,51 @@ class BaseEstimator:
         return model
 
     def save(self, folder: str | Path) -> None:
-        """Write the fitted model into a folder, whole or not at all."""
+        """Write the fitted model into a folder, whole or not at all.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Made where it is missing; a model that is there is replaced. `loca.load` reads it.
+        """
         save_model(self, folder)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Recommender(BaseEstimator):
-    """Scores all items for any history, known user or not.
+    """Score all items for any history, known user or not: the base class of all models.
 
     A subclass implements `_fit` and `score`. One that has no declared arrays (a network, a model of models) overrides
     `state`, `restore` and `count_items` too. The class attributes say what a model can do, so that nobody has to look
     at its class.
+
+    Attributes
+    ----------
+    role : {"single", "local", "ensemble", "blend", "auto"}
+        What kind of model it is: one by itself, one made of others, or one that chooses.
+    learns_by_epoch : bool
+        Whether it is trained an epoch at a time, with `begin`, and stopped early.
+    stackable : bool
+        Whether many such networks can be trained as one.
+    is_linear : bool
+        Whether it has dense item-to-item weights in closed form, with `solve_each`.
+    uses_order : bool
+        Whether it, or a model that it is made of, learns from the order of a history.
+    gives_logits : bool
+        Whether log softmax of its scores is a log-probability.
+    train_data_ : Interactions or None
+        What it was fitted on; None where that was a bare matrix.
+    best_epoch_ : int or None
+        The epoch of the best validation score, where it learns by epoch.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> model = loca.EASE(l2=10)
+    >>> isinstance(model, loca.Recommender)
+    True
+    >>> model.fit(data).score(data.histories()).shape
+    (60, 30)
     """
 
     role: ClassVar[Literal["single", "local", "ensemble", "blend", "auto"]] = "single"
@@ -200,18 +265,29 @@ class Recommender(BaseEstimator):
         return False
 
     def inner_models(self) -> Iterator[Recommender]:
-        """The models among its parameters, those in lists and tuples included."""
+        """Iterate over the models among its parameters, those in lists and tuples included."""
         for value in get_params(self).values():
             for one in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(one, Recommender):
                     yield one
 
     def score(self, histories: csr_array) -> Scores:
-        """The scores of all items, (users, items), for weighted histories."""
+        """Score every item for histories.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, as `Interactions.histories` makes them; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items, larger is better; seen items are scored like all others.
+        """
         raise NotImplementedError
 
     def count_items(self) -> int:
-        """How many items it scores."""
+        """Count the items that it scores."""
         for name, kind in _learned_fields(type(self)):
             if "items" in kind.shape:
                 return int(fitted(getattr(self, name), self).shape[kind.shape.index("items")])
@@ -344,7 +420,32 @@ def _learned_fields(kind: type[BaseEstimator]) -> list[tuple[str, _DenseArray | 
 
 
 def clone(model: AnyModel, **changes: Any) -> AnyModel:
-    """An unfitted copy with some parameters changed; models among the parameters are copied too."""
+    """Copy a model without what it learned, with some parameters changed.
+
+    Parameters
+    ----------
+    model : a model
+        Fitted or not; models among its parameters are copied too.
+    **changes : Any
+        New values of parameters, by name.
+
+    Returns
+    -------
+    The unfitted copy, of the same class.
+
+    Raises
+    ------
+    ConfigError
+        Where the model has no such parameter, or the value is not valid.
+
+    Examples
+    --------
+    >>> model = loca.EASE(l2=250, denoising=0.3)
+    >>> loca.clone(model, l2=500)
+    EASE(l2=500, denoising=0.3)
+    >>> model
+    EASE(l2=250, denoising=0.3)
+    """
     params = get_params(model)
     for name in changes:
         if name not in params:

@@ -191,7 +191,23 @@ class ModelState:
 
 
 def get_params(model: object) -> dict[str, Any]:
-    """The constructor's arguments as the model holds them now."""
+    """Get the constructor's arguments as the model holds them now.
+
+    Parameters
+    ----------
+    model : a model
+        Fitted or not.
+
+    Returns
+    -------
+    dict of str to Any
+        The values by name; models among them are the model's parts, not copies.
+
+    Examples
+    --------
+    >>> loca.get_params(loca.ItemKNN(neighbours=20))
+    {'neighbours': 20, 'shrinkage': 20.0}
+    """
     kind: type = type(model)
     return {name: getattr(model, name) for name in parameter_names(kind)}
 
