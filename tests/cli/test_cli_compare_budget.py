@@ -147,7 +147,7 @@ def test_results_of_other_settings_are_refused(call: Call, tmp_path: Path) -> No
     ask = ("compare", "planted", *TINY, "--models", "ease", "--at", "5", "--out", tmp_path, "--quiet")
     assert call(*ask).code == 0
     mistake = call(*ask, "--resume", "--set", "ease.l2=3").mistake
-    assert "holds results of ease that are not those asked for: l2: " in mistake
+    assert "holds results of ease that are not those requested: l2: " in mistake
     assert "the data have changed" in call(*ask, "--resume", "--set", "planted.seed=4").mistake
     assert call(*ask, "--resume").code == 0
 

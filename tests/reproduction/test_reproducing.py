@@ -105,10 +105,10 @@ def test_after_a_kill_only_the_rest_is_computed(planted: PlantedData, tmp_path: 
     names = [*(f"{name} seed {seed}" for name in only[1:] for seed in (0, 1)), "ease seed 0"]
     really = RunStore.execute
 
-    def die_after_three(store: Any, cell: Run, split: Split) -> Any:
+    def die_after_three(store: Any, cell: Run, *given: Any) -> Any:
         if len(computed) == 3:
             raise KeyboardInterrupt
-        return really(store, cell, split)
+        return really(store, cell, *given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunStore, "execute", die_after_three)
