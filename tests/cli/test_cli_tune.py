@@ -151,13 +151,11 @@ def test_without_optuna_one_line_says_how_to_get_it(call: Call, monkeypatch: pyt
 
 
 def test_ctrl_c_is_one_line_and_the_study_stays(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import loca.tuning.study as tuning
-
-    def stop(*given: Any) -> None:
+    def stop(*given: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(tuning, "run_trial", stop)
+        patched.setattr("loca.models.ease.EASE.fit", stop)
         done = call(*EASE, "--study", tmp_path / "s.db", "--quiet")
     assert (done.code, done.err) == (130, "loca: stopped; what was saved before is as it was\n")
     assert call(*EASE, "--study", tmp_path / "s.db", "--resume", "--trials", 2, "--quiet").code == 0

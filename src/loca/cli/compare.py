@@ -165,12 +165,10 @@ def _check_folder(out: Path | None, resume: bool, fresh: bool) -> None:
 def _plan_tuning(request: Request[CompareOptions]) -> TuningPlan | None:
     """What is tuned, if anything; refuses, before data are read, what cannot be, or that optuna is missing."""
     from loca.registry import SpaceName
-    from loca.tuning.study import import_optuna
     from loca.tuning.warm_start import plan_from_settings
 
     if request.own.budget() is None:
         return None
-    import_optuna()
     return plan_from_settings(request.models, cast(SpaceName, request.own.space), request.tables)
 
 

@@ -192,7 +192,7 @@ def _with_rows(pieces: tuple[str, ...]) -> tuple[str, ...]:
 def _budget(trials: int | None, seconds: float | None, settings: Path | None) -> Budget | None:
     """What every model is tuned with, if anything; refuses, before data are read, what contradicts itself."""
     from loca.search_space import Budget
-    from loca.tuning.study import import_optuna
+    from loca.tuning.warm_start import check_optuna
 
     if settings is not None and not settings.exists():
         raise ConfigError(f"settings: {settings}: there is no such file or folder")
@@ -200,7 +200,7 @@ def _budget(trials: int | None, seconds: float | None, settings: Path | None) ->
         return None
     if settings is not None:
         raise ConfigError("settings: are given, and --trials or --seconds look for others; leave one of them out")
-    import_optuna()
+    check_optuna()
     return Budget(trials, seconds)
 
 

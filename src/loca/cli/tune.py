@@ -18,8 +18,7 @@ from loca.errors import ConfigError, check_choice
 if TYPE_CHECKING:
     from loca.config.settings import Table
     from loca.search_space import Budget
-    from loca.tuning.study import Tuning
-    from loca.tuning.warm_start import TuningPlan
+    from loca.tuning.warm_start import Tuning, TuningPlan
 
 TRIALS = 20
 _STUDY = "The study"
@@ -125,10 +124,8 @@ def tune_models(
 def _plan(request: Request[TuneOptions]) -> TuningPlan:
     """What is tuned; a mistake in the last model's settings is told before the first is tuned."""
     from loca.registry import SpaceName
-    from loca.tuning.study import import_optuna
     from loca.tuning.warm_start import plan_from_settings
 
-    import_optuna()
     plan = plan_from_settings(request.models, cast(SpaceName, request.own.space), request.tables)
     for name, space in plan.spaces.items():
         if space is None:
@@ -172,7 +169,7 @@ def _tune(
 ) -> list[Tuning]:
     """Tunes the models, each after those that it begins with; the studies to `drop` go once the data are read."""
     from loca.data.splits import leave_last_out
-    from loca.tuning.study import drop_study, tune
+    from loca.tuning.study import Tuner, drop_study
 
     own, budget = request.own, request.own.budget()
     validation = 2 if request.split.validation is None else request.split.validation
@@ -186,18 +183,10 @@ def _tune(
     for name in plan.in_order():
         space = plan.spaces[name]
         assert space is not None
-        tuned[name] = tune(
-            name,
-            plan.template(name, {done: one.best for done, one in tuned.items()}),
-            split.train,
-            split.validation,
-            budget=budget,
-            space=space,
-            study=study,
-            recency=request.recency_rule,
-            seed=own.seed,
-            processes=own.processes,
-        )
+        template = plan.template(name, {done: one.best for done, one in tuned.items()})
+        data = split.train, split.validation
+        tuner = Tuner(name, template, *data, space, budget, request.recency_rule, own.seed, own.processes)
+        tuned[name] = tuner.tune(study)
         if len(request.models) > 1:
             output.note(headline(tuned[name]))
     return [tuned[name] for name in request.models]

@@ -45,7 +45,7 @@ from loca.registry import KINDS
 from loca.search_space import Space
 from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, run_protocol, selection_data
 from loca.tuning.recency_selection import RecencyChoice, recency_json
-from loca.tuning.study import Tuning, remove_studies, tune
+from loca.tuning.warm_start import Tuning, remove_studies
 
 _FORMAT = 2  # 2: the metrics of `paper` are divided as in the paper
 _TUNING = "tuning"
@@ -178,14 +178,16 @@ class Run:
 
     def _tune(self, space: Space, split: Split, study: Path | None, checkpoint: Checkpoint) -> Tuning:
         """What tuning comes to; an interrupted run that got so far has saved it."""
+        from loca.tuning.study import Tuner  # it needs optuna, which is an extra
+
         protocol, (template,) = self.protocol, self.candidates
         assert protocol.budget is not None
         saved = checkpoint.load(_TUNING)
         if saved is not None:
             return _read_tuning(saved.facts[_TUNING], saved.arrays, template)
         train, validation = selection_data(split, protocol.protocol)
-        own: dict[str, Any] = {"study": study, "recency": protocol.recency, "seed": protocol.seed}
-        tuning = tune(self.name, template, train, validation, budget=protocol.budget, space=space, **own)
+        own = protocol.budget, protocol.recency, protocol.seed
+        tuning = Tuner(self.name, template, train, validation, space, *own).tune(study)
         arrays: dict[str, Any] = {}
         checkpoint.save(_TUNING, ModelState(arrays, {_TUNING: _write_tuning(tuning, arrays)}))
         return tuning

@@ -126,7 +126,7 @@ class FitCache:
             return context.fit(model, train, validation=validation)
         key = _key_of(parameters, train, validation)
         # Whoever comes second waits for the first: to fit the same at the same time would earn nothing.
-        with _waiting_for(self.folder / f"{key}{_LOCK}"):
+        with wait_for_lock(self.folder / f"{key}{_LOCK}"):
             found = self._load(key, type(model))
             if found is None:
                 found = context.fit(model, train, validation=validation)
@@ -206,7 +206,7 @@ def keep_work_in(folder: Path, *, subject: Mapping[str, Any], resume: bool, **op
 
 
 @contextmanager
-def _waiting_for(lock: Path) -> Iterator[None]:
+def wait_for_lock(lock: Path) -> Iterator[None]:
     """Holds a lock file, which goes with the process that holds it; where there are no locks, nobody waits."""
     if sys.platform == "win32":
         yield

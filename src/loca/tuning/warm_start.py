@@ -1,16 +1,20 @@
-"""What is tuned and where it begins: a local model and its control start from the tuned settings of their base."""
+"""What is tuned, where it begins, and what it comes to: local models start from the tuned settings of their base."""
 
 from __future__ import annotations
 
 import inspect
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from loca.config.model_factory import describe_model
 from loca.config.options import check_value, parameters_of
-from loca.config.settings import Choice
+from loca.config.settings import Choice, Table
 from loca.errors import ConfigError
 from loca.models.recommender import Recommender, clone, get_params
 from loca.persistence.manifest import is_model
@@ -63,6 +67,47 @@ class TuningPlan:
         return model
 
 
+@dataclass(frozen=True)
+class Tuning:
+    """What tuning one model came to: the best settings, what they reach on validation, and what it took.
+
+    `best` is unfitted; `settings` are those that set it apart from the catalogue's model, and all that were tried, as
+    a TOML file holds them. `seconds` are those of all trials of the study, in earlier runs too. `ndcg_before` is what
+    the model reached as it was given, None where that trial failed; `importances` are the shares of the parameters in
+    the differences between trials.
+    """
+
+    name: str
+    best: Recommender
+    settings: Table
+    ndcg: float
+    finished: int
+    pruned: int
+    failed: int
+    seconds: float
+    ndcg_before: float | None = None
+    importances: Mapping[str, float] = field(default_factory=dict)
+
+
+def shared_fits_of(path: Path) -> Path:
+    """The folder beside a file of studies for what its trials share: there is room where the study is."""
+    return path.absolute().with_name(f"{path.name}.shared-fits")
+
+
+def remove_studies(path: Path) -> None:
+    """Removes a file of studies, and what SQLite and the trials of a killed run have left beside it."""
+    for ending in ("", "-journal", "-wal", "-shm"):
+        with suppress(OSError):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+    shutil.rmtree(shared_fits_of(path), ignore_errors=True)
+
+
+def check_optuna() -> None:
+    """Refuses to tune where optuna, which is an extra, is missing."""
+    if find_spec("optuna") is None:
+        raise ConfigError('tuning needs optuna; install it with  pip install "loca[tune]"')
+
+
 def find_parents(name: str, templates: Mapping[str, Recommender]) -> tuple[str | None, str | None]:
     """The base of a local model or an ensemble, and the local model beside an ensemble; None where there is none.
 
@@ -101,6 +146,7 @@ def follows(name: str, templates: Mapping[str, Recommender], constraints: SpaceC
 
 def plan_tuning(candidates: CandidateLists, kind: SpaceName, constraints: Mapping[str, SpaceConstraints]) -> TuningPlan:
     """The plan of models that are each given alone, in the spaces of their names without what a user has set."""
+    check_optuna()
     for name, some in candidates.items():
         if len(some) != 1:
             raise ConfigError(
