@@ -44,10 +44,30 @@ _BLOCK_ITEMS = 1024
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EASE(Recommender):
-    """Scores = history · B, where B minimises ‖√D(X − XB)‖² + l2‖B‖² with a zero diagonal; D holds the user weights.
+    """Score items by a linear item-to-item model: scores = history · B.
 
-    `denoising`, p, expects that each item of a history is missing with that probability: the regularisation of the
-    weights of item i grows from l2 to l2 + p / (1 − p) · (XᵀDX)_ii.
+    B minimises ‖√D(X − XB)‖² + l2‖B‖² with a zero diagonal; D holds the user weights.
+
+    Parameters
+    ----------
+    l2 : float, default 100.0
+        Regularisation, above 0.
+    denoising : float, default 0.0
+        The probability p, below 1, with which each item of a history is expected to be missing: the regularisation of
+        the weights of item i grows from l2 to l2 + p / (1 − p) · (XᵀDX)_ii.
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> rows = csr_array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]])
+    >>> model = loca.EASE(l2=1).fit(rows)
+    >>> model.weights_.shape
+    (5, 5)
+    >>> items, scores = loca.recommend(model, csr_array([[1, 0, 0, 0, 0], [0, 0, 0, 1, 0]]), n=1)
+    >>> items.tolist()
+    [[1], [4]]
     """
 
     is_linear = True
@@ -58,7 +78,7 @@ class EASE(Recommender):
     weights_: npt.NDArray[np.float32] | None = learned("items", "items", finite=False)
 
     def _fit(self, data: TrainingData) -> None:
-        """Solves once: on a GPU, or where there are fewer users than items, the smaller system; else the items'."""
+        """Solve once: on a GPU, or where there are fewer users than items, the smaller system; else the items'."""
         matrix, weights = data.matrix, data.user_weights
         users, items = int(((weights > 0) & (np.diff(matrix.indptr) > 0)).sum()), matrix.shape[1]
         wanted = choose_device(self.device)
@@ -82,14 +102,42 @@ class EASE(Recommender):
         return dense_weights_memory(data, *plan_solving(data.users, data.items, wanted, free_bytes(wanted)))
 
     def score(self, histories: csr_array) -> Scores:
-        """Weighted history times item-to-item weights."""
+        """Multiply histories by the item-to-item weights.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
         rows = check_histories(histories, self.count_items())
         return np.asarray(rows @ fitted(self.weights_, self), dtype=np.float32)
 
     def solve_each(
         self, matrix: csr_array, user_weights: Sequence[UserWeights], device: torch.device, moments: csr_array | None
     ) -> Iterator[WeightRows]:
-        """What a fit learns with each of the user weights, in order; the equations are solved together."""
+        """Learn once with each of several user weights; the equations are solved together.
+
+        Parameters
+        ----------
+        matrix : csr_array
+            The training matrix, users × items.
+        user_weights : sequence of arrays
+            Each with one weight ≥ 0 per user.
+        device : torch.device
+            Where the equations are solved.
+        moments : csr_array or None
+            Not used: a history is a set.
+
+        Yields
+        ------
+        WeightRows
+            What a fit learns with each of the user weights, in order: rows of its items × items weights on request.
+        """
         if user_weights:
             systems = [EaseSystem.of(matrix, weights, self.l2, self.denoising) for weights in user_weights]
             for solution in solve_systems(systems, device):

@@ -29,10 +29,29 @@ _BYTES_PER_PAIR = 64
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ItemKNN(Recommender):
-    """Scores item j by Σ_i history_i · s_ij over the `neighbours` items i most similar to j.
+    """Score item j by Σ_i history_i · s_ij over the `neighbours` items i most similar to j.
 
     s_ij = (XᵀDX)_ij / (|x_i||x_j| + shrinkage), the cosine of the items' columns, where D holds the user weights and
-    |x_i|² = (XᵀDX)_ii; `shrinkage` pulls down what few users say. Of equally similar items the first ones are kept.
+    |x_i|² = (XᵀDX)_ii. Of equally similar items the first ones are taken.
+
+    Parameters
+    ----------
+    neighbours : int, default 100
+        Similar items that count for an item.
+    shrinkage : float, default 20.0
+        Lowers similarities that rest on few users, from 0 on.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> rows = csr_array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]])
+    >>> model = loca.ItemKNN(neighbours=2, shrinkage=1.0).fit(rows)
+    >>> items, scores = loca.recommend(model, csr_array([[1, 0, 0, 0, 0], [0, 0, 0, 1, 0]]), n=1)
+    >>> items.tolist()
+    [[1], [4]]
+    >>> scores.round(2)
+    array([[0.67],
+           [0.67]], dtype=float32)
     """
 
     neighbours: int = whole(100)
@@ -49,7 +68,18 @@ class ItemKNN(Recommender):
         return MemoryUse(main=main, main_after=weights, folder=weights, advice="take fewer neighbours")
 
     def score(self, histories: csr_array) -> Scores:
-        """Weighted history times similarities."""
+        """Multiply histories by the similarities.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
         return score_sparsely(histories, fitted(self.weights_, self))
 
 

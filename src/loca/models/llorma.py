@@ -51,11 +51,43 @@ from loca.random_streams import stream
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LLORMA(Recommender):
-    """Scores = Σ_t K_t(u) K_t(i) x_t · y_ti / Σ_t K_t(u) K_t(i) over local WMF models t, else those of a global WMF.
+    """Score items by many local factor models around random pairs, and by a global one where none covers a pair.
 
+    Scores are Σ_t K_t(u) K_t(i) x_t · y_ti / Σ_t K_t(u) K_t(i) over local WMF models t, else those of a global WMF.
     Each model stands around a stored pair, drawn at random, and learns from every pair with the weight K_t(u) K_t(i)
     (`WMF` has the loss), K being the kernel of the distance (2/π) · arccos of the cosine between the global factors.
     Any history is embedded by the global model, and then solved for its factor in each local model that covers it.
+
+    Parameters
+    ----------
+    anchors : int, default 100
+        Local models; at most as many as there are stored pairs.
+    bandwidth : float, default 4.0
+        Distance h at which the kernel 1 − (d/h)² reaches 0; above 2 every model covers every pair.
+    factors : int, default 64
+        Size of a factor, in all models.
+    confidence : float, default 100.0
+        How much more a stored pair counts than one that is not, above 0.
+    user_l2 : float, default 100.0
+        Regularisation of a user's factor.
+    item_l2 : float, default 100.0
+        Regularisation of an item's factor.
+    iterations : int, default 5
+        How often users' and items' factors are solved in turn, in each model.
+    seed : int, default 0
+        Seed of the anchors and the initial factors.
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> rows = csr_array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]])
+    >>> model = loca.LLORMA(anchors=3, factors=2, user_l2=0.1, item_l2=0.1).fit(rows)
+    >>> model.local_factors_.shape
+    (3, 5, 2)
+    >>> model.score(rows).shape
+    (4, 5)
     """
 
     anchors: int = whole(100)
@@ -74,7 +106,7 @@ class LLORMA(Recommender):
     _local: tuple[Tensor, Tensor] | None = field(default=None, init=False)
 
     def _fit(self, data: TrainingData) -> None:
-        """The global model, the anchors, and one local model after the other.
+        """Learn the global model, draw the anchors, and learn one local model after the other.
 
         A user with weight 2 counts as two equal users in every model, but is drawn as an anchor no more often.
         """
@@ -113,7 +145,18 @@ class LLORMA(Recommender):
         return factor_memory(data, self.factors, self.device, folder=folder, beside=beside)
 
     def score(self, histories: csr_array) -> Scores:
-        """The kernel-weighted mean of the local models' scores, the global model's where none covers a pair."""
+        """Average the local models' scores by the kernel; take the global model's where none covers a pair.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, with values ≥ 0; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
         rows = check_values(check_histories(histories, self.count_items()))
         if self._local is None:  # a loaded model brings its factors to a device on its first answer
             device = choose_device("auto")

@@ -58,14 +58,41 @@ _BYTES_PER_ENTRY = 96
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NextEASE(Recommender):
-    """Scores = history · B, where B carries every prefix of a history to what comes next in it.
+    """Score items by a linear model that carries every prefix of a history to what comes next: scores = history · B.
 
     B minimises Σ_u w_u (Σ_t ‖y_t − x_t B‖² + ordinary · ‖x_u − x_u B‖²) + ‖B‖² with a zero diagonal, over the users'
     weights w. Prefix x_t holds the first t + 1 items of a history, the newest with weight 1, the one before with
-    `prefix_decay`, then its square, …; y_t the `next_count` items after them (None: all that follow). Items of one
-    moment (equal times) are one place: a prefix has all or none of them, and they do not follow each other. `ordinary`
-    is the share of EASE's own aim, the whole history x_u from itself; 0 learns from the order alone. The squares of
-    the weights of item i count l2 + p / (1 − p) · (what i has on the diagonal of the Gram matrix), p being `denoising`.
+    `prefix_decay`, then its square, …; y_t holds the `next_count` items after them. Items of one moment (equal times)
+    are one place: a prefix has all or none of them, and they do not follow each other.
+
+    Parameters
+    ----------
+    l2 : float, default 300.0
+        Regularisation, above 0: the squares of the weights of item i count l2, and more by `denoising`.
+    next_count : int or None, default 10
+        Places after a prefix that it predicts; None takes all that follow.
+    prefix_decay : float, default 0.8
+        Weight of a place in a prefix relative to the place after it, from 0 to 1.
+    ordinary : float, default 1.0
+        The share of EASE's own aim, the whole history x_u from itself; 0 learns from the order alone.
+    denoising : float, default 0.5
+        The probability p, below 1, with which each item is expected to be missing: the regularisation of item i grows
+        by p / (1 − p) · (what i has on the diagonal of the Gram matrix).
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
+
+    Examples
+    --------
+    The stored order of a row is the order of the history: item 0 is followed by 1 and by 2.
+
+    >>> import numpy as np
+    >>> from scipy.sparse import csr_array
+    >>> rows = csr_array((np.ones(9), [0, 1, 2, 0, 1, 2, 2, 0, 1], [0, 3, 6, 9]), shape=(3, 3))
+    >>> data = loca.Interactions.from_matrix(rows)
+    >>> model = loca.NextEASE(l2=1, next_count=1, ordinary=0.0, denoising=0.0).fit(data)
+    >>> items, scores = loca.recommend(model, csr_array([[1, 0, 0], [0, 1, 0]]), n=1)
+    >>> items.tolist()
+    [[1], [2]]
     """
 
     is_linear = True
@@ -80,7 +107,7 @@ class NextEASE(Recommender):
     weights_: npt.NDArray[np.float32] | None = learned("items", "items", finite=False)
 
     def _fit(self, data: TrainingData) -> None:
-        """Solves once. A user with one item, or with items of one moment, counts through `ordinary` alone."""
+        """Solve once. A user with one item, or with items of one moment, counts through `ordinary` alone."""
         items, wanted = data.matrix.shape[1], choose_device(self.device)
         device, needed = plan_solving_next(items, data.matrix.nnz, wanted, free_bytes(wanted))
         in_main_memory = needed if device.type == "cpu" else 4 * items**2
@@ -93,21 +120,66 @@ class NextEASE(Recommender):
         return dense_weights_memory(data, *plan_solving_next(data.items, data.entries, wanted, free_bytes(wanted)))
 
     def score(self, histories: csr_array) -> Scores:
-        """Weighted history times item-to-item weights."""
+        """Multiply histories by the item-to-item weights.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
         rows = check_histories(histories, self.count_items())
         return np.asarray(rows @ fitted(self.weights_, self), dtype=np.float32)
 
     def solve_each(
         self, matrix: csr_array, user_weights: Sequence[UserWeights], device: torch.device, moments: csr_array | None
     ) -> Iterator[WeightRows]:
-        """What a fit learns with each of the user weights, in order, one after the other."""
+        """Learn once with each of several user weights, one after the other.
+
+        Parameters
+        ----------
+        matrix : csr_array
+            The training matrix, users × items.
+        user_weights : sequence of arrays
+            Each with one weight ≥ 0 per user.
+        device : torch.device
+            Where the equations are solved.
+        moments : csr_array or None
+            The moment of every entry of `matrix`, of the same stored places; None where each is one of its own.
+
+        Yields
+        ------
+        WeightRows
+            What a fit learns with each of the user weights, in order: rows of its items × items weights on request.
+        """
         for weights in user_weights:
             yield self.solve(matrix, weights, device, moments).__getitem__
 
     def solve(
         self, matrix: csr_array, user_weights: UserWeights, device: torch.device, moments: csr_array | None
     ) -> Tensor:
-        """B as a dense (items, items) array in 32 bits on the device: what a fit finds with those weights."""
+        """Find the weights B that a fit finds with those user weights.
+
+        Parameters
+        ----------
+        matrix : csr_array
+            The training matrix, users × items; the stored order of a row is the order of the history.
+        user_weights : array
+            One weight ≥ 0 per user.
+        device : torch.device
+            Where the equations are solved.
+        moments : csr_array or None
+            The moment of every entry of `matrix`, of the same stored places; None where each is one of its own.
+
+        Returns
+        -------
+        Tensor
+            Items × items, dense, in 32 bits, on the device.
+        """
         weights = check_user_weights(user_weights, matrix.shape[0])
         if self.ordinary == 0 and count_places(matrix, moments)[weights > 0].max() < 2:
             raise DataError("NextEASE: no user has an item that follows another; take ordinary above 0")

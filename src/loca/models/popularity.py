@@ -18,10 +18,22 @@ from loca.models.recommender import Recommender, Scores, TrainingData, check_his
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Popularity(Recommender):
-    """Scores an item by the share of (weighted) users who have it.
+    """Score an item by the share of (weighted) users who have it.
 
-    With a `window` only what happened within it, back from the newest time of all, is counted: a number in the unit of
-    the data's times, or a text such as `30d` where these are seconds.
+    Parameters
+    ----------
+    window : float, str or None, default None
+        Counts only what happened within it, back from the newest time of all: a number in the unit of the data's times,
+        or a text such as `30d` where these are seconds. None counts everything.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> model = loca.Popularity().fit(csr_array([[1, 1, 0], [1, 0, 0], [1, 1, 0], [0, 1, 1]]))
+    >>> model.shares_.tolist()
+    [0.75, 0.75, 0.25]
+    >>> loca.Popularity(window="30d")
+    Popularity(window='30d')
     """
 
     window: float | str | None = None
@@ -42,7 +54,18 @@ class Popularity(Recommender):
         return MemoryUse(main=4 * counts, main_after=counts, folder=counts)
 
     def score(self, histories: csr_array) -> Scores:
-        """The shares, once per user; a read-only view that takes no memory per user."""
+        """Repeat the shares, once per user.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items; only their number matters.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items, a read-only view that takes no memory per user.
+        """
         rows = check_histories(histories, self.count_items())
         return np.broadcast_to(fitted(self.shares_, self), rows.shape)
 

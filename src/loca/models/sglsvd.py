@@ -43,20 +43,42 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SGLSVD(Recommender):
-    """Scores = g · r QQᵀ + (1 − g) · r PPᵀ: Q holds directions of all users, P those of the history's cluster.
+    """Score items by a low-rank model of all users beside one of each cluster: g · r QQᵀ + (1 − g) · r PPᵀ.
 
-    Q are the `global_rank` leading right singular vectors of the users' rows scaled by their own g, P the
-    `local_rank` leading ones of a cluster's rows scaled by 1 − g. Users begin in k-means clusters with g = 0.5; each
-    round then moves every user to the cluster, and to the g in [0, 1], of the smallest squared error, and finds Q and
-    the Ps anew. Rounds end when less than 1 % of the users move and g changes by less than 0.01 in the mean, or after
-    `rounds`.
-    `local_rank=0` is PureSVD (Cremonesi et al. 2010), `global_rank=0` the paper's sLSVD. Large ranks repeat a history
-    instead of completing it: its own items are never left out of the error.
+    Q holds directions of all users, P those of the history's cluster. Q are the `global_rank` leading right singular
+    vectors of the users' rows scaled by their own g, P the `local_rank` leading ones of a cluster's rows scaled by
+    1 − g. Users begin in k-means clusters with g = 0.5; each round then moves every user to the cluster, and to the g
+    in [0, 1], of the smallest squared error, and finds Q and the Ps anew. Rounds end when less than 1 % of the users
+    move and g changes by less than 0.01 in the mean, or after `rounds`.
 
-    Departures: a new history finds its cluster and its g by the rule of the rounds, and known users are answered the
-    same way, from their history alone; the first clusters come from k-means on 32 singular directions instead of the
-    program CLUTO; the paper's rounds end by the moves alone, which are few in a first round whose local directions
-    all lie among the global ones; user weights scale rows by their square root.
+    Departures from the paper: a new history finds its cluster and its g by the rule of the rounds, and known users are
+    scored the same way, from their history alone; the first clusters come from k-means on 32 singular directions
+    instead of the program CLUTO; the paper's rounds end by the moves alone, which are few in a first round whose local
+    directions all lie among the global ones; user weights scale rows by their square root.
+
+    Parameters
+    ----------
+    clusters : int, default 5
+        Clusters of users, each with directions of its own.
+    global_rank : int, default 50
+        Directions of all users; 0 is the paper's sLSVD. Large ranks repeat a history instead of completing it: its own
+        items are never left out of the error.
+    local_rank : int, default 10
+        Directions of each cluster; 0 is PureSVD (Cremonesi et al. 2010).
+    rounds : int, default 20
+        The most rounds; 0 leaves the first clusters.
+    seed : int, default 0
+        Seed of the first clusters and directions.
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> rows = csr_array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]])
+    >>> model = loca.SGLSVD(clusters=2, global_rank=1, local_rank=1).fit(rows)
+    >>> model.score(rows).shape
+    (4, 5)
     """
 
     clusters: int = whole(5)
@@ -75,7 +97,7 @@ class SGLSVD(Recommender):
             raise ConfigError("global_rank and local_rank: expected at least one above 0, found 0 and 0")
 
     def _fit(self, data: TrainingData) -> None:
-        """Alternates between directions and clusters; a user without weight, or without items, is left out."""
+        """Alternate between directions and clusters; a user without weight, or without items, is left out."""
         support = supported_users(data.matrix, data.user_weights)
         rows, weights = csr_array(data.matrix[support]), data.user_weights[support].astype(np.float64)
         rows.sort_indices()
@@ -124,9 +146,17 @@ class SGLSVD(Recommender):
         )
 
     def score(self, histories: csr_array) -> Scores:
-        """Both projections of a weighted history, blended; its cluster and g are those of the smallest error.
+        """Blend both projections of each history; its cluster and g are those of the smallest error.
 
-        An empty history scores 0 everywhere.
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items; an empty history scores 0 everywhere.
         """
         all_rows = check_histories(histories, self.count_items())
         bases = self.bases_

@@ -43,11 +43,35 @@ _MOST_TRIES = 4
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SLIM(Recommender):
-    """Scores = history · W, W ≥ 0 with a zero diagonal: its column j minimises, over w,
+    """Score items by a sparse linear item-to-item model: scores = history · W, W ≥ 0 with a zero diagonal.
 
-    ½ Σ_u d_u (x_u · w − x_uj)² + l1 Σ w + l2/2 Σ w², where d_u is the weight of user u. A column is done when no
-    optimality condition of it is violated by more than `tolerance` times the largest of (XᵀDX)_ij, i ≠ j, or after
-    `iterations` sweeps. The smaller l1, the more weights and the longer the fit.
+    Column j of W minimises ½ Σ_u d_u (x_u · w − x_uj)² + l1 Σ w + l2/2 Σ w² over w, where d_u is the weight of user u.
+    A column is done when no optimality condition of it is violated by more than `tolerance` times the largest of
+    (XᵀDX)_ij, i ≠ j, or after `iterations` sweeps.
+
+    Parameters
+    ----------
+    l1 : float, default 0.5
+        Price of a weight; the smaller, the more weights and the longer the fit.
+    l2 : float, default 50.0
+        Price of the square of a weight.
+    tolerance : float, default 1e-4
+        How exactly a column is solved, from 1e-6 to below 1.
+    iterations : int, default 1000
+        The most sweeps over the weights of a column.
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> rows = csr_array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]])
+    >>> model = loca.SLIM(l1=0.1, l2=1).fit(rows)
+    >>> model.weights_.shape
+    (5, 5)
+    >>> items, scores = loca.recommend(model, csr_array([[1, 0, 0, 0, 0], [0, 0, 0, 1, 0]]), n=1)
+    >>> items.tolist()
+    [[1], [4]]
     """
 
     l1: float = not_negative(0.5)
@@ -78,7 +102,18 @@ class SLIM(Recommender):
         )
 
     def score(self, histories: csr_array) -> Scores:
-        """Weighted history times item-to-item weights."""
+        """Multiply histories by the item-to-item weights.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
         return score_sparsely(histories, fitted(self.weights_, self))
 
 

@@ -47,14 +47,44 @@ from loca.progress import bar, say
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WMF(Recommender):
-    """Scores = x · y_i, where the factors x of a user and y_i of the items minimise a weighted squared error.
+    """Score items by factors of users and items that minimise a weighted squared error: scores = x · y_i.
 
     The loss is Σ_ui c_ui (p_ui − x_u · y_i)² + Σ_u l_u ‖x_u‖² + Σ_i l_i ‖y_i‖² with p = 1 and c = 1 + `confidence`
     where a pair is stored, p = 0 and c = 1 elsewhere. A pair of value v counts v times as stored and 1 − v times as
-    not stored: c = 1 + `confidence` · v as in the paper, but p falls towards 0 with v. l_u is `user_l2` times (the
-    user's sum of c / the mean of that over users) to the power `frequency_scaling`, and l_i likewise from `item_l2`; 0
-    makes both constant. For the answers only the product of `user_l2` and `item_l2` matters: factors can be made longer
-    on one side and shorter on the other. A history is answered by solving for its factor, with its own values.
+    not stored: c = 1 + `confidence` · v as in the paper, but p falls towards 0 with v. For the scores only the product
+    of `user_l2` and `item_l2` matters: factors can be made longer on one side and shorter on the other. A history is
+    scored by solving for its factor, with its own values.
+
+    Parameters
+    ----------
+    factors : int, default 256
+        Size of a factor.
+    confidence : float, default 40.0
+        How much more a stored pair counts than one that is not, above 0.
+    user_l2 : float, default 100.0
+        Regularisation of a user's factor: l_u is this times (the user's sum of c / the mean of that over users) to the
+        power `frequency_scaling`.
+    item_l2 : float, default 100.0
+        Regularisation of an item's factor, l_i, likewise.
+    frequency_scaling : float, default 0.0
+        How strongly both regularisations grow with the pairs of a user or an item, from 0 to 1; 0 makes them constant.
+    iterations : int, default 10
+        How often users' and items' factors are solved in turn.
+    seed : int, default 0
+        Seed of the initial factors.
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> rows = csr_array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]])
+    >>> model = loca.WMF(factors=2, user_l2=0.1, item_l2=0.1).fit(rows)
+    >>> model.embed(rows).shape
+    (4, 2)
+    >>> items, scores = loca.recommend(model, csr_array([[1, 0, 0, 0, 0], [0, 0, 0, 1, 0]]), n=1)
+    >>> items.tolist()
+    [[1], [4]]
     """
 
     factors: int = whole(256)
@@ -72,7 +102,7 @@ class WMF(Recommender):
     _columns: Columns | None = field(default=None, init=False)
 
     def _fit(self, data: TrainingData) -> None:
-        """Alternates `iterations` times.
+        """Alternate `iterations` times.
 
         The library `implicit` does it where it can: on a CPU, with equal users, values 1 and constant regularisation.
         It takes a few conjugate gradient steps where ours solves each step exactly, so that factors which are still on
@@ -109,13 +139,35 @@ class WMF(Recommender):
         return factor_memory(data, self.factors, self.device, folder=4 * data.items * self.factors)
 
     def score(self, histories: csr_array) -> Scores:
-        """The history's factor times every item's."""
+        """Multiply the factor of each history by every item's.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, with values ≥ 0; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
         solved = self._fold_in(histories)
         with float32_products():
             return np.asarray((solved @ fitted(self._columns, self).factors.T).cpu().numpy())
 
     def embed(self, histories: csr_array) -> Floats:
-        """Each history's factor, (users, factors)."""
+        """Solve for the factor of each history.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, with values ≥ 0; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × `factors`.
+        """
         return np.asarray(self._fold_in(histories).cpu().numpy())
 
     def _fold_in(self, histories: csr_array) -> Tensor:
