@@ -31,7 +31,7 @@ def test_a_table_of_one_model_is_written_and_found_again(tmp_path: Path, capsys:
     assert "--kept-only" in (tmp_path / "out" / "report.html").read_text()
     capsys.readouterr()
     assert main(["reproduce", "table2", "--out", str(tmp_path / "none"), *SMALL, "--kept-only"]) == 2
-    assert "nothing is kept of planted-clean; leave out --kept-only" in capsys.readouterr().err
+    assert "nothing is stored of planted-clean; leave out --kept-only" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
     assert "--resume" not in before.decode()
 
@@ -66,16 +66,16 @@ def test_a_setting_that_no_model_has_is_told_with_its_file(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (["tabel2"], "unknown piece 'tabel2'; did you mean 'table2'"),
+        (["tabel2"], "unknown table or figure 'tabel2'; did you mean 'table2'"),
         (["table2", "--protocol", "papre"], "unknown protocol 'papre'; did you mean 'paper'?"),
         (["table2", "--protocol", "nonsense"], "unknown protocol 'nonsense'; expected clean, paper or both"),
         (
             ["figure5", "--models", "popularity"],
-            "models: none of popularity is asked for; there are mult-vae, loca-vae",
+            "models: none of popularity is needed there; there are mult-vae, loca-vae",
         ),
         (
             ["table2", "--models", "auto", "--protocol", "paper"],
-            "models: none of auto is asked for; there are popularity",
+            "models: none of auto is needed there; there are popularity",
         ),
         (["table2", "--seeds", "99999999999999999999"], "seeds: expected at most 100,000, found 99,999,999"),
         (["table2", "--data", "amsic"], "data 'amsic': there is no such file, and no data set of that name"),
@@ -88,8 +88,8 @@ def test_a_setting_that_no_model_has_is_told_with_its_file(tmp_path: Path, capsy
         (["table5", "--models", "ease"], "models: table5 is not made of models' rows; leave out --models"),
         (["table2", "--local-models", "5000"], "planted-clean: 5000 local models need as many users, found 1000"),
         (["table2", "--resume", "--fresh"], "expected one of them, found both"),
-        (["table2", "--kept-only", "--fresh"], "--kept-only shows what is kept; leave out --fresh"),
-        (["table2", "--kept-only", "--trials", "2"], "--kept-only shows what is kept; leave out --fresh"),
+        (["table2", "--kept-only", "--fresh"], "--kept-only shows what is stored; leave out --fresh"),
+        (["table2", "--kept-only", "--trials", "2"], "--kept-only shows what is stored; leave out --fresh"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -182,7 +182,7 @@ def test_figure_2_asks_for_no_more_users_than_it_trains_on(tmp_path: Path, monke
     monkeypatch.setattr(reproducing, "reproduce", lambda one, resume: asked.append(one) or ())
     out = ["--out", str(tmp_path / "out"), "--quiet"]
     assert main(["reproduce", "figure2", "--data", str(tmp_path / "few.csv"), *out]) == 0
-    assert [one.pieces for one in asked] == [("figure2",)]
+    assert [one.items for one in asked] == [("figure2",)]
 
 
 def test_an_out_that_is_a_file_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The charts, tables and findings of the figures come from cells and records that are known, without any training."""
+"""The charts, tables and findings of the figures come from runs that are known, without any training."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from result_examples import IDS, USERS, bench, compared, level, results, swaying
+from examples import IDS, USERS, bench, compared, level, results, swaying
 
 from loca.experiments.runs import ComparedModel
-from loca.reproduction import figures as count_figures
-from loca.reproduction import figures as ratings_figure
-from loca.reproduction.benchmark import Results, Sizes
-from loca.reproduction.figures import ANSWER_WIDTHS, TRAIN_WIDTHS, group_users, make_by_answering, make_by_training
-from loca.reproduction.report import write_exhibit
-from loca.reproduction.report_items import Curve, ReportItem
+from loca.reproduction.benchmark import Benchmark, Results, RunKey, Runs, Sizes
+from loca.reproduction.charts import Curve
+from loca.reproduction.figures import FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8, Figure4, group_users
+from loca.reproduction.report import ReportItem, write_item
 
 
-def by_label(exhibit: ReportItem, chart: int = 0) -> dict[str, Curve]:
-    return {one.label: one for one in exhibit.charts[chart].curves}
+def by_label(item: ReportItem, chart: int = 0) -> dict[str, Curve]:
+    return {one.label: one for one in item.charts[chart].curves}
 
 
 def counted(by_count: Mapping[int, float], whole: int, lift: float = 0.0) -> list[ComparedModel]:
@@ -79,16 +77,16 @@ def grouped() -> Results:
 
 
 def test_figure_4_has_the_means_of_each_group_of_users() -> None:
-    exhibit = ratings_figure.make([grouped()])
-    (chart,) = exhibit.charts
+    item = Figure4().make([grouped()])
+    (chart,) = item.charts
     assert (chart.title, chart.groups) == ("Hand, clean", ("3", "4", "5", "6", "7"))
-    curves = by_label(exhibit)
+    curves = by_label(item)
     assert list(curves) == ["MultVAE", "Ensemble_VAE", "LOCA_VAE"]
     assert curves["LOCA_VAE"].x == (0.0, 1.0, 2.0, 3.0, 4.0)
     assert curves["LOCA_VAE"].y == pytest.approx((0.09, 0.22, 0.32, 0.42, 0.52))
     for bound in (curves["MultVAE"].low, curves["MultVAE"].high):
         assert bound == pytest.approx((0.1, 0.2, 0.3, 0.4, 0.5))
-    lines = [line for line in exhibit.records if line["model"] == "loca-vae"]
+    lines = [line for line in item.records if line["model"] == "loca-vae"]
     assert [(line["seed"], line["ratings"], line["users"]) for line in lines[:6]] == [
         *((0, str(count), 8) for count in range(3, 8)),
         (1, "3", 8),
@@ -97,7 +95,7 @@ def test_figure_4_has_the_means_of_each_group_of_users() -> None:
 
 
 def test_figure_4_claims_only_groups_in_which_the_gain_is_sure() -> None:
-    assert [(one.kind, one.text) for one in ratings_figure.make([grouped()]).findings] == [
+    assert [(one.kind, one.text) for one in Figure4().make([grouped()]).findings] == [
         ("differs", "Hand, clean: LOCA_VAE is surely above MultVAE in 4 of 5 groups."),
         ("found", "Hand, clean: LOCA_VAE is surely above Ensemble_VAE in every group."),
     ]
@@ -106,12 +104,12 @@ def test_figure_4_claims_only_groups_in_which_the_gain_is_sure() -> None:
 def test_figure_4_finds_users_by_their_ids_and_not_by_their_places() -> None:
     straight = grouped()
     turned = {}
-    for name, one in straight.cells.items():
+    for name, one in straight.runs.items():
         values = {metric: found[::-1] for metric, found in one.evaluation.values.items()}
         backwards = replace(one.evaluation, users=np.array(IDS[::-1], dtype=object), values=values)
         turned[name] = replace(one, evaluation=backwards)
-    charts = ratings_figure.make([Results(straight.bench, turned)]).charts
-    for curve, same in zip(charts[0].curves, ratings_figure.make([straight]).charts[0].curves, strict=True):
+    charts = Figure4().make([Results(straight.benchmark, turned)]).charts
+    for curve, same in zip(charts[0].curves, Figure4().make([straight]).charts[0].curves, strict=True):
         assert curve.y == pytest.approx(same.y)
 
 
@@ -132,8 +130,8 @@ def by_number(changed: Mapping[str, list[ComparedModel]] | None = None) -> Resul
 
 
 def test_figure_5_has_a_line_for_each_way_to_join_models_and_the_one_model_as_a_level() -> None:
-    exhibit = count_figures.make_by_number([by_number()])
-    curves = by_label(exhibit)
+    item = FIGURE_5.make([by_number()])
+    curves = by_label(item)
     assert list(curves) == ["LOCA_VAE", "LLORMA_VAE", "Ensemble_VAE", "MultVAE"]
     assert curves["LOCA_VAE"].x == (1.0, 2.0, 3.0)
     assert curves["LOCA_VAE"].y == pytest.approx((0.18, 0.2, 0.26))
@@ -141,21 +139,21 @@ def test_figure_5_has_a_line_for_each_way_to_join_models_and_the_one_model_as_a_
     for low, mean, high in zip(*(getattr(curves["LOCA_VAE"], name) for name in ("low", "y", "high")), strict=True):
         assert low < mean < high
     assert (curves["MultVAE"].is_level, curves["MultVAE"].y) == (True, pytest.approx((0.18,)))
-    (panel,) = exhibit.panels
-    assert panel.grid.header == ("NDCG@100 with local models", "1", "2", "3")
-    assert panel.grid.rows[0] == ("LOCA_VAE", "0.1800 ± 0.0141", "0.2000 ± 0.0141", "0.2600 ± 0.0141")
-    assert panel.grid.rows[-1] == ("MultVAE, one", "0.1800 ± 0.0000", "", "")
+    (table,) = item.tables
+    assert table.table.header == ("NDCG@100 with local models", "1", "2", "3")
+    assert table.table.rows[0] == ("LOCA_VAE", "0.1800 ± 0.0141", "0.2000 ± 0.0141", "0.2600 ± 0.0141")
+    assert table.table.rows[-1] == ("MultVAE, one", "0.1800 ± 0.0000", "", "")
 
 
 def test_a_model_without_all_its_seeds_says_so_and_is_held_against_nothing() -> None:
-    exhibit = count_figures.make_by_number([by_number({"llorma-vae": counted({1: 0.16, 2: 0.17, 3: 0.17}, 3)[:1]})])
-    assert "LLORMA_VAE (1 of 2 seeds)" in by_label(exhibit)
-    assert exhibit.panels[0].grid.rows[1] == ("LLORMA_VAE (1 of 2 seeds)", "0.1600", "0.1700", "0.1700")
-    assert not any("LLORMA_VAE" in one.text for one in exhibit.findings)
+    item = FIGURE_5.make([by_number({"llorma-vae": counted({1: 0.16, 2: 0.17, 3: 0.17}, 3)[:1]})])
+    assert "LLORMA_VAE (1 of 2 seeds)" in by_label(item)
+    assert item.tables[0].table.rows[1] == ("LLORMA_VAE (1 of 2 seeds)", "0.1600", "0.1700", "0.1700")
+    assert not any("LLORMA_VAE" in one.text for one in item.findings)
 
 
 def test_figure_5_has_one_record_for_each_seed_and_number() -> None:
-    records = count_figures.make_by_number([by_number()]).records
+    records = FIGURE_5.make([by_number()]).records
     assert len(records) == 3 * 2 * 3 + 2
     one = next(x for x in records if (x["model"], x["seed"], x.get("local models")) == ("loca-vae", 1, 2))
     assert (one["ndcg@100"], one["found coverage"]) == (pytest.approx(0.21), pytest.approx(2 / 3))
@@ -163,7 +161,7 @@ def test_figure_5_has_one_record_for_each_seed_and_number() -> None:
 
 
 def test_figure_5_tells_what_more_models_bring_and_what_locality_brings() -> None:
-    assert [(one.kind, one.text) for one in count_figures.make_by_number([by_number()]).findings] == [
+    assert [(one.kind, one.text) for one in FIGURE_5.make([by_number()]).findings] == [
         ("matches", "Hand, clean: 3 instead of 2 local models change NDCG@100 by +30.0% [+0.0600, +0.0600]."),
         ("matches", "Hand, clean: LOCA_VAE over the ensemble of as many MultVAEs: +23.8% [+0.0500, +0.0500]."),
         ("matches", "Hand, clean: LOCA_VAE over LLORMA_VAE: +44.4% [+0.0800, +0.0800]."),
@@ -183,7 +181,7 @@ def test_figure_5_tells_what_more_models_bring_and_what_locality_brings() -> Non
 def test_each_finding_of_figure_5_differs_alone_where_its_own_claim_does_not_hold(
     name: str, by_count: Mapping[int, float], kinds: list[str], told: str
 ) -> None:
-    findings = count_figures.make_by_number([by_number({name: counted(by_count, 3)})]).findings
+    findings = FIGURE_5.make([by_number({name: counted(by_count, 3)})]).findings
     assert [one.kind for one in findings] == kinds
     assert told in findings[kinds.index("differs")].text
 
@@ -198,22 +196,22 @@ def test_each_finding_of_figure_5_differs_alone_where_its_own_claim_does_not_hol
 )
 def test_more_models_are_never_held_against_as_many(by_count: Mapping[int, float], told: str) -> None:
     found = results({"loca-vae": counted(by_count, max(by_count))})
-    (finding,) = count_figures.make_by_number([found]).findings
+    (finding,) = FIGURE_5.make([found]).findings
     assert (finding.kind, told in finding.text) == ("matches", True)
 
 
 def test_a_single_model_is_held_against_nothing() -> None:
-    assert count_figures.make_by_number([results({"loca-vae": counted({1: 0.2}, 1)})]).findings == ()
+    assert FIGURE_5.make([results({"loca-vae": counted({1: 0.2}, 1)})]).findings == ()
 
 
 def test_figure_6_sets_both_local_models_beside_their_bases() -> None:
-    exhibit = count_figures.make_by_base([by_number()])
-    assert list(by_label(exhibit)) == ["LOCA_VAE", "LOCA_DAE", "MultVAE", "MultDAE"]
-    assert by_label(exhibit)["LOCA_DAE"].x == (1.0, 2.0)
-    (panel,) = exhibit.panels
-    assert panel.grid.rows[1] == ("LOCA_DAE", "0.2100 ± 0.0141", "0.3000 ± 0.0141", "")
-    assert [row[0] for row in panel.grid.rows[2:]] == ["MultVAE, one", "MultDAE, one"]
-    vae, dae = exhibit.findings
+    item = FIGURE_6.make([by_number()])
+    assert list(by_label(item)) == ["LOCA_VAE", "LOCA_DAE", "MultVAE", "MultDAE"]
+    assert by_label(item)["LOCA_DAE"].x == (1.0, 2.0)
+    (table,) = item.tables
+    assert table.table.rows[1] == ("LOCA_DAE", "0.2100 ± 0.0141", "0.3000 ± 0.0141", "")
+    assert [row[0] for row in table.table.rows[2:]] == ["MultVAE, one", "MultDAE, one"]
+    vae, dae = item.findings
     assert vae.kind == "matches"
     assert "LOCA_VAE over MultVAE: +44.4%" in vae.text
     assert dae.kind == "differs"  # 0.3 as the base itself
@@ -243,29 +241,29 @@ Make = Callable[[Sequence[Results]], ReportItem]
 
 @pytest.mark.parametrize(
     ("make", "widths", "step", "best"),
-    [(make_by_training, TRAIN_WIDTHS, 10.0, "h_T 0.6"), (make_by_answering, ANSWER_WIDTHS, 1.0, "h_W 0.2")],
+    [(FIGURE_7.make, FIGURE_7.widths, 10.0, "h_T 0.6"), (FIGURE_8.make, FIGURE_8.widths, 1.0, "h_W 0.2")],
     ids=["figure 7", "figure 8"],
 )
 def test_figures_7_and_8_have_a_line_for_each_number_over_the_measured_share(
     make: Make, widths: Mapping[str, object], step: float, best: str
 ) -> None:
-    exhibit = make([swept(widths, best)])
-    curves = by_label(exhibit)
+    item = make([swept(widths, best)])
+    curves = by_label(item)
     assert list(curves) == ["1 local models", "2 local models", "3 local models", "MultVAE, not refitted"]
     assert curves["3 local models"].x == pytest.approx([step * place for place in range(1, 6)])
     assert curves["3 local models"].y == pytest.approx((0.2, 0.2, 0.25, 0.2, 0.2))
     assert curves["1 local models"].y == pytest.approx((0.18, 0.18, 0.23, 0.18, 0.18))
-    (panel,) = exhibit.panels
-    assert [row[0] for row in panel.grid.rows] == [*widths, "MultVAE, not refitted"]
-    assert panel.grid.rows[-1][3:] == ("9, 10", "", "", "0.2200 ± 0.0000")
-    assert panel.grid.rows[2] == (
+    (table,) = item.tables
+    assert [row[0] for row in table.table.rows] == [*widths, "MultVAE, not refitted"]
+    assert table.table.rows[-1][3:] == ("9, 10", "", "", "0.2200 ± 0.0000")
+    assert table.table.rows[2] == (
         *(best, f"{3 * step:.1f}%", "50.0%", "7, 7"),
         *("0.2300 ± 0.0000", "0.2400 ± 0.0000", "0.2500 ± 0.0000"),
     )
 
 
 def test_every_point_and_level_of_figure_7_is_in_its_records() -> None:
-    records = make_by_training([swept(TRAIN_WIDTHS, "h_T 0.6")]).records
+    records = FIGURE_7.make([swept(FIGURE_7.widths, "h_T 0.6")]).records
     local = [line for line in records if line["model"] == "loca-vae"]
     assert len({(line["bandwidth"], line["seed"], line["local models"]) for line in local}) == len(local) == 5 * 2 * 3
     alone = [line["ndcg@100"] for line in records if line["model"] == "mult-vae not refitted"]
@@ -280,14 +278,14 @@ NARROWLY = "Hand, clean: answering narrowly (h_W 0.2 instead of h_W 0.9) changes
 @pytest.mark.parametrize(
     ("make", "widths", "best", "kind", "told"),
     [
-        (make_by_training, TRAIN_WIDTHS, "h_T 0.9", "matches", f"{TRAINING} +25.0% [+0.0500, +0.0500]."),
-        (make_by_training, TRAIN_WIDTHS, "h_T 0.1", "differs", f"{TRAINING} -20.0% [-0.0500, -0.0500]."),
-        (make_by_training, TRAIN_WIDTHS, "h_T 1.3 × 0.9", "differs", f"{TRAINING} +0.0% [+0.0000, +0.0000]."),
-        (make_by_answering, ANSWER_WIDTHS, "h_W 0.2", "matches", f"{ANSWERING} +25.0% [+0.0500, +0.0500]."),
-        (make_by_answering, ANSWER_WIDTHS, "h_W 0.01", "differs", f"{ANSWERING} -20.0% [-0.0500, -0.0500]."),
-        (make_by_answering, ANSWER_WIDTHS, "h_W 0.5", "differs", f"{ANSWERING} +0.0% [+0.0000, +0.0000]."),
-        (make_by_answering, ANSWER_WIDTHS, "h_W 0.2", "matches", f"{NARROWLY} +25.0% [+0.0500, +0.0500]."),
-        (make_by_answering, ANSWER_WIDTHS, "h_W 0.9", "differs", f"{NARROWLY} -20.0% [-0.0500, -0.0500]."),
+        (FIGURE_7.make, FIGURE_7.widths, "h_T 0.9", "matches", f"{TRAINING} +25.0% [+0.0500, +0.0500]."),
+        (FIGURE_7.make, FIGURE_7.widths, "h_T 0.1", "differs", f"{TRAINING} -20.0% [-0.0500, -0.0500]."),
+        (FIGURE_7.make, FIGURE_7.widths, "h_T 1.3 × 0.9", "differs", f"{TRAINING} +0.0% [+0.0000, +0.0000]."),
+        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.2", "matches", f"{ANSWERING} +25.0% [+0.0500, +0.0500]."),
+        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.01", "differs", f"{ANSWERING} -20.0% [-0.0500, -0.0500]."),
+        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.5", "differs", f"{ANSWERING} +0.0% [+0.0000, +0.0000]."),
+        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.2", "matches", f"{NARROWLY} +25.0% [+0.0500, +0.0500]."),
+        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.9", "differs", f"{NARROWLY} -20.0% [-0.0500, -0.0500]."),
     ],
     ids=lambda one: one if isinstance(one, str) and one.startswith("h_") else "",
 )
@@ -301,8 +299,8 @@ def test_figures_7_and_8_compare_two_widths_named_beforehand_whichever_is_best(
 @pytest.mark.parametrize(
     ("make", "widths", "wide", "narrow"),
     [
-        (make_by_training, TRAIN_WIDTHS, "h_T 0.9", "h_T 0.1"),
-        (make_by_answering, ANSWER_WIDTHS, "h_W 0.2", "h_W 0.01"),
+        (FIGURE_7.make, FIGURE_7.widths, "h_T 0.9", "h_T 0.1"),
+        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.2", "h_W 0.01"),
     ],
     ids=["figure 7", "figure 8"],
 )
@@ -322,14 +320,59 @@ def test_a_wider_one_that_is_not_surely_better_differs_and_without_either_nothin
 @pytest.mark.parametrize(
     "make",
     [
-        ratings_figure.make,
-        count_figures.make_by_number,
-        count_figures.make_by_base,
-        make_by_training,
-        make_by_answering,
+        Figure4().make,
+        FIGURE_5.make,
+        FIGURE_6.make,
+        FIGURE_7.make,
+        FIGURE_8.make,
     ],
 )
 def test_figures_of_nothing_have_no_findings_and_can_still_be_written(make: Make, tmp_path: Path) -> None:
-    exhibit = make([results({}, on=bench(scale=Sizes(local_models=3, sweep_models=3, seeds=1)))])
-    assert (exhibit.records, exhibit.findings) == ((), ())
-    assert f"{exhibit.key}.md" in write_exhibit(exhibit, tmp_path)
+    item = make([results({}, on=bench(sizes=Sizes(local_models=3, sweep_models=3, seeds=1)))])
+    assert (item.records, item.findings) == ((), ())
+    write_item(item, tmp_path)
+    assert (tmp_path / f"{item.key}.md").exists()
+
+
+Needed = Callable[[Benchmark], Runs]
+BOTH = (FIGURE_7.runs, FIGURE_8.runs)
+
+
+@pytest.mark.parametrize("needed", BOTH, ids=["figure 7", "figure 8"])
+def test_no_model_of_a_sweep_is_refitted_the_one_beside_it_neither(needed: Needed) -> None:
+    cells = needed(bench())
+    assert {cell.protocol.refit for cell in cells.values()} == {False}
+    alone = {key: run for key, run in cells.items() if key.model != "loca-vae"}
+    assert [str(key) for key in alone] == ["mult-vae not refitted seed 0", "mult-vae not refitted seed 1"]
+    assert [run.fingerprint()["seed"] for run in alone.values()] == [0, 1]
+
+
+def test_both_figures_share_the_one_beside_them_and_table_2_has_another() -> None:
+    of_7, of_8 = (needed(bench()) for needed in BOTH)
+    key = RunKey("mult-vae", "not refitted", 0)
+    assert of_7[key].fingerprint() == of_8[key].fingerprint()
+    assert key not in bench().rows(["mult-vae"])
+
+
+@pytest.mark.parametrize("make", [FIGURE_7.make, FIGURE_8.make])
+def test_a_refitted_model_is_no_level_of_a_sweep(make: Callable[..., object]) -> None:
+    item = make([results({"mult-vae": [compared(level(0.3))]})])
+    assert not item.charts  # type: ignore[attr-defined]
+    assert "None of them is refitted" in item.caption  # type: ignore[attr-defined]
+
+
+def test_figure_4_has_a_table_of_each_group_with_its_number_of_users() -> None:
+    group = np.arange(USERS) // 8
+    base = 0.1 * (group + 1)
+    cells = {"mult-vae": [compared(base)], "loca-vae": [compared(base), compared(base + 0.02, seed=1)]}
+    (table,) = Figure4().make([results(cells)]).tables
+    assert table.heading == "Hand, clean"
+    assert table.table.header == ("NDCG@100", *(f"{count} ratings (8 users)" for count in range(3, 8)))
+    assert table.table.rows == (
+        ("MultVAE", "0.1000", "0.2000", "0.3000", "0.4000", "0.5000"),
+        ("LOCA_VAE", "0.1100", "0.2100", "0.3100", "0.4100", "0.5100"),
+    )
+
+
+def test_figure_4_of_nothing_has_no_table() -> None:
+    assert Figure4().make([results({})]).tables == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -11,14 +12,14 @@ import typer
 
 from loca.cli import options
 from loca.cli.output import Output
-from loca.errors import ConfigError
+from loca.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from loca.reproduction.benchmark import Benchmark
     from loca.search_space import Budget
     from loca.tuning.model_selection import ProtocolName
 
-PieceName = Annotated[
+What = Annotated[
     str,
     typer.Argument(metavar="WHAT", help="table1 to table5, figure2, figure4 to figure8, or all.", show_default=False),
 ]
@@ -27,7 +28,7 @@ Data = Annotated[
     typer.Option("--data", help="planted, amusic, games-2018, ml-1m, …, or a file; several times for several."),
 ]
 Protocol = Annotated[str, typer.Option(help="clean, paper (chosen on test: not a result), or both.")]
-Out = Annotated[Path, typer.Option(help="The folder that keeps everything.")]
+Out = Annotated[Path, typer.Option(help="The folder that everything is stored in.")]
 _SIZE = "Size"
 LocalModels = Annotated[
     int | None,
@@ -44,7 +45,7 @@ LoopModels = Annotated[
 Seeds = Annotated[int | None, typer.Option(help="Seeds of every model that draws anything (3).", rich_help_panel=_SIZE)]
 Models = Annotated[
     str | None,
-    typer.Option(help="Compute only these models, comma separated; kept ones are shown too.", rich_help_panel=_SIZE),
+    typer.Option(help="Compute only these models, comma separated; stored ones are shown too.", rich_help_panel=_SIZE),
 ]
 _TUNING = "Settings of the models"
 Settings = Annotated[
@@ -57,16 +58,16 @@ Settings = Annotated[
 Trials = Annotated[int | None, typer.Option(help="Tune: settings to try for each model.", rich_help_panel=_TUNING)]
 Seconds = Annotated[float | None, typer.Option(help="Tune: seconds for each model.", rich_help_panel=_TUNING)]
 _RUNNING = "Running"
-Processes = Annotated[int, typer.Option(help="Cells computed side by side.", rich_help_panel=_RUNNING)]
-Resume = Annotated[bool, typer.Option("--resume", help="Take what --out keeps, and go on.", rich_help_panel=_RUNNING)]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Drop what --out keeps of these data.", rich_help_panel=_RUNNING)]
-KeptOnly = Annotated[
-    bool, typer.Option("--kept-only", help="Show what --out keeps; compute nothing.", rich_help_panel=_RUNNING)
+Processes = Annotated[int, typer.Option(help="Runs computed in parallel.", rich_help_panel=_RUNNING)]
+Resume = Annotated[bool, typer.Option("--resume", help="Take what --out holds, and go on.", rich_help_panel=_RUNNING)]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Drop what --out holds of these data.", rich_help_panel=_RUNNING)]
+StoredOnly = Annotated[
+    bool, typer.Option("--kept-only", help="Show what --out holds; compute nothing.", rich_help_panel=_RUNNING)
 ]
 
 
 def reproduce_paper(
-    what: PieceName,
+    what: What,
     data: Data = None,
     protocol: Protocol = "clean",
     out: Out = Path("reproduction"),
@@ -82,7 +83,7 @@ def reproduce_paper(
     processes: Processes = 1,
     resume: Resume = False,
     fresh: Fresh = False,
-    kept_only: KeptOnly = False,
+    kept_only: StoredOnly = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -98,65 +99,60 @@ def reproduce_paper(
 
       loca reproduce figure5 --data ml-1m --local-models 100 --seeds 1
 
-    Each piece becomes WHAT.csv (every seed, every setting), WHAT.md and, where it has a picture, WHAT.png and WHAT.svg
-    in --out; report.html holds all of them. Protocol clean chooses on validation and asks the test items once; paper
-    repeats how the paper's program chose, on the test items, and is there to be set beside the printed figures.
+    Each becomes WHAT.csv (every seed, every setting), WHAT.md and, where it has a picture, WHAT.png and WHAT.svg in
+    --out; report.html holds all of them. Protocol clean selects on validation and looks at the test items once; paper
+    repeats how the paper's program selected, on the test items, and is there to be set beside the printed figures.
 
-    Every finished cell is kept; after a kill the same command with --resume goes on, and pieces share what they can.
+    Every finished run is stored; after a kill the same command with --resume goes on, and tables and figures share
+    what they can.
     """
-    from loca.reproduction.paper import WITHOUT_COMMUNITIES, find_pieces
-    from loca.reproduction.report import file_names
+    from loca.experiments.report import check_file
+    from loca.reproduction.paper import WITHOUT_COMMUNITIES, WITHOUT_ROWS, find_items
     from loca.reproduction.runner import PAGE, TUNED, Reproduction, check_start, models_of, reproduce
-    from loca.reproduction.settings import tuned_before
+    from loca.reproduction.settings import tune_models, tuned_before
 
     output = Output(as_json, quiet)
-    pieces = find_pieces(what)
+    items = find_items(what)
     only = _check_models(models)
-    pieces = pieces if not only else _with_rows(pieces)
+    if only:
+        items = tuple(name for name in items if name not in WITHOUT_ROWS)
+        if not items:
+            raise ConfigError(f"models: {what} is not made of models' rows; leave out --models")
     protocols = _check_protocols(protocol)
     budget = _budget(trials, seconds, settings)
     if kept_only and (fresh or budget is not None):
-        raise ConfigError("--kept-only shows what is kept; leave out --fresh, --trials and --seconds")
+        raise ConfigError("--kept-only shows what is stored; leave out --fresh, --trials and --seconds")
     if processes < 1:
         raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes}")
-    _check_out(out)
+    check_file(out)
     resume = resume or kept_only
     check_start(out, resume=resume, fresh=fresh)
-    sizes = {
-        "local_models": local_models,
-        "sweep_models": sweep_models,
-        "pilot_models": pilot_models,
-        "loop_models": loop_models,
-        "seeds": seeds,
-    }
-    benches = [bench for name in data or ["planted"] for bench in _benches(name, protocols, sizes, settings, output)]
-    twice = [bench.name for place, bench in enumerate(benches) if bench.name in {one.name for one in benches[:place]}]
-    if twice:
-        raise ConfigError(f"data: two are called {twice[0]}; leave one out, or give one of the files another name")
-    for bench in benches:
-        bench.check_size(models_of(tuple(one for one in pieces if one not in WITHOUT_COMMUNITIES), bench, only))
-    if kept_only and settings is None:
-        benches = [replace(bench, tables=tuned_before(bench, out / TUNED)) for bench in benches]
-    if budget is not None:
-        benches = [_tuned(bench, models_of(pieces, bench, only), budget, out, processes, resume) for bench in benches]
-    command = _in_words(what, data, protocol, sizes, models, settings, trials, seconds, out, kept_only)
-    asked = Reproduction(pieces, tuple(benches), out, command, processes, only, computes=not kept_only)
-    exhibits = reproduce(asked, resume=resume)
-    told = {one.key: one.title for one in exhibits}
-    files = [name for one in exhibits for name in file_names(one)]
+    given = (local_models, sweep_models, pilot_models, loop_models, seeds)
+    names = ("local_models", "sweep_models", "pilot_models", "loop_models", "seeds")
+    sizes = {name: size for name, size in zip(names, given, strict=True) if size is not None}
+    benchmarks = [one for name in data or ["planted"] for one in _benchmarks(name, protocols, sizes, settings, output)]
+    seen: set[str] = set()
+    for place, one in enumerate(benchmarks):
+        if one.name in seen:
+            raise ConfigError(f"data: two are called {one.name}; leave one out, or give one of the files another name")
+        seen.add(one.name)
+        one.check_size(models_of([name for name in items if name not in WITHOUT_COMMUNITIES], one, only))
+        if kept_only and settings is None:
+            benchmarks[place] = replace(one, tables=tuned_before(one, out / TUNED))
+    for place, one in enumerate(benchmarks if budget is not None else ()):
+        if budget is not None and (tuned := models_of(items, one, only)):
+            tables = tune_models(one, tuned, budget, out / TUNED, processes=processes, resume=resume)
+            benchmarks[place] = replace(one, tables=tables)
+    said = {**sizes, "models": models, "settings": settings, "trials": trials, "seconds": seconds, "out": out}
+    command = _in_words(what, data, protocol, said, kept_only)
+    request = Reproduction(items, tuple(benchmarks), out, command, processes, only, computes=not kept_only)
+    made = reproduce(request, resume=resume)
+    files = [name for one in made for name in one.file_names]
     written = f"written to {out}: {', '.join([*files, PAGE])}"
-    output.answer(written, {"out": str(out), "pieces": told, "report": str(out / PAGE)})
-
-
-def _check_out(out: Path) -> None:
-    from loca.experiments.report import check_file
-
-    check_file(out)
+    output.answer(written, {"out": str(out), "pieces": {one.key: one.title for one in made}, "report": str(out / PAGE)})
 
 
 def _check_protocols(protocol: str) -> tuple[ProtocolName, ...]:
-    from loca.errors import did_you_mean
-
     if protocol == "both":
         return ("clean", "paper")
     if protocol not in ("clean", "paper"):
@@ -166,7 +162,6 @@ def _check_protocols(protocol: str) -> tuple[ProtocolName, ...]:
 
 
 def _check_models(models: str | None) -> tuple[str, ...]:
-    from loca.errors import did_you_mean
     from loca.reproduction.benchmark import ALL_NAMES
 
     names = tuple(options.words(models) or ())
@@ -179,18 +174,8 @@ def _check_models(models: str | None) -> tuple[str, ...]:
     return names
 
 
-def _with_rows(pieces: tuple[str, ...]) -> tuple[str, ...]:
-    """The pieces that are made of models' rows, which --models can choose among."""
-    from loca.reproduction.paper import WITHOUT_ROWS
-
-    left = tuple(name for name in pieces if name not in WITHOUT_ROWS)
-    if not left:
-        raise ConfigError(f"models: {pieces[0]} is not made of models' rows; leave out --models")
-    return left
-
-
 def _budget(trials: int | None, seconds: float | None, settings: Path | None) -> Budget | None:
-    """What every model is tuned with, if anything; refuses, before data are read, what contradicts itself."""
+    """The budget of tuning, if any; refuses, before data are read, what contradicts itself."""
     from loca.search_space import Budget
     from loca.tuning.warm_start import check_optuna
 
@@ -204,66 +189,37 @@ def _budget(trials: int | None, seconds: float | None, settings: Path | None) ->
     return Budget(trials, seconds)
 
 
-def _benches(
-    name: str,
-    protocols: tuple[ProtocolName, ...],
-    sizes: dict[str, int | None],
-    settings: Path | None,
-    output: Output,
+def _benchmarks(
+    name: str, protocols: tuple[ProtocolName, ...], sizes: dict[str, int], settings: Path | None, output: Output
 ) -> list[Benchmark]:
     from loca.reproduction.benchmark import Benchmark
     from loca.reproduction.data_sets import open_data
-    from loca.reproduction.settings import scale_for, tables_for
+    from loca.reproduction.settings import sizes_for, tables_for
 
     data = open_data(name)
-    said = {key: value for key, value in sizes.items() if value is not None}
-    benches = []
+    benchmarks = []
     for protocol in protocols:
         split = data.split(protocol)
         output.notes(split.report)
-        scale = scale_for(data.name, protocol, settings, said)
-        bench = Benchmark(data, protocol, split, scale, tables_for(data.name, protocol, settings))
+        own_sizes = sizes_for(data.name, protocol, settings, sizes)
+        one = Benchmark(data, protocol, split, own_sizes, tables_for(data.name, protocol, settings))
         try:
-            bench.check()
+            one.check()
         except ConfigError as error:
-            raise ConfigError(f"{settings}: {bench.name}: {error}") from None
-        benches.append(bench)
-    return benches
+            raise ConfigError(f"{settings}: {one.name}: {error}") from None
+        benchmarks.append(one)
+    return benchmarks
 
 
-def _tuned(
-    bench: Benchmark, names: tuple[str, ...], budget: Budget, out: Path, processes: int, resume: bool
-) -> Benchmark:
-    from loca.reproduction.runner import TUNED
-    from loca.reproduction.settings import tune_bench
-
-    if not names:
-        return bench
-    tables = tune_bench(bench, names, budget, out / TUNED, processes=processes, resume=resume)
-    return replace(bench, tables=tables)
-
-
-def _in_words(
-    what: str,
-    data: list[str] | None,
-    protocol: str,
-    sizes: dict[str, int | None],
-    models: str | None,
-    settings: Path | None,
-    trials: int | None,
-    seconds: float | None,
-    out: Path,
-    kept_only: bool,
-) -> str:
+def _in_words(what: str, data: list[str] | None, protocol: str, said: Mapping[str, object], kept_only: bool) -> str:
     """The command that makes the same again from nothing: without --resume and what else changes no figure.
 
-    Of kept results alone it says so: without, it would compute what is missing.
+    Of stored results alone it says so: without, it would compute what is missing.
     """
     words = ["loca", "reproduce", what, *(part for one in data or [] for part in ("--data", one))]
     words += ["--protocol", protocol]
-    said = {**sizes, "models": models, "settings": settings, "trials": trials, "seconds": seconds, "out": out}
     for name, value in said.items():
         if value is not None:
             words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
-    told = shlex.join([*words, *(["--kept-only"] if kept_only else [])])
-    return told.encode("utf-8", "replace").decode()  # names of files need not be text
+    text = shlex.join([*words, *(["--kept-only"] if kept_only else [])])
+    return text.encode("utf-8", "replace").decode()  # names of files need not be text

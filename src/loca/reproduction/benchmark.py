@@ -1,11 +1,11 @@
-"""A bench: one data set under one protocol, the models that are measured on it, and what they came to."""
+"""A benchmark: one data set under one protocol, the runs and measurements on it, and their results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,27 +17,54 @@ from loca.errors import ConfigError
 from loca.evaluation.evaluate import Evaluation
 from loca.evaluation.significance import PairedDifference, bootstrap_intervals, paired_difference
 from loca.experiments.runs import ComparedModel, Run, digest_of_split
-from loca.local.auto import Auto
-from loca.local.ensemble import Ensemble
-from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone
-from loca.registry import MODELS
+from loca.persistence.fit_context import digest_of_model
+from loca.registry import MODELS, RECORDS, names_of
+from loca.reproduction.charts import Chart, Curve
 from loca.reproduction.data_sets import StudiedData
-from loca.reproduction.report_items import Value
+from loca.reproduction.report import Finding, Records, ReportItem, ReportTable, Value
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName
 
-_COUNTS = (1, 10, 50, 100, 200, 300)
-_FEW_COUNTS = (1, 2, 5, 10, 20)
+Floats = npt.NDArray[np.float64]
+METRICS = ("recall@50", "ndcg@50", "recall@100", "ndcg@100")
+MAIN = "ndcg@100"
 _MOST = 100_000
+
+BASELINES = names_of("baseline")
+# The last two are of many local models themselves.
+SINGLES = BASELINES[:-2]
+LOCALS = names_of("local")
+CONTROLS = names_of("control")
+# The paper's models with its authors' settings, for the data sets and the protocol that it prints figures of.
+AUTHORS = names_of("authors")
+# What the paper does not have: models that use the order of histories, and blends.
+BEYOND = names_of("beyond")
+ALL_NAMES = (*BASELINES, *LOCALS, *CONTROLS, *AUTHORS, *BEYOND)
+# Their figures by number of local models are wanted too.
+_COUNTED = ("loca-vae", "llorma-vae", "ensemble-vae", "loca-dae", "ensemble-dae")
+_OF_DAE = ("loca-dae", "ensemble-dae")
+# The parameter that says how many models a model of many has.
+SIZE_PARAMETERS = {"local": "anchors", "ensemble": "models"}
 
 
 @dataclass(frozen=True)
 class Sizes:
     """The numbers of models and seeds.
 
-    `local_models` are those of Tables 2 and 3 and Figures 4 and 5, `sweep_models` those of DAE, of Table 4 and of every
-    point of Figures 7 and 8, `pilot_models` the random anchors of Figure 2. Table 5 trains up to `local_models`
-    at once, and up to `loop_models` in a loop; `auto_seconds` is what `auto` may search.
+    Parameters
+    ----------
+    local_models
+        Local models of Tables 2 and 3 and Figures 4 and 5, and the most that Table 5 trains at once.
+    sweep_models
+        Local models over DAE, of Table 4 and of every point of Figures 7 and 8.
+    pilot_models
+        Random anchors of Figure 2.
+    loop_models
+        The most models that Table 5 trains in a loop.
+    seeds
+        Seeds of every model that draws anything.
+    auto_seconds
+        How long `auto` may search.
     """
 
     local_models: int = 300
@@ -60,7 +87,7 @@ class Sizes:
 
     def counts(self, whole: int) -> tuple[int, ...]:
         """The numbers of local models that a figure shows of a whole: the paper's, and the whole."""
-        steps = _COUNTS if whole > _COUNTS[2] else _FEW_COUNTS
+        steps = (1, 10, 50, 100, 200, 300) if whole > 50 else (1, 2, 5, 10, 20)
         return (*(one for one in steps if one < whole), whole)
 
     def thirds(self, whole: int) -> tuple[int, ...]:
@@ -69,29 +96,44 @@ class Sizes:
 
     def timed(self) -> tuple[int, ...]:
         """The numbers of local models of Table 5."""
-        steps = (1, 2, 5, 10, 15, 20, 50, 100, 300)
-        return tuple(one for one in steps if one <= self.local_models)
+        return tuple(one for one in (1, 2, 5, 10, 15, 20, 50, 100, 300) if one <= self.local_models)
 
 
 # Small enough for a few minutes on two cores.
 SMALL = Sizes(local_models=12, sweep_models=6, pilot_models=10, loop_models=5, seeds=3, auto_seconds=10.0)
 
 
-Records = list[dict[str, Value]]
+class RunKey(NamedTuple):
+    """Which run of a benchmark: the model, what is varied about it (nothing in Table 2), and the seed."""
 
-SINGLES = ("popularity", "item-knn", "wmf", "slim", "cdae", "mult-dae", "mult-vae", "ease", "rec-vae")
-# The rivals; the last two are of many local models themselves.
-BASELINES = (*SINGLES, "llorma", "sglsvd")
-LOCALS = ("loca-vae", "loca-ease", "loca-dae")
-CONTROLS = ("ensemble-vae", "ensemble-ease", "ensemble-dae", "llorma-vae")
-# The paper's models with its authors' own settings, for the data sets and the protocol that it prints figures of.
-AUTHORS = ("loca-paper-vae", "loca-paper-ease")
-# What the paper does not have: models that use the order of histories, and blends.
-BEYOND = ("next-ease", "auto")
-ALL_NAMES = (*BASELINES, *LOCALS, *CONTROLS, *AUTHORS, *BEYOND)
-# Their figures by number of local models are wanted too.
-_COUNTED = ("loca-vae", "llorma-vae", "ensemble-vae", "loca-dae", "ensemble-dae")
-_OF_DAE = ("loca-dae", "ensemble-dae")
+    model: str
+    variant: str
+    seed: int
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.model, self.variant, f"seed {self.seed}")))
+
+
+Runs = dict[RunKey, Run]
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """Something that is no model's run, such as a timing or a case study.
+
+    Parameters
+    ----------
+    name
+        What it is stored under.
+    inputs
+        All that its records depend on, as JSON values.
+    measure
+        How the records are made.
+    """
+
+    name: str
+    inputs: Mapping[str, Any]
+    measure: Callable[[], Records]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,18 +143,26 @@ class Benchmark:
     data: StudiedData
     protocol: ProtocolName
     split: Split
-    scale: Sizes
+    sizes: Sizes
     tables: Mapping[str, Table] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """What the bench is called in the names of files."""
+        """The name in the names of files."""
         return f"{self.data.name}-{self.protocol}"
 
     @property
     def title(self) -> str:
-        """What the bench is called for people to read."""
+        """The name for people to read."""
         return f"{self.data.label}, {self.protocol}"
+
+    @property
+    def printed_as(self) -> str | None:
+        """The name of the data in the paper's tables; None where its data is not the same.
+
+        Only `paper` has the interactions that the figures are printed for: `clean` has each pair once, and other users.
+        """
+        return self.data.printed if self.protocol == "paper" else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -126,22 +176,20 @@ class Benchmark:
 
     @cached_property
     def _built(self) -> dict[int, dict[str, list[Recommender]]]:
-        """All models by seed, made when the first of a seed is asked for; they are given out as copies."""
+        """All models by seed, made when the first of a seed is needed; copies of them are given out."""
         return {}
 
-    def model(self, name: str, seed: int = 0) -> Recommender:
-        """The named model by its settings, unfitted; local models and ensembles have as many as the scale says."""
+    def model(self, name: str, seed: int = 0) -> Any:
+        """The named model by its settings, unfitted; local models and ensembles have as many as the sizes say."""
         if seed not in self._built:
             self._built[seed] = build_models(ALL_NAMES, self.tables, MODELS, seed)
-        built = clone(self._built[seed][name][0])
-        size = self.scale.sweep_models if name in _OF_DAE else self.scale.local_models
-        if isinstance(built, Loca):
-            return clone(built, anchors=size)
-        if isinstance(built, Ensemble):
-            return clone(built, models=size)
-        if isinstance(built, Auto) and "seconds" not in self.tables.get(name, {}):
-            return clone(built, seconds=self.scale.auto_seconds)
-        return built
+        model: Any = clone(self._built[seed][name][0])
+        if model.role in SIZE_PARAMETERS:
+            size = self.sizes.sweep_models if name in _OF_DAE else self.sizes.local_models
+            return clone(model, **{SIZE_PARAMETERS[model.role]: size})
+        if model.role == "auto" and "seconds" not in self.tables.get(name, {}):
+            return clone(model, seconds=self.sizes.auto_seconds)
+        return model
 
     def check(self) -> None:
         """Refuses settings that no model can have, before anything is computed or dropped."""
@@ -150,7 +198,7 @@ class Benchmark:
     def check_size(self, names: Sequence[str]) -> None:
         """Refuses more local models than there are users for them, where the named models have any."""
         users = self.split.train.n_users
-        sizes = {"--local-models": self.scale.local_models, "--sweep-models": self.scale.sweep_models}
+        sizes = {"--local-models": self.sizes.local_models, "--sweep-models": self.sizes.sweep_models}
         for option, size in sizes.items():
             if size > users and any(name in (*LOCALS, *CONTROLS) for name in names):
                 raise ConfigError(
@@ -160,97 +208,42 @@ class Benchmark:
     def seeds_of(self, name: str) -> tuple[int, ...]:
         """The seeds that the model is fitted with: one where nothing in it is drawn."""
         is_drawn = any(key.split(".")[-1] == "seed" for key in describe_model(self.model(name)))
-        return tuple(range(self.scale.seeds)) if is_drawn else (0,)
+        return tuple(range(self.sizes.seeds)) if is_drawn else (0,)
 
-    def cell(
-        self,
-        called: str,
-        model: Recommender,
-        seed: int,
-        *,
-        counts: Sequence[int] = (),
-        refit: bool = True,
-        shares_parts: bool = False,
+    def run(
+        self, key: RunKey, model: Recommender, *, counts: Sequence[int] = (), refit: bool = True, shares: bool = False
     ) -> Run:
-        """The model as a cell of this bench."""
-        terms = EvaluationProtocol(protocol=self.protocol, refit=refit, recency="own", seed=seed)
-        return Run(
-            f"{called} seed {seed}", (model,), terms, self.digest, counts=tuple(counts), shares_parts=shares_parts
-        )
+        """The model as a run of this benchmark; with `shares` runs fit the parts that they share once."""
+        protocol = EvaluationProtocol(protocol=self.protocol, refit=refit, recency="own", seed=key.seed)
+        return Run(str(key), (model,), protocol, self.digest, counts=tuple(counts), shares_parts=shares)
 
-    def row(self, name: str) -> dict[str, Run]:
-        """The cells of a row of Table 2: the model with each of its seeds."""
-        cells = {}
-        for seed in self.seeds_of(name):
-            model = self.model(name, seed)
-            counts: tuple[int, ...] = ()
-            if name in _COUNTED and isinstance(model, Loca | Ensemble):
-                counts = self.scale.counts(model.anchors if isinstance(model, Loca) else model.models)
-            cell = self.cell(name, model, seed, counts=counts)
-            cells[cell.name] = cell
-        return cells
+    def rows(self, names: Iterable[str]) -> Runs:
+        """The runs of rows of Table 2: each model with each of its seeds."""
+        runs = {}
+        for key in (RunKey(name, "", seed) for name in names for seed in self.seeds_of(name)):
+            model = self.model(key.model, key.seed)
+            is_counted = key.model in _COUNTED
+            counts = self.sizes.counts(model.get_params()[SIZE_PARAMETERS[model.role]]) if is_counted else ()
+            runs[key] = self.run(key, model, counts=counts)
+        return runs
 
+    def varied(self, variant: str, counts: Sequence[int], **changes: Any) -> Runs:
+        """LOCA_VAE with some parameters changed and as many models as the largest of `counts`, for each seed.
 
-@dataclass(frozen=True, eq=False)
-class Results:
-    """What came of a bench: the computed cells by name, and the records of everything that is no cell.
+        The global model has no share in the answers of covered users, as in the paper, so that what is varied shows. A
+        sweep is not refitted on validation: it is there to be compared with itself. The runs of a seed have one global
+        model, which is fitted once.
+        """
+        runs = {}
+        for key in (RunKey("loca-vae", variant, seed) for seed in range(self.sizes.seeds)):
+            varied = {"anchor_selection": "coverage", "alpha": "paper", "anchors": max(counts), **changes}
+            model = clone(self.model(key.model, key.seed), **varied)
+            runs[key] = self.run(key, model, counts=counts, refit=False, shares=True)
+        return runs
 
-    `measuring_seconds` is what the records took.
-    """
-
-    bench: Benchmark
-    cells: Mapping[str, ComparedModel]
-    records: Mapping[str, Records] = field(default_factory=dict)
-    measuring_seconds: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """What all of it took, wherever it was computed."""
-        return sum(cell.seconds for cell in self.cells.values()) + self.measuring_seconds
-
-    def of(self, called: str) -> list[ComparedModel]:
-        """The computed cells of that name, seed after seed; nothing where it was not computed."""
-        found = (self.cells.get(f"{called} seed {seed}") for seed in range(self.bench.scale.seeds))
-        return [one for one in found if one is not None]
-
-    def lacks_seeds(self, called: str) -> bool:
-        """Whether cells of that name were computed, but not with all the seeds of their model."""
-        return 0 < len(self.of(called)) < self._seeds(called)
-
-    def named(self, called: str, label: str) -> str:
-        """The label, and with how many of its seeds it was computed, where some are missing."""
-        return f"{label} ({len(self.of(called))} of {self._seeds(called)} seeds)" if self.lacks_seeds(called) else label
-
-    def _seeds(self, called: str) -> int:
-        return len(self.bench.seeds_of(called.split(" ")[0]))
-
-
-def labelled(name: str) -> str:
-    """The name of a model as the paper writes it."""
-    written = {
-        "wmf": "WMF", "slim": "SLIM", "cdae": "CDAE", "mult-dae": "MultDAE", "mult-vae": "MultVAE", "ease": "EASE",
-        "rec-vae": "RecVAE", "llorma": "LLORMA", "sglsvd": "sGLSVD", "item-knn": "ItemKNN",
-        "popularity": "Popularity", "loca-vae": "LOCA_VAE", "loca-ease": "LOCA_EASE", "loca-dae": "LOCA_DAE",
-        "ensemble-vae": "Ensemble_VAE", "ensemble-ease": "Ensemble_EASE", "ensemble-dae": "Ensemble_DAE",
-        "llorma-vae": "LLORMA_VAE", "next-ease": "NextEASE", "auto": "Auto",
-        "loca-paper-vae": "LOCA_VAE, authors' settings", "loca-paper-ease": "LOCA_EASE, authors' settings",
-    }  # fmt: skip
-    return written.get(name, name)
-
-
-def base_of(name: str) -> str:
-    """The single model that a local model or ensemble is built on."""
-    kind = name.split("-", 1)[1].removeprefix("paper-")
-    return kind if kind == "ease" else f"mult-{kind}"
-
-
-def as_value(value: Any) -> Value:
-    """A value as a line of CSV holds it."""
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
-METRICS = ("recall@50", "ndcg@50", "recall@100", "ndcg@100")
-MAIN = "ndcg@100"
+    def inputs_of(self, model: Recommender, **others: Any) -> dict[str, Any]:
+        """All that a measurement depends on: the split, a model to the last bit, and what else is named."""
+        return {"data": self.digest, **others, **describe_model(model), "to the last bit": digest_of_model(model)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,44 +252,163 @@ class SeedMeans:
 
     evaluations: tuple[Evaluation, ...]
 
-    def of_users(self, metric: str = MAIN) -> npt.NDArray[np.float64]:
+    def of_users(self, metric: str = MAIN) -> Floats:
         """Each user's mean over the seeds."""
-        values = [one.values[metric] for one in self.evaluations]
-        return np.asarray(np.mean(values, axis=0), dtype=np.float64)
+        return np.asarray(np.mean([one.values[metric] for one in self.evaluations], axis=0), dtype=np.float64)
 
     def mean(self, metric: str = MAIN) -> float:
         return float(self.of_users(metric).mean())
 
     def interval(self, metric: str = MAIN) -> tuple[float, float]:
         """The 95 % bootstrap interval over users of the mean over seeds."""
-        ((low, high),) = bootstrap_intervals(self.of_users(metric)[:, None], seed=0).tolist()
-        return low, high
+        return interval_of(self.of_users(metric))
 
     def of_seeds(self, metric: str = MAIN) -> tuple[float, ...]:
         """The mean over users of each seed."""
         return tuple(float(one.values[metric].mean()) for one in self.evaluations)
 
-    def spread(self, metric: str = MAIN) -> float | None:
-        """The standard deviation over the seeds; None where there is one seed."""
-        return spread_of(self.of_seeds(metric))
-
-    def told(self, metric: str = MAIN) -> str:
-        """The mean and, after ±, the spread over seeds, where there is one."""
-        return with_spread(self.mean(metric), self.spread(metric))
+    def text(self, metric: str = MAIN) -> str:
+        """The mean and, after ±, the spread over seeds, where there are several."""
+        return with_spread(self.mean(metric), self.of_seeds(metric))
 
     def minus(self, other: SeedMeans, metric: str = MAIN) -> PairedDifference:
         """The paired difference over users of the means over seeds."""
         return paired_difference(self.of_users(metric), other.of_users(metric), seed=0)
 
 
-def spread_of(seeds: Sequence[float]) -> float | None:
-    """The standard deviation over seeds; None where there is one."""
-    return float(np.std(seeds, ddof=1)) if len(seeds) > 1 else None
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The results of a benchmark: the finished runs, and the records of measurements by name.
+
+    `measurement_seconds` is how long the records took.
+    """
+
+    benchmark: Benchmark
+    runs: Mapping[RunKey, ComparedModel]
+    records: Mapping[str, Records] = field(default_factory=dict)
+    measurement_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long all of it took, wherever it was computed."""
+        return sum(run.seconds for run in self.runs.values()) + self.measurement_seconds
+
+    def of(self, model: str, variant: str = "") -> list[ComparedModel]:
+        """The finished runs of a model, seed after seed; nothing where it was not computed."""
+        keys = (RunKey(model, variant, seed) for seed in range(self.benchmark.sizes.seeds))
+        return [self.runs[key] for key in keys if key in self.runs]
+
+    def means(self, model: str, variant: str = "", count: int | None = None) -> SeedMeans | None:
+        """The means over seeds of a model, or of its first `count` models; None where it was not computed."""
+        runs = self.of(model, variant)
+        return (
+            SeedMeans(tuple(one.evaluation if count is None else one.by_count[count] for one in runs)) if runs else None
+        )
+
+    def lacks_seeds(self, model: str, variant: str = "") -> bool:
+        """Whether runs were computed, but not with all the seeds of their model."""
+        return 0 < len(self.of(model, variant)) < len(self.benchmark.seeds_of(model))
+
+    def label(self, model: str, variant: str = "") -> str:
+        """The model, or what is varied about it, and how many of its seeds there are where some are missing."""
+        few = f" ({len(self.of(model, variant))} of {len(self.benchmark.seeds_of(model))} seeds)"
+        return (variant or labelled(model)) + (few if self.lacks_seeds(model, variant) else "")
+
+    def lines(self, measured: str) -> list[dict[str, Any]]:
+        """The records of all measurements whose names begin with the words."""
+        return [line for name, records in self.records.items() if name.startswith(measured) for line in records]
+
+    def record_runs(self, model: str, variant: str, facts: dict[str, Value], counts: Sequence[int] = ()) -> Records:
+        """The lines of CSV of the runs of a model: one for each seed and number of local models."""
+        lines: Records = []
+        for run in self.of(model, variant):
+            covered = run.found.get("coverage_by_count", {})
+            for count in counts or (None,):
+                evaluation = run.evaluation if count is None else run.by_count[count]
+                line = {**facts, "seed": run.evaluation.seed, **({} if count is None else {"local models": count})}
+                line |= {metric: float(evaluation.values[metric].mean()) for metric in METRICS}
+                found = {key: value for key, value in run.found.items() if key != "coverage_by_count"}
+                found |= {"coverage": covered[str(count)]} if str(count) in covered else {}
+                lines.append(line | as_values("found", found) | {"seconds": run.seconds})
+        return lines
 
 
-def with_spread(mean: float, spread: float | None) -> str:
-    """A mean and, after ±, its spread over seeds, where there is one."""
-    return f"{mean:.4f}" + ("" if spread is None else f" ± {spread:.4f}")
+class PaperItem:
+    """A table or figure of the paper: the runs and measurements that it needs, and how it is made of their results.
+
+    What it shows of one benchmark comes without the benchmark's name, which `make` puts before it.
+    """
+
+    key: str
+    title: str
+    caption: str
+
+    def runs(self, benchmark: Benchmark) -> Runs:
+        """The runs that it needs of a benchmark, which are not all its own: Figures 4 to 6 show rows of Table 2."""
+        return {}
+
+    def measurements(self, benchmark: Benchmark) -> list[Measurement]:
+        return []
+
+    def tables(self, results: Results) -> Iterable[ReportTable]:
+        return ()
+
+    def charts(self, results: Results) -> Iterable[Chart]:
+        return ()
+
+    def records(self, results: Results) -> Iterable[dict[str, Value]]:
+        return ()
+
+    def findings(self, results: Results) -> Iterable[Finding]:
+        return ()
+
+    def overview(self, results: Results, studied: Sequence[Results]) -> Iterable[ReportTable]:
+        """Tables over several benchmarks that stand before those of one of them."""
+        return ()
+
+    def make(self, studied: Sequence[Results]) -> ReportItem:
+        """The report item of the results on all benchmarks."""
+        tables: list[ReportTable] = []
+        charts: list[Chart] = []
+        records: Records = []
+        findings: list[Finding] = []
+        for results in studied:
+            one, title = results.benchmark, results.benchmark.title
+            tables += self.overview(results, studied)
+            for table in self.tables(results):
+                tables.append(replace(table, heading=": ".join(filter(None, (title, table.heading)))))
+            charts += [replace(chart, title=title) for chart in self.charts(results)]
+            records += [{"data": one.data.name, "protocol": one.protocol, **line} for line in self.records(results)]
+            findings += [replace(finding, text=f"{title}: {finding.text}") for finding in self.findings(results)]
+        shown = (tuple(tables), tuple(charts), tuple(records), tuple(findings))
+        return ReportItem(self.key, self.title, self.caption, *shown)
+
+
+def labelled(name: str) -> str:
+    """The name of a model as the paper writes it."""
+    return RECORDS[name].label
+
+
+def as_values(word: str, facts: Mapping[str, Any]) -> dict[str, Value]:
+    """Facts as a line of CSV holds them, the word before each name."""
+    plain = str | int | float | bool | None
+    return {f"{word} {key}": value if isinstance(value, plain) else str(value) for key, value in facts.items()}
+
+
+def interval_of(values: Floats) -> tuple[float, float]:
+    """The 95 % bootstrap interval of a mean."""
+    ((low, high),) = bootstrap_intervals(values[:, None], seed=0).tolist()
+    return low, high
+
+
+def interval_text(values: Floats) -> str:
+    """The interval as a table shows it."""
+    return "{:.4f} – {:.4f}".format(*interval_of(values))
+
+
+def with_spread(mean: float, seeds: Sequence[float]) -> str:
+    """A mean and, after ±, the standard deviation over seeds, where there are several."""
+    return f"{mean:.4f}" + (f" ± {np.std(seeds, ddof=1):.4f}" if len(seeds) > 1 else "")
 
 
 def in_words(paired: PairedDifference, of: str = "") -> str:
@@ -304,12 +416,20 @@ def in_words(paired: PairedDifference, of: str = "") -> str:
     return f"{paired.relative:+.1%}{of} [{paired.low:+.4f}, {paired.high:+.4f}]"
 
 
-def over_seeds(measured: Sequence[ComparedModel], count: int | None = None) -> SeedMeans | None:
-    """The means of computed cells, or of their first `count` models; None where nothing was computed."""
-    found = [one.evaluation if count is None else one.by_count[count] for one in measured]
-    return SeedMeans(tuple(found)) if found else None
+def level(label: str, value: float | None) -> list[Curve]:
+    """A dashed level in a chart; nothing where it was not measured."""
+    return [] if value is None else [Curve(label, (), (value,), is_level=True)]
 
 
-def chosen_by(measured: Iterable[ComparedModel]) -> float:
-    """The mean over seeds of the NDCG@100 by which the model was chosen: never that of the result."""
-    return float(np.mean([one.tried[one.chosen].ndcg for one in measured]))
+def curve(label: str, x: Sequence[float], means: Sequence[SeedMeans]) -> Curve:
+    """A line of NDCG@100 with intervals over users and the single seeds."""
+    low, high = zip(*(one.interval() for one in means), strict=True)
+    seeds = list(zip(*(one.of_seeds() for one in means), strict=False))
+    return Curve(
+        label,
+        tuple(map(float, x)),
+        tuple(one.mean() for one in means),
+        low,
+        high,
+        tuple(seeds) if len(seeds) > 1 else (),
+    )

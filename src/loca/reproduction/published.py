@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-from loca.reproduction.benchmark import Benchmark
-
 _COLUMNS = {
     "wmf": "WMF", "slim": "SLIM", "cdae": "CDAE", "mult-vae": "MultVAE", "ease": "EASE", "rec-vae": "RecVAE",
     "llorma": "LLORMA", "sglsvd": "sGLSVD", "loca-vae": "LOCA_VAE", "loca-ease": "LOCA_EASE",
@@ -20,14 +18,6 @@ _COLUMNS = {
 def _rows(name: str) -> tuple[Mapping[str, str], ...]:
     text = (files("loca.reproduction") / "printed_tables" / f"{name}.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
-
-
-def printed_name(bench: Benchmark) -> str | None:
-    """The name of a bench's data in the paper's tables; None where its data is not the same.
-
-    Only `paper` has the interactions that the figures are printed for: `clean` has each pair once, and other users.
-    """
-    return bench.data.printed if bench.protocol == "paper" else None
 
 
 def printed_accuracy(data: str | None, model: str, metric: str) -> float | None:

@@ -1,9 +1,10 @@
-"""A reproduction: the asked pieces on all benches, computed or found kept, and written as files and one page."""
+"""A reproduction: the requested tables and figures on all benchmarks, computed or loaded, and written with one page."""
 
 from __future__ import annotations
 
 import platform
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,40 +13,83 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import loca
-from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError
-from loca.experiments.parallel import Done, RunPlan, execute_here, execute_parallel
+from loca.experiments.parallel import RunPlan, execute_parallel
 from loca.experiments.report import flat_settings
-from loca.experiments.runs import ComparedModel, Run, RunStore, describe_machine
-from loca.local.ensemble import Ensemble
-from loca.local.loca import Loca
+from loca.experiments.runs import ComparedModel, RunStore, describe_machine
 from loca.persistence.atomic_write import write_whole
+from loca.persistence.checkpoint import Checkpoint, first_difference
+from loca.persistence.manifest import ModelState
 from loca.progress import say
-from loca.reproduction.benchmark import AUTHORS, CONTROLS, LOCALS, Benchmark, Records, Results, base_of
-from loca.reproduction.measurings import Measurement, find_kept, find_or_measure, seconds_kept
-from loca.reproduction.paper import PIECES
-from loca.reproduction.report import ENDINGS, page_of, write_exhibit
-from loca.reproduction.report_items import Provenance, ReportItem, Value
-from loca.reproduction.table2 import differences, headlines
+from loca.registry import RECORDS
+from loca.reproduction.benchmark import (
+    SIZE_PARAMETERS,
+    Benchmark,
+    Measurement,
+    Results,
+    RunKey,
+    Runs,
+)
+from loca.reproduction.paper import PAPER
+from loca.reproduction.report import ENDINGS, Provenance, Records, ReportItem, Value, page_of, write_item
+from loca.reproduction.table2 import headlines
 
 PAGE = "report.html"
-KEPT = "kept"
+STORED = "kept"
 TUNED = "tuning"
+_FORMAT = 1
+_LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "polars", "matplotlib")
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What is requested.
+
+    Parameters
+    ----------
+    items
+        Names of tables and figures.
+    benchmarks
+        What they are made on.
+    folder
+        Where everything is stored.
+    command
+        The command in words, to be shown.
+    processes
+        How many runs are computed at a time.
+    only
+        Models: no others are computed, and no measurements.
+    computes
+        Whether anything is computed; otherwise what is stored is shown.
+    """
+
+    items: tuple[str, ...]
+    benchmarks: tuple[Benchmark, ...]
+    folder: Path
+    command: str
+    processes: int = 1
+    only: tuple[str, ...] = ()
+    computes: bool = True
+
+    def store_of(self, benchmark: Benchmark) -> RunStore:
+        """Where the runs of a benchmark are stored."""
+        return RunStore(self.folder / STORED / benchmark.name, keeps_begun=False)
 
 
 def check_start(folder: Path, *, resume: bool, fresh: bool) -> None:
     """Refuses a folder with results of an earlier run that the caller neither goes on with nor drops.
 
-    Nor are pieces replaced without being told to whose results lie elsewhere: they could not be made again from here.
+    Nor are tables and figures replaced unless that is requested whose results lie elsewhere: they could not be made
+    again from here.
     """
     if resume and fresh:
-        raise ConfigError("--resume goes on with what is kept, --fresh drops it; expected one of them, found both")
-    has_results = any((folder / one).exists() for one in (KEPT, TUNED))
+        raise ConfigError("--resume goes on with what is stored, --fresh drops it; expected one of them, found both")
+    has_results = any((folder / one).exists() for one in (STORED, TUNED))
     if has_results and not (resume or fresh):
         raise ConfigError(
             f"{folder} holds results of an earlier run; add --resume to take them and go on, or --fresh to start over"
         )
-    made = (PAGE, *(f"{name}.{ending}" for name in PIECES for ending in ENDINGS))
+    made = (PAGE, *(f"{name}.{ending}" for name in PAPER for ending in ENDINGS))
     there = next((one for one in made if (folder / one).exists()), None)
     if there is not None and not has_results and not fresh:
         raise ConfigError(
@@ -54,271 +98,190 @@ def check_start(folder: Path, *, resume: bool, fresh: bool) -> None:
         )
 
 
-_LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "polars", "matplotlib")
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """What was asked for: the pieces, the benches, the folder that keeps everything, and the command in words.
-
-    With `only` no cells but those of these models are computed, and nothing that is no cell. What does not compute
-    shows what is kept.
-    """
-
-    pieces: tuple[str, ...]
-    benches: tuple[Benchmark, ...]
-    folder: Path
-    command: str
-    processes: int = 1
-    only: tuple[str, ...] = ()
-    computes: bool = True
-
-    def store_of(self, bench: Benchmark) -> RunStore:
-        """Where the cells of a bench are kept."""
-        return RunStore(self.folder / KEPT / bench.name, keeps_begun=False)
-
-
-def reproduce(asked: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
-    """Computes what is not kept yet, and writes every piece and the page; the exhibits that were asked for.
-
-    Without `resume` what the folder keeps of the benches is dropped, once all that is asked for is known to be sound.
-    With `only` what is kept of other models is shown too. What fails does not stop the rest: what could be made is
-    written, and then the failures are told. The page also holds pieces of earlier runs whose results are all kept.
-    """
-    works = [_Work.of(asked, bench) for bench in asked.benches]
-    _check_no_rows(asked, works)
-    if not resume:
-        _drop(asked)
-    _tell_others(asked)
-    failed, studied = dict[str, str](), []
-    for work in works:
-        results, why = _study(asked, work) if asked.computes else (_recalled(asked, work), {})
-        studied.append(_with_kept(asked, results) if asked.only else results)
-        failed |= {f"{work.bench.name}: {name}": reason for name, reason in why.items()}
-    if not asked.computes:
-        for work, results in zip(works, studied, strict=True):
-            say(f"{work.bench.name}: {len(results.cells)} of {len(work.cells)} cells are kept")
-        _check_nothing(asked, works, studied)
-    shown = {name: _that_tell(name, asked, studied) for name in asked.pieces}
-    exhibits = {name: _made(name, seen, asked, asked.command) for name, seen in shown.items() if seen}
-    for exhibit in exhibits.values():
-        write_exhibit(exhibit, asked.folder)
-    _write_page(asked, exhibits, studied)
-    if failed:
-        told = "; ".join(f"{name}: {why}" for name, why in failed.items())
-        raise LocaError(f"{told}; {asked.folder} keeps the others, --resume tries again")
-    return tuple(exhibits.values())
-
-
 @dataclass(frozen=True, eq=False)
-class _Work:
-    """All that pieces need of one bench."""
+class _Needs:
+    """The runs and measurements that tables and figures need of one benchmark."""
 
-    bench: Benchmark
-    cells: Mapping[str, Run]
-    measurings: Sequence[Measurement]
+    benchmark: Benchmark
+    runs: Runs
+    measurements: Sequence[Measurement]
 
     @classmethod
-    def of(cls, asked: Reproduction, bench: Benchmark) -> _Work:
-        wanted = [PIECES[name] for name in asked.pieces]
-        cells = {called: cell for piece in wanted for called, cell in piece.cells(bench).items()}
-        measurings = [one for piece in wanted for one in piece.measurings(bench)]
-        if asked.only:
-            cells = {called: cell for called, cell in cells.items() if called.split(" ")[0] in asked.only}
-            measurings = []
-        return cls(bench, cells, measurings)
+    def of(cls, items: Sequence[str], benchmark: Benchmark, only: Sequence[str] = ()) -> _Needs:
+        runs = {key: run for name in items for key, run in PAPER[name].runs(benchmark).items()}
+        if only:
+            return cls(benchmark, {key: run for key, run in runs.items() if key.model in only}, ())
+        return cls(benchmark, runs, [one for name in items for one in PAPER[name].measurements(benchmark)])
 
-    def is_done_by(self, results: Results) -> bool:
-        """Whether nothing of it is missing there."""
-        return len(results.cells) == len(self.cells) and len(results.records) == len(self.measurings)
+    def is_empty(self) -> bool:
+        return not (self.runs or self.measurements)
 
     def missing_in(self, results: Results) -> str:
         """What is missing there, in words; nothing where all of it is there."""
-        seeds: dict[str, list[str]] = {}
-        for called in self.cells:
-            if called not in results.cells:
-                name, seed = called.split(" seed ")
-                seeds.setdefault(name, []).append(seed)
-        told = [f"{one} (seed {' and '.join(its)})" if results.of(one) else one for one, its in seeds.items()]
-        told += [one.name for one in self.measurings if one.name not in results.records]
-        return f"{results.bench.title}: {', '.join(told)}" if told else ""
+        seeds: dict[tuple[str, str], list[str]] = {}
+        for model, variant, seed in (key for key in self.runs if key not in results.runs):
+            seeds.setdefault((model, variant), []).append(str(seed))
+        missing = []
+        for called, own in seeds.items():
+            some = f" (seed {' and '.join(own)})" if results.of(*called) else ""
+            missing.append(" ".join(filter(None, called)) + some)
+        missing += [one.name for one in self.measurements if one.name not in results.records]
+        return f"{results.benchmark.title}: {', '.join(missing)}" if missing else ""
 
-    def plan(self) -> RunPlan:
-        return RunPlan(tuple(self.cells), {}, lambda name, done: self.cells[name])
-
-
-def _write_page(asked: Reproduction, exhibits: Mapping[str, ReportItem], studied: Sequence[Results]) -> None:
-    """The page of the exhibits, and of earlier ones that lie in the folder and whose results are all kept."""
-    shown, seen = dict(exhibits), list(studied)
-    for name in PIECES:
-        if name not in exhibits and (asked.folder / f"{name}.md").exists():
-            kept = _find_kept(name, asked)
-            if kept is not None:
-                shown[name] = _made(name, kept, asked, _command_for(name, asked.command))
-                found = {one.bench.name: one for one in kept}
-                seen = [_joined(one, found[one.bench.name]) if one.bench.name in found else one for one in seen]
-    ordered = [shown[name] for name in PIECES if name in shown]
-    rivals = [differences(one) for one in seen]
-    run = describe_run(asked.command, seen)
-    page = page_of(headlines(seen, rivals), ordered, run, "LOCA: the paper, reproduced")
-    write_whole(asked.folder / PAGE, page)
+    def has_any_in(self, results: Results) -> bool:
+        """Whether anything of it is there."""
+        return any(key in results.runs for key in self.runs) or any(
+            one.name in results.records for one in self.measurements
+        )
 
 
-def _command_for(name: str, command: str) -> str:
-    """The same command for another piece: WHAT is its third word."""
-    loca, reproduce_, _, *more = command.split(" ", 3)
-    return " ".join([loca, reproduce_, name, *more])
+def models_of(items: Sequence[str], benchmark: Benchmark, only: Sequence[str] = ()) -> tuple[str, ...]:
+    """The models that tables and figures need, each local one with its base, in the order of the benchmark."""
+    needs = _Needs.of(items, benchmark, only)
+    names = {key.model for key in needs.runs} | ({"loca-vae"} if needs.measurements else set())
+    bases = {RECORDS[name].base for name in names}
+    return tuple(name for name in benchmark.names if name in names | bases)
 
 
-def _joined(first: Results, second: Results) -> Results:
-    """What came of different pieces on one bench; no measuring is of two pieces."""
-    return replace(
-        first,
-        cells={**first.cells, **second.cells},
-        records={**first.records, **second.records},
-        measuring_seconds=first.measuring_seconds + second.measuring_seconds,
-    )
+def reproduce(request: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
+    """Computes what is not stored yet, and writes every requested table and figure, which it returns, and the page.
 
-
-def _made(name: str, studied: Sequence[Results], asked: Reproduction, command: str) -> ReportItem:
-    works = [_Work.of(replace(asked, pieces=(name,), only=()), one.bench) for one in studied]
-    missing = (work.missing_in(one) for work, one in zip(works, studied, strict=True))
-    return replace(PIECES[name].make(studied), commands=(command,), missing=tuple(filter(None, missing)))
-
-
-def _check_nothing(asked: Reproduction, works: Sequence[_Work], studied: Sequence[Results]) -> None:
-    """Refuses to write pieces over those that are there when nothing of them is kept."""
-    if any(work.cells or work.measurings for work in works) and not any(one.cells or one.records for one in studied):
-        benches = ", ".join(one.bench.name for one in studied)
-        raise ConfigError(f"{asked.folder}: nothing is kept of {benches}; leave out --kept-only to compute it")
-
-
-def _that_tell(name: str, asked: Reproduction, studied: Sequence[Results]) -> list[Results]:
-    """What is shown in a piece: all benches, but of kept results alone only those that something is kept of.
-
-    Nothing of a piece that needs results and has none, such as one whose models were not asked for: an empty one would
-    take the place of one that was made before.
+    Without `resume` the stored results of the benchmarks are dropped, once the request is known to be sound. With
+    `only` stored results of other models are shown too. What fails does not stop the rest: what could be made is
+    written, and then the failures are reported. The page also holds items of earlier runs whose results are all stored.
     """
-    works = [_Work.of(replace(asked, pieces=(name,), only=()), one.bench) for one in studied]
-    needed = [{*work.cells, *(one.name for one in work.measurings)} for work in works]
-    found = [not its.isdisjoint((*one.cells, *one.records)) for one, its in zip(studied, needed, strict=True)]
-    if any(needed) and not any(found):
-        return []
-    if asked.computes:
-        return list(studied)
-    return [one for one, its, has_any in zip(studied, needed, found, strict=True) if has_any or not its]
+    needs = [_Needs.of(request.items, one, request.only) for one in request.benchmarks]
+    if request.only and not any(one.runs for one in needs):
+        whole = [_Needs.of(request.items, one) for one in request.benchmarks]
+        there = dict.fromkeys(key.model for one in whole for key in one.runs)
+        raise ConfigError(f"models: none of {', '.join(request.only)} is needed there; there are {', '.join(there)}")
+    if not resume:
+        _drop(request)
+    _mention_others(request)
+    failed: dict[str, str] = {}
+    studied = []
+    for one in needs:
+        results = _compute(request, one, failed) if request.computes else _load(request, one)
+        if request.only:
+            results = _joined(_load(request, _Needs.of(request.items, one.benchmark)), results)
+        studied.append(results)
+    if not request.computes:
+        _check_any(request, needs, studied)
+    made = {name: item for name in request.items if (item := _make(name, request, studied, request.command))}
+    for item in made.values():
+        write_item(item, request.folder)
+    _write_page(request, made, studied)
+    if failed:
+        reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
+        raise LocaError(f"{reasons}; {request.folder} keeps the others, --resume tries again")
+    return tuple(made.values())
 
 
-def _find_kept(name: str, asked: Reproduction) -> list[Results] | None:
-    """All that a piece needs of every bench, if it is kept; of kept results alone, what there is. Computes nothing."""
-    piece = replace(asked, pieces=(name,), only=())
-    works = [_Work.of(piece, bench) for bench in asked.benches]
-    studied = [_recalled(asked, work) for work in works]
-    if asked.computes and not all(map(_Work.is_done_by, works, studied)):
-        return None
-    return _that_tell(name, piece, studied) or None
-
-
-def _drop(asked: Reproduction) -> None:
-    """Drops the results of the benches; those of others stay."""
-    for bench in asked.benches:
-        if (asked.folder / KEPT / bench.name).exists():
-            with asked.store_of(bench).opened((), resume=False):
+def _drop(request: Reproduction) -> None:
+    """Drops the results of the benchmarks; those of others stay."""
+    for one in request.benchmarks:
+        if (request.folder / STORED / one.name).exists():
+            with request.store_of(one).opened((), resume=False):
                 pass
 
 
-def _tell_others(asked: Reproduction) -> None:
-    """Says what the folder also keeps: pieces and page are of what was asked for alone."""
-    found = sorted(one.parent.name for one in (asked.folder / KEPT).glob("*/cells"))
-    others = [name for name in found if name not in {bench.name for bench in asked.benches}]
+def _mention_others(request: Reproduction) -> None:
+    """Says what the folder also stores: tables, figures and page are of the request alone."""
+    found = sorted(one.parent.name for one in (request.folder / STORED).glob("*/cells"))
+    others = [name for name in found if name not in {one.name for one in request.benchmarks}]
     if others:
-        say(f"{asked.folder} also keeps {', '.join(others)}, which is not asked for and not shown")
+        say(f"{request.folder} also stores {', '.join(others)}, which is not requested and not shown")
 
 
-def _check_no_rows(asked: Reproduction, works: Sequence[_Work]) -> None:
-    """Refuses models of which the pieces have none."""
-    if asked.only and not any(work.cells for work in works):
-        whole = [_Work.of(replace(asked, only=()), bench) for bench in asked.benches]
-        there = dict.fromkeys(called.split(" ")[0] for work in whole for called in work.cells)
-        raise ConfigError(f"models: none of {', '.join(asked.only)} is asked for; there are {', '.join(there)}")
+def _check_any(request: Reproduction, needs: Sequence[_Needs], studied: Sequence[Results]) -> None:
+    """Refuses to write tables and figures over those that are there when nothing of them is stored."""
+    for one, results in zip(needs, studied, strict=True):
+        say(f"{one.benchmark.name}: {len(results.runs)} of {len(one.runs)} runs are stored")
+    if not all(one.is_empty() for one in needs) and not any(one.runs or one.records for one in studied):
+        names = ", ".join(one.benchmark.name for one in studied)
+        raise ConfigError(f"{request.folder}: nothing is stored of {names}; leave out --kept-only to compute it")
 
 
-def _with_kept(asked: Reproduction, results: Results) -> Results:
-    """The results, and what is kept of all other models."""
-    whole = replace(asked, only=())
-    return _joined(_recalled(whole, _Work.of(whole, results.bench)), results)
+def _make(name: str, request: Reproduction, studied: Sequence[Results], command: str) -> ReportItem | None:
+    """The report item: of all benchmarks, but of stored results alone only those that something is stored of.
+
+    None for one that needs results and has none, such as one whose models were not requested: an empty one would
+    take the place of one that was made before.
+    """
+    needs = [_Needs.of((name,), one.benchmark) for one in studied]
+    pairs = list(zip(needs, studied, strict=True))
+    if not all(one.is_empty() for one in needs) and not any(one.has_any_in(results) for one, results in pairs):
+        return None
+    if not request.computes:
+        pairs = [(one, results) for one, results in pairs if one.is_empty() or one.has_any_in(results)]
+    missing = tuple(filter(None, (one.missing_in(results) for one, results in pairs)))
+    return replace(PAPER[name].make([results for _, results in pairs]), command=command, missing=missing)
 
 
-def models_of(pieces: Sequence[str], bench: Benchmark, only: Sequence[str] = ()) -> tuple[str, ...]:
-    """The models that the pieces ask for on a bench, each local one with its base, in the bench's order."""
-    called = {name.split(" ")[0] for piece in pieces for name in PIECES[piece].cells(bench)}
-    if not only and any(PIECES[piece].measurings(bench) for piece in pieces):
-        called |= {"loca-vae"}
-    asked = {name for name in called if not only or name in only}
-    bases = {base_of(name) for name in asked if name in (*LOCALS, *CONTROLS, *AUTHORS)}
-    return tuple(name for name in bench.names if name in asked | bases)
+def _write_page(request: Reproduction, made: Mapping[str, ReportItem], studied: Sequence[Results]) -> None:
+    """The page of the items made, and of earlier ones that lie in the folder and whose results are all stored."""
+    shown, seen = dict(made), list(studied)
+    for name in PAPER:
+        if name not in made and (request.folder / f"{name}.md").exists():
+            needs = [_Needs.of((name,), one) for one in request.benchmarks]
+            loaded = [_load(request, one) for one in needs]
+            is_whole = not any(one.missing_in(results) for one, results in zip(needs, loaded, strict=True))
+            # The same command for another item: WHAT is its third word.
+            program, verb, _, *more = request.command.split(" ", 3)
+            item = _make(name, request, loaded, " ".join([program, verb, name, *more]))
+            if item is not None and (is_whole or not request.computes):
+                shown[name] = item
+                seen = [_joined(one, other) for one, other in zip(seen, loaded, strict=True)]
+    ordered = [shown[name] for name in PAPER if name in shown]
+    provenance = describe_run(request.command, seen)
+    page = page_of(list(headlines(seen)), ordered, provenance, "LOCA: the paper, reproduced")
+    write_whole(request.folder / PAGE, page)
 
 
-def _study(asked: Reproduction, work: _Work) -> tuple[Results, dict[str, str]]:
-    """What comes of all that is needed of one bench, and why that failed which did."""
-    bench, store, plan = work.bench, asked.store_of(work.bench), work.plan()
-    say(f"{bench.name}: {len(work.cells)} cells, {len(work.measurings)} other measurings")
+def _joined(first: Results, second: Results) -> Results:
+    """The results of different items on one benchmark; no measurement is of two items."""
+    return replace(
+        first,
+        runs={**first.runs, **second.runs},
+        records={**first.records, **second.records},
+        measurement_seconds=first.measurement_seconds + second.measurement_seconds,
+    )
+
+
+def _compute(request: Reproduction, needs: _Needs, failed: dict[str, str]) -> Results:
+    """All that is needed of one benchmark, computed or loaded; `failed` gets why that failed which did."""
+    benchmark, store = needs.benchmark, request.store_of(needs.benchmark)
+    by_name = {str(key): run for key, run in needs.runs.items()}
+    plan = RunPlan(tuple(by_name), {}, lambda name, done: by_name[name])
+    say(f"{benchmark.name}: {len(needs.runs)} runs, {len(needs.measurements)} other measurements")
+    reasons: dict[str, str] = {}
+    records: dict[str, Records] = {}
+    seconds = 0.0
     with store.opened(plan.names, resume=True):
         done = plan.find_done(store)
-        if len(done) < len(work.cells) or work.measurings:
+        if len(done) < len(needs.runs) or needs.measurements:
             store.begin()
-        if asked.processes > 1:
-            failed = execute_parallel(plan, done, bench.split, store, asked.processes)
-        else:
-            failed = _compute_each(plan, done, bench.split, store)
-        records: dict[str, Records] = {}
-        for place, one in enumerate(work.measurings):
-            with _telling(one.name, failed):
-                say(f"{len(work.measurings) - place} measurings left")
-                records[one.name] = find_or_measure(one, store.runs)
-        if not failed:
+        if request.processes > 1:
+            reasons |= execute_parallel(plan, done, benchmark.split, store, request.processes)
+        for name in plan.names if request.processes == 1 else ():
+            if name not in done:
+                with _noting_failure(name, reasons):
+                    say(f"{name}: {len(plan.names) - len(done) - len(reasons)} runs left")
+                    done[name], _ = store.execute(by_name[name], benchmark.split)
+        for place, one in enumerate(needs.measurements):
+            with _noting_failure(one.name, reasons):
+                say(f"{len(needs.measurements) - place} measurements left")
+                records[one.name], own_seconds = load_measured(one, store.runs) or measure(one, store.runs)
+                seconds += own_seconds
+        if not reasons:
             store.finish()
-    return Results(bench, done, records, seconds_kept(work.measurings, store.runs)), failed
-
-
-def _recalled(asked: Reproduction, work: _Work) -> Results:
-    """What is kept of all that is needed of one bench; what is kept of other settings is left out."""
-    store = asked.store_of(work.bench)
-    cells, records, seconds = dict[str, ComparedModel](), dict[str, Records](), 0.0
-    for called, cell in work.cells.items():
-        with _leaving_out(called):
-            found = store.find(cell)
-            cells |= {} if found is None else {called: found}
-    for one in work.measurings:
-        with _leaving_out(one.name):
-            lines = find_kept(one, store.runs)
-            records |= {} if lines is None else {one.name: lines}
-            seconds += seconds_kept([one], store.runs)
-    return Results(work.bench, cells, records, seconds)
+    failed |= {f"{benchmark.name}: {name}": why for name, why in reasons.items()}
+    return Results(benchmark, {key: done[str(key)] for key in needs.runs if str(key) in done}, records, seconds)
 
 
 @contextmanager
-def _leaving_out(name: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        say(f"{name}: left out, kept of other settings ({error})")
-
-
-def _compute_each(plan: RunPlan, done: Done, split: Split, store: RunStore) -> dict[str, str]:
-    """Puts to `done` all other cells, one after the other; why those failed that did."""
-    failed: dict[str, str] = {}
-    while names := plan.ready(done, failed):
-        one = replace(plan, names=(names[0],))
-        with _telling(names[0], failed):
-            say(f"{len(plan.names) - len(done) - len(failed)} cells left")
-            execute_here(one, done, split, store)
-    return failed
-
-
-@contextmanager
-def _telling(name: str, failed: dict[str, str]) -> Iterator[None]:
-    """Takes down in one line why a piece of work failed, so that the rest can go on."""
+def _noting_failure(name: str, failed: dict[str, str]) -> Iterator[None]:
+    """Notes in one line why something failed, so that the rest can go on."""
     try:
         yield
     except LocaError as error:
@@ -329,64 +292,109 @@ def _telling(name: str, failed: dict[str, str]) -> Iterator[None]:
         failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
+def _load(request: Reproduction, needs: _Needs) -> Results:
+    """What is stored of all that is needed of one benchmark; what is stored of other settings is left out."""
+    store = request.store_of(needs.benchmark)
+    runs, records, seconds = dict[RunKey, ComparedModel](), dict[str, Records](), 0.0
+    for key, run in needs.runs.items():
+        with _leaving_out(str(key)):
+            found = store.find(run)
+            runs |= {} if found is None else {key: found}
+    for one in needs.measurements:
+        with _leaving_out(one.name):
+            measured = load_measured(one, store.runs)
+            if measured is not None:
+                records[one.name] = measured[0]
+                seconds += measured[1]
+    return Results(needs.benchmark, runs, records, seconds)
+
+
+@contextmanager
+def _leaving_out(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        say(f"{name}: left out, stored of other settings ({error})")
+
+
+def measure(one: Measurement, folder: Path) -> tuple[Records, float]:
+    """The records of a measurement, measured now and stored, and the seconds that they took."""
+    say(f"{one.name}: measured now")
+    begun = time.perf_counter()
+    records = one.measure()
+    seconds = time.perf_counter() - begun
+    facts = {"subject": _fingerprint(one), "records": records, "seconds": seconds}
+    Checkpoint(folder).save(one.name, ModelState(facts=facts))
+    return records, seconds
+
+
+def load_measured(one: Measurement, folder: Path) -> tuple[Records, float] | None:
+    """The stored records of a measurement and their seconds, None where there are none; those of other inputs are
+    refused."""
+    state = Checkpoint(folder).load(one.name)
+    if state is None:
+        return None
+    difference = first_difference(state.facts["subject"], _fingerprint(one))
+    if difference is not None:
+        raise ConfigError(
+            f"{folder} holds records of {one.name} that are not those requested: {difference}; start over with "
+            "--fresh, or choose another folder"
+        )
+    return [dict(line) for line in state.facts["records"]], float(state.facts.get("seconds", 0))
+
+
+def _fingerprint(one: Measurement) -> dict[str, Value]:
+    return {"format of the records": _FORMAT, "loca": loca.__version__, **one.inputs}
+
+
 def describe_run(command: str, studied: Sequence[Results]) -> Provenance:
-    """What the results come from: wherever a cell was computed, it says so itself."""
+    """Where the results come from: wherever a run was computed, it says so itself."""
     settings: dict[str, Value] = {}
+    machines: dict[str, int] = {}
     for results in studied:
         settings |= _settings(results)
-    return Provenance(
-        commands=(command,),
-        settings=settings,
-        versions={"loca": loca.__version__, "python": platform.python_version(), **_versions()},
-        machine=_machines(studied),
-        seconds={one.bench.title: one.seconds for one in studied},
-    )
+        for one in results.runs.values():
+            machine = f"{one.found.get('machine', 'unknown')}, torch {one.found.get('torch', 'unknown')}"
+            machines[machine] = machines.get(machine, 0) + 1
+    versions = {"loca": loca.__version__, "python": platform.python_version()}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    times = {one.benchmark.title: one.seconds for one in studied}
+    times |= {"Together": sum(times.values())} if len(times) > 1 else {}
+    facts: dict[str, Mapping[str, Value]] = {
+        "Settings": settings,
+        "Versions": versions,
+        "Machine": {name: f"{count} runs" for name, count in machines.items()}
+        | {f"{describe_machine()}, {sys.platform}": "this page"},
+        "Time taken": {name: _duration(seconds) for name, seconds in times.items()},
+    }
+    return Provenance(command, facts)
 
 
 def _settings(results: Results) -> dict[str, Value]:
-    """The sizes of a bench and the settings of its models, where they are not the defaults."""
-    bench = results.bench
-    told: dict[str, Value] = {
-        f"{bench.title}: users, items": f"{bench.split.train.n_users:,}, {bench.split.train.n_items:,}",
-        f"{bench.title}: sizes": _in_words(
-            {name.replace("_", " "): value for name, value in vars(bench.scale).items()}
-        ),
+    """The sizes of a benchmark and the settings of its models, where they are not the defaults."""
+    one = results.benchmark
+    facts: dict[str, Value] = {
+        f"{one.title}: users, items": f"{one.split.train.n_users:,}, {one.split.train.n_items:,}",
+        f"{one.title}: sizes": _in_words({name.replace("_", " "): value for name, value in vars(one.sizes).items()}),
     }
-    measured = {called.split(" seed ")[0] for called in results.cells}
-    for name in (one for one in bench.names if one in measured):
-        told[f"{bench.title}: {name}"] = _in_words(_given(bench, name)) or "defaults"
-    return told
-
-
-def _given(bench: Benchmark, name: str) -> dict[str, Value]:
-    """The settings that a model was given, with the number of its models as the sizes have it."""
-    given, model = flat_settings(bench.tables.get(name, {})), bench.model(name)
-    if isinstance(model, Loca):
-        return given | {"anchors": model.anchors}
-    return given | {"models": model.models} if isinstance(model, Ensemble) else given
+    measured = {key.model for key in results.runs if not key.variant}
+    for name in (each for each in one.names if each in measured):
+        given, model = flat_settings(one.tables.get(name, {})), one.model(name)
+        if size := SIZE_PARAMETERS.get(model.role):
+            given |= {size: model.get_params()[size]}
+        facts[f"{one.title}: {name}"] = _in_words(given) or "defaults"
+    return facts
 
 
 def _in_words(values: Mapping[str, Value]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def _versions() -> dict[str, str]:
-    """Of the libraries that are installed."""
-    found = {}
-    for name in _LIBRARIES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def _machines(studied: Sequence[Results]) -> Mapping[str, str]:
-    """The machines that cells were computed on, and how many each; the one that wrote the page."""
-    found: dict[str, int] = {}
-    for results in studied:
-        for one in results.cells.values():
-            told = f"{one.found.get('machine', 'unknown')}, torch {one.found.get('torch', 'unknown')}"
-            found[told] = found.get(told, 0) + 1
-    return {
-        **{told: f"{count} cells" for told, count in found.items()},
-        f"{describe_machine()}, {sys.platform}": "this page",
-    }
+def _duration(seconds: float) -> str:
+    """Seconds below two minutes, minutes below two hours, then hours and minutes."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

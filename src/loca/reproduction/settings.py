@@ -1,4 +1,4 @@
-"""The settings of the models of a bench: from a file, found by tuning, or small ones for the built-in data."""
+"""The settings of the models of a benchmark: from a file, found by tuning, or small ones for the built-in data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loca.config.model_factory import build_models
 from loca.config.options import PLANTED
-from loca.config.settings import Choice, Table, read_section, read_settings, read_toml
+from loca.config.settings import Choice, Table, read_settings, read_toml
 from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.experiments.comparison import compare
 from loca.experiments.report import flat_settings, settings_file
@@ -37,41 +37,41 @@ _SMALL: Tables = {
 
 
 def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
-    """The settings of all models on one bench: of the file, or of NAME.toml and NAME-PROTOCOL.toml in the folder.
+    """The settings of all models on one benchmark: of the file, or of NAME.toml and NAME-PROTOCOL.toml in the folder.
 
-    Of a model that both speak of, NAME-PROTOCOL.toml says all. Without any the built-in data has small networks,
-    everything else the defaults.
+    Where both have a model, NAME-PROTOCOL.toml holds. Without any the built-in data has small networks, everything
+    else the defaults.
     """
     if settings is None:
-        return _with_bases(_SMALL) if name == PLANTED else {}
+        # The small networks, and local models over them.
+        bases = {"loca-vae": "mult-vae", "llorma-vae": "mult-vae", "loca-dae": "mult-dae"}
+        over = {local: {"base": _SMALL[base]} for local, base in bases.items()}
+        return {**_SMALL, **over} if name == PLANTED else {}
     return {model: table for file in _files(name, protocol, settings) for model, table in _read(file, protocol).items()}
 
 
-def scale_for(name: str, protocol: str, settings: Path | None, said: Mapping[str, int]) -> Sizes:
-    """The sizes of one bench: as `said`, else as the table `reproduce` in the files of its settings, else as usual."""
-    scale = SMALL if name == PLANTED else Sizes()
+def sizes_for(name: str, protocol: str, settings: Path | None, given: Mapping[str, int]) -> Sizes:
+    """The sizes of one benchmark: as given, else as the table `reproduce` of its settings files, else as usual."""
+    sizes, known = SMALL if name == PLANTED else Sizes(), [one.name for one in fields(Sizes)]
     for file in () if settings is None else _files(name, protocol, settings):
-        scale = _with_sizes(scale, file)
-    return replace(scale, **said)
-
-
-def _with_sizes(scale: Sizes, file: Path) -> Sizes:
-    """The scale with the sizes that the file says; what is no size is refused with the file's name."""
-    if not isinstance(read_toml(file).get(_SIZES, {}), dict):
-        raise ConfigError(f"{file}: {_SIZES}: expected a table of sizes, such as [{_SIZES}] with seeds = 3 below it")
-    written, known = read_section(_SIZES, file, {}, ()), [one.name for one in fields(Sizes)]
-    for key in written:
-        if key not in known:
-            near = did_you_mean(key, known) or f"; there are {', '.join(known)}"
-            raise ConfigError(f"{file}: unknown option {f'{_SIZES}.{key}'!r}{near}")
-    try:
-        return replace(scale, **written)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {_SIZES}.{error}") from None
+        table = read_toml(file).get(_SIZES, {})
+        if not isinstance(table, dict):
+            raise ConfigError(
+                f"{file}: {_SIZES}: expected a table of sizes, such as [{_SIZES}] with seeds = 3 below it"
+            )
+        for key in table:
+            if key not in known:
+                near = did_you_mean(key, known) or f"; there are {', '.join(known)}"
+                raise ConfigError(f"{file}: unknown option {f'{_SIZES}.{key}'!r}{near}")
+        try:
+            sizes = replace(sizes, **table)
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {_SIZES}.{error}") from None
+    return replace(sizes, **given)
 
 
 def _files(name: str, protocol: str, settings: Path) -> list[Path]:
-    """The files that speak of a bench, the later one with more to say."""
+    """The files that hold settings of a benchmark; the later one wins."""
     if not settings.is_dir():
         return [settings]
     files = [settings / f"{name}.toml", settings / f"{name}-{protocol}.toml"]
@@ -83,8 +83,8 @@ def _files(name: str, protocol: str, settings: Path) -> list[Path]:
 
 def _read(path: Path, protocol: str) -> Tables:
     """The tables of the models in a file; refuses what would make a result that is none."""
-    told = read_toml(path).get("compare", {})
-    if protocol == "clean" and isinstance(told, dict) and told.get("protocol") == "paper":
+    compared = read_toml(path).get("compare", {})
+    if protocol == "clean" and isinstance(compared, dict) and compared.get("protocol") == "paper":
         raise ConfigError(
             f"{path}: its settings were chosen on the test items (compare.protocol is paper), which a clean result "
             "must not know; give settings that were found under clean, or ask for --protocol paper"
@@ -101,31 +101,25 @@ def _read(path: Path, protocol: str) -> Tables:
     return tables
 
 
-def _with_bases(tables: Mapping[str, Table]) -> Tables:
-    """The tables, and those of local models over the networks in them."""
-    bases = {"loca-vae": "mult-vae", "llorma-vae": "mult-vae", "loca-dae": "mult-dae"}
-    return {**tables, **{name: {"base": tables[base]} for name, base in bases.items()}}
-
-
-def tune_bench(
-    bench: Benchmark, names: Sequence[str], budget: Budget, folder: Path, *, processes: int, resume: bool
+def tune_models(
+    benchmark: Benchmark, names: Sequence[str], budget: Budget, folder: Path, *, processes: int, resume: bool
 ) -> Tables:
-    """The settings of the bench, with those that tuning finds for the named models, each under the same budget.
+    """The settings of the benchmark, with those that tuning finds for the named models, each under the same budget.
 
-    Trials, results and the file of settings are kept in the folder. Local models are tuned with few of them, because
+    Trials, results and the file of settings are stored in the folder. Local models are tuned with few of them, because
     the choice of bandwidths carries over to many and the seconds do not.
     """
-    few = min(_TUNED_WITH, bench.scale.local_models)
-    tables = {**bench.tables}
-    for name in (one for one in names if one.startswith("loca-") or one == "llorma-vae"):
-        tables[name] = {**tables.get(name, {}), "anchors": few}
-    own = folder / bench.name
+    few = {"anchors": min(_TUNED_WITH, benchmark.sizes.local_models)}
+    tables = {**benchmark.tables}
+    for name in (one for one in names if benchmark.model(one).role == "local"):
+        tables[name] = {**tables.get(name, {}), **few}
+    own = folder / benchmark.name
     models = build_models(names, tables, MODELS, 0)
     plan = plan_from_settings(models, "wide", {name: tables.get(name, {}) for name in names})
     comparison = compare(
         plan.templates,
-        bench.split,
-        protocol=bench.protocol,
+        benchmark.split,
+        protocol=benchmark.protocol,
         refit=False,
         recency="own",
         budget=budget,
@@ -137,12 +131,12 @@ def tune_bench(
     write_whole(own / _FOUND, settings_file(comparison))
     if comparison.failed:
         # Left out, it would be measured with its defaults beside others that were tuned.
-        told = "; ".join(f"{name}: {why}" for name, why in comparison.failed.items())
-        raise LocaError(f"{bench.name}: tuning failed: {told}; {own} keeps the others, --resume tries again")
-    return tuned_before(bench, folder)
+        reasons = "; ".join(f"{name}: {why}" for name, why in comparison.failed.items())
+        raise LocaError(f"{benchmark.name}: tuning failed: {reasons}; {own} keeps the others, --resume tries again")
+    return tuned_before(benchmark, folder)
 
 
-def tuned_before(bench: Benchmark, folder: Path) -> Tables:
-    """The settings of the bench, with those that an earlier tuning found, where the folder keeps any."""
-    found = folder / bench.name / _FOUND
-    return {**bench.tables, **(_read(found, bench.protocol) if found.exists() else {})}
+def tuned_before(benchmark: Benchmark, folder: Path) -> Tables:
+    """The settings of the benchmark, with those that an earlier tuning found, where the folder has any."""
+    found = folder / benchmark.name / _FOUND
+    return {**benchmark.tables, **(_read(found, benchmark.protocol) if found.exists() else {})}

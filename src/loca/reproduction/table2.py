@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
-from loca.evaluation.significance import PairedDifference, Verdict, holm, verdict_on
+import numpy as np
+
+from loca.evaluation.significance import PairedDifference, holm
 from loca.experiments.report import paired_figures
-from loca.experiments.runs import ComparedModel, Run
+from loca.experiments.runs import ComparedModel
+from loca.registry import RECORDS
 from loca.reproduction.benchmark import (
     AUTHORS,
     BASELINES,
@@ -18,55 +22,41 @@ from loca.reproduction.benchmark import (
     METRICS,
     SINGLES,
     Benchmark,
+    PaperItem,
     Results,
-    SeedMeans,
-    as_value,
-    base_of,
-    chosen_by,
+    Runs,
+    as_values,
     in_words,
+    interval_text,
     labelled,
-    over_seeds,
 )
-from loca.reproduction.published import printed_accuracy, printed_name
-from loca.reproduction.report_items import Finding, Gain, Headline, ReportItem, ReportTable, Value
+from loca.reproduction.published import printed_accuracy
+from loca.reproduction.report import BASE, BEST, ENSEMBLE, Finding, Gain, Headline, ReportTable, Value
 from loca.text_table import TextTable
 from loca.tuning.model_selection import SELECTED_ON_TEST
 
-BASE, BEST, ENSEMBLE = "its base", "the best single model", "the ensemble of as many"
 BASELINE = "the best baseline"
 # The rivals that the paper has: the best of fewer is not the best that it claims to beat.
 _RIVALS_OF_THE_PAPER = ("wmf", "slim", "cdae", "mult-vae", "ease", "rec-vae", "llorma", "sglsvd")
 TITLES = {"recall@50": "Recall@50", "ndcg@50": "NDCG@50", "recall@100": "Recall@100", "ndcg@100": "NDCG@100"}
 _OF_TABLE = (*BASELINES, *CONTROLS, *LOCALS, *AUTHORS)
 _LOCALITY = {"alpha": "α", "effective_share": "trains on, in effect", "answering": "communities a user"}
+_HEADER = ("model", "seeds", *(TITLES[one] for one in METRICS), "95 % of NDCG@100", "seconds", *_LOCALITY.values())
+_GAINS_HEADER = ("difference in NDCG@100", "mean", "relative", "95 %", "t", "p t (Holm)", "p Wilcoxon (Holm)", "")
 # What a model of many is made of; LLORMA has anchors too and is one model.
 _COUNTED_BY = {"Loca": "anchors", "Ensemble": "models"}
-_BRACKETS = "In brackets: what the paper prints."
 _OF_THE_PAPER = ("loca-vae", "loca-ease")
-_PRINTED = (*AUTHORS, *_OF_THE_PAPER)
 # The paper prints so many digits: what rounds to a printed figure has reached it.
 _DIGITS = 4
 
 
-def needed(bench: Benchmark) -> dict[str, Run]:
-    """The cells of all rows."""
-    return {called: cell for name in bench.names for called, cell in bench.row(name).items()}
+class Table2(PaperItem):
+    """The accuracy of all models, and both protocols side by side."""
 
-
-def make(studied: Sequence[Results]) -> ReportItem:
-    """The table as it came out on every bench, and both protocols side by side."""
-    # Told once and passed on: every difference is a bootstrap over users.
-    rivals = [differences(results) for results in studied]
-    panels: list[ReportTable] = []
-    for label in dict.fromkeys(one.bench.data.label for one in studied):
-        of_data = [(one, its) for one, its in zip(studied, rivals, strict=True) if one.bench.data.label == label]
-        panels += side_by_side(label, [one for one, _ in of_data])
-        for results, its in of_data:
-            panels += bench_panels(results, its)
-    return ReportItem(
-        key="table2",
-        title="Table 2: accuracy of all models",
-        caption="Recall and NDCG at 50 and 100, mean over seeds; ± is the standard deviation over seeds, the interval "
+    key = "table2"
+    title = "Table 2: accuracy of all models"
+    caption = (
+        "Recall and NDCG at 50 and 100, mean over seeds; ± is the standard deviation over seeds, the interval "
         "is over users; behind a model of many stands how many it has. The paper prints figures whose models were "
         "chosen on the test items; `paper` repeats that on the same interactions, and divides by all test items of a "
         "user, repeated ones too, as the paper does. `clean` chooses on validation, takes each pair of user and item "
@@ -74,196 +64,164 @@ def make(studied: Sequence[Results]) -> ReportItem:
         "figures under both, where the data and its settings are the same. A row of LOCA says how local it is: α, the "
         "global model's share for covered users; the share of the users that a local model trains on in effect, "
         "(Σt)² / Σt² over their weights t; and how many communities answer a user. Seconds are of the machines that "
-        "the CSV names, some shared with other work.",
-        panels=tuple(panels),
-        records=tuple(line for results in studied for line in _records(results)),
-        findings=tuple(
-            finding for results, its in zip(studied, rivals, strict=True) for finding in _findings(results, its)
-        ),
+        "the CSV names, some shared with other work."
     )
 
+    def runs(self, benchmark: Benchmark) -> Runs:
+        return benchmark.rows(benchmark.names)
 
-def headlines(studied: Sequence[Results], rivals: Sequence[Sequence[Rival]]) -> tuple[Headline, ...]:
-    """What each LOCA gains on each bench over its base, the best single model and the equal-size ensemble.
+    def overview(self, results: Results, studied: Sequence[Results]) -> Iterator[ReportTable]:
+        """NDCG@100 of every model under each protocol, and printed where one of them is `paper` on the paper's data.
 
-    `rivals` are the differences of each of the studied.
-    """
-    return tuple(line for results, its in zip(studied, rivals, strict=True) for line in _headlines(results, its))
+        Nothing where there is but one of all these.
+        """
+        label = results.benchmark.data.label
+        of_data = [one for one in studied if one.benchmark.data.label == label]
+        printed_as = next(filter(None, (one.benchmark.printed_as for one in of_data)), None)
+        if results is not of_data[0] or (len(of_data) == 1 and printed_as is None):
+            return
+        header = ["NDCG@100", *([] if printed_as is None else ["paper prints"])]
+        for one in of_data:  # the protocols do not evaluate the same users
+            header += [f"here, {one.benchmark.protocol} ({one.benchmark.split.test.n_users:,} users)", "95 %"]
+        rows = []
+        for name in (one for one in _OF_TABLE if any(results.of(one) for results in of_data)):
+            row = [row_name(name, [run for one in of_data for run in one.of(name)])]
+            row += [] if printed_as is None else [_printed(printed_as, name)]
+            for one in of_data:
+                means = one.means(name)
+                row += ["", ""] if means is None else [means.text(), interval_text(means.of_users())]
+            rows.append(tuple(row))
+        heading = f"{label}: protocols side by side" if printed_as is None else f"{label}: beside the paper"
+        is_on_test = any(one.benchmark.protocol == "paper" for one in of_data)
+        if rows:
+            note = f"`paper`: {SELECTED_ON_TEST}." if is_on_test else ""
+            yield ReportTable(heading, TextTable(tuple(header), tuple(rows)), note)
+
+    def tables(self, results: Results) -> Iterator[ReportTable]:
+        """All metrics of the paper's models, of those beyond it, and the differences."""
+        for heading, names, note in (("", _OF_TABLE, _note(results)), ("beyond the paper", BEYOND, "")):
+            if rows := tuple(_row(results, name) for name in names if results.of(name)):
+                yield ReportTable(heading, TextTable(_HEADER, rows), note)
+        rows = tuple(
+            (
+                f"{labelled(one.model)} − {labelled(one.other)} ({_words(one.over)})",
+                *paired_figures(one.paired, one.t_p, one.wilcoxon_p),
+                one.verdict,
+            )
+            for one in gains_of(results)
+        )
+        if rows:
+            yield ReportTable("differences", TextTable(_GAINS_HEADER, rows))
+
+    def records(self, results: Results) -> Iterator[dict[str, Value]]:
+        for name in results.benchmark.names:
+            for run in results.of(name):
+                means, intervals = run.evaluation.means(), run.evaluation.intervals()
+                line: dict[str, Value] = {"model": name, "seed": run.evaluation.seed}
+                for metric in METRICS:
+                    low, high = intervals[metric]
+                    line |= {metric: means[metric], f"{metric} low": low, f"{metric} high": high}
+                line |= {"chosen by ndcg@100": run.tried[run.chosen].ndcg, "seconds": run.seconds}
+                # Under names of their own: a model has a parameter `model` too, and Auto one called `seconds`.
+                line |= as_values("setting", {key: one for key, one in run.parameters.items() if "seed" not in key})
+                yield line | as_values("found", run.found)
+
+    def findings(self, results: Results) -> Iterator[Finding]:
+        """The paper claims: LOCA above its base and every rival, LOCA_VAE above an ensemble; the rest is found."""
+        for name in (*AUTHORS, *_OF_THE_PAPER):
+            yield from _against_print(results, name)
+        gains = gains_of(results)
+        yield from _against_best(results, gains)
+        for one in (gain for gain in gains if gain.over not in (BEST, BASELINE)):
+            is_claimed = one.model in _OF_THE_PAPER and (one.over == BASE or one.model == "loca-vae")
+            yield Finding.on(one.verdict == "better", _text(one)) if is_claimed else Finding("found", _text(one))
 
 
-def _headlines(results: Results, rivals: Sequence[Rival]) -> Iterator[Headline]:
-    bench = results.bench
-    for name in (*AUTHORS, *LOCALS):
-        means = over_seeds(results.of(name))
-        if means is None:
-            continue
-        gains = tuple(_gain(one) for one in rivals if one.name == name and one.what != BASELINE)
-        printed = printed_accuracy(printed_name(bench), name, MAIN)
-        called = row_name(name, results.of(name))
-        yield Headline(bench.data.label, bench.protocol, called, means.mean(), printed, gains, means.spread())
+def headlines(studied: Iterable[Results]) -> Iterator[Headline]:
+    """What each LOCA gains on each benchmark over its base, the best single model and the equal-size ensemble."""
+    for results in studied:
+        one = results.benchmark
+        for name in (*AUTHORS, *LOCALS):
+            means, printed = results.means(name), printed_accuracy(one.printed_as, name, MAIN)
+            if means is not None:
+                own = (gain for gain in gains_of(results) if gain.model == name and gain.over != BASELINE)
+                gains = {gain.over: replace(gain, other=labelled(gain.other)) for gain in own}
+                called = row_name(name, results.of(name))
+                yield Headline(one.data.label, one.protocol, called, means.text(), printed, gains)
 
 
-def _gain(one: Rival) -> Gain:
-    paired, over = one.paired, f"{one.what} ({labelled(one.other)})"
-    return Gain(over, paired.mean, paired.low, paired.high, paired.relative, one.verdict)
+def _words(over: str) -> str:
+    return "the ensemble of as many" if over == ENSEMBLE else over
 
 
-def _records(results: Results) -> Iterator[Mapping[str, Value]]:
-    bench = results.bench
-    for name in bench.names:
-        for measured in results.of(name):
-            means, intervals = measured.evaluation.means(), measured.evaluation.intervals()
-            line: dict[str, Value] = {"data": bench.data.name, "protocol": bench.protocol, "model": name}
-            line["seed"] = measured.evaluation.seed
-            for metric in METRICS:
-                low, high = intervals[metric]
-                line |= {metric: means[metric], f"{metric} low": low, f"{metric} high": high}
-            chosen = measured.tried[measured.chosen].ndcg
-            line |= {"chosen by ndcg@100": chosen, "seconds": measured.seconds}
-            # Under names of their own: a model has a parameter `model` too, and Auto one called `seconds`.
-            told = {key: value for key, value in measured.parameters.items() if "seed" not in key}
-            line |= {f"setting {key}": as_value(value) for key, value in told.items()}
-            line |= {f"found {key}": as_value(value) for key, value in measured.found.items()}
-            yield line
+def _text(one: Gain) -> str:
+    figures = in_words(one.paired, " of NDCG@100")
+    return f"{labelled(one.model)} against {_words(one.over)} ({labelled(one.other)}): {figures}, {one.verdict}."
 
 
-def _findings(results: Results, rivals: Sequence[Rival]) -> Iterator[Finding]:
-    """On what the paper claims: LOCA over its base and every rival, LOCA_VAE over an ensemble; the rest is found."""
-    where = results.bench.title
-    for name in _PRINTED:
-        yield from _against_print(results, name, where)
-    yield from _against_best(results, rivals, where)
-    for one in rivals:
-        if one.what in (BEST, BASELINE):
-            continue
-        is_claimed = one.name in _OF_THE_PAPER and (one.what == BASE or one.name == "loca-vae")
-        told = f"{where}: {_told(one)}"
-        yield Finding.on(one.verdict == "better", told) if is_claimed else Finding("found", told)
-
-
-def _against_best(results: Results, rivals: Iterable[Rival], where: str) -> Iterator[Finding]:
+def _against_best(results: Results, gains: Iterable[Gain]) -> Iterator[Finding]:
     """The better LOCA, as it is where choices are made, against the best baseline; no claim is on one alone."""
     baseline = best_baseline(results)
     claimed = BEST if baseline == best_single(results) else BASELINE
-    bests = [one for one in rivals if one.what in (BEST, BASELINE) and one.name in _OF_THE_PAPER]
-    against = [one for one in bests if one.what == claimed]
+    bests = [one for one in gains if one.over in (BEST, BASELINE) and one.model in _OF_THE_PAPER]
+    against = [one for one in bests if one.over == claimed]
     if baseline is not None and len(against) == len(_OF_THE_PAPER):
-        better = max(against, key=lambda one: chosen_by(results.of(one.name)))
-        yield Finding.on(better.verdict == "better", f"{where}: the better LOCA, {_told(better)}")
+        better = max(against, key=lambda one: chosen_by(results.of(one.model)))
+        yield Finding.on(better.verdict == "better", f"the better LOCA, {_text(better)}")
         bests = [one for one in bests if one not in against]
-    yield from (Finding("found", f"{where}: {_told(one)}") for one in bests)
+    yield from (Finding("found", _text(one)) for one in bests)
 
 
-def _told(one: Rival) -> str:
-    told = in_words(one.paired, " of NDCG@100")
-    return f"{labelled(one.name)} against {one.what} ({labelled(one.other)}): {told}, {one.verdict}."
-
-
-def _against_print(results: Results, name: str, where: str) -> Iterator[Finding]:
+def _against_print(results: Results, name: str) -> Iterator[Finding]:
     """Which of the printed figures the model reaches, under the protocol that they are printed for."""
-    means, below, told = over_seeds(results.of(name)), list[str](), list[str]()
+    means, below, texts = results.means(name), list[str](), list[str]()
     for metric in METRICS:
-        printed = printed_accuracy(printed_name(results.bench), name, metric)
+        printed = printed_accuracy(results.benchmark.printed_as, name, metric)
         if means is None or printed is None:
             return
         reached = round(means.mean(metric), _DIGITS)
-        told.append(f"{TITLES[metric]} {reached:.4f} ({printed:.4f})")
+        texts.append(f"{TITLES[metric]} {reached:.4f} ({printed:.4f})")
         if reached < printed:
             below.append(TITLES[metric])
     stands = f"is below what is printed in {', '.join(below)}" if below else "reaches all that is printed"
-    yield Finding.on(not below, f"{where}: {labelled(name)} {stands}: {', '.join(told)}.")
-
-
-def side_by_side(label: str, of_data: Sequence[Results]) -> Iterator[ReportTable]:
-    """NDCG@100 of every model under each protocol, and printed where one of them is `paper` on the paper's data.
-
-    Nothing where there is but one of all these.
-    """
-    benches = [one.bench for one in of_data]
-    printed_as = next(filter(None, map(printed_name, benches)), None)
-    if len(benches) == 1 and printed_as is None:
-        return
-    rows = []
-    for name in _OF_TABLE:
-        measured = [one.of(name) for one in of_data]
-        if not any(measured):
-            continue
-        means = [over_seeds(one) for one in measured]
-        cells = [part for one in means for part in ("" if one is None else one.told(), _interval(one))]
-        told = row_name(name, (cell for one in measured for cell in one))
-        rows.append((told, *([] if printed_as is None else [_printed(printed_as, name)]), *cells))
-    if not rows:
-        return
-    heading = f"{label}: protocols side by side" if printed_as is None else f"{label}: beside the paper"
-    header = ("NDCG@100", *([] if printed_as is None else ["paper prints"]), *_protocol_columns(benches))
-    note = f"`paper`: {SELECTED_ON_TEST}." if any(one.protocol == "paper" for one in benches) else ""
-    yield ReportTable(heading, TextTable(header, tuple(rows)), note)
-
-
-def bench_panels(results: Results, rivals: Sequence[Rival]) -> Iterator[ReportTable]:
-    """All metrics of the paper's models, of those beyond it, and the differences."""
-    heading = results.bench.title
-    header = ("model", "seeds", *(TITLES[one] for one in METRICS), "95 % of NDCG@100", "seconds", *_LOCALITY.values())
-    rows = [row for name in _OF_TABLE for row in _metric_row(results, name)]
-    if rows:
-        yield ReportTable(heading, TextTable(header, tuple(rows)), _note(results))
-    rows = [row for name in BEYOND for row in _metric_row(results, name)]
-    if rows:
-        yield ReportTable(f"{heading}: beyond the paper", TextTable(header, tuple(rows)))
-    header = ("difference in NDCG@100", "mean", "relative", "95 %", "t", "p t (Holm)", "p Wilcoxon (Holm)", "")
-    if rivals:
-        yield ReportTable(f"{heading}: differences", TextTable(header, tuple(map(_difference_row, rivals))))
-
-
-def _protocol_columns(benches: Iterable[Benchmark]) -> Iterator[str]:
-    """A figure and its interval for each protocol; the protocols do not ask the same users."""
-    for bench in benches:
-        yield f"here, {bench.protocol} ({bench.split.test.n_users:,} users)"
-        yield "95 %"
+    yield Finding.on(not below, f"{labelled(name)} {stands}: {', '.join(texts)}.")
 
 
 def _note(results: Results) -> str:
     best, baseline = best_single(results), best_baseline(results)
-    told = [] if best is None else [f"Best single model where choices are made: {labelled(best)}."]
-    if baseline not in (None, best):
-        told.append(f"Best baseline there: {labelled(baseline)}.")
-    printed_as = printed_name(results.bench)
-    if any(_printed(printed_as, name) for name in _OF_TABLE if results.of(name)):
-        told.append(_BRACKETS)
-    few = [labelled(name) for name in _OF_TABLE if results.lacks_seeds(name)]
-    if few:
-        told.append(f"Not yet with all {results.bench.scale.seeds} seeds: {', '.join(few)}.")
-    return " ".join(told)
+    notes = [] if best is None else [f"Best single model where choices are made: {labelled(best)}."]
+    if baseline is not None and baseline != best:
+        notes.append(f"Best baseline there: {labelled(baseline)}.")
+    if any(_printed(results.benchmark.printed_as, name) for name in _OF_TABLE if results.of(name)):
+        notes.append("In brackets: what the paper prints.")
+    if few := [labelled(name) for name in _OF_TABLE if results.lacks_seeds(name)]:
+        notes.append(f"Not yet with all {results.benchmark.sizes.seeds} seeds: {', '.join(few)}.")
+    return " ".join(notes)
 
 
-def _metric_row(results: Results, name: str) -> Iterator[tuple[str, ...]]:
-    measured = results.of(name)
-    means = over_seeds(measured)
-    if means is None:
-        return
-    seconds = sum(one.seconds for one in measured) / len(measured)
+def _row(results: Results, name: str) -> tuple[str, ...]:
+    """A row of all metrics; the last columns say how local a LOCA is, and are empty for other models."""
+    runs, means = results.of(name), results.means(name)
+    assert means is not None
     figures = []
     for metric in METRICS:
-        printed = _printed(printed_name(results.bench), name, metric)
-        figures.append(means.told(metric) + (f" ({printed})" if printed else ""))
-    told = (_locality(measured, fact) for fact in _LOCALITY)
-    yield row_name(name, measured), str(len(measured)), *figures, _interval(means), f"{seconds:,.1f}", *told
+        printed = _printed(results.benchmark.printed_as, name, metric)
+        figures.append(means.text(metric) + (f" ({printed})" if printed else ""))
+    locality = []
+    for fact in _LOCALITY:
+        values = [float(one.found[fact]) for one in runs if one.found.get(fact) is not None]
+        # α of every seed where they differ; means of the others.
+        alphas = ", ".join(f"{one:g}" for one in (values if len(set(values)) > 1 else values[:1]))
+        mean = sum(values) / max(len(values), 1)
+        shown = {"alpha": alphas, "effective_share": f"{mean:.1%}", "answering": f"{mean:.1f}"}
+        locality.append(shown[fact] if values else "")
+    seconds = f"{sum(one.seconds for one in runs) / len(runs):,.1f}"
+    return row_name(name, runs), str(len(runs)), *figures, interval_text(means.of_users()), seconds, *locality
 
 
-def _locality(measured: Sequence[ComparedModel], fact: str) -> str:
-    """A figure of how local a LOCA is: α of every seed where they differ, else means; nothing for other models."""
-    values = [float(one.found[fact]) for one in measured if one.found.get(fact) is not None]
-    if not values:
-        return ""
-    if fact == "alpha":
-        return ", ".join(f"{one:g}" for one in (values if len(set(values)) > 1 else values[:1]))
-    mean = sum(values) / len(values)
-    return f"{mean:.1%}" if fact == "effective_share" else f"{mean:.1f}"
-
-
-def row_name(name: str, measured: Iterable[ComparedModel]) -> str:
-    """The model's name, and how many local models or members it has: LOCA_VAE (300)."""
-    settings = (one.parameters for one in measured)
+def row_name(name: str, runs: Iterable[ComparedModel]) -> str:
+    """The model's label, and how many local models or members it has: LOCA_VAE (300)."""
+    settings = (one.parameters for one in runs)
     counts = dict.fromkeys(one[by] for one in settings if (by := _COUNTED_BY.get(one["model"])) is not None)
     return f"{labelled(name)} ({', '.join(map(str, counts))})" if counts else labelled(name)
 
@@ -273,34 +231,13 @@ def _printed(data: str | None, name: str, metric: str = MAIN) -> str:
     return "" if printed is None else f"{printed:.4f}"
 
 
-def _interval(means: SeedMeans | None) -> str:
-    return "" if means is None else "{:.4f} – {:.4f}".format(*means.interval())
-
-
-def _difference_row(one: Rival) -> tuple[str, ...]:
-    told = f"{labelled(one.name)} − {labelled(one.other)} ({one.what})"
-    return (told, *paired_figures(one.paired, one.t_p, one.wilcoxon_p), one.verdict)
-
-
-@dataclass(frozen=True, eq=False)
-class Rival:
-    """A model's difference to another model, with the p values corrected over all differences of its bench."""
-
-    name: str
-    other: str
-    what: str
-    paired: PairedDifference
-    t_p: float
-    wilcoxon_p: float
-
-    @property
-    def verdict(self) -> Verdict:
-        """better, worse, undecided or equal."""
-        return verdict_on(self.paired, self.t_p, self.wilcoxon_p)
+def chosen_by(runs: Iterable[ComparedModel]) -> float:
+    """The mean over seeds of the NDCG@100 by which the model was chosen: never that of the result."""
+    return float(np.mean([one.tried[one.chosen].ndcg for one in runs]))
 
 
 def best_single(results: Results) -> str | None:
-    """The single model that is best where choices are made; None unless all that the bench measures have results."""
+    """The single model that is best where choices are made; None unless all single models have results."""
     found = {name: results.of(name) for name in SINGLES}
     # The best of some of them would be called the best of all.
     return max(found, key=lambda name: chosen_by(found[name])) if all(found.values()) else None
@@ -311,39 +248,36 @@ def best_baseline(results: Results) -> str | None:
 
     Others are among them where they have results.
     """
-    found = {name: cells for name in BASELINES if (cells := results.of(name))}
+    found = {name: runs for name in BASELINES if (runs := results.of(name))}
     missing = any(name not in found for name in _RIVALS_OF_THE_PAPER)
     return None if missing else max(found, key=lambda name: chosen_by(found[name]))
 
 
-def differences(results: Results) -> list[Rival]:
+@lru_cache(maxsize=64)
+def gains_of(results: Results) -> tuple[Gain, ...]:
     """Each local model against its base, the best single model, the best baseline if it is another, and the ensemble.
 
-    Then what is beyond the paper against the best of them. All are one family of tests, and corrected as one.
+    Then what is beyond the paper against the best of them. All are one family of tests, and corrected as one; a pair
+    that stands there twice is corrected for once. Computed once: every difference is a bootstrap over users.
     """
     best, baseline = best_single(results), best_baseline(results)
     bests = {BEST: best} | ({} if baseline == best else {BASELINE: baseline})
     pairs = list[tuple[str, str | None, str]]()
-    for name in (*LOCALS, *(one for one in AUTHORS if one in results.bench.names)):
+    for name in (*LOCALS, *(one for one in AUTHORS if one in results.benchmark.names)):
         kind = name.removeprefix("loca-").removeprefix("paper-")
-        others = {BASE: base_of(name), **bests, ENSEMBLE: f"ensemble-{kind}"}
-        pairs += [(name, other, what) for what, other in others.items()]
+        others = {BASE: RECORDS[name].base, **bests, ENSEMBLE: f"ensemble-{kind}"}
+        pairs += [(name, other, over) for over, other in others.items()]
     rival = BEST if baseline in (None, best) else BASELINE
     pairs += [(name, bests[rival], rival) for name in BEYOND]
-    return _compared(results, [(name, other, what) for name, other, what in pairs if other is not None])
-
-
-def _compared(results: Results, asked: Iterable[tuple[str, str, str]]) -> list[Rival]:
-    """The differences that can be told; a pair that is asked for twice is corrected for once."""
-    pairs, paired = list(asked), dict[tuple[str, str], PairedDifference]()
-    for name, other in dict.fromkeys((name, other) for name, other, _ in pairs):
-        first, second = over_seeds(results.of(name)), over_seeds(results.of(other))
+    paired = dict[tuple[str, str | None], PairedDifference]()
+    for name, other in dict.fromkeys((name, other) for name, other, _ in pairs if other is not None):
+        first, second = results.means(name), results.means(other)
         if first is not None and second is not None:
             paired[name, other] = first.minus(second)
     t_p = dict(zip(paired, holm(one.t_p for one in paired.values()), strict=True))
     wilcoxon_p = dict(zip(paired, holm(one.wilcoxon_p for one in paired.values()), strict=True))
-    return [
-        Rival(name, other, what, paired[name, other], float(t_p[name, other]), float(wilcoxon_p[name, other]))
-        for name, other, what in pairs
-        if (name, other) in paired
-    ]
+    return tuple(
+        Gain(name, other, over, paired[name, other], float(t_p[name, other]), float(wilcoxon_p[name, other]))
+        for name, other, over in pairs
+        if other is not None and (name, other) in paired
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -11,18 +11,16 @@ import numpy as np
 
 from loca.communities.communities import AnchorSelection, find_communities
 from loca.communities.embeddings import embed_users
-from loca.communities.geometry import Floats, Quantile, resolve_bandwidth, unit_rows
-from loca.experiments.runs import Run
-from loca.reproduction.benchmark import Benchmark, Records, Results, in_words, over_seeds
-from loca.reproduction.figures import lines_of, varied_cells
-from loca.reproduction.measurings import Measurement, exactly
-from loca.reproduction.published import printed_name, printed_selection
-from loca.reproduction.report_items import Finding, ReportItem, ReportTable, Value
+from loca.communities.geometry import Quantile, resolve_bandwidth, unit_rows
+from loca.reproduction.benchmark import Benchmark, Measurement, PaperItem, Results, Runs, in_words
+from loca.reproduction.published import printed_selection
+from loca.reproduction.report import Finding, Records, ReportTable, Value
 from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
 
 CONTRAST = "coverage by selection"
 _SELECTIONS: tuple[AnchorSelection, ...] = ("random", "kmeans", "farthest", "coverage")
+_FALLING = ("coverage", "kmeans", "random", "farthest")  # by the paper's coverage
 # What random anchors cover in the paper's table, where its coverage-based ones have 88.6 %.
 _RANDOM_COVERS = 0.713
 _BANDWIDTHS = 12
@@ -31,167 +29,121 @@ _BANDWIDTHS = 12
 _ANSWERS = Quantile(0.02)
 
 
-def needed(bench: Benchmark) -> dict[str, Run]:
-    """The cells: one run for each selection, whose first models are the smaller ones; k-means has no first ones."""
-    cells: dict[str, Run] = {}
-    for selection in _SELECTIONS:
-        for called, counts in _runs(bench, selection).items():
-            cells |= varied_cells(bench, called, counts, anchor_selection=selection, answer_bandwidth=_ANSWERS)
-    return cells
+class Table3(PaperItem):
+    """How anchors are chosen: accuracy and coverage, and the contrast of coverage at one bandwidth."""
 
-
-def measurings(bench: Benchmark) -> list[Measurement]:
-    """The contrast of coverage at the bandwidth at which random anchors cover what they cover in the paper."""
-    return [
-        Measurement(f"{CONTRAST} seed {seed}", _subject(bench, seed), _Contrast(bench, seed))
-        for seed in range(bench.scale.seeds)
-    ]
-
-
-def _subject(bench: Benchmark, seed: int) -> dict[str, Any]:
-    where = {"data": bench.digest, "protocol": bench.protocol, "anchors": bench.scale.local_models}
-    return {**where, **exactly(bench.model("mult-vae", seed))}
-
-
-@dataclass(frozen=True, eq=False)
-class _Contrast:
-    """Measures the share of users that each selection covers at one bandwidth."""
-
-    bench: Benchmark
-    seed: int
-
-    def __call__(self) -> Records:
-        bench, seed = self.bench, self.seed
-        train, questions = selection_data(bench.split, bench.protocol)
-        model: Any = bench.model("mult-vae", seed)
-        embeddings = embed_users(model.fit(train, validation=questions), train.matrix())
-        bandwidth = self._bandwidth(embeddings)
-        records = Records()
-        for selection in get_args(AnchorSelection):
-            covered = self._covered(embeddings, selection, bandwidth)
-            records.append({"seed": seed, "selection": selection, "bandwidth": bandwidth, "coverage": covered})
-        return records
-
-    def _bandwidth(self, embeddings: Floats) -> float:
-        """The bandwidth at which random anchors cover the paper's share, by halving between two quantiles."""
-        low, high = 0.0, 1.0
-        for _ in range(_BANDWIDTHS):
-            middle = (low + high) / 2
-            covered = self._covered(embeddings, "random", Quantile(middle))
-            low, high = (middle, high) if covered < _RANDOM_COVERS else (low, middle)
-        return self._units(embeddings, Quantile(high))
-
-    def _units(self, embeddings: Floats, width: Quantile) -> float:
-        return float(resolve_bandwidth(width, unit_rows(embeddings), self.seed))
-
-    def _covered(self, embeddings: Floats, selection: AnchorSelection, width: Quantile | float) -> float:
-        count = min(self.bench.scale.local_models, len(embeddings))
-        found = find_communities(
-            embeddings,
-            anchors=count,
-            anchor_selection=selection,
-            train_bandwidth=width,
-            answer_bandwidth=width,
-            seed=self.seed,
-        )
-        return found.coverage
-
-
-def make(studied: Sequence[Results]) -> ReportItem:
-    """The table as it came out on every bench."""
-    return ReportItem(
-        key="table3",
-        title="Table 3: how anchors are chosen",
-        caption="NDCG@100 of LOCA_VAE, and the share of users that any local model answers for, by the way in which "
+    key = "table3"
+    title = "Table 3: how anchors are chosen"
+    caption = (
+        "NDCG@100 of LOCA_VAE, and the share of users that any local model answers for, by the way in which "
         "anchors are chosen and their number; each model answers for few (h_W 0.02), so that it matters who they "
         "are. Not refitted, no global share for covered users. The contrast below is of coverage alone, at the "
-        "bandwidth at which random anchors cover what the paper prints for them.",
-        panels=tuple(panel for results in studied for panel in _panels(results)),
-        records=tuple(line for results in studied for line in _records(results)),
-        findings=tuple(finding for results in studied for finding in _findings(results)),
+        "bandwidth at which random anchors cover what the paper prints for them."
     )
 
+    def runs(self, benchmark: Benchmark) -> Runs:
+        """One run for each selection, whose first models are the smaller ones; k-means has no first ones."""
+        return {
+            key: run
+            for selection in _SELECTIONS
+            for variant, counts in _variants(benchmark, selection).items()
+            for key, run in benchmark.varied(
+                variant, counts, anchor_selection=selection, answer_bandwidth=_ANSWERS
+            ).items()
+        }
 
-def _counts(bench: Benchmark) -> tuple[int, ...]:
-    return bench.scale.thirds(bench.scale.local_models)
+    def measurements(self, benchmark: Benchmark) -> list[Measurement]:
+        """The contrast of coverage at the bandwidth at which random anchors cover what they cover in the paper."""
+        found = []
+        for seed in range(benchmark.sizes.seeds):
+            sizes = {"protocol": benchmark.protocol, "anchors": benchmark.sizes.local_models}
+            inputs = benchmark.inputs_of(benchmark.model("mult-vae", seed), **sizes)
+            found.append(Measurement(f"{CONTRAST} seed {seed}", inputs, partial(_contrast, benchmark, seed)))
+        return found
+
+    def tables(self, results: Results) -> Iterator[ReportTable]:
+        benchmark = results.benchmark
+        thirds = benchmark.sizes.thirds(benchmark.sizes.local_models)
+        rows, printed_rows = [], []
+        for selection in _SELECTIONS:
+            figures, printed = [], []
+            for variant, counts in _variants(benchmark, selection).items():
+                runs = results.of("loca-vae", variant)
+                for count in counts:
+                    means = results.means("loca-vae", variant, count)
+                    covered = [one.found["coverage_by_count"][str(count)] for one in runs]
+                    figures.append("" if means is None else f"{means.text()} ({np.mean(covered):.1%})")
+                    paper = printed_selection(benchmark.printed_as, selection, count)
+                    printed.append("" if paper is None else f"{paper[0]:.4f} ({paper[1]:.1%})")
+            if any(figures):
+                rows.append((selection, *figures))
+                printed_rows.append(printed)
+        header = ("selection", *(f"{count} models" for count in thirds))
+        if any(text for printed in printed_rows for text in printed):
+            header = (*header, *(f"paper, {count}" for count in thirds))
+            rows = [(*row, *printed) for row, printed in zip(rows, printed_rows, strict=True)]
+        if rows:
+            yield ReportTable("NDCG@100 (coverage)", TextTable(header, tuple(rows)))
+        if contrast := _shares(results):
+            lines = tuple(
+                (name, f"{np.mean(shares):.1%}", f"{min(shares):.1%} – {max(shares):.1%}")
+                for name, shares in contrast.items()
+            )
+            header = (f"selection of {benchmark.sizes.local_models} anchors", "coverage", "over seeds")
+            yield ReportTable("coverage where random anchors cover 71.3 %", TextTable(header, lines))
+
+    def records(self, results: Results) -> Iterator[dict[str, Value]]:
+        for selection in _SELECTIONS:
+            for variant, counts in _variants(results.benchmark, selection).items():
+                yield from results.record_runs("loca-vae", variant, {"selection": selection}, counts)
+        for line in results.lines(CONTRAST):
+            yield {"measured": "coverage alone", **line}
+
+    def findings(self, results: Results) -> Iterator[Finding]:
+        if contrast := {name: float(np.mean(shares)) for name, shares in _shares(results).items()}:
+            falls = all(contrast[a] >= contrast[b] for a, b in pairwise(_FALLING))
+            listed = ", ".join(f"{name} {contrast[name]:.1%}" for name in _FALLING)
+            count = results.benchmark.sizes.local_models
+            yield Finding.on(falls, f"coverage of {count} anchors: {listed}.")
+        best, random = (results.means("loca-vae", f"by {name}") for name in ("coverage", "random"))
+        if best is not None and random is not None:
+            paired = best.minus(random)
+            text = f"greedy coverage against random anchors: {in_words(paired, ' of NDCG@100')}."
+            yield Finding.on(paired.low > 0, text)
 
 
-def _runs(bench: Benchmark, selection: str) -> dict[str, tuple[int, ...]]:
-    """The cells of a selection, by name, with the numbers of models that each is measured with."""
-    thirds = _counts(bench)
+def _variants(benchmark: Benchmark, selection: str) -> dict[str, tuple[int, ...]]:
+    """The runs of a selection, with the numbers of models that each is measured with."""
+    thirds = benchmark.sizes.thirds(benchmark.sizes.local_models)
     if selection != "kmeans":
-        return {f"loca-vae by {selection}": thirds}
-    return {f"loca-vae by {selection} {count}": (count,) for count in thirds}
+        return {f"by {selection}": thirds}
+    return {f"by {selection} {count}": (count,) for count in thirds}
 
 
-def _panels(results: Results) -> Iterator[ReportTable]:
-    bench, thirds = results.bench, _counts(results.bench)
-    rows = []
-    for selection in _SELECTIONS:
-        cells, printed = [], []
-        for called, counts in _runs(bench, selection).items():
-            for count in counts:
-                means = over_seeds(results.of(called), count)
-                cells.append("" if means is None else f"{means.told()} ({_coverage(results, called, count):.1%})")
-                told = printed_selection(printed_name(bench), selection, count)
-                printed.append("" if told is None else f"{told[0]:.4f} ({told[1]:.1%})")
-        if any(cells):
-            rows.append((selection, *cells, *(printed if any(printed) else [])))
-    header = ("selection", *(f"{count} models" for count in thirds))
-    if rows and len(rows[0]) > len(header):
-        header = (*header, *(f"paper, {count}" for count in thirds))
-    rows = [row if len(row) == len(header) else (*row, *[""] * (len(header) - len(row))) for row in rows]
-    if rows:
-        yield ReportTable(f"{bench.data.label}, {bench.protocol}: NDCG@100 (coverage)", TextTable(header, tuple(rows)))
-    contrast = _contrast(results)
-    if contrast:
-        lines = tuple((name, f"{np.mean(shares):.1%}", _range(shares)) for name, shares in contrast.items())
-        count = bench.scale.local_models
-        grid = TextTable((f"selection of {count} anchors", "coverage", "over seeds"), lines)
-        yield ReportTable(f"{bench.data.label}, {bench.protocol}: coverage where random anchors cover 71.3 %", grid)
+def _shares(results: Results) -> dict[str, list[float]]:
+    """The coverage of each selection at one bandwidth, seed by seed; nothing where it was not measured."""
+    lines = results.lines(CONTRAST)
+    found = {name: [float(one["coverage"]) for one in lines if one["selection"] == name] for name in _FALLING}
+    return found if lines else {}
 
 
-def _range(shares: Sequence[float]) -> str:
-    return f"{min(shares):.1%} – {max(shares):.1%}"
+def _contrast(benchmark: Benchmark, seed: int) -> Records:
+    """The share of users that each selection covers at one bandwidth."""
+    train, validation = selection_data(benchmark.split, benchmark.protocol)
+    embeddings = embed_users(benchmark.model("mult-vae", seed).fit(train, validation=validation), train.matrix())
+    count = min(benchmark.sizes.local_models, len(embeddings))
 
+    def covered(selection: AnchorSelection, width: Quantile | float) -> float:
+        widths: dict[str, Any] = {"train_bandwidth": width, "answer_bandwidth": width}
+        return find_communities(embeddings, anchors=count, anchor_selection=selection, seed=seed, **widths).coverage
 
-def _coverage(results: Results, called: str, count: int) -> float:
-    return float(np.mean([one.found["coverage_by_count"][str(count)] for one in results.of(called)]))
-
-
-def _contrast(results: Results) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for selection in ("coverage", "kmeans", "random", "farthest"):
-        for name, records in results.records.items():
-            if name.startswith(CONTRAST):
-                found.setdefault(selection, []).extend(
-                    float(one["coverage"] or 0) for one in records if one["selection"] == selection
-                )
-    return found
-
-
-def _records(results: Results) -> Iterator[dict[str, Value]]:
-    bench = results.bench
-    for selection in _SELECTIONS:
-        for called, counts in _runs(bench, selection).items():
-            yield from lines_of(results, called, {"selection": selection}, counts)
-    for name, records in results.records.items():
-        if name.startswith(CONTRAST):
-            for line in records:
-                yield {"data": bench.data.name, "protocol": bench.protocol, "measured": "coverage alone", **line}
-
-
-def _findings(results: Results) -> Iterator[Finding]:
-    where = f"{results.bench.data.label}, {results.bench.protocol}"
-    contrast = {name: float(np.mean(shares)) for name, shares in _contrast(results).items()}
-    if contrast:
-        ordered = ["coverage", "kmeans", "random", "farthest"]
-        falls = all(contrast[a] >= contrast[b] for a, b in pairwise(ordered))
-        told = ", ".join(f"{name} {contrast[name]:.1%}" for name in ordered)
-        yield Finding.on(falls, f"{where}: coverage of {results.bench.scale.local_models} anchors: {told}.")
-    best = over_seeds(results.of("loca-vae by coverage"))
-    random = over_seeds(results.of("loca-vae by random"))
-    if best is not None and random is not None:
-        paired = best.minus(random)
-        told = in_words(paired, " of NDCG@100")
-        yield Finding.on(paired.low > 0, f"{where}: greedy coverage against random anchors: {told}.")
+    # The bandwidth at which random anchors cover the paper's share, by halving between two quantiles.
+    low, high = 0.0, 1.0
+    for _ in range(_BANDWIDTHS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if covered("random", Quantile(middle)) < _RANDOM_COVERS else (low, middle)
+    width = float(resolve_bandwidth(Quantile(high), unit_rows(embeddings), seed))
+    return [
+        {"seed": seed, "selection": selection, "bandwidth": width, "coverage": covered(selection, width)}
+        for selection in get_args(AnchorSelection)
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loca.data.datasets import PRESETS
+from loca.data.datasets import PRINTED
 from loca.reproduction.benchmark import ALL_NAMES, METRICS
 from loca.reproduction.published import printed_accuracy, printed_seconds, printed_selection
 
@@ -36,7 +36,7 @@ def test_table_2_has_the_paper_s_figure(data: str, model: str, metric: str, expe
 
 
 def test_table_2_prints_ten_models_on_five_data_sets_and_no_other() -> None:
-    for data in PRESETS:
+    for data in PRINTED:
         for metric in METRICS:
             assert {name for name in ALL_NAMES if printed_accuracy(data, name, metric) is not None} == IN_TABLE_2
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_bench import tiny_bench
+from examples import tiny_benchmark
 
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, LocaError
@@ -18,7 +18,7 @@ from loca.models.mult_vae import MultVAE
 from loca.reproduction import settings as model_settings
 from loca.reproduction.benchmark import ALL_NAMES, SMALL, Benchmark, Sizes
 from loca.reproduction.data_sets import open_data
-from loca.reproduction.settings import scale_for, tables_for, tune_bench
+from loca.reproduction.settings import sizes_for, tables_for, tune_models
 from loca.search_space import Budget
 
 EASE = "[ease]\nl2 = {}\n"
@@ -70,11 +70,11 @@ def test_a_file_says_the_sizes_of_its_data_and_what_is_said_wins(tmp_path: Path)
     write(tmp_path / "amusic.toml", "[reproduce]\nlocal_models = 100\nseeds = 2\n" + EASE.format(30.0))
     write(tmp_path / "amusic-paper.toml", "[reproduce]\nseeds = 5\n")
     write(tmp_path / "ml-1m.toml", EASE.format(30.0))
-    assert scale_for("amusic", "clean", tmp_path, {}) == Sizes(local_models=100, seeds=2)
-    assert scale_for("amusic", "paper", tmp_path, {}) == Sizes(local_models=100, seeds=5)
-    assert scale_for("amusic", "clean", tmp_path, {"seeds": 7}) == Sizes(local_models=100, seeds=7)
-    assert scale_for("ml-1m", "clean", tmp_path, {}) == Sizes()
-    assert scale_for("planted", "clean", None, {"seeds": 1}) == replace(SMALL, seeds=1)
+    assert sizes_for("amusic", "clean", tmp_path, {}) == Sizes(local_models=100, seeds=2)
+    assert sizes_for("amusic", "paper", tmp_path, {}) == Sizes(local_models=100, seeds=5)
+    assert sizes_for("amusic", "clean", tmp_path, {"seeds": 7}) == Sizes(local_models=100, seeds=7)
+    assert sizes_for("ml-1m", "clean", tmp_path, {}) == Sizes()
+    assert sizes_for("planted", "clean", None, {"seeds": 1}) == replace(SMALL, seeds=1)
     assert tables_for("amusic", "clean", tmp_path) == {"ease": {"l2": 30.0}}
 
 
@@ -94,13 +94,13 @@ def test_sizes_that_are_none_are_refused_in_one_line(text: str, told: str, tmp_p
     path = write(tmp_path / "all.toml", f"[reproduce]\n{text}\n")
     for said in ({}, {"seeds": 2}):  # what the command line says hides no mistake
         with pytest.raises(ConfigError, match=told):
-            scale_for("amusic", "clean", path, said)
+            sizes_for("amusic", "clean", path, said)
 
 
 def test_sizes_that_are_no_table_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "all.toml", "reproduce = 3\n")
     with pytest.raises(ConfigError, match=r"all\.toml: reproduce: expected a table of sizes"):
-        scale_for("amusic", "clean", path, {})
+        sizes_for("amusic", "clean", path, {})
 
 
 def test_a_folder_without_settings_of_the_data_is_refused_with_the_names_looked_for(tmp_path: Path) -> None:
@@ -142,15 +142,15 @@ NAMES = ("popularity", "ease", "loca-ease", "ensemble-ease")
 
 @pytest.fixture
 def bench(planted: PlantedData) -> Benchmark:
-    return tiny_bench(planted)
+    return tiny_benchmark(planted)
 
 
 def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Benchmark, tmp_path: Path) -> None:
-    found = tune_bench(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=False)
+    found = tune_models(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=False)
     kept = tables_for("any", "clean", tmp_path / "tiny-clean" / "settings.toml")
     assert {"ease", "loca-ease"} <= set(kept) <= set(NAMES)
     assert found == {**bench.tables, **kept}
-    assert found["loca-ease"]["anchors"] == bench.scale.local_models
+    assert found["loca-ease"]["anchors"] == bench.sizes.local_models
     tuned = replace(bench, tables=found)
     for name in NAMES:
         tuned.model(name)
@@ -158,9 +158,9 @@ def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Benchma
 
 
 def test_what_tuning_found_is_found_again(bench: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = tune_bench(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=False)
+    found = tune_models(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=False)
     monkeypatch.setattr("loca.experiments.runs.Run.execute", lambda *_, **__: pytest.fail("tuned again"))
-    assert tune_bench(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=True) == found
+    assert tune_models(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=True) == found
 
 
 def test_only_the_named_models_are_tuned_and_the_others_keep_their_settings(
@@ -174,7 +174,7 @@ def test_only_the_named_models_are_tuned_and_the_others_keep_their_settings(
         return really(templates, *asked, **more)
 
     monkeypatch.setattr(model_settings, "compare", note)
-    found = tune_bench(bench, ("ease",), Budget(trials=1), tmp_path, processes=1, resume=False)
+    found = tune_models(bench, ("ease",), Budget(trials=1), tmp_path, processes=1, resume=False)
     assert tuned == ["ease"]
     assert set(found["ease"]) >= {"l2"}
     assert {name: table for name, table in found.items() if name != "ease"} == dict(bench.tables)
@@ -190,4 +190,4 @@ def test_a_model_that_could_not_be_tuned_is_told_and_never_measured_with_its_def
 
     monkeypatch.setattr(model_settings, "compare", fail)
     with pytest.raises(LocaError, match=r"tiny-clean: tuning failed: rec-vae: out of memory; .*--resume tries again"):
-        tune_bench(bench, ("popularity", "ease"), Budget(trials=1), tmp_path, processes=1, resume=False)
+        tune_models(bench, ("popularity", "ease"), Budget(trials=1), tmp_path, processes=1, resume=False)
