@@ -1,19 +1,23 @@
-"""SLIM against scikit-learn's elastic net, its user weights against repeated users, and its file against strangers."""
+"""SLIM against scikit-learn's elastic net and SciPy's least squares, repeated users, and strangers' files."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import nnls
 from scipy.sparse import csr_array
 from sklearn.linear_model import ElasticNet
 
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.models.recommender import ModelState
-from loca.models.slim import SLIM
+from loca.models.slim import SLIM, solve_elastic_nets
 from loca.persistence import load_model
 
 
@@ -38,6 +42,110 @@ def elastic_net_solution(matrix: np.ndarray, l1: float, l2: float) -> np.ndarray
         others[:, item] = 0
         solution[:, item] = net.fit(others, matrix[:, item]).coef_
     return solution
+
+
+def random_regressions(seed: int, users: int = 40, items: int = 15) -> np.ndarray:
+    """Values of some users and items, each user's scaled by the root of a weight, some of them 0."""
+    rng = np.random.default_rng(seed)
+    values = rng.random((users, items)) * (rng.random((users, items)) < 0.3)
+    return values * np.sqrt(rng.integers(0, 4, users))[:, None]
+
+
+def solve(features: np.ndarray, by_gram: bool | None, l1: float, l2: float, **how: float) -> np.ndarray:
+    model = SLIM(l1=l1, l2=l2, **({"tolerance": 1e-6, "iterations": 10_000} | how))  # type: ignore[arg-type]
+    return solve_elastic_nets(csr_array(features), model, by_gram).toarray()
+
+
+def solve_by_least_squares(features: np.ndarray, l1: float, l2: float) -> np.ndarray:
+    """With AᵀA + l2 = LLᵀ it is ‖Lᵀw − L⁻¹(Aᵀa − l1)‖², which SciPy solves for each column a."""
+    gram = features.T @ features
+    solution = np.zeros_like(gram)
+    for item in range(len(gram)):
+        others = np.delete(np.arange(len(gram)), item)
+        lower = cholesky(gram[np.ix_(others, others)] + l2 * np.eye(len(others)), lower=True)
+        solution[others, item] = nnls(lower.T, solve_triangular(lower, gram[others, item] - l1, lower=True))[0]
+    return solution
+
+
+@pytest.mark.parametrize("by_gram", [True, False])
+def test_two_items_have_the_weights_of_a_hand_worked_case(by_gram: bool) -> None:
+    features = np.linalg.cholesky(np.array([[3.0, 1.0], [1.0, 4.0]])).T  # its Gram matrix
+    # (1 − 0.5) / (4 + 1) and (1 − 0.5) / (3 + 1)
+    np.testing.assert_allclose(solve(features, by_gram, 0.5, 1.0), [[0, 0.125], [0.1, 0]], atol=1e-6)
+
+
+@pytest.mark.parametrize("by_gram", [True, False])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), l1=st.sampled_from([0.0, 0.3, 50.0]), l2=st.sampled_from([0.1, 3.0]))
+def test_both_ways_equal_non_negative_least_squares(by_gram: bool, seed: int, l1: float, l2: float) -> None:
+    features = random_regressions(seed)
+    expected = solve_by_least_squares(features, l1, l2)
+    np.testing.assert_allclose(solve(features, by_gram, l1, l2), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("by_gram", [True, False])
+def test_more_items_than_a_block_has_change_nothing(by_gram: bool) -> None:
+    """Items that nobody has stand before and between the others, and have no weights."""
+    features = random_regressions(1)
+    wide = np.zeros((len(features), 600))
+    wide[:, 500:515] = features
+    found = solve(wide, by_gram, 0.2, 1.0)
+    np.testing.assert_allclose(found[500:515, 500:515], solve(features, by_gram, 0.2, 1.0), atol=1e-5)
+    assert np.count_nonzero(found) == np.count_nonzero(found[500:515, 500:515])
+
+
+def test_sparse_data_with_many_users_of_nothing_keep_their_optimum() -> None:
+    rng = np.random.default_rng(2)
+    features = np.zeros((400, 60))
+    features[rng.integers(0, 40, 150), rng.integers(0, 60, 150)] = 1
+    found = solve(features, None, 0.3, 0.5)
+    assert found.any()
+    np.testing.assert_array_equal(found, solve(features, False, 0.3, 0.5))  # few pairs have common users
+    np.testing.assert_allclose(found, solve_by_least_squares(features, 0.3, 0.5), atol=1e-4)
+
+
+def violations_of(features: np.ndarray, weights: np.ndarray, l1: float, l2: float) -> np.ndarray:
+    """The largest violation of an optimality condition of each column, as a share of its largest linear term."""
+    gram = features.T @ features
+    slopes = gram - l1 - gram @ weights - l2 * weights
+    violations = np.where(weights > 0, np.abs(slopes), np.maximum(slopes, 0))
+    np.fill_diagonal(violations, 0)
+    np.fill_diagonal(gram, 0)
+    return violations.max(axis=0) / np.maximum(gram.max(axis=0), 1e-12)
+
+
+@pytest.mark.parametrize("by_gram", [True, False])
+def test_no_condition_is_violated_by_more_than_the_tolerance_where_scikit_learn_alone_would_stop_earlier(
+    by_gram: bool,
+) -> None:
+    features = (np.random.default_rng(3).random((100, 30)) < 0.3).astype(np.float64)
+    weights = solve(features, by_gram, 0.1, 0.01, tolerance=1e-4)
+    assert violations_of(features, weights, 0.1, 0.01).max() <= 1.01e-4
+
+
+@pytest.mark.parametrize("by_gram", [True, False])
+def test_equal_items_without_l2_still_reach_an_optimum(by_gram: bool) -> None:
+    features = random_matrix(5)[:, [0, 0, 0, 1, 2, 3]]
+    weights = solve(features, by_gram, 0.5, 0.0, tolerance=1e-5)
+    assert violations_of(features, weights, 0.5, 0.0).max() <= 1.01e-5
+
+
+def test_the_number_of_threads_changes_nothing() -> None:
+    features, threads = random_regressions(6), torch.get_num_threads()
+    alone = solve(features, True, 0.1, 1.0)
+    torch.set_num_threads(3)
+    try:
+        np.testing.assert_array_equal(solve(features, True, 0.1, 1.0), alone)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("by_gram", [True, False])
+def test_items_that_need_more_sweeps_are_counted_aloud(by_gram: bool, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="loca"):
+        found = solve(random_regressions(4), by_gram, 0.0, 0.01, iterations=1)
+    assert "of 15 columns are not within tolerance; allow more sweeps" in caplog.text
+    assert np.isfinite(found).all()
 
 
 @settings(max_examples=12, deadline=None)
@@ -100,7 +208,7 @@ def test_values_below_zero_are_refused() -> None:
 
 def test_more_pairs_than_memory_holds_are_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
-    with pytest.raises(DataError, match=r"pairs of 25 items: .* of memory needed, 1 kB are free; filter rare items"):
+    with pytest.raises(DataError, match=r"SLIM for 25 items: .* of memory needed, 1 kB are free; filter rare items"):
         SLIM().fit(csr_array(random_matrix(1)))
 
 

@@ -191,7 +191,7 @@ def weighted_gram(matrix: csr_array, weights: npt.NDArray[np.float32], kind: typ
     columns = weighted.T.tocsr()  # (items, users)
     item_count = matrix.shape[1]
     gram: Square = np.zeros((item_count, item_count), dtype=kind)
-    with bar("EASE: Gram matrix", -(-item_count // _BLOCK_ITEMS)) as progress:
+    with bar("Gram matrix, blocks of items", -(-item_count // _BLOCK_ITEMS)) as progress:
         for start in range(0, item_count, _BLOCK_ITEMS):
             stop = min(start + _BLOCK_ITEMS, item_count)
             gram[start:stop] = (columns[start:stop] @ rows).toarray()

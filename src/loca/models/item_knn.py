@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
+from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.recommender import (
     Recommender,
     Scores,
     TrainingData,
+    UserWeights,
+    check_histories,
     fitted,
     learned_sparse,
     not_negative,
     whole,
 )
-from loca.models.sparse_weights import score_sparsely, sparse_weight_bytes, weigh_users
 from loca.progress import bar
 
 # Pairs of items at once: so many similarities are found, sorted and thinned out before the next.
@@ -59,7 +60,7 @@ class ItemKNN(Recommender):
     weights_: csr_array | None = learned_sparse()
 
     def _fit(self, data: TrainingData) -> None:
-        self.weights_ = _nearest_items(data.matrix, data.user_weights, self.neighbours, self.shrinkage)
+        self.weights_ = nearest_items(data.matrix, data.user_weights, self)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The neighbours twice while blocks of them are joined, and a block of pairs that is sorted."""
@@ -83,54 +84,45 @@ class ItemKNN(Recommender):
         return score_sparsely(histories, fitted(self.weights_, self))
 
 
-def _nearest_items(
-    matrix: csr_array, user_weights: npt.NDArray[np.float32], neighbours: int, shrinkage: float
+def nearest_items(
+    matrix: csr_array, user_weights: UserWeights, model: ItemKNN, block_pairs: int = _BLOCK_PAIRS
 ) -> csr_array:
-    """Similarities, items × items: column j holds those of the `neighbours` items most similar to j."""
-    rows, weighted = weigh_users(matrix, user_weights)
+    """Similarities, items × items: column j holds those of the `neighbours` items most similar to j.
+
+    They are found for blocks of items with at most `block_pairs` pairs each, or of one item.
+    """
+    if (matrix.data < 0).any():
+        raise DataError("item-to-item counts need interactions whose values are not below 0")
+    support, items = np.flatnonzero(user_weights), matrix.shape[1]
+    rows = csr_array(matrix[support]).astype(np.float64)
+    weighted = csr_array(rows.multiply(user_weights[support].astype(np.float64)[:, None]))
     columns = weighted.T.tocsr()  # (items, users)
     norms = np.sqrt(np.asarray(rows.multiply(weighted).sum(axis=0)).ravel())
-    blocks = list(_item_blocks(rows, columns))
-    items = matrix.shape[1]
-    kept = 2 * 12 * items * min(neighbours, items)  # once by target, once by item of the history
-    plan_memory(
-        f"ItemKNN for {items:,} items", kept + _BYTES_PER_PAIR * min(_BLOCK_PAIRS, items**2), "take fewer neighbours"
-    )
+    similar = 2 * 12 * items * min(model.neighbours, items)  # once by target, once by item of the history
+    working = _BYTES_PER_PAIR * min(block_pairs, items**2)
+    plan_memory(f"ItemKNN for {items:,} items", similar + working, "take fewer neighbours")
+    # A pair counts once for each common user.
+    ends = np.cumsum(np.minimum(columns.astype(bool).astype(np.int64) @ np.diff(rows.indptr), items))
     found: list[csr_array] = []
-    with bar("ItemKNN: similarities", len(blocks)) as progress:
-        for start, stop in blocks:
-            block = csr_array(columns[start:stop] @ rows)
-            block.sort_indices()
-            found.append(_largest_of_rows(_cosines(block, start, norms, shrinkage), neighbours))
-            progress.advance()
-    by_target = csr_array(vstack(found, format="csr")) if len(found) > 1 else found[0]
-    similarities = csr_array(by_target.T.tocsr())
+    start = 0
+    with bar("ItemKNN: items", items) as progress:
+        while start < items:
+            before = ends[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + block_pairs, side="right")))
+            counts = csr_array(columns[start:stop] @ rows)
+            counts.sort_indices()
+            targets = np.repeat(np.arange(start, stop), np.diff(counts.indptr))
+            lengths = norms[targets] * norms[counts.indices] + model.shrinkage
+            # Stored zeros of X have no length.
+            cosines = np.divide(counts.data, lengths, out=np.zeros_like(counts.data), where=lengths > 0)
+            cosines[targets == counts.indices] = 0
+            block = csr_array((cosines.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+            found.append(_largest_of_rows(block, model.neighbours))
+            progress.advance(stop - start)
+            start = stop
+    similarities = csr_array(csr_array(vstack(found, format="csr")).T.tocsr())
     similarities.sort_indices()
     return similarities
-
-
-def _item_blocks(rows: csr_array, columns: csr_array) -> list[tuple[int, int]]:
-    """Ranges of items with at most `_BLOCK_PAIRS` pairs each, or one item; a pair counts once for each common user."""
-    per_user = np.diff(rows.indptr)
-    most_pairs = np.minimum(columns.astype(bool).astype(np.int64) @ per_user, rows.shape[1])
-    ends = np.cumsum(most_pairs)
-    blocks, start = [], 0
-    while start < len(ends):
-        before = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + _BLOCK_PAIRS, side="right")))
-        blocks.append((start, stop))
-        start = stop
-    return blocks
-
-
-def _cosines(counts: csr_array, start: int, norms: npt.NDArray[np.float64], shrinkage: float) -> csr_array:
-    """The shrunk cosines of a block of rows of XᵀDX, whose first is that of item `start`; 0 with itself."""
-    targets = np.repeat(np.arange(start, start + counts.shape[0]), np.diff(counts.indptr))
-    lengths = norms[targets] * norms[counts.indices] + shrinkage
-    # Stored zeros of X have no length.
-    cosines = np.divide(counts.data, lengths, out=np.zeros_like(counts.data), where=lengths > 0)
-    cosines[targets == counts.indices] = 0
-    return csr_array((cosines.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
 
 
 def _largest_of_rows(rows: csr_array, count: int) -> csr_array:
@@ -139,6 +131,17 @@ def _largest_of_rows(rows: csr_array, count: int) -> csr_array:
     # The bits of floats from 0 up rise with them: one whole number sorts by row, then from the largest value down.
     order = np.argsort((row_of << 32) - rows.data.view(np.int32), kind="stable")
     place = np.arange(len(order)) - np.repeat(rows.indptr[:-1], np.diff(rows.indptr))
-    kept = np.sort(order[(place < count) & (rows.data[order] > 0)])
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(row_of[kept], minlength=rows.shape[0]))])
-    return csr_array((rows.data[kept], rows.indices[kept], indptr), shape=rows.shape)
+    largest = np.sort(order[(place < count) & (rows.data[order] > 0)])
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row_of[largest], minlength=rows.shape[0]))])
+    return csr_array((rows.data[largest], rows.indices[largest], indptr), shape=rows.shape)
+
+
+def score_sparsely(histories: csr_array, weights: csr_array) -> Scores:
+    """Weighted histories times items × items weights, (users, items)."""
+    rows = check_histories(histories, weights.shape[0])
+    return np.asarray((rows @ weights).toarray(), dtype=np.float32)
+
+
+def sparse_weight_bytes(items: int, weights: int) -> int:
+    """Value and item of each weight, and where the weights of an item begin, in memory and in a file."""
+    return 12 * weights + 8 * (items + 1)

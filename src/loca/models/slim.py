@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import csc_array, csr_array, vstack
+from scipy.sparse import csc_array, csr_array
 from sklearn import config_context
 from sklearn.linear_model import enet_path
 
 from loca.errors import DataError
-from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.devices import choose_device, device_param
-from loca.models.elastic_net import BLOCK_NUMBERS, Penalties, solve_elastic_nets
+from loca.memory import DataSize, MemoryUse, available_bytes, plan_memory
+from loca.models.devices import device_param
+from loca.models.ease import weighted_gram
+from loca.models.item_knn import score_sparsely, sparse_weight_bytes
 from loca.models.recommender import (
     Recommender,
     Scores,
@@ -28,14 +31,10 @@ from loca.models.recommender import (
     param,
     whole,
 )
-from loca.models.sparse_weights import score_sparsely, sparse_weight_bytes, weigh_users
 from loca.progress import bar, say
 
 Numbers = npt.NDArray[np.float64]
-# Items whose linear terms are made at once.
-_BLOCK_ITEMS = 512
-# Of one stored number of the Gram matrix: value and item, while its product is made and after.
-_BYTES_PER_PAIR = 32
+_BLOCK_ITEMS = 512  # items whose linear terms are made, and whose weights are found, at once
 # Scikit-learn measures by the duality gap; where that stopped too early by ours, its tolerance falls by this factor.
 _STRICTER = 1e-3
 _MOST_TRIES = 4
@@ -60,7 +59,7 @@ class SLIM(Recommender):
     iterations : int, default 1000
         The most sweeps over the weights of a column.
     device : str, default "auto"
-        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
+        Accepted as by other models. The fit takes the CPU, with as many threads as torch has.
 
     Examples
     --------
@@ -82,24 +81,18 @@ class SLIM(Recommender):
     weights_: csr_array | None = learned_sparse()
 
     def _fit(self, data: TrainingData) -> None:
-        rows, weights = data.weighted_rows()
-        penalties = Penalties(self.l1, self.l2, self.tolerance, self.iterations)
-        regressions = Regressions(rows.astype(np.float64), weights)
-        self.weights_ = solve_regressions(regressions, penalties, choose_device(self.device))
+        rows, user_weights = data.weighted_rows()
+        if (rows.data < 0).any():
+            raise DataError("elastic nets without negative weights need interactions whose values are not below 0")
+        roots = np.sqrt(user_weights.astype(np.float64))[:, None]
+        self.weights_ = solve_elastic_nets(csr_array(rows.astype(np.float64).multiply(roots)), self)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """The Gram matrix, and every pair of items as a candidate for a weight, of which few will have one."""
-        device, pairs = choose_device(self.device), data.item_pairs
-        weights = sparse_weight_bytes(data.items, pairs)
-        working = 80 * pairs + 4 * data.items**2 + 20 * min(BLOCK_NUMBERS[device.type], data.items**3)
-        return MemoryUse(
-            main=24 * pairs + 2 * weights + working + data.row_bytes,
-            device=working if device.type == "cuda" else 0,
-            main_after=weights,
-            folder=weights,
-            device_name=str(device),
-            advice="filter rare items or raise l1",
-        )
+        """The weights twice, of which few pairs have one; the Gram matrix where all pairs of items may have users."""
+        weights, blocks = sparse_weight_bytes(data.items, data.item_pairs), 24 * min(_BLOCK_ITEMS, data.items)
+        gram = 8 * data.items**2 if data.item_pairs == data.items**2 else 0
+        main = gram + 2 * weights + blocks * data.items + data.row_bytes
+        return MemoryUse(main=main, main_after=weights, folder=weights, advice="filter rare items or raise l1")
 
     def score(self, histories: csr_array) -> Scores:
         """Multiply histories by the item-to-item weights.
@@ -117,164 +110,143 @@ class SLIM(Recommender):
         return score_sparsely(histories, fitted(self.weights_, self))
 
 
-@dataclass(frozen=True, eq=False)
-class Regressions:
-    """Column j of the features A, users × items, is explained by those of all other items; D weighs the users."""
+def solve_elastic_nets(rows: csr_array, model: SLIM, by_gram: bool | None = None) -> csr_array:
+    """Weights, items × items, whose column j minimises ½‖Aw − a_j‖² + l1 Σw + l2/2 Σw² with w ≥ 0 and w_j = 0.
 
-    features: csr_array
-    user_weights: npt.NDArray[Any]
-
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Ranges of items, one after the other."""
-        items = self.features.shape[1]
-        return ((start, min(start + _BLOCK_ITEMS, items)) for start in range(0, items, _BLOCK_ITEMS))
-
-    def have_common_users(self) -> bool:
-        """Whether an average pair of items has at least one common user."""
-        lengths = np.diff(self.features.indptr).astype(np.int64)
-        return int((lengths**2).sum()) >= self.features.shape[1] ** 2
-
-
-def solve_regressions(regressions: Regressions, penalties: Penalties, device: torch.device) -> csr_array:
-    """Weights, items × items, whose column j minimises ½‖√D(Aw − a_j)‖² + l1 Σw + l2/2 Σw² with w ≥ 0 and w_j = 0.
-
-    As no feature is below 0, only items i with b_i = (AᵀDa_j)_i > l1 can have a weight: the candidates. A column is
-    done when no optimality condition of it is violated by more than `tolerance` · max_i b_i: |gradient_i| where
-    w_i > 0, and how far the gradient lies below 0 elsewhere. Where most pairs of items have common users the Gram
-    matrix is the shorter way, many users in few numbers; where few have, the columns themselves are. A GPU takes
-    the first.
+    `rows` is A, users × items, without numbers below 0. So only items i with b_i = (Aᵀa_j)_i > l1 can have a weight:
+    the candidates. A column is done when no optimality condition of it is violated by more than `tolerance` · max_i
+    b_i: |gradient_i| where w_i > 0, and how far the gradient lies below 0 elsewhere. Where most pairs of items have
+    common users the Gram matrix is the shorter way, many users in few numbers; where few have, the columns themselves
+    are. `by_gram` chooses, None by that and by the free memory.
     """
-    if (regressions.features.data < 0).any():
-        raise DataError("elastic nets without negative weights need interactions whose values are not below 0")
-    if device.type == "cuda" or regressions.have_common_users():
-        gram = sparse_gram(regressions.features, regressions.user_weights)
-        weighted = csr_array(regressions.features.multiply(regressions.user_weights.astype(np.float64)[:, None]))
-        columns = csc_array(regressions.features.tocsc())
-        linear = [csr_array(columns[:, start:stop].T.tocsr() @ weighted) for start, stop in regressions.blocks()]
-        return solve_elastic_nets(gram, csr_array(vstack(linear, format="csr")), penalties, device)
-    return _descend_on_columns(regressions, penalties)
-
-
-def sparse_gram(matrix: csr_array, user_weights: npt.NDArray[Any]) -> csr_array:
-    """XᵀDX in 64 bits, items × items, as sparse as the data; refused where even that does not fit into memory."""
-    lengths = np.diff(matrix.indptr)[user_weights > 0].astype(np.int64)
-    most_pairs = min(int((lengths**2).sum()), matrix.shape[1] ** 2)
-    plan_memory(f"pairs of {matrix.shape[1]:,} items", _BYTES_PER_PAIR * most_pairs, "filter rare items")
-    rows, weighted = weigh_users(matrix, user_weights)
-    gram = csr_array(weighted.T.tocsr() @ rows)
-    gram.sort_indices()
-    return gram
-
-
-def _descend_on_columns(regressions: Regressions, penalties: Penalties) -> csr_array:
-    """Each item's candidates alone by scikit-learn's coordinate descent over sparse columns."""
-    roots = np.sqrt(regressions.user_weights.astype(np.float64))[:, None]
-    rows = csr_array(regressions.features.multiply(roots))
-    columns = csc_array(rows.tocsc())
-    items, unsolved = columns.shape[1], 0
-    found: list[csr_array] = []  # (items of a block, items) each
+    items = rows.shape[1]
+    if by_gram is None:
+        common = int((np.diff(rows.indptr).astype(np.int64) ** 2).sum()) >= items**2
+        by_gram = common and 2 * 8 * items**2 < available_bytes()
+    plan_memory(f"SLIM for {items:,} items", 8 * items**2 if by_gram else 24 * rows.nnz, "filter rare items")
+    solved: list[Solution] = []
     with (
-        bar("elastic nets: items", items) as progress,
+        bar("SLIM: items", items) as progress,
         warnings.catch_warnings(),
-        config_context(skip_parameter_validation=True),  # they are ours, and the same for every item
+        ThreadPoolExecutor(torch.get_num_threads()) as pool,
     ):
-        # Whether a column is done is measured here.
-        warnings.simplefilter("ignore")
-        for start, stop in regressions.blocks():
-            responses = csc_array(columns[:, start:stop])
-            linear = csr_array(responses.T.tocsr() @ rows)
-            linear.sort_indices()
-            for place, target in enumerate(range(start, stop)):
-                own = slice(linear.indptr[place], linear.indptr[place + 1])
-                kept = (linear.data[own] > penalties.l1) & (linear.indices[own] != target)
-                linear.data[own][~kept] = 0
-                candidates = _Candidates.of(columns, linear.indices[own][kept])
-                weights, is_solved = _solve_one(candidates, _column_of(responses, place), penalties)
-                linear.data[own][kept] = weights
-                unsolved += not is_solved
-            linear.eliminate_zeros()
-            found.append(linear.astype(np.float32))
-            progress.advance(stop - start)
+        warnings.simplefilter("ignore")  # whether a column is done is measured here
+        # Descent on a Gram matrix runs outside of Python's lock; that on columns is too short for threads.
+        solutions = _solve_on_columns(rows, model)
+        if by_gram:
+            gram = weighted_gram(rows.astype(np.float64), np.ones(rows.shape[0], np.float32), np.float64)
+            solutions = pool.map(partial(_solve_on_gram, gram, model), range(items))
+        for solution in solutions:
+            solved.append(solution)
+            progress.advance()
+    unsolved = sum(not one.is_solved for one in solved)
     if unsolved:
-        say(f"elastic nets: {unsolved:,} of {items:,} columns are not within tolerance; allow more sweeps")
-    solution = csr_array(csr_array(vstack(found, format="csr")).T.tocsr())
-    solution.sort_indices()
-    return solution
+        say(f"SLIM: {unsolved:,} of {items:,} columns are not within tolerance; allow more sweeps")
+    starts = np.cumsum([0] + [len(one.items) for one in solved])
+    parts = (np.concatenate([one.weights for one in solved]), np.concatenate([one.items for one in solved]), starts)
+    found = csr_array(csr_array(parts, shape=(items, items)).T.tocsr())
+    found.sort_indices()
+    return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidates:
-    """Some columns of a sparse matrix as bare arrays: thousands of small matrices cost more to make than to solve."""
+class Solution(NamedTuple):
+    """The items with a weight in a column, these weights, and whether they are within tolerance."""
 
-    values: Numbers  # (stored,)
-    users: npt.NDArray[np.int32]  # (stored,)
-    starts: npt.NDArray[np.int32]  # (columns + 1,)
-
-    @classmethod
-    def of(cls, columns: csc_array, chosen: npt.NDArray[Any]) -> _Candidates:
-        """The chosen columns; each stores something."""
-        first = columns.indptr[chosen]
-        starts = np.concatenate([[0], (columns.indptr[chosen + 1] - first).cumsum()])
-        places = np.arange(starts[-1]) + np.repeat(first - starts[:-1], np.diff(starts))
-        return cls(columns.data[places], columns.indices[places].astype(np.int32), starts.astype(np.int32))
-
-    def of_their_users(self, response: Numbers) -> tuple[_Candidates, Numbers]:
-        """The same over those users alone who have a candidate: the others add the same to every solution."""
-        users, places = np.unique(self.users, return_inverse=True)
-        return replace(self, users=places.astype(np.int32)), response[users]
-
-    def times(self, weights: Numbers, user_count: int) -> Numbers:
-        """The columns times weights, one number a user."""
-        parts = self.values * np.repeat(weights, np.diff(self.starts))
-        return np.bincount(self.users, parts, user_count).astype(np.float64)
-
-    def products_with(self, response: Numbers) -> Numbers:
-        """Each column times the response."""
-        return np.asarray(np.add.reduceat(self.values * response[self.users], self.starts[:-1]))
+    items: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+    is_solved: bool
 
 
-def _column_of(matrix: csc_array, place: int) -> Numbers:
-    own = slice(matrix.indptr[place], matrix.indptr[place + 1])
-    column = np.zeros(matrix.shape[0])
-    column[matrix.indices[own]] = matrix.data[own]
-    return column
+def _solve_on_gram(gram: Numbers, model: SLIM, target: int) -> Solution:
+    """One column by descent on AᵀA."""
+    linear = gram[target].copy()
+    linear[target] = -1.0  # holds the item's own weight at 0
+
+    def slopes(weights: Numbers) -> Numbers:
+        some = np.flatnonzero(weights)
+        return np.asarray(linear - model.l1 - weights[some] @ gram[some] - model.l2 * weights)
+
+    # Of the columns scikit-learn reads no more here than how many they are, and of the response its length.
+    shape, response = np.zeros((1, len(linear)), order="F"), np.sqrt(gram[target, target, None])
+    return _descend(shape, response, linear, slopes, np.arange(len(linear)), model, gram)
 
 
-def _solve_one(candidates: _Candidates, response: Numbers, penalties: Penalties) -> tuple[Numbers, bool]:
-    """The weights of the candidates, and whether they are within the tolerance."""
-    weights = np.zeros(len(candidates.starts) - 1)
-    if not len(weights):
-        return weights, True
-    if len(candidates.values) < len(response) // 4:
-        candidates, response = candidates.of_their_users(response)
+def _solve_on_columns(rows: csr_array, model: SLIM) -> Iterator[Solution]:
+    """Each column by descent on those of its candidates."""
+    columns = csc_array(rows.tocsc())
+    for start in range(0, rows.shape[1], _BLOCK_ITEMS):
+        responses = csc_array(columns[:, start : start + _BLOCK_ITEMS])
+        all_linear = csr_array(responses.T.tocsr() @ rows)
+        all_linear.sort_indices()
+        for place in range(responses.shape[1]):
+            own = slice(all_linear.indptr[place], all_linear.indptr[place + 1])
+            is_candidate = (all_linear.data[own] > model.l1) & (all_linear.indices[own] != start + place)
+            candidates, linear = all_linear.indices[own][is_candidate], all_linear.data[own][is_candidate]
+            response = np.zeros(rows.shape[0])
+            own = slice(responses.indptr[place], responses.indptr[place + 1])
+            response[responses.indices[own]] = responses.data[own]
+            yield _solve_on_candidates(columns, candidates, linear, response, model)
+
+
+def _solve_on_candidates(
+    columns: csc_array, candidates: npt.NDArray[np.int32], linear: Numbers, response: Numbers, model: SLIM
+) -> Solution:
+    # Bare arrays: thousands of small matrices cost more to make than to solve.
+    firsts = columns.indptr[candidates]
+    starts = np.concatenate([[0], (columns.indptr[candidates + 1] - firsts).cumsum()])
+    entries = np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], np.diff(starts))
+    values, users = columns.data[entries], columns.indices[entries]
+    if len(values) < len(response) // 4:  # users without a candidate add the same to every solution
+        some, users = np.unique(users, return_inverse=True)
+        response = response[some]
+
+    def slopes(weights: Numbers) -> Numbers:
+        left = response - np.bincount(users, values * np.repeat(weights, np.diff(starts)), len(response))
+        products = np.add.reduceat(values * left[users], starts[:-1])
+        return np.asarray(products - model.l1 - model.l2 * weights)
+
     # Scikit-learn reads places of 32 bits.
-    parts = (candidates.values, candidates.users, candidates.starts)
-    features = csc_array(parts, shape=(len(response), len(weights)))
-    goal = penalties.tolerance * float(candidates.products_with(response).max())
-    for attempt in range(_MOST_TRIES):
-        weights = _follow_path(features, response, weights, penalties, penalties.tolerance * _STRICTER**attempt)
-        left = response - candidates.times(weights, len(response))
-        slopes = candidates.products_with(left) - penalties.l1 - penalties.l2 * weights
-        if float(np.where(weights > 0, np.abs(slopes), slopes).max()) <= goal:
-            return weights, True
-    return weights, False
+    parts = (values, users.astype(np.int32), starts.astype(np.int32))
+    features = csc_array(parts, shape=(len(response), len(candidates)))
+    return _descend(features, response, linear, slopes, candidates, model)
 
 
-def _follow_path(
-    features: csc_array, response: Numbers, begun: Numbers, penalties: Penalties, tolerance: float
-) -> Numbers:
-    """Scikit-learn's weights for one response, from weights `begun`; it divides the squared error by the users."""
-    both = penalties.l1 + penalties.l2
-    _, weights, _ = enet_path(
-        features,
-        response,
-        alphas=[both / features.shape[0]],
-        l1_ratio=penalties.l1 / both if both > 0 else 1.0,
-        precompute=False,
-        positive=True,
-        coef_init=begun,
-        tol=tolerance,
-        max_iter=penalties.iterations,
-        check_input=False,
-    )
-    return np.asarray(weights[:, 0], dtype=np.float64)
+def _descend(
+    features: Any,
+    response: Numbers,
+    linear: Numbers,
+    slopes: Callable[[Numbers], Numbers],
+    items: npt.NDArray[Any],
+    model: SLIM,
+    gram: Numbers | None = None,
+) -> Solution:
+    """Scikit-learn's weights for one response, in tries that end ever later, until they are within our tolerance.
+
+    `slopes` are the negative gradients, from the linear terms b − l1 on. Scikit-learn divides the squared error by the
+    users.
+    """
+    weights, is_solved = np.zeros(len(linear)), True
+    if len(linear) and linear.max() > model.l1:
+        both, goal = model.l1 + model.l2, model.tolerance * linear.max()
+        for attempt in range(_MOST_TRIES):
+            with config_context(skip_parameter_validation=True):  # they are ours, and the same for every item
+                _, path, _ = enet_path(
+                    features,
+                    response,
+                    alphas=[both / features.shape[0]],
+                    l1_ratio=model.l1 / both if both > 0 else 1.0,
+                    precompute=False if gram is None else gram,
+                    Xy=None if gram is None else linear,
+                    positive=True,
+                    coef_init=weights,
+                    tol=model.tolerance * _STRICTER**attempt,
+                    max_iter=model.iterations,
+                    check_input=False,
+                )
+            weights = path[:, 0]
+            left = slopes(weights)
+            is_solved = float(np.where(weights > 0, np.abs(left), left).max()) <= goal
+            if is_solved:
+                break
+    some = np.flatnonzero(weights)
+    return Solution(items[some].astype(np.int32), weights[some].astype(np.float32), is_solved)
