@@ -16,8 +16,8 @@ from scipy.sparse import csr_array
 
 from loca.communities.communities import find_communities
 from loca.communities.embeddings import embed_users
-from loca.data.readers import read_preset
 from loca.data.interactions import Interactions
+from loca.data.readers import read_preset
 from loca.evaluation.recommend import recommend
 from loca.local.loca import Loca
 from loca.local.stacked.inference import StackedNetworks

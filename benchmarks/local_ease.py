@@ -23,12 +23,13 @@ from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut, leave_last_out
 from loca.evaluation.evaluate import measure
 from loca.local.local_ease import LOCAL_BYTES, fit_ease_differences
+from loca.local.local_models import LocalTask
 from loca.local.training import scaled_weights
 from loca.memory import readable_bytes
 from loca.models.devices import choose_device
 from loca.models.ease import EASE
 from loca.models.ease_solver import DeviceRows, EaseSystem, invert_from_factor, solve_systems
-from loca.models.recommender import clone
+from loca.models.recommender import TrainingData, clone
 
 WeightsOf = Callable[[int], np.ndarray]
 
@@ -81,9 +82,9 @@ def time_communities(asked: argparse.Namespace, device: torch.device) -> None:
     centre = clone(base).fit(matrix)
     print(f"centre: {_now(device) - started:.2f} s")
     started = _now(device)
-    local = fit_ease_differences(
-        base, centre, matrix, weights_of, asked.communities, device=device, local_bytes=asked.local_bytes
-    )
+    data = TrainingData(matrix, matrix, np.ones(matrix.shape[0], dtype=np.float32))
+    task = LocalTask([base] * asked.communities, data, weights_of, "local models")
+    local = fit_ease_differences(task, centre, asked.local_bytes)
     seconds = _now(device) - started
     size = sum(array.nbytes for array in local.state().arrays.values())
     print(f"{len(local)} communities: {seconds:.1f} s, {seconds / len(local):.3f} s each")

@@ -19,7 +19,6 @@ from loca.local.blend import POWERS, Blend
 from loca.local.blend_search import (
     cache_scores,
     find_weights,
-    gives_logits,
     powers_to_try,
     scaled_scores,
     score_alone,
@@ -271,12 +270,12 @@ def test_a_history_at_a_power() -> None:
 
 def test_log_probabilities_are_those_of_networks_alone(planted_split: Split) -> None:
     vae, dae = MultVAE(latent=4, epochs=1), MultDAE(latent=4, epochs=1)
-    assert gives_logits(vae)
-    assert gives_logits(Loca(base=dae))
-    assert gives_logits(Ensemble(base=vae))
-    assert not gives_logits(EASE())
-    assert not gives_logits(Loca(base=vae, global_model=EASE()))
-    assert not gives_logits(Blend(parts=[vae]))
+    assert vae.gives_logits
+    assert Loca(base=dae).gives_logits
+    assert Ensemble(base=vae).gives_logits
+    assert not EASE().gives_logits
+    assert not Loca(base=vae, global_model=EASE()).gives_logits
+    assert not Blend(parts=[vae]).gives_logits
     rows = planted_split.test.history_matrix[:5]
     probabilities = scaled_scores(vae.fit(planted_split.train), rows, 1.0, "log-probability").exp()
     np.testing.assert_allclose(probabilities.sum(dim=1), 1, atol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ import loca.models.ease_solver as systems_file
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.local.compressed_weights import CompressedWeights, SizeBudget, largest_differences
 from loca.local.local_ease import EaseDifferences, fit_ease_differences, plan_solving
-from loca.local.local_models import blend_local
+from loca.local.local_models import LocalTask, blend_local
 from loca.models.ease import EASE
 from loca.models.ease_solver import EaseSystem, invert_from_factor, solve_systems
-from loca.models.recommender import ModelState
+from loca.models.recommender import ModelState, TrainingData
+from loca.persistence.fit_context import NO_CONTEXT, FitContext, checkpoint_in
 
 CPU = torch.device("cpu")
 TALL, WIDE = (60, 25), (25, 60)
@@ -54,16 +56,22 @@ def solve_local(matrix: csr_array, weights: np.ndarray, l2: float) -> torch.Tens
     return next(solve_systems([EaseSystem.of(matrix, weights, l2)], CPU)).weights()
 
 
+def a_task(
+    base: Any, matrix: csr_array, count: int, weights_of: Any = None, context: FitContext = NO_CONTEXT
+) -> LocalTask:
+    data = TrainingData(matrix, matrix, np.ones(matrix.shape[0], np.float32), None, context)
+    return LocalTask([base] * count, data, weights_of, "local models")
+
+
 def fitted_on(
-    matrix: csr_array, count: int, local_bytes: int, **callables: Any
+    matrix: csr_array, count: int, local_bytes: int, context: FitContext = NO_CONTEXT
 ) -> tuple[EaseDifferences, list[EASE], EASE]:
     """The kept differences of `count` communities with random weights, the same as dense models, and the centre."""
     weights = [random_weights(number, matrix.shape[0]) for number in range(count)]
     centre = EASE(l2=3.0).fit(matrix)
     dense = [EASE(l2=3.0).fit(matrix, user_weights=one) for one in weights]
-    kept = fit_ease_differences(
-        EASE(l2=3.0), centre, matrix, weights.__getitem__, count, device=CPU, local_bytes=local_bytes, **callables
-    )
+    task = a_task(EASE(l2=3.0, device="cpu"), matrix, count, weights.__getitem__, context)
+    kept = fit_ease_differences(task, centre, local_bytes)
     return kept, dense, centre
 
 
@@ -317,20 +325,17 @@ def test_histories_without_any_item_and_no_users_at_all_are_answered() -> None:
     assert kept.blend(csr_array((0, 60), dtype=np.float32), csr_array((0, 2), dtype=np.float32)).shape == (0, 60)
 
 
-def test_finished_communities_are_kept_and_not_solved_again() -> None:
-    matrix, finished = random_matrix(15, WIDE), {}
-    whole, _, centre = fitted_on(matrix, 4, 900, keep=lambda number, arrays: finished.update({number: arrays}))
-    assert sorted(finished) == [0, 1, 2, 3]
-    del finished[2]
-    solved = []
+def test_finished_communities_are_saved_and_not_solved_again(tmp_path: Path) -> None:
+    matrix, solved = random_matrix(15, WIDE), []
 
     def weights_of(number: int) -> np.ndarray:
         solved.append(number)
         return random_weights(number, 25)
 
-    again = fit_ease_differences(
-        EASE(l2=3.0), centre, matrix, weights_of, 4, device=CPU, local_bytes=900, recall=finished.get
-    )
+    with checkpoint_in(tmp_path / "work", fingerprint={"a": 1}, resume=False) as context:
+        whole, _, centre = fitted_on(matrix, 4, 900, context)
+        context.checkpoint.delete("local models 2")
+        again = fit_ease_differences(a_task(EASE(l2=3.0, device="cpu"), matrix, 4, weights_of, context), centre, 900)
     assert solved == [2]
     for name, array in whole.state().arrays.items():
         np.testing.assert_array_equal(again.state().arrays[name], array)
@@ -340,7 +345,7 @@ def test_groups_of_communities_give_what_they_give_one_by_one(monkeypatch: pytes
     matrix = random_matrix(16, TALL)
     alone, _, _ = fitted_on(matrix, 5, 10**6)
     monkeypatch.setattr(differences_file, "plan_solving", lambda *given: 2)
-    together, _, _ = fitted_on(matrix, 5, 10**6, recall=lambda number: None)
+    together, _, _ = fitted_on(matrix, 5, 10**6)
     histories, answering = questions(17, 10, 25, 5)
     np.testing.assert_allclose(together.blend(histories, answering), alone.blend(histories, answering), atol=SCORES)
 
@@ -348,7 +353,7 @@ def test_groups_of_communities_give_what_they_give_one_by_one(monkeypatch: pytes
 def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
     with pytest.raises(DataError, match=r"local models: 3 local EASE models: .* take fewer communities"):
-        plan_solving(EASE(), random_matrix(18, TALL), SizeBudget.of(25, 5000), 3, CPU, "local models")
+        plan_solving(a_task(EASE(), random_matrix(18, TALL), 3), SizeBudget.of(25, 5000), CPU)
 
 
 def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,13 +361,13 @@ def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(mon
     fixed, square = 4 * (25**2 + 4 * 1024 * 25), 4 * 25**2
     for free, expected in ((2 * (fixed + 6 * square), 3), (10**9, 40), (2 * fixed, 1)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
-        assert plan_solving(EASE(), matrix, room, 40, gpu, "local models") == expected
+        assert plan_solving(a_task(EASE(), matrix, 40), room, gpu) == expected
     large = csr_array(np.eye(600, dtype=np.float32))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
-    assert plan_solving(EASE(), large, SizeBudget.of(600, 5000), 40, gpu, "local models") == 1
+    assert plan_solving(a_task(EASE(), large, 40), SizeBudget.of(600, 5000), gpu) == 1
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
     with pytest.raises(DataError, match="of GPU memory needed, 1 kB are free; use the CPU"):
-        plan_solving(EASE(), matrix, room, 40, gpu, "local models")
+        plan_solving(a_task(EASE(), matrix, 40), room, gpu)
 
 
 def restored(changes: Mapping[str, Any]) -> EaseDifferences:

@@ -195,8 +195,9 @@ def test_users_can_be_embedded_by_another_model(planted_split: Split) -> None:
     model = small_loca(embedding=small_vae()).fit(planted_split.train, validation=planted_split.validation)
     assert model.embed(planted_split.test.history_matrix[:3]).shape == (3, 8)
     assert model.with_selected_params().embedding.epochs == model.embedder_.best_epoch_
-    assert not model.embeds_itself()
-    assert Loca(base=small_vae(epochs=1), anchors=2).fit(planted_split.train).embeds_itself()
+    assert model.embedder_ is not model.global_
+    own = Loca(base=small_vae(epochs=1), anchors=2).fit(planted_split.train)
+    assert own.embedder_ is own.global_
 
 
 def test_local_eases_are_kept_dense_where_that_takes_no_more_than_their_bytes(planted_split: Split) -> None:

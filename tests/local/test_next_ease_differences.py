@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -15,10 +17,11 @@ from loca.local.compressed_weights import SizeBudget
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_ease import EaseDifferences, fit_ease_differences, is_centre_for, plan_solving
-from loca.local.local_models import SeparateModels, blend_local
+from loca.local.local_models import LocalTask, SeparateModels, blend_local
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
+from loca.models.recommender import TrainingData, clone
 
 CPU = torch.device("cpu")
 NARROW = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 4}
@@ -31,13 +34,18 @@ def ordered_rows(seed: int, users: int = 30, items: int = 20) -> csr_array:
     return csr_array((np.ones(len(indices), np.float32), indices, np.cumsum([0, *lengths])), shape=(users, items))
 
 
+def a_task(base: NextEASE | EASE, matrix: csr_array, weights_of: Any = None) -> LocalTask:
+    data = TrainingData(matrix, matrix, np.ones(matrix.shape[0], np.float32))
+    return LocalTask([base] * 3, data, weights_of, "local models")
+
+
 @pytest.mark.parametrize("base", [NextEASE(l2=3.0), EASE(l2=3.0, denoising=0.6)])
 def test_kept_differences_answer_as_the_loop_of_dense_models(base: NextEASE | EASE) -> None:
     matrix, rng = ordered_rows(0), np.random.default_rng(1)
     weights = [rng.uniform(0, 2, 30) * (rng.random(30) < 0.7) for _ in range(3)]
     dense = [base.with_selected_params().fit(matrix, user_weights=one) for one in weights]
     centre = base.with_selected_params().fit(matrix)
-    kept = fit_ease_differences(base, centre, matrix, weights.__getitem__, 3, device=CPU, local_bytes=10**6)
+    kept = fit_ease_differences(a_task(clone(base, device="cpu"), matrix, weights.__getitem__), centre, 10**6)
     histories = ordered_rows(2, users=9)
     answering = csr_array(rng.uniform(0, 1, (9, 3)).astype(np.float32))
     expected, _ = blend_local(histories, answering, lambda number, rows: torch.from_numpy(dense[number].score(rows)))
@@ -77,13 +85,13 @@ def test_only_the_same_model_on_any_device_is_a_centre() -> None:
 def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
     with pytest.raises(DataError, match=r"local models: 3 local NextEASE models: .* take fewer communities"):
-        plan_solving(NextEASE(), ordered_rows(3), SizeBudget.of(20, 5000), 3, CPU, "local models")
+        plan_solving(a_task(NextEASE(), ordered_rows(3)), SizeBudget.of(20, 5000), CPU)
 
 
 def test_a_gpu_solves_one_at_a_time_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, gpu = ordered_rows(4), torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
-    assert plan_solving(NextEASE(), matrix, SizeBudget.of(20, 5000), 3, gpu, "local models") == 1
+    assert plan_solving(a_task(NextEASE(), matrix), SizeBudget.of(20, 5000), gpu) == 1
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
     with pytest.raises(DataError, match="of GPU memory needed, 1 kB are free; use the CPU"):
-        plan_solving(NextEASE(), matrix, SizeBudget.of(20, 5000), 3, gpu, "local models")
+        plan_solving(a_task(NextEASE(), matrix), SizeBudget.of(20, 5000), gpu)

@@ -18,14 +18,14 @@ from loca.errors import ConfigError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.local.local_models import CommunityValidator, LocalModels
+from loca.local.local_models import CommunityValidator, LocalModels, LocalTask
 from loca.local.stacked.inference import StackedNetworks
 from loca.local.stacked.ops import AdamStep, DenseInputs, Entries, Moments, decode_and_differentiate, multiplies_densely
 from loca.local.stacked.trainer import StackedTrainer, StackPlan, plan_stacks
-from loca.local.training import Engine, LocalTask, TrainedLocals, copies_of, train_apart, train_together
+from loca.local.training import Engine, TrainedLocals, copies_of, train_locals
 from loca.models.autoencoder import Autoencoder, SparseRows, multinomial_loss
 from loca.models.mult_vae import MultDAE, MultVAE
-from loca.models.recommender import Recommender, clone
+from loca.models.recommender import Recommender, TrainingData, clone
 
 BASES: dict[str, Recommender] = {
     "variational": MultVAE(latent=8, epochs=4, batch_size=128, kl_weight=0.2, anneal_steps=20, learning_rate=1e-2),
@@ -48,7 +48,8 @@ def weights_of(number: int) -> np.ndarray:
 
 
 def a_task(base: Recommender, split: Split, count: int = 4) -> LocalTask:
-    return LocalTask(copies_of(base, count, seed=3, name="local model"), split.train.matrix(), weights_of, "test")
+    data = TrainingData(split.train.matrix(), split.train.matrix(), np.ones(split.train.n_users, np.float32))
+    return LocalTask(copies_of(base, count, seed=3, name="local model"), data, weights_of, "test")
 
 
 def answers(trained: TrainedLocals, split: Split) -> np.ndarray:
@@ -64,7 +65,7 @@ def planned(size: int, at_once: int) -> Callable[..., StackPlan]:
 @pytest.fixture(scope="module")
 def of_the_loop(planted_split: Split) -> Callable[[str], np.ndarray]:
     """The answers of a base's networks after the loop has trained them, which it does once for each base."""
-    return cache(lambda name: answers(train_together(a_task(BASES[name], planted_split), LOOP, None), planted_split))
+    return cache(lambda name: answers(train_locals(a_task(BASES[name], planted_split), LOOP, None), planted_split))
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -73,7 +74,7 @@ def test_the_stack_answers_as_the_loop_does(
     name: str, size: int, at_once: int, planted_split: Split, of_the_loop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines_file, "plan_stacks", planned(size, at_once))
-    found = answers(train_together(a_task(BASES[name], planted_split), STACK, None), planted_split)
+    found = answers(train_locals(a_task(BASES[name], planted_split), STACK, None), planted_split)
     np.testing.assert_allclose(found, of_the_loop(name), atol=ROUNDING)
 
 
@@ -91,9 +92,9 @@ def test_histories_multiplied_as_dense_arrays_give_what_the_loop_gives(
             return really(self, *rest)
 
         monkeypatch.setattr(DenseInputs, part, counted)
-    expected = answers(train_together(a_task(BASES[name], planted_split), LOOP, None), planted_split)
+    expected = answers(train_locals(a_task(BASES[name], planted_split), LOOP, None), planted_split)
     assert not called
-    found = answers(train_together(a_task(BASES[name], planted_split), STACK, None), planted_split)
+    found = answers(train_locals(a_task(BASES[name], planted_split), STACK, None), planted_split)
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
     assert called.count("codes") == called.count("learn") > 0
 
@@ -128,7 +129,7 @@ def test_the_best_epoch_is_the_same_in_both_engines(planted_split: Split) -> Non
         assert planted_split.validation is not None
         return mean_ndcg(lambda rows: models.score_with(1, rows), planted_split.validation)
 
-    loop, stack = (train_together(a_task(base, planted_split, 3), engine, validate) for engine in (LOOP, STACK))
+    loop, stack = (train_locals(a_task(base, planted_split, 3), engine, validate) for engine in (LOOP, STACK))
     assert loop.epochs == stack.epochs
     np.testing.assert_allclose(answers(stack, planted_split), answers(loop, planted_split), atol=ROUNDING)
 
@@ -155,7 +156,7 @@ def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_s
     members = CommunityValidator(validation, csr_array(answering))
     own = HeldOut(validation.histories.of_users(members_of(1)), validation.targets.of_users(members_of(1)))
 
-    trained = [train_apart(a_task(base, planted_split), engine, members) for engine in (LOOP, STACK)]
+    trained = [train_locals(a_task(base, planted_split), engine, members=members) for engine in (LOOP, STACK)]
     np.testing.assert_allclose(answers(trained[1], planted_split), answers(trained[0], planted_split), atol=ROUNDING)
     assert trained[0].epochs == trained[1].epochs
     assert left, "nobody left the stack: the test would show nothing"
@@ -176,8 +177,8 @@ def test_the_loss_of_a_stack_is_the_mean_of_the_losses(planted_split: Split) -> 
 
 
 def test_sixteen_bit_products_come_near_and_keep_32_bit_weights(planted_split: Split) -> None:
-    exact = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
-    rounded = train_together(a_task(BASES["variational"], planted_split), Engine("stacked", "bfloat16"), None)
+    exact = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    rounded = train_locals(a_task(BASES["variational"], planted_split), Engine("stacked", "bfloat16"), None)
     difference = np.abs(answers(rounded, planted_split) - exact).max()
     assert 1e-6 < difference < 0.05 * np.abs(exact).max()
     assert isinstance(rounded.models, StackedNetworks)
@@ -187,7 +188,7 @@ def test_sixteen_bit_products_come_near_and_keep_32_bit_weights(planted_split: S
 def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
     planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    expected = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
     monkeypatch.setattr(engines_file, "plan_stacks", planned(4, 4))
     seen: list[int] = []
 
@@ -198,7 +199,7 @@ def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
         return decode_and_differentiate(hidden, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stacked_file, "decode_and_differentiate", small_memory)
-    found = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    found = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
     assert seen[:3] == [4, 2, 1]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 
@@ -209,11 +210,11 @@ def test_one_network_that_does_not_fit_is_an_error(planted_split: Split, monkeyp
 
     monkeypatch.setattr(stacked_file, "decode_and_differentiate", no_memory)
     with pytest.raises(torch.OutOfMemoryError):
-        train_together(a_task(BASES["variational"], planted_split), STACK, None)
+        train_locals(a_task(BASES["variational"], planted_split), STACK, None)
 
 
 def test_a_stack_that_cannot_be_built_is_built_in_halves(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    expected = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
     sizes: list[int] = []
 
     def small_memory(trainers: list, **how: object) -> StackedTrainer:
@@ -223,7 +224,7 @@ def test_a_stack_that_cannot_be_built_is_built_in_halves(planted_split: Split, m
         return StackedTrainer(trainers, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engines_file, "StackedTrainer", small_memory)
-    found = answers(train_together(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    found = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
     assert sizes == [4, 2, 2]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 

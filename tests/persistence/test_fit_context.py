@@ -68,7 +68,7 @@ def test_a_loca_is_the_same_to_the_bit_whether_it_fits_or_finds_its_parts(
         assert (model.alpha_, model.local_epochs_) == (alone.alpha_, alone.local_epochs_)
         assert fitted(model.global_, model).train_data_ is None
         assert model.train_data_ is split.train
-        assert model.embeds_itself() == alone.embeds_itself()
+        assert (model.embedder_ is model.global_) == (alone.embedder_ is alone.global_)
         chosen, expected = model.with_selected_params(), alone.with_selected_params()
         assert vars(chosen.global_model) == pytest.approx(vars(expected.global_model))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from loca.communities.geometry import (
     unit_rows,
 )
 from loca.errors import DataError, check_choice, check_counts
+from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
 
@@ -78,6 +79,17 @@ class Communities:
 
     def __len__(self) -> int:
         return len(self.anchors)
+
+    def state(self) -> ModelState:
+        """Its fields as arrays and facts."""
+        facts = dict(vars(self))
+        return ModelState({name: facts.pop(name) for name in ("anchors", "anchor_embeddings")}, facts)
+
+    @classmethod
+    def restore(cls, state: ModelState) -> Self:
+        """The communities that a state holds, perhaps among other things; they check themselves."""
+        values = {**state.arrays, **state.facts}
+        return cls(**{one.name: values[one.name] for one in fields(cls)})
 
     def train_weights(self, embeddings: npt.NDArray[Any], community: int) -> Floats:
         """How much each user counts when the local model of one community is trained, (users,)."""

@@ -15,10 +15,7 @@ from torch import Tensor
 from loca.data.splits import HeldOut
 from loca.errors import DataError
 from loca.evaluation.top_n import block_rows
-from loca.local.ensemble import Ensemble
-from loca.local.loca import Loca
 from loca.memory import DataSize, MemoryUse, readable_bytes
-from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.network_base import score_on
 from loca.models.recommender import Recommender
 from loca.progress import bar, say
@@ -43,7 +40,7 @@ _PROBED_USERS = 32
 def scaled_scores(model: Recommender, histories: csr_array, power: float, scale: ScaleName) -> Tensor:
     """A part's scores of histories seen at a power, on one scale per user, (users, items) where the part answers."""
     scores = score_on(model, sharpened(histories, power))
-    scaled = scores.log_softmax(dim=1) if scale == "log-probability" and gives_logits(model) else z_scores(scores)
+    scaled = scores.log_softmax(dim=1) if scale == "log-probability" and model.gives_logits else z_scores(scores)
     if not bool(torch.isfinite(scaled).all()):
         raise DataError(
             f"{type(model).__name__}: expected finite scores to blend, found others: has its training diverged?"
@@ -69,15 +66,6 @@ def z_scores(scores: Tensor) -> Tensor:
     spread = centred.square().mean(dim=1, keepdim=True).sqrt_()
     flat = spread <= _ROUNDING * scores.abs().amax(dim=1, keepdim=True)
     return centred.div_(spread.masked_fill_(flat, 1.0)).masked_fill_(flat, 0.0)
-
-
-def gives_logits(model: object) -> bool:
-    """Whether log softmax of the scores is a log-probability: networks, and Loca and Ensemble of networks alone."""
-    if isinstance(model, Loca):
-        return gives_logits(model.base) and (model.global_model is None or gives_logits(model.global_model))
-    if isinstance(model, Ensemble):
-        return gives_logits(model.base)
-    return isinstance(model, MultVAE | MultDAE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.errors import ConfigError, ModelFileError, check_counts
+from loca.data.splits import HeldOut
+from loca.errors import ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.local.local_ease import LOCAL_BYTES
-from loca.local.local_models import LocalModels, first_models
-from loca.local.stacked.inference import AnswerPrecision, check_answer_precision
-from loca.local.stacked.ops import PrecisionName, check_precision
-from loca.local.training import Engine, EngineName, LocalTask, check_engine, copies_of, local_memory, train_together
+from loca.local.local_models import LocalModels, LocalTask, first_models, truncated
+from loca.local.stacked.inference import AnswerPrecision
+from loca.local.stacked.ops import PrecisionName
+from loca.local.training import Engine, EngineName, copies_of, local_memory, train_locals
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import ranking_bytes
 from loca.models.recommender import (
-    Estimator,
     ModelState,
     Recommender,
     Scores,
@@ -29,11 +29,13 @@ from loca.models.recommender import (
     clone,
     fitted,
     get_params,
+    whole,
 )
 from loca.random_streams import stream
 
 
-class Ensemble(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Ensemble(Recommender):
     """`models` copies of the base with all user weights 1, their scores averaged.
 
     Copies of a base with randomness differ by their seeds; of a base without (EASE) each learns from its own
@@ -42,64 +44,52 @@ class Ensemble(Estimator):
 
     role = "ensemble"
 
-    def __init__(
-        self,
-        *,
-        base: Recommender,
-        models: int = 40,
-        engine: EngineName = "auto",
-        precision: PrecisionName = "float32",
-        answer_precision: AnswerPrecision = "float32",
-        local_bytes: int = LOCAL_BYTES,
-        seed: int = 0,
-    ) -> None:
-        check_engine(engine)
-        check_precision(precision)
-        check_answer_precision(answer_precision)
-        check_counts(models=models, local_bytes=local_bytes)
-        self.base = base
-        self.models = models
-        self.engine: EngineName = engine
-        self.precision: PrecisionName = precision
-        self.answer_precision: AnswerPrecision = answer_precision
-        self.local_bytes = local_bytes
-        self.seed = seed
-        self.models_: LocalModels | None = None
-        self.epochs_: int | None = None
-        self.answering_models_: int | None = None
+    base: Recommender
+    models: int = whole(40)
+    engine: EngineName = "auto"
+    precision: PrecisionName = "float32"
+    answer_precision: AnswerPrecision = "float32"
+    local_bytes: int = LOCAL_BYTES
+    seed: int = 0
+
+    models_: LocalModels | None = field(default=None, init=False)
+    epochs_: int | None = field(default=None, init=False)
+    answering_models_: int | None = field(default=None, init=False)  # of a truncated model
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._engine()
+
+    def _engine(self) -> Engine:
+        return Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
+
+    @property
+    def gives_logits(self) -> bool:
+        """Whether all its models give logits."""
+        return self.base.gives_logits
 
     def _fit(self, data: TrainingData) -> None:
         """Trains all models; one number of epochs for all, chosen on the validation score of the averaged answer."""
-        matrix, weights = data.matrix, data.user_weights
-        same_without_sampling = "seed" not in get_params(self.base)
+        weights, validation = data.user_weights, data.validation
 
         def weights_of(number: int) -> UserWeights:
-            if not same_without_sampling:
+            if "seed" in get_params(self.base):
                 return weights
             rng = stream(self.seed, "bootstrap sample", number)
             return weights * rng.multinomial(len(weights), np.full(len(weights), 1 / len(weights)))
 
-        def validate(models: LocalModels) -> float:
-            assert data.validation is not None
-            return mean_ndcg(
-                lambda rows: self._mean(models, rows), data.validation, 100, block_bytes=ranking_bytes(models.device)
-            )
+        def validate(models: LocalModels, held_out: HeldOut) -> float:
+            block = ranking_bytes(models.device)
+            return mean_ndcg(lambda rows: self._mean(models, rows), held_out, 100, block_bytes=block)
 
         copies = copies_of(self.base, self.models, self.seed, "ensemble member")
-        engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
-        task = LocalTask(copies, matrix, weights_of, "ensemble", train=data.train, context=data.context)
-        trained = train_together(task, engine, None if data.validation is None else validate)
-        self.models_, self.epochs_ = trained.models, trained.epochs
+        task = LocalTask(copies, data, weights_of, "ensemble")
+        on_models = None if validation is None else lambda models: validate(models, validation)
+        self.models_, self.epochs_ = train_locals(task, self._engine(), on_models)
 
     def truncate(self, count: int) -> Self:
         """This fitted model with its first `count` models alone, which are those of an ensemble that has no more."""
-        if not 1 <= count <= self.models:
-            raise ConfigError(f"expected from 1 to {self.models} of the models, found {count}")
-        if count == self.models:
-            return self
-        truncated = copy.copy(self)
-        truncated.answering_models_ = count
-        return truncated
+        return truncated(self, count, self.models)
 
     def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
         """The number of epochs that validation chose."""
@@ -116,8 +106,7 @@ class Ensemble(Estimator):
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """All members, and the centre that they are differences to if any."""
-        engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
-        return MemoryUse.in_turn(local_memory(self.base, self.models, engine, data, "ensemble members"))
+        return MemoryUse.in_turn(local_memory(self.base, self.models, self._engine(), data, "ensemble members"))
 
     def count_items(self) -> int:
         """How many items it scores."""
@@ -136,10 +125,8 @@ class Ensemble(Estimator):
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        models = state.parts.get("models")
+        model, models = cls(**params), state.parts.get("models")
         if not isinstance(models, LocalModels):
             raise ModelFileError(f"ensemble: expected models, found {', '.join(sorted(state.parts)) or 'none'}")
-        model.models_ = models.around(state.parts.get("centre"))
-        model.epochs_ = state.facts["epochs"]
+        model.models_, model.epochs_ = models.around(state.parts.get("centre")), state.facts["epochs"]
         return model

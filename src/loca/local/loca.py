@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -23,8 +22,7 @@ from loca.communities.coverage import bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, embedding_dimensions
 from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
 from loca.data.interactions import Interactions, as_histories
-from loca.data.splits import HeldOut
-from loca.errors import ConfigError, LocaError, ModelFileError, check_choice, check_counts
+from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import rank_top_n
 from loca.local.explain import CommunityAnswer, Explanation, item_order, over_represented
 from loca.local.local_ease import LOCAL_BYTES
@@ -32,27 +30,17 @@ from loca.local.local_models import (
     BlendValidator,
     CommunityValidator,
     LocalModels,
+    LocalTask,
     blended_scores,
     first_models,
+    truncated,
 )
-from loca.local.stacked.inference import AnswerPrecision, check_answer_precision
-from loca.local.stacked.ops import PrecisionName, check_precision
-from loca.local.training import (
-    Engine,
-    EngineName,
-    LocalTask,
-    TrainedLocals,
-    check_engine,
-    copies_of,
-    local_memory,
-    scaled_weights,
-    train_apart,
-    train_together,
-)
+from loca.local.stacked.inference import AnswerPrecision
+from loca.local.stacked.ops import PrecisionName
+from loca.local.training import Engine, EngineName, copies_of, local_memory, scaled_weights, train_locals
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import choose_device, free_bytes
 from loca.models.recommender import (
-    Estimator,
     ModelState,
     Recommender,
     Scores,
@@ -61,118 +49,141 @@ from loca.models.recommender import (
     clone,
     fitted,
     get_params,
+    whole,
 )
-from loca.persistence.checkpoint import Checkpoint
 from loca.progress import say
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 DISTINCTIVE_ITEMS = 20
 
 
-class Loca(Estimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class Loca(Recommender):
     """Local collaborative autoencoders over any base model that takes user weights.
 
-    Each of the `anchors` local models is the base fitted with the wide weights of its community (`train_bandwidth`),
-    and answers for its narrow neighbourhood (`answer_bandwidth`); bandwidths are units of distance or `Quantile`s of
-    the distances between users. `embedding` makes user embeddings (default: the global model where it has an encoder,
-    else a truncated SVD). `alpha` is the global model's share for covered users: a number, `"validation"` (chosen
-    there), or `"paper"` (0). `stopping="blended"` chooses one number of epochs for all local models on the blended
-    validation score, `"community"` stops each on its own members. `global_model` defaults to a copy of the base.
-    `engine` trains networks as one batched network (`"stacked"`, and `"auto"` too) or in a loop (`"one_by_one"`, the
-    reference), and keeps local EASEs as differences or dense; the answer is the same. `precision="bfloat16"` lets the
-    stacked engine multiply 16-bit numbers (sums and weights keep 32), `answer_precision="float16"` keeps the weights of
-    local networks in half the memory, and `local_bytes` is what a local EASE may take: its largest differences to the
-    global one.
+    Parameters
+    ----------
+    base : Recommender
+        Each local model is a copy of it, fitted with the wide weights of its community.
+    anchors : int
+        How many communities there are.
+    anchor_selection : {"coverage", "random", "kmeans", "farthest"}
+        How the users are chosen that communities are centred on.
+    train_bandwidth, answer_bandwidth : float or Quantile
+        The wide neighbourhood that a local model is trained on, and the narrow one that it answers for, in units of
+        distance or as a quantile of the distances between users.
+    kernel : {"epanechnikov", "paper", "uniform", "triangular"}
+        What weight a distance earns.
+    embedding : Embedder, optional
+        Makes user embeddings; by default the global model where it has an encoder, else a truncated SVD.
+    global_model : Recommender, optional
+        Answers for users without a community; by default a copy of the base.
+    alpha : float, "validation" or "paper"
+        The global model's share for covered users: a number, chosen on validation, or 0 as in the paper.
+    engine : {"auto", "stacked", "one_by_one"}
+        Trains networks as one batched network ("stacked", and "auto" too) or in a loop (the reference), and stores
+        local EASEs as differences or dense; the answer is the same.
+    precision : {"float32", "bfloat16"}
+        Whether the stacked engine multiplies 16-bit numbers (sums and weights have 32).
+    answer_precision : {"float32", "float16"}
+        In which the weights of trained local networks are stored.
+    local_bytes : int
+        What a local EASE may take: its largest differences to the global one.
+    seed : int
     """
 
     role = "local"
 
-    def __init__(
-        self,
-        *,
-        base: Recommender,
-        anchors: int = 40,
-        anchor_selection: AnchorSelection = "coverage",
-        train_bandwidth: Bandwidth = Quantile(0.9, times=1.3),  # noqa: B008 - frozen
-        answer_bandwidth: Bandwidth = Quantile(0.5),  # noqa: B008 - frozen
-        kernel: KernelName = "epanechnikov",
-        embedding: Embedder | None = None,
-        global_model: Recommender | None = None,
-        alpha: float | Literal["validation", "paper"] = "validation",
-        stopping: Literal["blended", "community"] = "blended",
-        engine: EngineName = "auto",
-        precision: PrecisionName = "float32",
-        answer_precision: AnswerPrecision = "float32",
-        local_bytes: int = LOCAL_BYTES,
-        seed: int = 0,
-    ) -> None:
-        check_choice("anchor_selection", anchor_selection, ANCHOR_SELECTIONS)
-        check_choice("kernel", kernel, KERNELS)
-        check_engine(engine)
-        check_precision(precision)
-        check_answer_precision(answer_precision)
-        check_bandwidth("train_bandwidth", train_bandwidth)
-        check_bandwidth("answer_bandwidth", answer_bandwidth)
-        if isinstance(alpha, str) and alpha not in ("validation", "paper"):
-            raise ConfigError(f"alpha: expected a number from 0 to 1, 'validation' or 'paper', found {alpha!r}")
-        if not isinstance(alpha, str) and not 0 <= alpha <= 1:
-            raise ConfigError(f"alpha: expected a number from 0 to 1, 'validation' or 'paper', found {alpha!r}")
-        if stopping not in ("blended", "community"):
-            raise ConfigError(f"stopping: expected 'blended' or 'community', found {stopping!r}")
-        check_counts(anchors=anchors, local_bytes=local_bytes)
-        self.base = base
-        self.anchors = anchors
-        self.anchor_selection: AnchorSelection = anchor_selection
-        self.train_bandwidth = train_bandwidth
-        self.answer_bandwidth = answer_bandwidth
-        self.kernel: KernelName = kernel
-        self.embedding = embedding
-        self.global_model = global_model
-        self.alpha: float | Literal["validation", "paper"] = alpha
-        self.stopping: Literal["blended", "community"] = stopping
-        self.engine: EngineName = engine
-        self.precision: PrecisionName = precision
-        self.answer_precision: AnswerPrecision = answer_precision
-        self.local_bytes = local_bytes
-        self.seed = seed
-        self.global_: Recommender | None = None
-        self.embedder_: Embedder | None = None
-        self.communities_: Communities | None = None
-        self.locals_: LocalModels | None = None
-        self.local_epochs_: int | None = None
-        self.alpha_: float | None = None
-        self.answering_models_: int | None = None
-        self.locality_: Locality | None = None
-        self.members_: npt.NDArray[np.int64] | None = None
-        self.distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None = None
+    base: Recommender
+    anchors: int = whole(40)
+    anchor_selection: AnchorSelection = "coverage"
+    train_bandwidth: Bandwidth = Quantile(0.9, times=1.3)
+    answer_bandwidth: Bandwidth = Quantile(0.5)
+    kernel: KernelName = "epanechnikov"
+    embedding: Embedder | None = None
+    global_model: Recommender | None = None
+    alpha: float | Literal["validation", "paper"] = "validation"
+    # One number of epochs for all local models, or each stops on its own members: the paper's protocol alone does that.
+    stopping: Literal["blended", "community"] = "blended"
+    engine: EngineName = "auto"
+    precision: PrecisionName = "float32"
+    answer_precision: AnswerPrecision = "float32"
+    local_bytes: int = LOCAL_BYTES
+    seed: int = 0
+
+    global_: Recommender | None = field(default=None, init=False)
+    embedder_: Embedder | None = field(default=None, init=False)
+    communities_: Communities | None = field(default=None, init=False)
+    locals_: LocalModels | None = field(default=None, init=False)
+    local_epochs_: int | None = field(default=None, init=False)
+    alpha_: float | None = field(default=None, init=False)
+    locality_: Locality | None = field(default=None, init=False)
+    members_: npt.NDArray[np.int64] | None = field(default=None, init=False)
+    distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None = field(default=None, init=False)
+    answering_models_: int | None = field(default=None, init=False)  # of a truncated model
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("anchor_selection", self.anchor_selection, ANCHOR_SELECTIONS)
+        check_choice("kernel", self.kernel, KERNELS)
+        check_bandwidth("train_bandwidth", self.train_bandwidth)
+        check_bandwidth("answer_bandwidth", self.answer_bandwidth)
+        if self.alpha not in ("validation", "paper") and (isinstance(self.alpha, str) or not 0 <= self.alpha <= 1):
+            raise ConfigError(f"alpha: expected a number from 0 to 1, 'validation' or 'paper', found {self.alpha!r}")
+        if self.stopping not in ("blended", "community"):
+            raise ConfigError(f"stopping: expected 'blended' or 'community', found {self.stopping!r}")
+        self._engine()
+
+    def _engine(self) -> Engine:
+        return Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
+
+    @property
+    def gives_logits(self) -> bool:
+        """Whether all its models give logits."""
+        return self.base.gives_logits and (self.global_model is None or self.global_model.gives_logits)
 
     def _fit(self, data: TrainingData) -> None:
-        """The paper's three steps: find communities, train a local model for each, learn how to combine them."""
+        """The paper's algorithm: find communities, train a local model for each, learn how to combine them."""
         matrix, weights = data.matrix, data.user_weights
-        check_anchor_count(self.anchors, int((np.diff(matrix.indptr) > 0).sum()))
-        self.global_ = None  # what an earlier fit learned makes room
+        has_history = np.diff(matrix.indptr) > 0
+        check_anchor_count(self.anchors, int(has_history.sum()))
+
+        # The global model, which answers for whom no community does, and an embedding of every user. Under recency a
+        # community is one of present taste, and membership moves as a history grows.
         self.global_ = data.fit_part(
             "global model", clone(self.base if self.global_model is None else self.global_model)
         )
-        self.global_.train_data_ = None  # kept once, here
         self.embedder_ = self._fit_embedder(data)
-        self.embedder_.train_data_ = None
-        # Under recency a community is one of present taste, and membership moves as a history grows.
+        self.global_.train_data_ = self.embedder_.train_data_ = None  # stored once, here
         embeddings = embed_users(self.embedder_, as_histories(data.train))
-        self.communities_ = self._find_communities(
-            embeddings, np.flatnonzero(np.diff(matrix.indptr)), data.context.checkpoint
+
+        # Communities around anchors, of the users who have a history.
+        found = data.context.checkpoint.load_or_make(
+            "communities", lambda: self._find_communities(embeddings, np.flatnonzero(has_history)).state()
         )
-        questions = self._questions(data.validation)
-        trained = self._train_locals(data, embeddings, questions)
-        self.locals_, self.local_epochs_ = trained.models, trained.epochs
-        self.alpha_ = self._choose_alpha(questions)
-        answering = self.communities_.answer_weights(embeddings)
+        self.communities_ = communities = Communities.restore(found)
+
+        # One local model for each, trained with the weights of its community.
+        def weights_of(community: int) -> UserWeights:
+            together = weights * communities.train_weights(embeddings, community)
+            return scaled_weights(together, float(weights.sum(dtype=np.float64)))
+
+        validator = None
+        if data.validation is not None:
+            answering = self.answer_weights(data.validation.history_matrix)
+            validator = BlendValidator(data.validation, answering, self.global_)
+        models = copies_of(self.base, self.anchors, self.seed, "local model")
+        task = LocalTask(models, data, weights_of, "local models", self.global_)
+        self.locals_, self.local_epochs_ = self._train_locals(task, validator)
+
+        # α, the global model's share; and what is known of the communities.
+        self.alpha_ = self._choose_alpha(validator)
+        answering = communities.answer_weights(embeddings)
         self.members_ = np.bincount(answering.indices, minlength=self.anchors)
-        has_history = np.diff(matrix.indptr) > 0
-        trained_on = self.communities_.effective_shares(embeddings[has_history], weights[has_history])
+        self.distinctive_ = over_represented(matrix, answering, DISTINCTIVE_ITEMS)
+        trained_on = communities.effective_shares(embeddings[has_history], weights[has_history])
         answered = np.diff(answering.indptr)[has_history]
         self.locality_ = Locality(self.alpha_, float(trained_on.mean()), float(answered.mean()))
-        self.distinctive_ = over_represented(matrix, answering, DISTINCTIVE_ITEMS)
 
     def _fit_embedder(self, data: TrainingData) -> Embedder:
         if self.embedding is not None:
@@ -182,15 +193,10 @@ class Loca(Estimator):
             return global_model
         return data.context.fit_part("embedding", TruncatedSVD(seed=self.seed), data.train)
 
-    def _find_communities(
-        self, embeddings: Floats, with_history: npt.NDArray[np.int64], checkpoint: Checkpoint
-    ) -> Communities:
-        """Communities of the users who have a history: only they can be anchors, and only they are counted."""
-        saved = checkpoint.load("communities")
-        if saved is not None:
-            return _communities_from(saved)
+    def _find_communities(self, embeddings: Floats, users: npt.NDArray[np.int64]) -> Communities:
+        """Communities of some users: only they can be anchors, and only they are counted."""
         found = find_communities(
-            embeddings[with_history],
+            embeddings[users],
             anchors=self.anchors,
             anchor_selection=self.anchor_selection,
             train_bandwidth=self.train_bandwidth,
@@ -199,45 +205,26 @@ class Loca(Estimator):
             seed=self.seed,
             device=get_params(self.base).get("device", "auto"),
         )
-        communities = replace(found, anchors=with_history[found.anchors])
-        if checkpoint.due():
-            checkpoint.save("communities", _communities_state(communities))
-        return communities
+        return replace(found, anchors=users[found.anchors])
 
-    def _questions(self, validation: HeldOut | None) -> BlendValidator | None:
-        """The validation questions with the communities that answer each; None without validation."""
-        if validation is None:
-            return None
-        return BlendValidator(validation, self.answer_weights(validation.history_matrix), fitted(self.global_, self))
+    def _train_locals(self, task: LocalTask, validator: BlendValidator | None) -> tuple[LocalModels, int | None]:
+        if validator is None:
+            return train_locals(task, self._engine())
+        if self.stopping == "community":
+            members = CommunityValidator(validator.held_out, validator.answer_weights)
+            return train_locals(task, self._engine(), members=members)
+        # Judged without the global model's share where that is still to be chosen: with it, local models that have
+        # learned nothing yet would look as good as the global one, and stop there.
+        alpha = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
+        return train_locals(task, self._engine(), lambda local: validator.score(local, (alpha,))[0])
 
-    def _train_locals(self, data: TrainingData, embeddings: Floats, questions: BlendValidator | None) -> TrainedLocals:
-        communities, weights = fitted(self.communities_, self), data.user_weights
-
-        def weights_of(community: int) -> UserWeights:
-            together = weights * communities.train_weights(embeddings, community)
-            return scaled_weights(together, float(weights.sum(dtype=np.float64)))
-
-        models = copies_of(self.base, self.anchors, self.seed, "local model")
-        task = LocalTask(
-            models, data.matrix, weights_of, "local models", fitted(self.global_, self), data.train, data.context
-        )
-        engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
-        if questions is None or self.stopping == "blended":
-            # Judged without the global model's share where that is still to be chosen: with it, local models that
-            # have learned nothing yet would look as good as the global one, and stop there.
-            alpha = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
-            validate = None if questions is None else lambda local: questions.score(local, (alpha,))[0]
-            return train_together(task, engine, validate)
-        members = CommunityValidator(questions.held_out, questions.answer_weights)
-        return train_apart(task, engine, members)
-
-    def _choose_alpha(self, questions: BlendValidator | None) -> float:
+    def _choose_alpha(self, validator: BlendValidator | None) -> float:
         if not isinstance(self.alpha, str):
             return float(self.alpha)
-        if self.alpha == "paper" or questions is None:
+        if self.alpha == "paper" or validator is None:
             # Without validation there is nothing to choose on: the paper's rule.
             return 0.0
-        scores = questions.score(fitted(self.locals_, self), ALPHAS)
+        scores = validator.score(fitted(self.locals_, self), ALPHAS)
         best = int(np.argmax(scores))
         say(f"global share alpha = {ALPHAS[best]:g}: blended validation NDCG@100 {scores[best]:.4f}")
         return ALPHAS[best]
@@ -258,39 +245,7 @@ class Loca(Estimator):
         models of a Loca that has no more and learned for as many epochs. Who is left without a community gets the
         global scores.
         """
-        if not 1 <= count <= self.anchors:
-            raise ConfigError(f"expected from 1 to {self.anchors} of the models, found {count}")
-        if count == self.anchors:
-            return self
-        truncated = copy.copy(self)
-        truncated.answering_models_ = count
-        return truncated
-
-    def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
-        """α, epochs, bandwidths in units, coverage, and how local it is in the mean.
-
-        Of the users in its training data: the share that the first `counts` communities cover, the share that a
-        community trains on, and the share of the pairs of a user and a community that answers.
-        """
-        communities = fitted(self.communities_, self)
-        facts: dict[str, Any] = {
-            "alpha": self.alpha_,
-            "epochs": self.local_epochs_,
-            "train_bandwidth": communities.train_bandwidth,
-            "answer_bandwidth": communities.answer_bandwidth,
-            "coverage": communities.coverage,
-        }
-        if self.locality_ is not None:
-            facts |= {"effective_share": self.locality_.effective_share, "answering": self.locality_.answering}
-        if self.train_data_ is not None:
-            embeddings = self.embed(self.train_data_.histories())
-            answering = communities.answer_weights(embeddings)
-            covered = {str(one): float((np.diff(first_models(answering, one).indptr) > 0).mean()) for one in counts}
-            trained = [np.count_nonzero(communities.train_weights(embeddings, one)) for one in range(len(communities))]
-            facts["coverage_by_count"] = covered
-            facts["train_share"] = float(np.mean(trained)) / len(embeddings)
-            facts["answer_share"] = answering.nnz / (len(embeddings) * len(communities))
-        return facts
+        return truncated(self, count, self.anchors)
 
     def score(self, histories: csr_array) -> Scores:
         """Embeds, weighs and scores every history, known user or not; users × items."""
@@ -349,6 +304,32 @@ class Loca(Estimator):
             locality=self.locality_,
         )
 
+    def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
+        """α, epochs, bandwidths in units, coverage, and how local it is in the mean.
+
+        Of the users in its training data: the share that the first `counts` communities cover, the share that a
+        community trains on, and the share of the pairs of a user and a community that answers.
+        """
+        communities = fitted(self.communities_, self)
+        facts: dict[str, Any] = {
+            "alpha": self.alpha_,
+            "epochs": self.local_epochs_,
+            "train_bandwidth": communities.train_bandwidth,
+            "answer_bandwidth": communities.answer_bandwidth,
+            "coverage": communities.coverage,
+        }
+        if self.locality_ is not None:
+            facts |= {"effective_share": self.locality_.effective_share, "answering": self.locality_.answering}
+        if self.train_data_ is not None:
+            embeddings = self.embed(self.train_data_.histories())
+            answering = communities.answer_weights(embeddings)
+            covered = {str(one): float((np.diff(first_models(answering, one).indptr) > 0).mean()) for one in counts}
+            trained = [np.count_nonzero(communities.train_weights(embeddings, one)) for one in range(len(communities))]
+            facts["coverage_by_count"] = covered
+            facts["train_share"] = float(np.mean(trained)) / len(embeddings)
+            facts["answer_share"] = answering.nnz / (len(embeddings) * len(communities))
+        return facts
+
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The steps of `fit`: global model, embedding, communities and local models."""
         check_anchor_count(self.anchors, data.users)
@@ -359,8 +340,8 @@ class Loca(Estimator):
         if embedder is not None:
             steps["embedding"] = embedder.memory_bytes(data)
         steps["communities"] = self._communities_memory(data, embedding_dimensions(embedder or unfitted))
-        engine = Engine(self.engine, self.precision, self.answer_precision, self.local_bytes)
-        return MemoryUse.in_turn(steps | local_memory(self.base, self.anchors, engine, data, "local models", unfitted))
+        steps |= local_memory(self.base, self.anchors, self._engine(), data, "local models", unfitted)
+        return MemoryUse.in_turn(steps)
 
     def _communities_memory(self, data: DataSize, dimensions: int) -> MemoryUse:
         """Embeddings, the neighbourhoods of greedy coverage, and the weights with which communities answer."""
@@ -395,138 +376,71 @@ class Loca(Estimator):
         base = clone(self.base)
         if self.local_epochs_ is not None and "epochs" in get_params(base):
             base = clone(base, epochs=self.local_epochs_)
-        embedding = self.embedding if self.embedding is None else fitted(self.embedder_, self).with_selected_params()
+        embedding = None if self.embedding is None else fitted(self.embedder_, self).with_selected_params()
         return clone(
             self, base=base, global_model=self.global_.with_selected_params(), embedding=embedding, alpha=self.alpha_
         )
 
-    def embeds_itself(self) -> bool:
-        """Whether the embeddings are the global model's own."""
-        embedder: object = self.embedder_
-        return embedder is self.global_
-
     def state(self) -> ModelState:
-        return _loca_state(self)
+        communities, local = fitted(self.communities_, self).state(), fitted(self.locals_, self)
+        parts: dict[str, Any] = {"global": self.global_, "local models": local}
+        embedder: object = self.embedder_
+        if embedder is not self.global_:
+            parts["embedder"] = embedder
+        if local.centre_ is not None and local.centre_ is not self.global_:
+            parts["centre"] = local.centre_
+        items, lifts = fitted(self.distinctive_, self)
+        learned: dict[str, npt.NDArray[Any]] = {"distinctive_items": items, "distinctive_lifts": lifts}
+        arrays = {**communities.arrays, **learned, "members": fitted(self.members_, self)}
+        facts: dict[str, Any] = {"alpha": self.alpha_, "local_epochs": self.local_epochs_}
+        if self.locality_ is not None:
+            figures = self.locality_
+            facts["locality"] = {"effective_share": figures.effective_share, "answering": figures.answering}
+        return ModelState(arrays, {**communities.facts, **facts}, parts)
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        _restore_loca(model, state)
+        model, facts = cls(**params), state.facts
+        items, lifts, members = (state.arrays[name] for name in ("distinctive_items", "distinctive_lifts", "members"))
+        local, global_model = state.parts.get("local models"), state.parts.get("global")
+        embedder = state.parts.get("embedder", global_model)
+        if set(state.parts) - {"embedder", "centre"} != {"global", "local models"} or not isinstance(
+            local, LocalModels
+        ):
+            raise ModelFileError(f"loca: expected a global and local models, found {', '.join(sorted(state.parts))}")
+        if not isinstance(global_model, Recommender):
+            raise ModelFileError("loca: the global model is not a recommender")
+        if not isinstance(embedder, Embedder):
+            raise ModelFileError(f"loca: {type(embedder).__name__} cannot embed histories")
+        local.around(state.parts.get("centre", global_model))
+        item_count = global_model.count_items()
+        try:
+            communities = Communities.restore(state)
+            dimensions = embedder.embed(csr_array(np.zeros((1, item_count), dtype=np.float32))).shape[1]
+        except LocaError as problem:
+            raise ModelFileError(f"loca: communities or embedder do not fit: {problem}") from problem
+        count = len(communities)
+        if len(local) != count:
+            raise ModelFileError(f"loca: expected {count} local models, found {len(local)}")
+        if members.shape != (count,) or items.ndim != 2 or len(items) != count or lifts.shape != items.shape:
+            raise ModelFileError(f"loca: the arrays do not fit {count} communities")
+        if not (items.dtype.kind == "i" and (items >= 0).all() and (communities.anchors >= 0).all()):
+            raise ModelFileError("loca: an item or an anchor has a row below 0")
+        if not np.isfinite(communities.anchor_embeddings).all():
+            raise ModelFileError("loca: the anchor embeddings hold NaN or infinity")
+        if dimensions != communities.anchor_embeddings.shape[1]:
+            raise ModelFileError(f"loca: the embedder gives {dimensions} dimensions, the anchors have others")
+        if local.count_items() != item_count or int(items.max(initial=0)) >= item_count:
+            raise ModelFileError(f"loca: expected parts that all score the same {item_count} items")
+        if not isinstance(facts["alpha"], int | float) or not 0 <= facts["alpha"] <= 1:
+            raise ModelFileError(f"loca: expected alpha from 0 to 1, found {facts['alpha']!r}")
+        model.global_, model.embedder_, model.communities_, model.locals_ = global_model, embedder, communities, local
+        model.local_epochs_, model.alpha_ = facts["local_epochs"], float(facts["alpha"])
+        model.members_, model.distinctive_ = members, (items, lifts)
+        if facts.get("locality") is not None:  # a model that was saved before this was measured has none
+            figures = facts["locality"] if isinstance(facts["locality"], dict) else {}
+            numbers = [figures.get(name) for name in ("effective_share", "answering")]
+            if not all(isinstance(one, int | float) and 0 <= one < float("inf") for one in numbers):
+                raise ModelFileError(f"loca: expected the figures of its locality as numbers ≥ 0, found {figures!r}")
+            model.locality_ = Locality(model.alpha_, float(figures["effective_share"]), float(figures["answering"]))
         return model
-
-
-def _loca_state(model: Loca) -> ModelState:
-    """Everything that the fitted model has learned."""
-    communities, (items, lifts) = fitted(model.communities_, model), fitted(model.distinctive_, model)
-    parts: dict[str, Any] = {"global": model.global_}
-    if not model.embeds_itself():
-        parts["embedder"] = model.embedder_
-    local = fitted(model.locals_, model)
-    parts["local models"] = local
-    if local.centre_ is not None and local.centre_ is not model.global_:
-        parts["centre"] = local.centre_
-    own = _communities_state(communities)
-    learned: dict[str, npt.NDArray[Any]] = {
-        "members": fitted(model.members_, model),
-        "distinctive_items": items,
-        "distinctive_lifts": lifts,
-    }
-    chosen: dict[str, Any] = {"alpha": model.alpha_, "local_epochs": model.local_epochs_}
-    if model.locality_ is not None:
-        chosen["locality"] = {
-            "effective_share": model.locality_.effective_share,
-            "answering": model.locality_.answering,
-        }
-    return ModelState({**own.arrays, **learned}, {**own.facts, **chosen}, parts)
-
-
-def _communities_state(communities: Communities) -> ModelState:
-    """Communities as arrays and facts."""
-    return ModelState(
-        arrays={"anchors": communities.anchors, "anchor_embeddings": communities.anchor_embeddings},
-        facts={
-            "train_bandwidth": communities.train_bandwidth,
-            "answer_bandwidth": communities.answer_bandwidth,
-            "coverage": communities.coverage,
-            "kernel": communities.kernel,
-        },
-    )
-
-
-def _communities_from(state: ModelState) -> Communities:
-    """The communities that a state holds; they check themselves."""
-    return Communities(
-        anchors=state.arrays["anchors"],
-        anchor_embeddings=state.arrays["anchor_embeddings"],
-        train_bandwidth=state.facts["train_bandwidth"],
-        answer_bandwidth=state.facts["answer_bandwidth"],
-        kernel=state.facts["kernel"],
-        coverage=state.facts["coverage"],
-    )
-
-
-def _restore_loca(model: Loca, state: ModelState) -> None:
-    """Gives an unfitted model what `state` holds."""
-    arrays, facts = state.arrays, state.facts
-    try:
-        communities = _communities_from(state)
-    except LocaError as problem:
-        raise ModelFileError(str(problem)) from problem
-    count = len(communities)
-    local = state.parts.get("local models")
-    if set(state.parts) - {"embedder", "centre"} != {"global", "local models"} or not isinstance(local, LocalModels):
-        raise ModelFileError(f"loca: expected a global and local models, found {', '.join(sorted(state.parts))}")
-    if not isinstance(state.parts["global"], Recommender):
-        raise ModelFileError("loca: the global model is not a recommender")
-    local.around(state.parts.get("centre", state.parts["global"]))
-    if len(local) != count:
-        raise ModelFileError(f"loca: expected {count} local models, found {len(local)}")
-    items, lifts, members = arrays["distinctive_items"], arrays["distinctive_lifts"], arrays["members"]
-    if members.shape != (count,) or items.ndim != 2 or len(items) != count or lifts.shape != items.shape:
-        raise ModelFileError(f"loca: the arrays do not fit {count} communities")
-    if not (items.dtype.kind == "i" and (items >= 0).all() and (communities.anchors >= 0).all()):
-        raise ModelFileError("loca: an item or an anchor has a row below 0")
-    if not np.isfinite(communities.anchor_embeddings).all():
-        raise ModelFileError("loca: the anchor embeddings hold NaN or infinity")
-    if not isinstance(facts["alpha"], int | float) or not 0 <= facts["alpha"] <= 1:
-        raise ModelFileError(f"loca: expected alpha from 0 to 1, found {facts['alpha']!r}")
-    embedder = state.parts.get("embedder", state.parts["global"])
-    if not isinstance(embedder, Embedder):
-        raise ModelFileError(f"loca: {type(embedder).__name__} cannot embed histories")
-    _check_other_items(state.parts["global"], local, communities, embedder, int(items.max(initial=0)))
-    model.global_ = state.parts["global"]
-    model.embedder_ = embedder
-    model.communities_ = communities
-    model.locals_ = local
-    model.local_epochs_ = facts["local_epochs"]
-    model.alpha_ = float(facts["alpha"])
-    model.locality_ = _locality(model.alpha_, facts.get("locality"))
-    model.members_ = members
-    model.distinctive_ = (items, lifts)
-
-
-def _locality(alpha: float, written: Any) -> Locality | None:
-    """How local the model is; None for one that was saved before this was measured."""
-    if written is None:
-        return None
-    figures = written if isinstance(written, dict) else {}
-    share, answering = figures.get("effective_share"), figures.get("answering")
-    for one in (share, answering):
-        if not isinstance(one, int | float) or not 0 <= one < float("inf"):
-            raise ModelFileError(f"loca: expected the figures of its locality as numbers ≥ 0, found {written!r}")
-    return Locality(alpha, float(share or 0), float(answering or 0))
-
-
-def _check_other_items(
-    global_model: Recommender, local: LocalModels, communities: Communities, embedder: Embedder, largest: int
-) -> None:
-    """Refuses parts that score other items than the global model, or embed into another space than the anchors'."""
-    item_count = global_model.count_items()
-    if local.count_items() != item_count or largest >= item_count:
-        raise ModelFileError(f"loca: expected parts that all score the same {item_count} items")
-    try:
-        dimensions = embedder.embed(csr_array(np.zeros((1, item_count), dtype=np.float32))).shape[1]
-    except LocaError as problem:
-        raise ModelFileError(f"loca: the embedder does not fit: {problem}") from problem
-    if dimensions != communities.anchor_embeddings.shape[1]:
-        raise ModelFileError(f"loca: the embedder gives {dimensions} dimensions, the anchors have others")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -13,19 +13,18 @@ from scipy.sparse import csr_array
 from loca.errors import DataError, ModelFileError, check_counts
 from loca.local.compressed_weights import (
     ARRAY_TYPES,
-    Arrays,
     Builder,
     CompressedWeights,
     SizeBudget,
     largest_differences,
 )
-from loca.local.local_models import LocalModels
+from loca.local.local_models import LocalModels, LocalTask
 from loca.memory import DataSize, MemoryUse, plan_memory, readable_bytes
 from loca.models.devices import choose_device, free_bytes
 from loca.models.ease import EASE
 from loca.models.ease_solver import DeviceRows
 from loca.models.next_ease import NextEASE, bytes_to_solve_next
-from loca.models.recommender import ModelState, Recommender, Scores, UserWeights, check_histories, fitted, get_params
+from loca.models.recommender import ModelState, Recommender, Scores, check_histories, fitted, get_params
 from loca.progress import bar, say
 
 LinearModel = EASE | NextEASE  # the models that are linear (`Recommender.is_linear`)
@@ -189,56 +188,43 @@ def _needed_rows(rows: csr_array, shares: csr_array) -> tuple[npt.NDArray[np.int
     return needed, csr_array((values, numbers[keys], starts), shape=(users, len(needed)))
 
 
-def fit_ease_differences(
-    base: LinearModel,
-    centre: LinearModel,
-    matrix: csr_array,
-    weights_of: Callable[[int], UserWeights],
-    count: int,
-    *,
-    device: torch.device,
-    local_bytes: int = LOCAL_BYTES,
-    what: str = "local models",
-    moments: csr_array | None = None,
-    recall: Callable[[int], Arrays | None] = lambda number: None,
-    keep: Callable[[int, Arrays], None] = lambda number, arrays: None,
-) -> EaseDifferences:
-    """Solves `count` copies of the base, copy j with the user weights `weights_of(j)`, and keeps what `centre` lacks.
+def fit_ease_differences(task: LocalTask, centre: LinearModel, local_bytes: int = LOCAL_BYTES) -> EaseDifferences:
+    """Solves every model of the task, and stores of each the largest differences to the fitted `centre`.
 
-    `moments` numbers the moments of the entries of `matrix`, for a base that learns from order. `keep(j, arrays)` is
-    called when model j is done; where `recall(j)` gives such arrays, they are taken instead.
+    A finished model is saved at the task's checkpoint, and not solved again by a run that goes on.
     """
-    budget = SizeBudget.of(centre.count_items(), local_bytes)
-    at_once = plan_solving(base, matrix, budget, count, device, what)
+    base: Any = task.models[0]
+    count, matrix, checkpoint = len(task.models), task.data.matrix, task.data.context.checkpoint
+    device, budget = choose_device(base.device), SizeBudget.of(centre.count_items(), local_bytes)
+    at_once = plan_solving(task, budget, device)
     centre_weights = _weights_of(centre).to(device)
     builder = Builder(count, budget)
-    with bar(what, count) as progress:
+    with bar(task.what, count) as progress:
         for start in range(0, count, at_once):
             group = range(start, min(start + at_once, count))
-            saved = {number: recall(number) for number in group}
-            missing = [weights_of(number) for number in group if saved[number] is None]
-            solutions = base.solve_each(matrix, missing, device, moments)
+            saved = {number: checkpoint.load(f"{task.what} {number}") for number in group}
+            missing = [task.weights_of(number) for number in group if saved[number] is None]
+            solutions = base.solve_each(matrix, missing, device, task.moments)
             for number in group:
-                arrays = saved.pop(number)
-                if arrays is None:
-                    arrays = largest_differences(next(solutions), centre_weights, budget)
-                    keep(number, arrays)
-                builder.add(arrays)
+                state = saved.pop(number)
+                if state is None:
+                    state = ModelState(largest_differences(next(solutions), centre_weights, budget))
+                    checkpoint.save(f"{task.what} {number}", state)
+                builder.add(state.arrays)
                 progress.advance()
     model = EaseDifferences(local_bytes=local_bytes)
     model.differences_ = builder.build()
     return model.around(centre, device)
 
 
-def plan_solving(
-    base: LinearModel, matrix: csr_array, budget: SizeBudget, count: int, device: torch.device, what: str
-) -> int:
+def plan_solving(task: LocalTask, budget: SizeBudget, device: torch.device) -> int:
     """Say how much memory is needed, refuse what does not fit, and give how many systems a GPU inverts at once.
 
     The device holds the centre and blocks of rows, in the users' system the (items, support) half product too, and for
     every system that is solved at once its square and its factor. As many small ones as half of a GPU's free memory
     holds are solved at once; larger ones fill it on their own.
     """
+    base, count, matrix, what = task.models[0], len(task.models), task.data.matrix, task.what
     users, items = int((np.diff(matrix.indptr) > 0).sum()), matrix.shape[1]
     size, shared = min(users, items), 4 * (items**2 + 4 * _BLOCK_ROWS * items)
     if base.uses_order:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,11 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.data.splits import HeldOut
-from loca.errors import ModelFileError
+from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import UserRows, mean_ndcgs, ndcg_of_each
 from loca.models.devices import ranking_bytes
 from loca.models.network_base import NetworkModel, score_on
-from loca.models.recommender import Recommender, Scores
+from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights
 from loca.persistence.manifest import ModelState
 
 Covered = npt.NDArray[np.bool_]
@@ -50,6 +51,29 @@ def blend_local(
     return blended, totals > 0
 
 
+AnyModel = TypeVar("AnyModel")
+WeightsOf = Callable[[int], UserWeights]
+
+
+@dataclass(frozen=True, eq=False)
+class LocalTask:
+    """Unfitted models that differ in their seeds at most; model j learns from `data` with the weights `weights_of(j)`.
+
+    `centre` is the fitted global model, where there is one.
+    """
+
+    models: list[Recommender]
+    data: TrainingData
+    weights_of: WeightsOf
+    what: str
+    centre: Recommender | None = None
+
+    @property
+    def moments(self) -> csr_array | None:
+        """The moments of the data's entries; None where each is one of its own, or the models learn from sets."""
+        return self.data.moments if self.models[0].uses_order else None
+
+
 def one_for_each(numbers: npt.NDArray[np.int64], models: int) -> csr_array:
     """Answer weights by which row r is answered by the model `numbers[r]` alone, rows × models."""
     rows = len(numbers)
@@ -64,6 +88,17 @@ def first_models(answer_weights: csr_array, count: int | None) -> csr_array:
     first.data[first.indices >= count] = 0
     first.eliminate_zeros()
     return first
+
+
+def truncated(model: AnyModel, count: int, size: int) -> AnyModel:
+    """A fitted model of `size` models with its first `count` alone; all of them are the model itself."""
+    if not 1 <= count <= size:
+        raise ConfigError(f"expected from 1 to {size} of the models, found {count}")
+    if count == size:
+        return model
+    first: Any = copy.copy(model)
+    first.answering_models_ = count
+    return cast(AnyModel, first)
 
 
 @runtime_checkable

@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import csr_array
 
-from loca.data.interactions import Interactions, as_moments
-from loca.errors import ConfigError, DataError, did_you_mean
+from loca.errors import DataError, check_choice, check_counts
 from loca.local.local_ease import LOCAL_BYTES, differences_memory, fit_ease_differences, is_centre_for
-from loca.local.local_models import CommunityValidator, LocalModels, SeparateModels
+from loca.local.local_models import CommunityValidator, LocalModels, LocalTask, SeparateModels
 from loca.local.stacked.inference import AnswerPrecision, StackedNetworks
 from loca.local.stacked.ops import PrecisionName, multiplies_densely
 from loca.local.stacked.trainer import StackedTrainer, plan_stacks
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.autoencoder import Network
-from loca.models.devices import choose_device, free_bytes
+from loca.models.devices import free_bytes
 from loca.models.early_stopping import BestWeights, Trainer, load_states, save_states, states_of, train_epochs
-from loca.models.network_base import NetworkModel, SingleTrainer
 from loca.models.recommender import Recommender, UserWeights, clone, get_params
-from loca.persistence.fit_context import NO_CONTEXT, FitContext
-from loca.persistence.manifest import ModelState
 from loca.progress import bar, say
 from loca.random_streams import derive_seed
 
-WeightsOf = Callable[[int], UserWeights]
+EngineName = Literal["auto", "one_by_one", "stacked"]
 # The weights themselves, Adam's two moments, and the copy of the best epoch.
-_COPIES_WHILE_LEARNING = 4
+_COPIES_WHILE_TRAINING = 4
 _ADVICE = "take fewer or smaller models"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Which engine, in which precision networks are multiplied while they learn, and in which they are stored."""
+
+    name: EngineName
+    precision: PrecisionName = "float32"
+    answer_precision: AnswerPrecision = "float32"
+    local_bytes: int = LOCAL_BYTES
+
+    def __post_init__(self) -> None:
+        check_choice("engine", self.name, get_args(EngineName))
+        check_choice("precision", self.precision, get_args(PrecisionName))
+        check_choice("answer_precision", self.answer_precision, get_args(AnswerPrecision))
+        check_counts(local_bytes=self.local_bytes)
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether networks are trained as one: always but where the loop is requested."""
+        return self.name != "one_by_one"
+
+    def stores_differences(self, items: int) -> bool:
+        """Whether linear models are stored as differences: where requested, or where dense ones take more."""
+        return self.name == "stacked" or (self.name == "auto" and 4 * items**2 > self.local_bytes)
 
 
 def copies_of(base: Recommender, count: int, seed: int, name: str) -> list[Recommender]:
@@ -52,146 +71,15 @@ def scaled_weights(weights: UserWeights, total: float) -> npt.NDArray[np.float32
     return np.asarray(weights * (total / weights.sum(dtype=np.float64)), dtype=np.float32)
 
 
-def fit_each(
-    models: list[Recommender],
-    train: Interactions | csr_array,
-    weights_of: WeightsOf,
-    what: str,
-    context: FitContext = NO_CONTEXT,
-) -> list[Recommender]:
-    """Fits model j with the user weights `weights_of(j)`, one after the other."""
-    with bar(what, len(models)) as progress:
-        for number, model in enumerate(models):
-            context.inside(f"{what} {number}").fit(model, train, user_weights=weights_of(number))
-            model.train_data_ = None  # stored once, by the whole
-            progress.advance()
-            if number == 0:
-                size = sum(array.nbytes for array in model.state().arrays.values())
-                plan_memory(f"{what}: {len(models)} models", size * (len(models) - 1), _ADVICE)
-    return models
-
-
-def plan_loop_memory(learning: SingleTrainer[Any, Any], count: int, what: str) -> None:
-    """Says how much memory `count` such networks take while they learn; refuses when there is not that much."""
-    size = sum(weight.numel() * 4 for weight in learning.network.parameters())
-    if learning.device.type == "cpu":
-        plan_memory(f"{what}: {count} models", size * _COPIES_WHILE_LEARNING * count, _ADVICE)
-
-
-def learn_each_until_best(
-    learning: Sequence[Trainer],
-    seen: LocalModels,
-    networks: Sequence[Network],
-    members: CommunityValidator,
-    *,
-    epochs: int,
-    patience: int,
-    evaluate_every: int,
-    what: str,
-    context: FitContext = NO_CONTEXT,
-) -> list[int]:
-    """The best epoch of each network on its own validation users, with the weights of that epoch put back.
-
-    A network without validation users runs all epochs. The bar counts the networks that have stopped.
-    """
-    best = [BestWeights() for _ in networks]
-    saved = load_states(context.checkpoint, what)
-    done, stopped = _resume(saved, networks, best)
-    active = set(range(len(networks))) - stopped
-    runners = _without(learning, [networks[number] for number in stopped])
-    if saved is not None:
-        for place, runner in enumerate(runners):
-            runner.put_back(saved[1][f"learning {place}"])
-    del saved  # makes room
-    with bar(what, len(networks)) as progress:
-        progress.advance(len(stopped))
-        for epoch in range(done + 1, epochs + 1):
-            if not active:
-                break
-            loss = float(np.mean([one.run_epoch() for one in runners]))
-            progress.advance(0, note=f"epoch {epoch}, loss {loss:.2f}, {len(active)} still learn")
-            if epoch % evaluate_every == 0 or epoch == epochs:
-                for number, score in members.score(seen, active).items():
-                    best[number].offer(epoch, score, [networks[number]])
-                stopped = {one for one in active if best[one].is_final(epoch, patience)}
-                active -= stopped
-                progress.advance(len(stopped))
-                runners = _without(runners, [networks[number] for number in stopped])
-            if context.checkpoint.due():
-                states = states_of(runners) | {f"best {number}": one.state() for number, one in enumerate(best)}
-                save_states(context.checkpoint, what, epoch, states, active=sorted(active))
-    for one, network in zip(best, networks, strict=True):
-        if one.epoch:
-            one.give_back([network])
-    return [one.epoch or epochs for one in best]
-
-
-def _resume(
-    saved: tuple[Mapping[str, Any], dict[str, ModelState]] | None,
-    networks: Sequence[Network],
-    best: Sequence[BestWeights],
-) -> tuple[int, set[int]]:
-    """The epochs of an interrupted run and the networks that had stopped, with their best weights put back."""
-    if saved is None:
-        return 0, set()
-    facts, states = saved
-    for number, one in enumerate(best):
-        one.put_back(states[f"best {number}"], [networks[number]])
-    return int(facts["epoch"]), set(range(len(networks))) - set(facts["active"])
-
-
-def _without(runners: Sequence[Trainer], stopped: Sequence[Network]) -> list[Trainer]:
-    """The learning that is left when some networks have stopped."""
-    gone = {id(network) for network in stopped}
-    left = []
-    for one in runners:
-        own = [network for network in one.networks if id(network) in gone]
-        if len(own) == len(one.networks):
-            continue
-        if own and isinstance(one, StackedTrainer):
-            one.leave(own)
-        left.append(one)
-    return left
-
-
-EngineName = Literal["auto", "one_by_one", "stacked"]
-
-
-def check_engine(name: str) -> None:
-    """Refuses an engine that does not exist, naming the nearest."""
-    if name not in get_args(EngineName):
-        raise ConfigError(f"unknown engine {name!r}{did_you_mean(name, get_args(EngineName))}")
-
-
-def keeps_differences(engine: Engine, items: int) -> bool:
-    """Whether local item-to-item models are kept as differences: where asked for, or where dense ones take more."""
-    return engine.name == "stacked" or (engine.name == "auto" and 4 * items**2 > engine.local_bytes)
-
-
-def is_stacked(name: EngineName) -> bool:
-    """Whether networks are trained as one: always but where the loop is asked for."""
-    return name != "one_by_one"
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Which engine, in which precision networks are multiplied while they learn, and in which they are kept."""
-
-    name: EngineName
-    precision: PrecisionName = "float32"
-    answer_precision: AnswerPrecision = "float32"
-    local_bytes: int = LOCAL_BYTES
-
-
 def local_memory(
     base: Any, count: int, engine: Engine, data: DataSize, name: str, centre: Recommender | None = None
 ) -> dict[str, MemoryUse]:
     """What so many models take that are trained by an engine, and the centre that they are differences to if any."""
-    if base.is_linear and keeps_differences(engine, data.items):
+    if base.is_linear and engine.stores_differences(data.items):
         apart = {} if is_centre_for(base, centre) else {"centre of local models": base.memory_bytes(data)}
         return apart | {name: differences_memory(base, count, engine.local_bytes, data)}
     many = base.memory_bytes(data).times(count)
-    if many.training and is_stacked(engine.name) and base.stackable:
+    if many.training and engine.is_stacked and base.stackable:
         stored = many.folder // 2 if engine.answer_precision == "float16" else many.folder
         many = replace(many, folder=stored)
         if many.device:  # stacks that do not fit wait in main memory
@@ -199,162 +87,107 @@ def local_memory(
     return {name: many}
 
 
-@dataclass(frozen=True, eq=False)
-class LocalTask:
-    """Unfitted models that differ in their seeds at most; model j learns from `matrix` with `weights_of(j)`.
-
-    `centre` is the fitted global model, where there is one; `train` what the matrix was made of, where that is more
-    than a matrix.
-    """
-
-    models: list[Recommender]
-    matrix: csr_array
-    weights_of: WeightsOf
-    what: str
-    centre: Recommender | None = None
-    train: Interactions | csr_array | None = None
-    context: FitContext = NO_CONTEXT
-
-    @property
-    def learned(self) -> Interactions | csr_array:
-        """What a model's own `fit` learns from."""
-        return self.matrix if self.train is None else self.train
-
-    @cached_property
-    def moments(self) -> csr_array | None:
-        """The moments of the entries of `matrix`; None where each is a place of its own."""
-        return as_moments(self.learned)
-
-
-@dataclass(frozen=True, eq=False)
-class TrainedLocals:
+class TrainedLocals(NamedTuple):
     """Fitted local models, and the number of epochs that counted (None for a base that does not learn by epochs)."""
 
     models: LocalModels
     epochs: int | None
 
 
-def train_together(task: LocalTask, engine: Engine, validate: Callable[[LocalModels], float] | None) -> TrainedLocals:
-    """Trains all models; those that learn by epochs side by side, for the epochs that `validate` likes best."""
-    learners = learners_of(task)
-    if learners is None:
-        return TrainedLocals(_fit(task, engine), None)
-    first = learners[0]
-    runners, seen = _begin(task, learners, engine)
-    best = train_epochs(runners, first, task.what, None if validate is None else lambda: validate(seen), task.context)
-    if best.epoch:
-        say(f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
-    epochs = best.epoch or first.epochs
-    for model in learners:
-        model.best_epoch_ = epochs
-    return TrainedLocals(seen.finished(engine.answer_precision), epochs)
+def train_locals(
+    task: LocalTask,
+    engine: Engine,
+    validate: Callable[[LocalModels], float] | None = None,
+    members: CommunityValidator | None = None,
+) -> TrainedLocals:
+    """Train all models of a task; those that learn by epochs in parallel.
 
-
-def train_apart(task: LocalTask, engine: Engine, members: CommunityValidator) -> TrainedLocals:
-    """Trains each model to the best epoch of its own members' questions; a model without any runs all its epochs."""
-    learners = learners_of(task)
-    if learners is None:
-        return TrainedLocals(_fit(task, engine), None)
-    first = learners[0]
-    runners, seen = _begin(task, learners, engine)
-    best_epochs = learn_each_until_best(
-        runners,
-        seen,
-        [model.network_ for model in learners if model.network_ is not None],
-        members,
-        epochs=first.epochs,
-        patience=first.patience,
-        evaluate_every=first.evaluate_every,
-        what=task.what,
-        context=task.context,
-    )
-    for model, epoch in zip(learners, best_epochs, strict=True):
+    Parameters
+    ----------
+    task, engine
+        What to train, and how.
+    validate : callable, optional
+        Scores all models together: they stop at the epoch that it likes best.
+    members : CommunityValidator, optional
+        Stops each model at the best epoch of the users whom it answers for, in place of `validate`; a model without
+        any runs all its epochs, and the median of the epochs is given back.
+    """
+    first: Any = task.models[0]
+    if not first.learns_by_epoch:
+        return TrainedLocals(_fit_in_turn(task, engine), None)
+    trainers, local = _begin(task, engine)
+    if members is not None:
+        epochs = _stop_each(task, trainers, local, members)
+    else:
+        on_local = None if validate is None else lambda: validate(local)
+        best = train_epochs(trainers, first, task.what, on_local, task.data.context)
+        if best.epoch:
+            say(f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
+        epochs = [best.epoch or first.epochs] * len(task.models)
+    for model, epoch in zip(task.models, epochs, strict=True):
         model.best_epoch_ = epoch
-    return TrainedLocals(seen.finished(engine.answer_precision), int(np.median(best_epochs)))
+    return TrainedLocals(local.finished(engine.answer_precision), int(np.median(epochs)))
 
 
-def learners_of(task: LocalTask) -> list[NetworkModel[Any]] | None:
-    """The models as learners by epochs; None where they are none."""
-    learners: list[NetworkModel[Any]] = [model for model in task.models if isinstance(model, NetworkModel)]
-    return learners if len(learners) == len(task.models) else None
+def _fit_in_turn(task: LocalTask, engine: Engine) -> LocalModels:
+    """Models that do not learn by epochs: one after the other, linear ones as differences to one centre."""
+    base, train, count = task.models[0], task.data.train, len(task.models)
+    if base.is_linear and engine.stores_differences(task.data.matrix.shape[1]):
+        centre: Any = task.centre
+        if not is_centre_for(base, centre):
+            centre = clone(base).fit(train)
+            centre.train_data_ = None  # stored once, by the whole
+        return fit_ease_differences(task, centre, engine.local_bytes)
+    with bar(task.what, count) as progress:
+        for number, model in enumerate(task.models):
+            context = task.data.context.inside(f"{task.what} {number}")
+            context.fit(model, train, user_weights=task.weights_of(number))
+            model.train_data_ = None  # stored once, by the whole
+            progress.advance()
+            if number == 0:
+                size = sum(array.nbytes for array in model.state().arrays.values())
+                plan_memory(f"{task.what}: {count} models", size * (count - 1), _ADVICE)
+    return SeparateModels.of(task.models)
 
 
-def _fit(task: LocalTask, engine: Engine) -> LocalModels:
-    """Models that do not learn by epochs: one after the other, item-to-item models as differences to one centre."""
-    base: Any = task.models[0]
-    if not base.is_linear or not keeps_differences(engine, task.matrix.shape[1]):
-        return SeparateModels.of(fit_each(task.models, task.learned, task.weights_of, task.what, task.context))
-    centre: Any = task.centre
-    if not is_centre_for(base, centre):
-        centre = clone(base).fit(task.learned)
-        centre.train_data_ = None  # stored once, by the whole
-    checkpoint = task.context.checkpoint
+def _begin(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalModels]:
+    """The trainers of all networks in the requested engine, and the models, whose answers change in training.
 
-    def recall(number: int) -> Mapping[str, npt.NDArray[Any]] | None:
-        kept = checkpoint.load(f"{task.what} {number}")
-        return None if kept is None else kept.arrays
+    Networks of one shape are trained in stacks, in smaller ones where memory runs out; several stacks wait in main
+    memory in turn.
+    """
+    models: Any = task.models
+    matrix, count, what = task.data.matrix, len(models), f"{task.what}: {len(models)} models"
 
-    return fit_ease_differences(
-        base,
-        centre,
-        task.matrix,
-        task.weights_of,
-        len(task.models),
-        device=choose_device(base.device),
-        local_bytes=engine.local_bytes,
-        what=task.what,
-        moments=task.moments,
-        recall=recall,
-        keep=lambda number, arrays: checkpoint.save(f"{task.what} {number}", ModelState(arrays)),
-    )
+    def begin(number: int) -> Any:
+        return models[number].begin(matrix, task.weights_of(number), task.moments)
 
-
-def _begin(
-    task: LocalTask, learners: Sequence[NetworkModel[Any]], engine: Engine
-) -> tuple[Sequence[Trainer], LocalModels]:
-    """The learning of all networks in the engine asked for, and their answers, which change as they learn."""
-    if is_stacked(engine.name) and all(model.stackable for model in learners):
-        return _begin_stacked(task, learners, engine)
-    one = learners[0].begin(task.matrix, task.weights_of(0), task.moments)
-    plan_loop_memory(one, len(learners), task.what)
-    rest = [
-        learners[number].begin(task.matrix, task.weights_of(number), task.moments) for number in range(1, len(learners))
-    ]
-    return [one, *rest], SeparateModels.of(task.models)
-
-
-def _begin_stacked(
-    task: LocalTask, learners: Sequence[NetworkModel[Any]], engine: Engine
-) -> tuple[list[StackedTrainer], StackedNetworks]:
-    """Networks of one shape that learn as one, and answer as one."""
-    one = learners[0].begin(task.matrix, task.weights_of(0), task.moments)
-    users, device = max(1, len(one.support)), one.device
+    one = begin(0)
+    device, network = one.device, one.network
+    if not (engine.is_stacked and models[0].stackable):
+        if device.type == "cpu":
+            size = sum(weight.numel() * 4 for weight in network.parameters())
+            plan_memory(what, size * _COPIES_WHILE_TRAINING * count, _ADVICE)
+        return [one, *(begin(number) for number in range(1, count))], SeparateModels.of(models)
     plan = plan_stacks(
-        one.network, one.model.batch_size, networks=len(learners),
-        users=task.matrix.shape[0] if len(learners) > 1 else users, device=device, precision=engine.precision,
-        dense=multiplies_densely(task.matrix, device, engine.precision),
-    )  # fmt: skip
+        network,
+        models[0].batch_size,
+        networks=count,
+        users=matrix.shape[0] if count > 1 else max(1, len(one.support)),
+        device=device,
+        precision=engine.precision,
+        dense=multiplies_densely(matrix, device, engine.precision),
+    )
     say(str(plan))
     if device.type == "cpu":
-        plan_memory(f"{task.what}: {len(learners)} models", plan.device_bytes, "take fewer or smaller models")
-    runners = _in_stacks(task, learners, engine.precision, plan.stack_size, plan.at_once)
-    networks = [model.network_ for model in learners if model.network_ is not None]
-    return runners, StackedNetworks.of(networks, device, quick=engine.precision == "bfloat16")
-
-
-def _in_stacks(
-    task: LocalTask, learners: Sequence[NetworkModel[Any]], precision: PrecisionName, size: int, at_once: int
-) -> list[StackedTrainer]:
-    """All networks in stacks of `size`, fewer where memory runs out; several stacks wait in main memory in turn."""
+        plan_memory(what, plan.device_bytes, _ADVICE)
     stacks: list[StackedTrainer] = []
-    first = 0
-    while first < len(learners):
-        numbers = range(first, min(first + size, len(learners)))
+    size, at_once, first = plan.stack_size, plan.at_once, 0
+    while first < count:
+        numbers = range(first, min(first + size, count))
         try:
-            learning = [
-                learners[number].begin(task.matrix, task.weights_of(number), task.moments) for number in numbers
-            ]
-            stack = StackedTrainer(learning, precision=precision, at_once=at_once, parked=len(numbers) < len(learners))
+            trainers = [begin(number) for number in numbers]
+            stack = StackedTrainer(trainers, precision=engine.precision, at_once=at_once, parked=len(numbers) < count)
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
@@ -364,4 +197,63 @@ def _in_stacks(
             continue
         stacks.append(stack)
         first = numbers.stop
-    return stacks
+    networks = [model.network_ for model in models]
+    return stacks, StackedNetworks.of(networks, device, quick=engine.precision == "bfloat16")
+
+
+def _stop_each(
+    task: LocalTask, trainers: Sequence[Trainer], local: LocalModels, members: CommunityValidator
+) -> list[int]:
+    """Train each network to the best epoch of its own validation users, and give that epoch.
+
+    A network without validation users runs all epochs. The bar counts the networks that have stopped.
+    """
+    schedule: Any = task.models[0]
+    models: Any = task.models
+    networks, checkpoint = [model.network_ for model in models], task.data.context.checkpoint
+    best = [BestWeights() for _ in networks]
+    done, active = 0, set(range(len(networks)))
+    saved = load_states(checkpoint, task.what)
+    if saved is not None:
+        done, active = int(saved[0]["epoch"]), set(saved[0]["active"])
+        for number, one in enumerate(best):
+            one.put_back(saved[1][f"best {number}"], [networks[number]])
+    trainers = _without(trainers, [network for number, network in enumerate(networks) if number not in active])
+    if saved is not None:
+        for place, trainer in enumerate(trainers):
+            trainer.put_back(saved[1][f"learning {place}"])
+    del saved  # makes room
+    with bar(task.what, len(networks)) as progress:
+        progress.advance(len(networks) - len(active))
+        for epoch in range(done + 1, schedule.epochs + 1):
+            if not active:
+                break
+            loss = float(np.mean([trainer.run_epoch() for trainer in trainers]))
+            progress.advance(0, note=f"epoch {epoch}, loss {loss:.2f}, {len(active)} still learn")
+            if epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs:
+                for number, score in members.score(local, active).items():
+                    best[number].offer(epoch, score, [networks[number]])
+                stopped = {one for one in active if best[one].is_final(epoch, schedule.patience)}
+                active -= stopped
+                progress.advance(len(stopped))
+                trainers = _without(trainers, [networks[number] for number in stopped])
+            if checkpoint.due():
+                states = states_of(trainers) | {f"best {number}": one.state() for number, one in enumerate(best)}
+                save_states(checkpoint, task.what, epoch, states, active=sorted(active))
+    for one, network in zip(best, networks, strict=True):
+        one.give_back([network])
+    return [one.epoch or schedule.epochs for one in best]
+
+
+def _without(trainers: Sequence[Trainer], stopped: Sequence[Network]) -> list[Trainer]:
+    """The trainers that are left when some networks have stopped."""
+    gone = {id(network) for network in stopped}
+    left = []
+    for trainer in trainers:
+        leaving = [network for network in trainer.networks if id(network) in gone]
+        if len(leaving) == len(trainer.networks):
+            continue
+        if leaving and isinstance(trainer, StackedTrainer):
+            trainer.leave(leaving)
+        left.append(trainer)
+    return left

@@ -280,6 +280,14 @@ class Checkpoint:
         now = time.monotonic()
         self._clock.update(last=now, cost=now - started)
 
+    def load_or_make(self, name: str, make: Callable[[], ModelState]) -> ModelState:
+        """The state saved under that name, or else the one that is made now, which is saved."""
+        state = self.load(name)
+        if state is None:
+            state = make()
+            self.save(name, state)
+        return state
+
     def delete(self, name: str) -> None:
         """Removes what was kept under that name, if anything was."""
         if self._folder is not None:

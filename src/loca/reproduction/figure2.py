@@ -15,8 +15,9 @@ from loca.communities.geometry import angular_distances, unit_rows
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.evaluation.evaluate import measure
-from loca.local.local_models import CommunityValidator, LocalModels
-from loca.local.training import Engine, LocalTask, copies_of, train_together
+from loca.local.local_models import CommunityValidator, LocalModels, LocalTask
+from loca.local.training import Engine, copies_of, train_locals
+from loca.models.recommender import TrainingData
 from loca.random_streams import stream
 from loca.reproduction.benchmark import (
     MAIN,
@@ -159,8 +160,9 @@ def _train(
         return float(np.mean(list(validator.score(models, range(len(trained))).values())))
 
     copies = copies_of(benchmark.model("mult-vae", seed), len(trained), seed, "pilot model")
-    task = LocalTask(copies, train.matrix(), weights_of, f"local models of {trained.shape[1]:,} users", train=train)
-    return train_together(task, Engine("auto", benchmark.model("loca-vae").precision), judge).models
+    data = TrainingData(train, train.matrix(), np.ones(train.n_users, dtype=np.float32))
+    task = LocalTask(copies, data, weights_of, f"local models of {trained.shape[1]:,} users")
+    return train_locals(task, Engine("auto", benchmark.model("loca-vae").precision), judge).models
 
 
 def _measured(
