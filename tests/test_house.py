@@ -187,3 +187,9 @@ def test_pages_are_finished_and_their_links_lead_somewhere(page: Path) -> None:
     assert "@@" not in text
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+def test_the_stub_has_the_types_of_every_public_name() -> None:
+    typed = re.findall(r"^from (loca[\w.]*) import (\w+) as \2$", (SOURCE / "__init__.pyi").read_text(), re.M)
+    assert sorted(name for _, name in typed) == sorted({*loca.__all__} - {"__version__"})
+    assert all(hasattr(sys.modules[module], name) for module, name in typed if getattr(loca, name) is not None)
