@@ -17,7 +17,7 @@ import pytest
 from command_calls import Call
 
 from loca.cli.data import fetch_set
-from loca.cli.output import Output
+from loca.cli.options import Output
 from loca.data.datasets import PUBLIC_SETS, Checksum, DataSet
 
 REVIEWS = "".join(

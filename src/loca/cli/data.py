@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loca.cli import options
-from loca.cli.options import DescribeOptions, Given, check_request
-from loca.cli.output import Output
+from loca.cli.options import CommandOptions, Data, Output, Reading, Settings, check_request, grouped
 from loca.errors import ConfigError
 
 if TYPE_CHECKING:
     from loca.data.datasets import DataSet
 
-_LISTED = (*("name", "about", "file_name", "addresses", "licence", "layout", "preset", "checksum", "size", "is_here"),)
 app = typer.Typer(help="Fetch public data and look at interactions.", no_args_is_help=False)
 
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="A public data set, such as ml-20m; see --list.")]
 Listed = Annotated[bool, typer.Option("--list", help="List the names, sizes and licences, and stop.")]
 To = Annotated[Path | None, typer.Option("--to", help="The folder for it (LOCA_DATA, else the user's cache folder).")]
 Again = Annotated[bool, typer.Option("--again", help="Download anew what is there already.")]
+_LISTED = ("name", "about", "file_name", "addresses", "licence", "layout", "preset", "checksum", "size", "is_here")
 
 
 @app.callback()
@@ -31,26 +29,8 @@ def _group() -> None:
 
 
 @app.command("describe")
-def describe_data(
-    source: options.Data,
-    layout: options.Layout = None,
-    preset: options.Preset = None,
-    user_column: options.UserColumn = None,
-    item_column: options.ItemColumn = None,
-    rating_column: options.RatingColumn = None,
-    time_column: options.TimeColumn = None,
-    separator: options.Separator = None,
-    min_rating: options.MinRating = None,
-    min_user_interactions: options.MinUserInteractions = None,
-    min_item_interactions: options.MinItemInteractions = None,
-    keep_repeats: options.KeepRepeats = None,
-    titles: options.Titles = None,
-    config: options.Config = None,
-    assignments: options.Set = None,
-    seed: options.Seed = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
-) -> None:
+@grouped
+def describe_data(source: Data, reading: Reading, settings: Settings, output: Output) -> None:
     """Users, items, ratings, sparsity and concentration: the columns of the paper's Table 1, and some more.
 
     The last lines say how far the order of the items can be trusted; docs/order.md explains them.
@@ -65,28 +45,16 @@ def describe_data(
     """
     from loca.data.statistics import aligned, check_order, describe
 
-    out = Output(as_json, quiet)
-    reading = options.reading_options(
-        layout, preset, user_column, item_column, rating_column, time_column, separator, min_rating,
-        min_user_interactions, min_item_interactions, keep_repeats, titles,
-    )  # fmt: skip
-    given: Given = {"data": reading, "describe": {"seed": seed}}
-    request = check_request("describe", DescribeOptions, source, config, given, assignments or [])
-    interactions = request.read()
+    interactions = check_request("describe", CommandOptions, source, reading, settings).read()
     statistics, order = describe(interactions), check_order(interactions)
-    told = {**asdict(order), "looks_like_file_order": order.looks_like_file_order}
-    out.answer(aligned(statistics.lines() + order.lines()), {"data": source, **asdict(statistics), "order": told})
+    found = {**asdict(order), "looks_like_file_order": order.looks_like_file_order}
+    document = {"data": source, **asdict(statistics), "order": found}
+    output.answer(aligned(statistics.lines() + order.lines()), document)
 
 
 @app.command("fetch")
-def fetch_data(
-    name: Name = None,
-    listed: Listed = False,
-    to: To = None,
-    again: Again = False,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
-) -> None:
+@grouped
+def fetch_data(output: Output, name: Name = None, listed: Listed = False, to: To = None, again: Again = False) -> None:
     """Download a public data set, check it, and say which command reads it.
 
     The licence is shown first. A cut download goes on where it stopped; a file that is there and sound is kept.
@@ -99,24 +67,15 @@ def fetch_data(
 
       loca data fetch amusic --to data
     """
-    from loca.data.datasets import find_set
-    from loca.data.download import data_folder
+    from loca.data.datasets import PUBLIC_SETS, find_set
+    from loca.data.download import data_folder, megabytes
 
-    out = Output(as_json, quiet)
     folder = data_folder(to)
     if listed == (name is not None):
         raise ConfigError("expected either the name of a data set, such as ml-20m, or --list")
-    if name is None:
-        list_sets(folder, out)
-    else:
-        fetch_set(find_set(name), folder, out, again=again)
-
-
-def list_sets(folder: Path, out: Output) -> None:
-    """Answers with every public data set: name, size, licence in two words, and whether it is in the folder."""
-    from loca.data.datasets import PUBLIC_SETS
-    from loca.data.download import megabytes
-
+    if name is not None:
+        fetch_set(find_set(name), folder, output, again=again)
+        return
     lines, documents = [], []
     for one in PUBLIC_SETS.values():
         is_here = (folder / one.name / one.file_name).is_file()
@@ -124,11 +83,11 @@ def list_sets(folder: Path, out: Output) -> None:
         lines.append(f"{one.name:8} {size:>9}  {one.licence.short:18} {one.about}{' [here]' if is_here else ''}")
         document = {**asdict(one), "layout": one.layouts[0], "preset": one.preset, "is_here": is_here}
         documents.append({key: document[key] for key in _LISTED})
-    out.answer("\n".join(lines), {"folder": str(folder), "sets": documents})
-    out.note(f"loca data fetch NAME puts one into {folder}")
+    output.answer("\n".join(lines), {"folder": str(folder), "sets": documents})
+    output.notes([f"loca data fetch NAME puts one into {folder}"])
 
 
-def fetch_set(data_set: DataSet, folder: Path, out: Output, *, again: bool = False) -> None:
+def fetch_set(data_set: DataSet, folder: Path, output: Output, *, again: bool = False) -> None:
     """Answers with where the data set lies now, what is known about its bytes, and the command that reads it."""
     from loca.data.download import fetch, megabytes
 
@@ -145,4 +104,4 @@ def fetch_set(data_set: DataSet, folder: Path, out: Output, *, again: bool = Fal
         "licence": asdict(data_set.licence),
         "next": command,
     }
-    out.answer(text, document)
+    output.answer(text, document)

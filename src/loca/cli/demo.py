@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from loca.cli import options
 from loca.cli.compare import show
 from loca.cli.fit import check_folder
-from loca.cli.output import Output
+from loca.cli.options import Output, Recency
 from loca.errors import ConfigError
-
-if TYPE_CHECKING:
-    from loca.experiments.demo import Demonstration
+from loca.progress import say
 
 Folder = Annotated[Path, typer.Option("--out", help="The folder to leave everything in.")]
 Seed = Annotated[int, typer.Option(help="The seed of the data and of all models.")]
@@ -22,12 +19,7 @@ Users = Annotated[int, typer.Option(help="How many users to plant.")]
 
 
 def demo(
-    out: Folder = Path("loca-demo"),
-    seed: Seed = 0,
-    users: Users = 4000,
-    recency: options.Recency = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    output: Output, out: Folder = Path("loca-demo"), seed: Seed = 0, users: Users = 4000, recency: Recency = None
 ) -> None:
     """Plant communities, compare models honestly, save the LOCA model, ask it and let it explain itself.
 
@@ -46,7 +38,6 @@ def demo(
     from loca.config.options import parse_recency
     from loca.experiments.report import check_file
 
-    output = Output(as_json, quiet)
     if users < 100:
         raise ConfigError(f"users: expected at least 100 for six communities, found {users}")
     weighed = None if recency is None else parse_recency(recency)
@@ -54,20 +45,13 @@ def demo(
     check_folder(out / "model")
     from loca.experiments.demo import run_demo
 
-    found = run_demo(out, seed=seed, users=users, recency=weighed, note=output.note)
-    if as_json:
+    found = run_demo(out, seed=seed, users=users, recency=weighed, note=say)
+    if output.as_json:
         output.answer("", found.document())
-    else:
-        _tell(found, out, output)
-
-
-def _tell(found: Demonstration, folder: Path, output: Output) -> None:
+        return
     show(found.comparison, output)
-    print()
-    for line in (*found.verdicts(), found.bound_line()):
-        print(line)
+    commands = "\n".join(f"  {command}\n      {about}" for command, about in found.next_commands)
+    print("", *found.verdicts(), found.bound_line(), sep="\n")
     print(f"\nFor {found.user} the saved and reloaded model recommends\n{found.answer}\n\n{found.explanation}")
-    print(f"\nIn {folder}: comparison.txt, .md, .csv and .json, differences.csv, communities.png, model/, NEXT.md.")
-    print("Try next:\n")
-    for command, about in found.next_commands:
-        print(f"  {command}\n      {about}")
+    print(f"\nIn {out}: comparison.txt, .md, .csv and .json, differences.csv, communities.png, model/, NEXT.md.")
+    print(f"Try next:\n\n{commands}")

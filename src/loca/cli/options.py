@@ -1,14 +1,21 @@
-"""The options that several commands share, each described once."""
+"""What the commands share: groups of options, the request that they make of the library, and where words go."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
+from loca.config.model_factory import build_models, expand_names
 from loca.config.options import (
     AUTO,
     PLANTED,
@@ -24,64 +31,61 @@ from loca.config.options import (
 )
 from loca.config.settings import Table, read_section, read_settings
 from loca.data.interactions import Interactions
-from loca.data.synthetic import PlantedData, planted_communities
+from loca.data.synthetic import planted_communities
 from loca.errors import ConfigError, check_choice
 from loca.models.recommender import Recommender
+from loca.progress import show_progress
+from loca.registry import MODELS
+from loca.text_table import TextTable, finite
 
 if TYPE_CHECKING:
-    from loca.search_space import Budget
     from loca.tuning.model_selection import RecencyRule
 
+# -- Groups of options -------------------------------------------------------------------------------------------------
 
-_READING = "Reading the data"
-_SETTINGS = "Settings"
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer wants it: each parameter whose type is a group becomes the group's options.
+
+    A group is a dataclass; those of its fields that are annotated with an option are options of the command.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    members: dict[str, list[inspect.Parameter]] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        members[name] = [parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)]
+        if name in groups:
+            annotations = get_type_hints(groups[name], include_extras=True)
+            members[name] = [
+                inspect.Parameter(
+                    one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=annotations[one.name]
+                )
+                for one in fields(groups[name])
+                if any(isinstance(what, OptionInfo) for what in getattr(annotations[one.name], "__metadata__", ()))
+            ]
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        made = {
+            name: kind(**{one.name: values.pop(one.name) for one in members[name]}) for name, kind in groups.items()
+        }
+        command(**made, **values)
+
+    parameters = [parameter for name in members for parameter in members[name]]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
+def in_panel(panel: str) -> Callable[..., Any]:
+    """Makes options of one panel of the help: `option(text, *names, **more)`."""
+    return lambda text, *names, **more: typer.Option(*names, help=text, rich_help_panel=panel, **more)
+
+
+_reading, _setting = in_panel("Reading the data"), in_panel("Settings")
+_tuning, _stopping = in_panel("Tuning, the same budget for every model"), in_panel("Interruption")
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A file of interactions, or the word planted.")]
-Layout = Annotated[
-    str | None, typer.Option(help="A named public format, such as movielens-1m.", rich_help_panel=_READING)
-]
-Preset = Annotated[
-    str | None,
-    typer.Option(help="The paper's treatment of a data set: amusic, agames, ml10m, …", rich_help_panel=_READING),
-]
-UserColumn = Annotated[
-    str | None, typer.Option(help="Column of the user ids, a name or a place from 0.", rich_help_panel=_READING)
-]
-ItemColumn = Annotated[str | None, typer.Option(help="Column of the item ids.", rich_help_panel=_READING)]
-RatingColumn = Annotated[str | None, typer.Option(help="Column of the ratings.", rich_help_panel=_READING)]
-TimeColumn = Annotated[
-    str | None, typer.Option(help="Column of the times; a bare order will do.", rich_help_panel=_READING)
-]
-Separator = Annotated[str | None, typer.Option(help="What parts the columns of a text.", rich_help_panel=_READING)]
-MinRating = Annotated[
-    float | None, typer.Option(help="Leave out lower ratings; all count otherwise.", rich_help_panel=_READING)
-]
-MinUserInteractions = Annotated[int | None, typer.Option(help="Leave out users with fewer.", rich_help_panel=_READING)]
-MinItemInteractions = Annotated[int | None, typer.Option(help="Leave out items with fewer.", rich_help_panel=_READING)]
-KeepRepeats = Annotated[
-    bool | None,
-    typer.Option("--keep-repeats", help="Keep repeated pairs, as the paper does.", rich_help_panel=_READING),
-]
-Titles = Annotated[
-    str | None, typer.Option(help="A file of item titles, such as movies.dat.", rich_help_panel=_READING)
-]
-
-Config = Annotated[
-    Path | None, typer.Option(help="A TOML file of settings; see the examples.", rich_help_panel=_SETTINGS)
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="One setting; wins over options and --config.", rich_help_panel=_SETTINGS
-    ),
-]
-Choose = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--choose", metavar="KEY=A,B,C", help="Values to choose from on validation.", rich_help_panel=_SETTINGS
-    ),
-]
-Seed = Annotated[int | None, typer.Option(help="The seed of everything random (0).", rich_help_panel=_SETTINGS)]
 Recency = Annotated[
     str | None,
     typer.Option(
@@ -90,8 +94,77 @@ Recency = Annotated[
         metavar="AGE[:SHAPE[:FLOOR]]",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the data is read; None where an option was not given."""
+
+    layout: Annotated[str | None, _reading("A named public format, such as movielens-1m.")] = None
+    preset: Annotated[str | None, _reading("The paper's treatment of a data set: amusic, agames, ml10m, …")] = None
+    user_column: Annotated[str | None, _reading("Column of the user ids, a name or a place from 0.")] = None
+    item_column: Annotated[str | None, _reading("Column of the item ids.")] = None
+    rating_column: Annotated[str | None, _reading("Column of the ratings.")] = None
+    time_column: Annotated[str | None, _reading("Column of the times; a bare order will do.")] = None
+    separator: Annotated[str | None, _reading("What parts the columns of a text.")] = None
+    min_rating: Annotated[float | None, _reading("Leave out lower ratings; all count otherwise.")] = None
+    min_user_interactions: Annotated[int | None, _reading("Leave out users with fewer.")] = None
+    min_item_interactions: Annotated[int | None, _reading("Leave out items with fewer.")] = None
+    keep_repeats: Annotated[bool | None, _reading("Keep repeated pairs, as the paper does.", "--keep-repeats")] = None
+    titles: Annotated[str | None, _reading("A file of item titles, such as movies.dat.")] = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A file of settings, single ones, and the seed."""
+
+    config: Annotated[Path | None, _setting("A TOML file of settings; see the examples.")] = None
+    assignments: Annotated[
+        list[str] | None, _setting("One setting; wins over options and --config.", "--set", metavar="KEY=VALUE")
+    ] = None
+    seed: Annotated[int | None, _setting("The seed of everything random (0).")] = None
+    choices: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class ModelSettings(Settings):
+    """The same, and values to choose from."""
+
+    choices: Annotated[
+        list[str] | None, _setting("Values to choose from on validation.", "--choose", metavar="KEY=A,B,C")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """What is held out of each user's history, and how histories fade."""
+
+    test: Annotated[int | None, typer.Option(help="Each user's last items for test (5).")] = None
+    validation: Annotated[int | None, typer.Option(help="The items before them for validation (2).")] = None
+    recency: Recency = None
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """The options by the sections of the settings that they belong to."""
+        split = {"test": self.test, "validation": self.validation}
+        return {"split": split, "recency": {"half_life": self.recency}}
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How long settings are tried, which, and on how many cores."""
+
+    trials: Annotated[int | None, _tuning("Settings to try for each model (20 in loca tune).")] = None
+    seconds: Annotated[float | None, _tuning("Seconds to try settings in, for each model.")] = None
+    space: Annotated[str | None, _tuning("wide (our ranges) or paper (the values that the paper tried).")] = None
+    processes: Annotated[int | None, _tuning("Models, or trials of one model, that run in parallel (1).")] = None
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """What becomes of an earlier run that was interrupted."""
+
+    resume: Annotated[bool, _stopping("Go on where an interrupted run stopped.", "--resume")] = False
+    fresh: Annotated[bool, _stopping("Drop an interrupted run and start over.", "--fresh")] = False
 
 
 def words(text: str | None) -> list[str] | None:
@@ -99,124 +172,52 @@ def words(text: str | None) -> list[str] | None:
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
 
 
-def reading_options(
-    layout: str | None,
-    preset: str | None,
-    user_column: str | None,
-    item_column: str | None,
-    rating_column: str | None,
-    time_column: str | None,
-    separator: str | None,
-    min_rating: float | None,
-    min_user_interactions: int | None,
-    min_item_interactions: int | None,
-    keep_repeats: bool | None,
-    titles: str | None,
-) -> dict[str, str | float | bool | None]:
-    """The reader options of a command as the table of the section `data`; None where an option was not given."""
-    return {
-        "layout": layout,
-        "preset": preset,
-        "user_column": user_column,
-        "item_column": item_column,
-        "rating_column": rating_column,
-        "time_column": time_column,
-        "separator": separator,
-        "min_rating": min_rating,
-        "min_user_interactions": min_user_interactions,
-        "min_item_interactions": min_item_interactions,
-        "keep_repeats": keep_repeats,
-        "titles": titles,
-    }
+# -- Requests ----------------------------------------------------------------------------------------------------------
 
-
-Given = Mapping[str, Mapping[str, Any]]
-COMMANDS = ("compare", "fit", "describe", "tune", "reproduce")
-SHARED = ("data", "planted", "split", "recency")
-
-
-class OwnOptions(Protocol):
-    """What every command's own section says: the seed, and the names of the models that the command works with."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def model_names(self) -> tuple[str, ...] | None: ...
-
-
-Own = TypeVar("Own", bound=OwnOptions)
+_COMMANDS = ("compare", "fit", "describe", "tune", "reproduce")
+_SHARED = ("data", "planted", "split", "recency")
 
 
 @dataclass(frozen=True)
-class CompareOptions:
-    """The section `compare`."""
+class CommandOptions:
+    """A command's own section: the seed, and the names of the models that the command works with, if any."""
 
-    models: tuple[str, ...] = ("popularity", "ease", "mult-vae", "ensemble", "loca-vae", "loca-ease")
-    protocol: str = "clean"
-    refit: bool = True
-    at: tuple[int, ...] = (50, 100)
-    control: str | None = None
+    seed: int = 0
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The models, as they were named."""
+        return ()
+
+
+@dataclass(frozen=True)
+class TuningOptions(CommandOptions):
+    """What the sections `compare` and `tune` share."""
+
+    models: tuple[str, ...] = ()
     trials: int | None = None
     seconds: float | None = None
     space: str = "wide"
     processes: int = 1
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        from loca.evaluation.metrics import check_lengths
-
-        check_choice("protocol", self.protocol, ("clean", "paper"))
         check_choice("space", self.space, ("wide", "paper"))
-        check_lengths(self.at)
-        if self.budget() is None and self.space != "wide":
-            raise ConfigError(f"space {self.space!r}: is for tuning; expected a budget too, --trials or --seconds")
-        if self.processes < 1:
-            raise ConfigError(f"compare.processes: expected a whole number ≥ 1, found {self.processes}")
-
-    def budget(self) -> Budget | None:
-        """What each model is tuned with, if anything."""
-        from loca.search_space import Budget
-
-        return None if self.trials is None and self.seconds is None else Budget(self.trials, self.seconds)
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The models to compare, as they were named."""
+        """The models, as they were named."""
         return self.models
 
 
-@dataclass(frozen=True)
-class FitOptions:
-    """The section `fit`."""
-
-    model: str = "loca-ease"
-    refit: bool = True
-    seed: int = 0
-
-    @property
-    def model_names(self) -> tuple[str, ...]:
-        """The one model to fit."""
-        return (self.model,)
-
-
-@dataclass(frozen=True)
-class DescribeOptions:
-    """The section `describe`."""
-
-    seed: int = 0
-
-    @property
-    def model_names(self) -> None:
-        """Looking at data needs no model."""
-        return None
+Own = TypeVar("Own", bound=CommandOptions)
 
 
 @dataclass(frozen=True)
 class Request(Generic[Own]):
     """A command's own options, how its data is to be read, split and weighed, and the models it may choose from.
 
-    `tables` are the settings of each model as they were said: tuning keeps to them.
+    `tables` are the settings of each model as they were given: tuning does not change them. `section` gives one
+    section as it was given.
     """
 
     source: str
@@ -227,13 +228,14 @@ class Request(Generic[Own]):
     recency: RecencyRequest
     models: Mapping[str, list[Recommender]]
     tables: Mapping[str, Table]
+    section: Callable[[str], Table]
 
     def read(self) -> Interactions:
-        """The interactions, read now, weighed by the asked recency when they are used to answer.
+        """The interactions, read now, weighed by the requested recency when they are used to answer.
 
         One that is yet to be chosen, or is the model's own, weighs nothing yet.
         """
-        planted = self.plant() if self.source == PLANTED else None
+        planted = planted_communities(**self.planted) if self.source == PLANTED else None
         interactions = read_data(self.source, self.data, planted)
         return interactions if isinstance(self.recency, str) else interactions.with_recency(self.recency)
 
@@ -242,83 +244,116 @@ class Request(Generic[Own]):
         """Whether the recency is given with the interactions, each model's own, or chosen on validation."""
         return self.recency if isinstance(self.recency, str) else "given"
 
-    def plant(self) -> PlantedData:
-        """The built-in data with the settings of the section `planted`."""
-        return planted_communities(**self.planted)
-
 
 def check_request(
     command: str,
     kind: Callable[..., Own],
     source: str,
-    config: Path | None,
-    given: Given,
-    assignments: Sequence[str],
-    choices: Sequence[str] = (),
+    reading: Reading,
+    settings: Settings,
+    **sections: Mapping[str, Any],
 ) -> Request[Own]:
     """The request of a command; every setting is checked, the models among them by making them.
 
     --set wins over the command's own options, these win over the file, the file over the defaults; the names of the
-    models are settings like any other.
+    models are settings like any other. `sections` are options of the command, by section.
     """
-    own = build_section(kind, read_section(command, config, given, assignments), command)
-    names = own.model_names
-    sections = (command, "data", "planted") if command == "describe" else (command, *SHARED)
-    catalogue = {} if names is None and config is None else _catalogue()
-    elsewhere = (*catalogue, *COMMANDS, *SHARED)
-    models = _expanded(names, catalogue)
-    settings = read_settings(config, given, assignments, choices, sections=sections, models=models, elsewhere=elsewhere)
-    data = build_section(DataOptions, settings["data"], "data")
+    assignments, choices = settings.assignments or [], settings.choices or []
+    given = {**sections, "data": asdict(reading), command: {**sections.get(command, {}), "seed": settings.seed}}
+
+    def section(name: str) -> Table:
+        return read_section(name, settings.config, given, assignments)
+
+    own = build_section(kind, section(command), command)
+    known = (command, "data", "planted") if command == "describe" else (command, *_SHARED)
+    models = expand_names(own.model_names, MODELS) if own.model_names or command != "describe" else []
+    elsewhere = (*MODELS, *_COMMANDS, *_SHARED)
+    tables = read_settings(
+        settings.config, given, assignments, choices, sections=known, models=models, elsewhere=elsewhere
+    )
+    data = build_section(DataOptions, tables["data"], "data")
     data.check_source(source)
-    split = build_section(SplitOptions, settings.get("split", {}), "split")
-    recency = build_section(RecencyOptions, settings.get("recency", {}), "recency").recency()
+    split = build_section(SplitOptions, tables.get("split", {}), "split")
+    recency = build_section(RecencyOptions, tables.get("recency", {}), "recency").recency()
     if recency is None and "auto" in models:
-        settings["auto"].setdefault("decay", "none")
+        tables["auto"].setdefault("decay", "none")
     if recency == AUTO and split.validation == 0:
         raise ConfigError("recency: auto is chosen on held-out items; expected --validation of at least 1, found 0")
+    if tables["planted"] and source != PLANTED:
+        raise ConfigError(f"the section planted is for the data {PLANTED!r}, found the data {source!r}")
+    annotations = parameters_of(planted_communities)
+    check_names(tables["planted"], annotations, "planted")
+    planted = {
+        name: check_value(f"planted.{name}", annotations[name], value) for name, value in tables["planted"].items()
+    }
     return Request(
         source=source,
         own=own,
         data=data,
-        planted=_check_planted(source, settings["planted"], own.seed),
+        planted={"seed": own.seed, **planted},
         split=split,
         recency=recency,
-        models=_built(models, settings, catalogue, own.seed),
-        tables={name: settings[name] for name in models},
+        models=build_models(models, tables, MODELS, own.seed),
+        tables={name: tables[name] for name in models},
+        section=section,
     )
 
 
-def _check_planted(source: str, table: Table, seed: int) -> dict[str, Any]:
-    if table and source != PLANTED:
-        raise ConfigError(f"the section planted is for the data {PLANTED!r}, found the data {source!r}")
-    annotations = parameters_of(planted_communities)
-    check_names(table, annotations, "planted")
-    checked = {name: check_value(f"planted.{name}", annotations[name], value) for name, value in table.items()}
-    return {"seed": seed, **checked}
+# -- Output ------------------------------------------------------------------------------------------------------------
 
 
-def _catalogue() -> Mapping[str, Callable[[], Recommender]]:
-    from loca.registry import MODELS
+class _ToStandardError(logging.Handler):
+    """Writes each line to whatever standard error is at that moment, so that bars and tests may redirect it."""
 
-    return MODELS
-
-
-def _expanded(names: Sequence[str] | None, catalogue: Mapping[str, Callable[[], Recommender]]) -> list[str]:
-    if names is None:
-        return []
-    from loca.config.model_factory import expand_names
-
-    return expand_names(names, catalogue)
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.getMessage(), file=sys.stderr, flush=True)
 
 
-def _built(
-    names: Sequence[str],
-    settings: Mapping[str, Table],
-    catalogue: Mapping[str, Callable[[], Recommender]],
-    seed: int,
-) -> dict[str, list[Recommender]]:
-    if not catalogue:
-        return {}
-    from loca.config.model_factory import build_models
+@dataclass(frozen=True)
+class Output:
+    """How a command speaks: one JSON document and nothing else, or text with notes beside it unless `quiet`.
 
-    return build_models(names, settings, catalogue, seed)
+    The answer goes to standard output, everything else to standard error.
+    """
+
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")] = False
+
+    def __post_init__(self) -> None:
+        silent = self.as_json or self.quiet
+        show_progress(False if silent else None)
+        logger = logging.getLogger("loca")
+        for handler in [one for one in logger.handlers if isinstance(one, _ToStandardError)]:
+            logger.removeHandler(handler)
+        if not silent:
+            logger.addHandler(_ToStandardError())
+        logger.setLevel(logging.WARNING if silent else logging.INFO)
+
+    def notes(self, lines: Iterable[str]) -> None:
+        """Lines beside the answer."""
+        for line in lines:
+            logging.getLogger("loca").info(line)
+
+    def answer(self, text: str, document: Mapping[str, Any]) -> None:
+        """The answer itself: the document under --json, else the text."""
+        if self.as_json:
+            print(json.dumps(finite(document), ensure_ascii=False, indent=1, allow_nan=False))
+        else:
+            print(text)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the answer goes to a person's terminal."""
+        return sys.stdout.isatty() and not self.as_json
+
+    def draw(self, table: TextTable) -> None:
+        """A table with lines around it, for a terminal."""
+        from rich.console import Console
+        from rich.table import Table as Drawn
+
+        drawn = Drawn()
+        for place, title in enumerate(table.header):
+            drawn.add_column(title, justify="right" if place else "left")
+        for row in table.rows:
+            drawn.add_row(*row)
+        Console().print(drawn)

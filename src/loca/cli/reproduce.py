@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loca.cli import options
-from loca.cli.output import Output
-from loca.errors import ConfigError, did_you_mean
+from loca.cli.options import Output, in_panel, words
+from loca.errors import ConfigError, check_counts, did_you_mean
 
 if TYPE_CHECKING:
-    from loca.reproduction.benchmark import Benchmark
-    from loca.search_space import Budget
     from loca.tuning.model_selection import ProtocolName
 
+_size, _tuning, _running = in_panel("Size"), in_panel("Settings of the models"), in_panel("Running")
 What = Annotated[
     str,
     typer.Argument(metavar="WHAT", help="table1 to table5, figure2, figure4 to figure8, or all.", show_default=False),
@@ -29,63 +26,52 @@ Data = Annotated[
 ]
 Protocol = Annotated[str, typer.Option(help="clean, paper (chosen on test: not a result), or both.")]
 Out = Annotated[Path, typer.Option(help="The folder that everything is stored in.")]
-_SIZE = "Size"
-LocalModels = Annotated[
-    int | None,
-    typer.Option(help="Local models of Tables 2, 3 and Figures 4, 5 (300; 12 on planted).", rich_help_panel=_SIZE),
-]
-SweepModels = Annotated[
-    int | None,
-    typer.Option(help="Local models of Table 4 and of each point of Figures 6 to 8 (100; 6).", rich_help_panel=_SIZE),
-]
-PilotModels = Annotated[int | None, typer.Option(help="Random anchors of Figure 2 (100; 10).", rich_help_panel=_SIZE)]
-LoopModels = Annotated[
-    int | None, typer.Option(help="The most models that Table 5 trains in a loop (20; 5).", rich_help_panel=_SIZE)
-]
-Seeds = Annotated[int | None, typer.Option(help="Seeds of every model that draws anything (3).", rich_help_panel=_SIZE)]
-Models = Annotated[
-    str | None,
-    typer.Option(help="Compute only these models, comma separated; stored ones are shown too.", rich_help_panel=_SIZE),
-]
-_TUNING = "Settings of the models"
-Settings = Annotated[
-    Path | None,
-    typer.Option(
-        help="A file of settings, as compare and tune write it, or a folder with NAME-PROTOCOL.toml or NAME.toml.",
-        rich_help_panel=_TUNING,
-    ),
-]
-Trials = Annotated[int | None, typer.Option(help="Tune: settings to try for each model.", rich_help_panel=_TUNING)]
-Seconds = Annotated[float | None, typer.Option(help="Tune: seconds for each model.", rich_help_panel=_TUNING)]
-_RUNNING = "Running"
-Processes = Annotated[int, typer.Option(help="Runs computed in parallel.", rich_help_panel=_RUNNING)]
-Resume = Annotated[bool, typer.Option("--resume", help="Take what --out holds, and go on.", rich_help_panel=_RUNNING)]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Drop what --out holds of these data.", rich_help_panel=_RUNNING)]
-StoredOnly = Annotated[
-    bool, typer.Option("--kept-only", help="Show what --out holds; compute nothing.", rich_help_panel=_RUNNING)
-]
+Models = Annotated[str | None, _size("Compute only these models, comma separated; stored ones are shown too.")]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is computed; what is not given follows from the data."""
+
+    local_models: Annotated[int | None, _size("Local models of Tables 2, 3, Figures 4, 5 (300; 12 on planted).")] = None
+    sweep_models: Annotated[int | None, _size("Local models of Table 4 and each point of Figures 6-8 (100; 6).")] = None
+    pilot_models: Annotated[int | None, _size("Random anchors of Figure 2 (100; 10).")] = None
+    loop_models: Annotated[int | None, _size("The most models that Table 5 trains in a loop (20; 5).")] = None
+    seeds: Annotated[int | None, _size("Seeds of every model that draws anything (3).")] = None
+
+
+@dataclass(frozen=True)
+class ModelTables:
+    """Where the settings of the models come from."""
+
+    settings: Annotated[
+        Path | None,
+        _tuning("A file of settings, as compare and tune write it, or a folder with NAME-PROTOCOL.toml or NAME.toml."),
+    ] = None
+    trials: Annotated[int | None, _tuning("Tune: settings to try for each model.")] = None
+    seconds: Annotated[float | None, _tuning("Tune: seconds for each model.")] = None
+
+
+@dataclass(frozen=True)
+class Running:
+    """How it is computed, and what is done with earlier results."""
+
+    processes: Annotated[int, _running("Runs computed in parallel.")] = 1
+    resume: Annotated[bool, _running("Take what --out holds, and go on.", "--resume")] = False
+    fresh: Annotated[bool, _running("Drop what --out holds of these data.", "--fresh")] = False
+    stored_only: Annotated[bool, _running("Show what --out holds; compute nothing.", "--kept-only")] = False
 
 
 def reproduce_paper(
     what: What,
+    sizes: Sizes,
+    tables: ModelTables,
+    running: Running,
+    output: Output,
     data: Data = None,
     protocol: Protocol = "clean",
     out: Out = Path("reproduction"),
-    local_models: LocalModels = None,
-    sweep_models: SweepModels = None,
-    pilot_models: PilotModels = None,
-    loop_models: LoopModels = None,
-    seeds: Seeds = None,
     models: Models = None,
-    settings: Settings = None,
-    trials: Trials = None,
-    seconds: Seconds = None,
-    processes: Processes = 1,
-    resume: Resume = False,
-    fresh: Fresh = False,
-    kept_only: StoredOnly = False,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
 ) -> None:
     """Make a table or figure of the paper, or all of them, and a report that opens in any browser.
 
@@ -107,119 +93,82 @@ def reproduce_paper(
     what they can.
     """
     from loca.experiments.report import check_file
+    from loca.reproduction.benchmark import ALL_NAMES, Benchmark
+    from loca.reproduction.data_sets import open_data
     from loca.reproduction.paper import WITHOUT_COMMUNITIES, WITHOUT_ROWS, find_items
     from loca.reproduction.runner import PAGE, TUNED, Reproduction, check_start, models_of, reproduce
-    from loca.reproduction.settings import tune_models, tuned_before
+    from loca.reproduction.settings import sizes_for, tables_for, tune_models, tuned_before
+    from loca.search_space import Budget
+    from loca.tuning.warm_start import check_optuna
 
-    output = Output(as_json, quiet)
-    items = find_items(what)
-    only = _check_models(models)
-    if only:
-        items = tuple(name for name in items if name not in WITHOUT_ROWS)
-        if not items:
-            raise ConfigError(f"models: {what} is not made of models' rows; leave out --models")
-    protocols = _check_protocols(protocol)
-    budget = _budget(trials, seconds, settings)
-    if kept_only and (fresh or budget is not None):
+    # All that could be refused is refused before data are read.
+    items, only = find_items(what), tuple(words(models) or ())
+    if models is not None and not only:
+        raise ConfigError("models: expected at least one model, found none")
+    for name in only:
+        if name not in ALL_NAMES:
+            near = did_you_mean(name, ALL_NAMES) or f"; there are {', '.join(ALL_NAMES)}"
+            raise ConfigError(f"unknown model {name!r}{near}")
+    items = tuple(name for name in items if not only or name not in WITHOUT_ROWS)
+    if not items:
+        raise ConfigError(f"models: {what} is not made of models' rows; leave out --models")
+    protocols: tuple[ProtocolName, ...] = ("clean", "paper")
+    if protocol != "both":
+        if protocol not in protocols:
+            near = did_you_mean(protocol, (*protocols, "both")) or "; expected clean, paper or both"
+            raise ConfigError(f"unknown protocol {protocol!r}{near}")
+        protocols = (protocol,)
+    settings, budget = tables.settings, None
+    if settings is not None and not settings.exists():
+        raise ConfigError(f"settings: {settings}: there is no such file or folder")
+    if tables.trials is not None or tables.seconds is not None:
+        if settings is not None:
+            raise ConfigError("settings: are given, and --trials or --seconds look for others; leave one of them out")
+        check_optuna()
+        budget = Budget(tables.trials, tables.seconds)
+    if running.stored_only and (running.fresh or budget is not None):
         raise ConfigError("--kept-only shows what is stored; leave out --fresh, --trials and --seconds")
-    if processes < 1:
-        raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes}")
+    check_counts(processes=running.processes)
     check_file(out)
-    resume = resume or kept_only
-    check_start(out, resume=resume, fresh=fresh)
-    given = (local_models, sweep_models, pilot_models, loop_models, seeds)
-    names = ("local_models", "sweep_models", "pilot_models", "loop_models", "seeds")
-    sizes = {name: size for name, size in zip(names, given, strict=True) if size is not None}
-    benchmarks = [one for name in data or ["planted"] for one in _benchmarks(name, protocols, sizes, settings, output)]
-    seen: set[str] = set()
-    for place, one in enumerate(benchmarks):
-        if one.name in seen:
-            raise ConfigError(f"data: two are called {one.name}; leave one out, or give one of the files another name")
-        seen.add(one.name)
-        one.check_size(models_of([name for name in items if name not in WITHOUT_COMMUNITIES], one, only))
-        if kept_only and settings is None:
-            benchmarks[place] = replace(one, tables=tuned_before(one, out / TUNED))
-    for place, one in enumerate(benchmarks if budget is not None else ()):
-        if budget is not None and (tuned := models_of(items, one, only)):
-            tables = tune_models(one, tuned, budget, out / TUNED, processes=processes, resume=resume)
-            benchmarks[place] = replace(one, tables=tables)
-    said = {**sizes, "models": models, "settings": settings, "trials": trials, "seconds": seconds, "out": out}
-    command = _in_words(what, data, protocol, said, kept_only)
-    request = Reproduction(items, tuple(benchmarks), out, command, processes, only, computes=not kept_only)
+    resume = running.resume or running.stored_only
+    check_start(out, resume=resume, fresh=running.fresh)
+    given = {name: size for name, size in asdict(sizes).items() if size is not None}
+    benchmarks: list[Benchmark] = []
+    for studied in map(open_data, data or ["planted"]):
+        for one in protocols:
+            split = studied.split(one)
+            output.notes(split.report)
+            own_sizes = sizes_for(studied.name, one, settings, given)
+            benchmark = Benchmark(studied, one, split, own_sizes, tables_for(studied.name, one, settings))
+            name = benchmark.name
+            try:
+                benchmark.check()
+            except ConfigError as error:
+                raise ConfigError(f"{settings}: {name}: {error}") from None
+            if name in [other.name for other in benchmarks]:
+                raise ConfigError(f"data: two are called {name}; leave one out, or give one of the files another name")
+            benchmarks.append(benchmark)
+    for benchmark in benchmarks:
+        benchmark.check_size(models_of([name for name in items if name not in WITHOUT_COMMUNITIES], benchmark, only))
+    for place, benchmark in enumerate(benchmarks):
+        tuned = models_of(items, benchmark, only)
+        if running.stored_only and settings is None:
+            benchmarks[place] = replace(benchmark, tables=tuned_before(benchmark, out / TUNED))
+        if budget is not None and tuned:
+            processes = running.processes
+            found = tune_models(benchmark, tuned, budget, out / TUNED, processes=processes, resume=resume)
+            benchmarks[place] = replace(benchmark, tables=found)
+    # The command that makes the same again from nothing: without --resume and what else changes no figure. Of stored
+    # results alone it says so: without, it would compute what is missing.
+    command = ["loca", "reproduce", what, *(part for one in data or [] for part in ("--data", one))]
+    for key, value in {"protocol": protocol, **given, "models": models, **asdict(tables), "out": out}.items():
+        if value is not None:
+            command += [f"--{key.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+    text = shlex.join([*command, *(["--kept-only"] if running.stored_only else [])])
+    text = text.encode("utf-8", "replace").decode()  # names of files need not be text
+    computes = not running.stored_only
+    request = Reproduction(items, tuple(benchmarks), out, text, running.processes, only, computes=computes)
     made = reproduce(request, resume=resume)
     files = [name for one in made for name in one.file_names]
     written = f"written to {out}: {', '.join([*files, PAGE])}"
     output.answer(written, {"out": str(out), "pieces": {one.key: one.title for one in made}, "report": str(out / PAGE)})
-
-
-def _check_protocols(protocol: str) -> tuple[ProtocolName, ...]:
-    if protocol == "both":
-        return ("clean", "paper")
-    if protocol not in ("clean", "paper"):
-        near = did_you_mean(protocol, ("clean", "paper", "both")) or "; expected clean, paper or both"
-        raise ConfigError(f"unknown protocol {protocol!r}{near}")
-    return (cast("ProtocolName", protocol),)
-
-
-def _check_models(models: str | None) -> tuple[str, ...]:
-    from loca.reproduction.benchmark import ALL_NAMES
-
-    names = tuple(options.words(models) or ())
-    if models is not None and not names:
-        raise ConfigError("models: expected at least one model, found none")
-    for name in names:
-        if name not in ALL_NAMES:
-            near = did_you_mean(name, ALL_NAMES) or f"; there are {', '.join(ALL_NAMES)}"
-            raise ConfigError(f"unknown model {name!r}{near}")
-    return names
-
-
-def _budget(trials: int | None, seconds: float | None, settings: Path | None) -> Budget | None:
-    """The budget of tuning, if any; refuses, before data are read, what contradicts itself."""
-    from loca.search_space import Budget
-    from loca.tuning.warm_start import check_optuna
-
-    if settings is not None and not settings.exists():
-        raise ConfigError(f"settings: {settings}: there is no such file or folder")
-    if trials is None and seconds is None:
-        return None
-    if settings is not None:
-        raise ConfigError("settings: are given, and --trials or --seconds look for others; leave one of them out")
-    check_optuna()
-    return Budget(trials, seconds)
-
-
-def _benchmarks(
-    name: str, protocols: tuple[ProtocolName, ...], sizes: dict[str, int], settings: Path | None, output: Output
-) -> list[Benchmark]:
-    from loca.reproduction.benchmark import Benchmark
-    from loca.reproduction.data_sets import open_data
-    from loca.reproduction.settings import sizes_for, tables_for
-
-    data = open_data(name)
-    benchmarks = []
-    for protocol in protocols:
-        split = data.split(protocol)
-        output.notes(split.report)
-        own_sizes = sizes_for(data.name, protocol, settings, sizes)
-        one = Benchmark(data, protocol, split, own_sizes, tables_for(data.name, protocol, settings))
-        try:
-            one.check()
-        except ConfigError as error:
-            raise ConfigError(f"{settings}: {one.name}: {error}") from None
-        benchmarks.append(one)
-    return benchmarks
-
-
-def _in_words(what: str, data: list[str] | None, protocol: str, said: Mapping[str, object], kept_only: bool) -> str:
-    """The command that makes the same again from nothing: without --resume and what else changes no figure.
-
-    Of stored results alone it says so: without, it would compute what is missing.
-    """
-    words = ["loca", "reproduce", what, *(part for one in data or [] for part in ("--data", one))]
-    words += ["--protocol", protocol]
-    for name, value in said.items():
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
-    text = shlex.join([*words, *(["--kept-only"] if kept_only else [])])
-    return text.encode("utf-8", "replace").decode()  # names of files need not be text
