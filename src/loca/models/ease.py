@@ -25,17 +25,7 @@ from loca.models.ease_solver import (
     solve_systems,
     square_of_inverse,
 )
-from loca.models.recommender import (
-    Recommender,
-    Scores,
-    TrainingData,
-    UserWeights,
-    check_histories,
-    fitted,
-    learned,
-    positive,
-    share_below_1,
-)
+from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights, learned, positive, share_below_1
 from loca.progress import bar, say
 
 Square = npt.NDArray[Any]
@@ -75,7 +65,7 @@ class EASE(Recommender):
     l2: float = positive(100.0)
     denoising: float = share_below_1(0.0)
     device: str = device_param()
-    weights_: npt.NDArray[np.float32] | None = learned("items", "items", finite=False)
+    weights_: npt.NDArray[np.float32] = learned("items", "items", finite=False)
 
     def _fit(self, data: TrainingData) -> None:
         """Solve once: on a GPU, or where there are fewer users than items, the smaller system; else the items'."""
@@ -89,12 +79,13 @@ class EASE(Recommender):
             system = EaseSystem.of(matrix, weights, self.l2, self.denoising)
             self.weights_ = next(solve_systems([system], device)).weights().cpu().numpy()
             return
-        self.weights_ = solve_in_place(matrix, weights, self.l2, self.denoising, np.float32)
-        if self.weights_ is None:
+        solution = solve_in_place(matrix, weights, self.l2, self.denoising, np.float32)
+        if solution is None:
             say("EASE: 32 bits do not hold these equations; once more in 64 bits")
-            self.weights_ = solve_in_place(matrix, weights, self.l2, self.denoising, np.float64)
-        if self.weights_ is None:
+            solution = solve_in_place(matrix, weights, self.l2, self.denoising, np.float64)
+        if solution is None:
             raise no_solution(self.l2)
+        self.weights_ = solution
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The equations, on the CPU where the device has too little memory; the weights lie in main memory."""
@@ -114,8 +105,7 @@ class EASE(Recommender):
         ndarray of float32
             Users × items.
         """
-        rows = check_histories(histories, self.count_items())
-        return np.asarray(rows @ fitted(self.weights_, self), dtype=np.float32)
+        return np.asarray(self._check_histories(histories) @ self.weights_, dtype=np.float32)
 
     def solve_each(
         self, matrix: csr_array, user_weights: Sequence[UserWeights], device: torch.device, moments: csr_array | None

@@ -9,17 +9,7 @@ from scipy.sparse import csr_array, vstack
 
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.recommender import (
-    Recommender,
-    Scores,
-    TrainingData,
-    UserWeights,
-    check_histories,
-    fitted,
-    learned_sparse,
-    not_negative,
-    whole,
-)
+from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights, learned_sparse, not_negative, whole
 from loca.progress import bar
 
 # Pairs of items at once: so many similarities are found, sorted and thinned out before the next.
@@ -57,7 +47,7 @@ class ItemKNN(Recommender):
 
     neighbours: int = whole(100)
     shrinkage: float = not_negative(20.0)
-    weights_: csr_array | None = learned_sparse()
+    weights_: csr_array = learned_sparse()
 
     def _fit(self, data: TrainingData) -> None:
         self.weights_ = nearest_items(data.matrix, data.user_weights, self)
@@ -81,7 +71,7 @@ class ItemKNN(Recommender):
         ndarray of float32
             Users × items.
         """
-        return score_sparsely(histories, fitted(self.weights_, self))
+        return np.asarray((self._check_histories(histories) @ self.weights_).toarray(), dtype=np.float32)
 
 
 def nearest_items(
@@ -134,12 +124,6 @@ def _largest_of_rows(rows: csr_array, count: int) -> csr_array:
     largest = np.sort(order[(place < count) & (rows.data[order] > 0)])
     indptr = np.concatenate([[0], np.cumsum(np.bincount(row_of[largest], minlength=rows.shape[0]))])
     return csr_array((rows.data[largest], rows.indices[largest], indptr), shape=rows.shape)
-
-
-def score_sparsely(histories: csr_array, weights: csr_array) -> Scores:
-    """Weighted histories times items × items weights, (users, items)."""
-    rows = check_histories(histories, weights.shape[0])
-    return np.asarray((rows @ weights).toarray(), dtype=np.float32)
 
 
 def sparse_weight_bytes(items: int, weights: int) -> int:

@@ -33,17 +33,7 @@ from loca.models.als import (
     solve_rows,
 )
 from loca.models.devices import choose_device, device_param, float32_products
-from loca.models.recommender import (
-    ModelState,
-    Recommender,
-    Scores,
-    TrainingData,
-    check_histories,
-    fitted,
-    learned,
-    positive,
-    whole,
-)
+from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, fitted, learned, positive, whole
 from loca.models.wmf import WMF
 from loca.progress import bar
 from loca.random_streams import stream
@@ -100,9 +90,9 @@ class LLORMA(Recommender):
     seed: int = 0
     device: str = device_param()
     global_: WMF | None = field(default=None, init=False)
-    anchor_items_: npt.NDArray[np.int64] | None = learned("models", dtype=np.int64)
-    anchor_users_: Floats | None = learned("models", "factors")
-    local_factors_: Floats | None = learned("models", "items", "factors")
+    anchor_items_: npt.NDArray[np.int64] = learned("models", dtype=np.int64)
+    anchor_users_: Floats = learned("models", "factors")
+    local_factors_: Floats = learned("models", "items", "factors")
     _local: tuple[Tensor, Tensor] | None = field(default=None, init=False)
 
     def _fit(self, data: TrainingData) -> None:
@@ -157,7 +147,7 @@ class LLORMA(Recommender):
         ndarray of float32
             Users × items.
         """
-        rows = check_values(check_histories(histories, self.count_items()))
+        rows = check_values(self._check_histories(histories))
         if self._local is None:  # a loaded model brings its factors to a device on its first answer
             device = choose_device("auto")
             # A copy: mapped files may not be written to.
@@ -188,7 +178,7 @@ class LLORMA(Recommender):
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         model = super().restore(params, state)
-        of_all, anchors = state.parts["global"], fitted(model.anchor_items_, model)
+        of_all, anchors = state.parts["global"], model.anchor_items_
         if type(of_all) is not WMF or of_all.factors != model.factors:
             raise ModelFileError(f"LLORMA: expected a global WMF of {model.factors} factors, found another model")
         items = of_all.count_items()

@@ -30,9 +30,7 @@ from loca.models.recommender import (
     Scores,
     TrainingData,
     UserWeights,
-    check_histories,
     check_user_weights,
-    fitted,
     learned,
     not_negative,
     positive,
@@ -104,7 +102,7 @@ class NextEASE(Recommender):
     ordinary: float = not_negative(1.0)
     denoising: float = share_below_1(0.5)
     device: str = device_param()
-    weights_: npt.NDArray[np.float32] | None = learned("items", "items", finite=False)
+    weights_: npt.NDArray[np.float32] = learned("items", "items", finite=False)
 
     def _fit(self, data: TrainingData) -> None:
         """Solve once. A user with one item, or with items of one moment, counts through `ordinary` alone."""
@@ -132,8 +130,7 @@ class NextEASE(Recommender):
         ndarray of float32
             Users × items.
         """
-        rows = check_histories(histories, self.count_items())
-        return np.asarray(rows @ fitted(self.weights_, self), dtype=np.float32)
+        return np.asarray(self._check_histories(histories) @ self.weights_, dtype=np.float32)
 
     def solve_each(
         self, matrix: csr_array, user_weights: Sequence[UserWeights], device: torch.device, moments: csr_array | None

@@ -13,7 +13,7 @@ from loca.data.interactions import Interactions, as_matrix
 from loca.data.recency import parse_age
 from loca.errors import ConfigError, DataError
 from loca.memory import DataSize, MemoryUse
-from loca.models.recommender import Recommender, Scores, TrainingData, check_histories, fitted, learned
+from loca.models.recommender import Recommender, Scores, TrainingData, learned
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -37,7 +37,7 @@ class Popularity(Recommender):
     """
 
     window: float | str | None = None
-    shares_: npt.NDArray[np.float32] | None = learned("items", finite=False)
+    shares_: npt.NDArray[np.float32] = learned("items", finite=False)
 
     def __post_init__(self) -> None:
         _length_of(self.window)
@@ -66,8 +66,7 @@ class Popularity(Recommender):
         ndarray of float32
             Users × items, a read-only view that takes no memory per user.
         """
-        rows = check_histories(histories, self.count_items())
-        return np.broadcast_to(fitted(self.shares_, self), rows.shape)
+        return np.broadcast_to(self.shares_, self._check_histories(histories).shape)
 
 
 def _length_of(window: float | str | None) -> float | None:

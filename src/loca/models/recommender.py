@@ -1,8 +1,9 @@
 """The base class of all recommenders: what they can do, and what each gets from its declared fields.
 
 A model is a keyword-only dataclass. Its parameters are fields with checks (`whole`, `positive`, …), what it learns are
-fields too (`learned`, `learned_sparse`, `learned_fact`) whose names end in an underscore. From these declarations come
-copies, a readable form, files, and the checks of what strangers' files hold; a model file has its algorithm alone.
+fields too (`learned`, `learned_sparse`, `learned_fact`), whose names end in an underscore and which are None before the
+fit. From these declarations come copies, a readable form, files, and the checks of what strangers' files hold; a model
+file has its algorithm alone.
 """
 
 from __future__ import annotations
@@ -285,6 +286,10 @@ class Recommender(BaseEstimator):
             Users × items, larger is better; seen items are scored like all others.
         """
         raise NotImplementedError
+
+    def _check_histories(self, histories: csr_array) -> csr_array:
+        """Histories as float32 rows over the model's items; refuse others, and all before the model is fitted."""
+        return check_histories(histories, self.count_items())
 
     def count_items(self) -> int:
         """Count the items that it scores."""

@@ -16,16 +16,7 @@ from torch import Tensor
 from loca.errors import ConfigError
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import choose_device, device_param
-from loca.models.recommender import (
-    Recommender,
-    Scores,
-    TrainingData,
-    check_histories,
-    fitted,
-    learned,
-    supported_users,
-    whole,
-)
+from loca.models.recommender import Recommender, Scores, TrainingData, learned, supported_users, whole
 from loca.progress import bar, say
 from loca.random_streams import stream
 
@@ -87,9 +78,9 @@ class SGLSVD(Recommender):
     rounds: int = whole(20, 0)
     seed: int = 0
     device: str = device_param()
-    shared_: npt.NDArray[np.float32] | None = learned("items", "global_rank")
-    local_: npt.NDArray[np.float32] | None = learned("items", "clusters", "local_rank")
-    overlaps_: npt.NDArray[np.float32] | None = learned("global_rank", "clusters", "local_rank")
+    shared_: npt.NDArray[np.float32] = learned("items", "global_rank")
+    local_: npt.NDArray[np.float32] = learned("items", "clusters", "local_rank")
+    overlaps_: npt.NDArray[np.float32] = learned("global_rank", "clusters", "local_rank")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,7 +149,7 @@ class SGLSVD(Recommender):
         ndarray of float32
             Users × items; an empty history scores 0 everywhere.
         """
-        all_rows = check_histories(histories, self.count_items())
+        all_rows = self._check_histories(histories)
         bases = self.bases_
         scores = np.empty(all_rows.shape, np.float32)
         for start in range(0, all_rows.shape[0], USERS_PER_BLOCK):
@@ -176,7 +167,7 @@ class SGLSVD(Recommender):
     @property
     def bases_(self) -> SpectralBases:
         """The learned directions as one."""
-        return SpectralBases(*(fitted(one, self) for one in (self.shared_, self.local_, self.overlaps_)))
+        return SpectralBases(self.shared_, self.local_, self.overlaps_)
 
 
 def bytes_to_learn(items: int, clusters: int, global_rank: int, local_rank: int) -> int:

@@ -20,17 +20,8 @@ from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, available_bytes, plan_memory
 from loca.models.devices import device_param
 from loca.models.ease import weighted_gram
-from loca.models.item_knn import score_sparsely, sparse_weight_bytes
-from loca.models.recommender import (
-    Recommender,
-    Scores,
-    TrainingData,
-    fitted,
-    learned_sparse,
-    not_negative,
-    param,
-    whole,
-)
+from loca.models.item_knn import sparse_weight_bytes
+from loca.models.recommender import Recommender, Scores, TrainingData, learned_sparse, not_negative, param, whole
 from loca.progress import bar, say
 
 Numbers = npt.NDArray[np.float64]
@@ -78,7 +69,7 @@ class SLIM(Recommender):
     tolerance: float = param(1e-4, "a number from 1e-6 to below 1", lambda value: 1e-6 <= value < 1)
     iterations: int = whole(1000)
     device: str = device_param()
-    weights_: csr_array | None = learned_sparse()
+    weights_: csr_array = learned_sparse()
 
     def _fit(self, data: TrainingData) -> None:
         rows, user_weights = data.weighted_rows()
@@ -107,7 +98,7 @@ class SLIM(Recommender):
         ndarray of float32
             Users × items.
         """
-        return score_sparsely(histories, fitted(self.weights_, self))
+        return np.asarray((self._check_histories(histories) @ self.weights_).toarray(), dtype=np.float32)
 
 
 def solve_elastic_nets(rows: csr_array, model: SLIM, by_gram: bool | None = None) -> csr_array:

@@ -30,18 +30,7 @@ from loca.models.als import (
     solve_rows,
 )
 from loca.models.devices import choose_device, device_param, float32_products
-from loca.models.recommender import (
-    Recommender,
-    Scores,
-    TrainingData,
-    check_histories,
-    fitted,
-    learned,
-    learned_fact,
-    positive,
-    share,
-    whole,
-)
+from loca.models.recommender import Recommender, Scores, TrainingData, learned, learned_fact, positive, share, whole
 from loca.progress import bar, say
 
 
@@ -95,10 +84,8 @@ class WMF(Recommender):
     iterations: int = whole(10)
     seed: int = 0
     device: str = device_param()
-    item_factors_: Floats | None = learned("items", "factors")
-    mean_confidence_: float | None = learned_fact(
-        "a number above 0", lambda mean: type(mean) is float and 0 < mean < math.inf
-    )
+    item_factors_: Floats = learned("items", "factors")
+    mean_confidence_: float = learned_fact("a number above 0", lambda mean: type(mean) is float and 0 < mean < math.inf)
     _columns: Columns | None = field(default=None, init=False)
 
     def _fit(self, data: TrainingData) -> None:
@@ -131,7 +118,7 @@ class WMF(Recommender):
 
     def _user_ridges(self, confidences: npt.NDArray[Any], device: torch.device) -> Tensor:
         """The regularisation of users whose confidences sum to those given."""
-        scales = (confidences / fitted(self.mean_confidence_, self)) ** self.frequency_scaling
+        scales = (confidences / self.mean_confidence_) ** self.frequency_scaling
         return torch.from_numpy(np.asarray(self.user_l2 * scales, dtype=np.float32)).to(device)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
@@ -151,9 +138,9 @@ class WMF(Recommender):
         ndarray of float32
             Users × items.
         """
-        solved = self._fold_in(histories)
+        solved, columns = self._fold_in(histories)
         with float32_products():
-            return np.asarray((solved @ fitted(self._columns, self).factors.T).cpu().numpy())
+            return np.asarray((solved @ columns.factors.T).cpu().numpy())
 
     def embed(self, histories: csr_array) -> Floats:
         """Solve for the factor of each history.
@@ -168,17 +155,18 @@ class WMF(Recommender):
         ndarray of float32
             Users × `factors`.
         """
-        return np.asarray(self._fold_in(histories).cpu().numpy())
+        return np.asarray(self._fold_in(histories)[0].cpu().numpy())
 
-    def _fold_in(self, histories: csr_array) -> Tensor:
-        rows = check_values(check_histories(histories, self.count_items()))
+    def _fold_in(self, histories: csr_array) -> tuple[Tensor, Columns]:
+        rows = check_values(self._check_histories(histories))
         if self._columns is None:  # a loaded model brings its factors to a device on its first answer
             # A copy: mapped files may not be written to. A model trained on a GPU must answer where there is none.
             factors = torch.from_numpy(np.array(self.item_factors_)).to(choose_device("auto"))
             self._columns = Columns.as_turned(factors, factors.new_ones(len(factors)))
         device = self._columns.factors.device
         ridges = self._user_ridges(rows.shape[1] + self.confidence * rows.sum(axis=1), device)
-        return solve_rows(row_blocks(rows, self.factors, device), self._columns, self.confidence, ridges)
+        blocks = row_blocks(rows, self.factors, device)
+        return solve_rows(blocks, self._columns, self.confidence, ridges), self._columns
 
 
 def _factors_by_implicit(model: WMF, rows: csr_array, initial: Floats) -> Columns | None:
