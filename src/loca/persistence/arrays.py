@@ -1,14 +1,12 @@
-"""Named arrays in one safetensors file, read or mapped, and a note of each (dtype, shape, checksum) to check it by."""
+"""JSON and named arrays as files: safetensors written in pieces, mapped into memory, and checked by their checksums."""
 
 from __future__ import annotations
 
 import json
 import math
 import mmap
-import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +15,24 @@ import numpy.typing as npt
 from safetensors import safe_open
 
 from loca.errors import ModelFileError
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+# What model.json says of an array: {"dtype": …, "shape": […], "checksum": CRC-32 of its bytes}.
+Notes = dict[str, dict[str, Any]]
+
+# safetensors' names of what a model may be made of: plain numbers, nothing that numpy must interpret.
+DTYPES = {
+    **{f"F{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
+    **{f"I{8 * size}": np.dtype(f"<i{size}") for size in (1, 2, 4, 8)},
+    **{f"U{8 * size}": np.dtype(f"<u{size}") for size in (1, 2, 4, 8)},
+    "BOOL": np.dtype(np.bool_),
+}
+_NAME_OF = {dtype: name for name, dtype in DTYPES.items()}
+# A larger array stays in its file and is read through the page cache, where and when it is used.
+LARGEST_READ = 16 * 1024 * 1024
+PIECE = 16 * 1024 * 1024
+# What the widest instructions of a processor like to load from.
+_ALIGNMENT = 64
 
 
 def dump_json(value: Any, *, indent: int | None = None) -> bytes:
@@ -46,208 +62,106 @@ def take(written: Any, name: str, *types: type) -> Any:
     return value
 
 
-Arrays = Mapping[str, npt.NDArray[Any]]
-
-# safetensors' names of what a model may be made of: plain numbers, nothing that numpy must interpret.
-DTYPES = {
-    **{f"F{8 * size}": np.dtype(f"<f{size}") for size in (2, 4, 8)},
-    **{f"I{8 * size}": np.dtype(f"<i{size}") for size in (1, 2, 4, 8)},
-    **{f"U{8 * size}": np.dtype(f"<u{size}") for size in (1, 2, 4, 8)},
-    "BOOL": np.dtype(np.bool_),
-}
-_NAME_OF = {dtype: name for name, dtype in DTYPES.items()}
-_MOST_AXES = 32
-# A larger array stays in its file and is read through the page cache, where and when it is used.
-LARGEST_READ = 16 * 1024 * 1024
-_PIECE = 16 * 1024 * 1024
-# What the widest instructions of a processor like to load from.
-_ALIGNMENT = 64
-
-
-@dataclass(frozen=True)
-class ArrayNote:
-    """What a stored array must be: safetensors' name of its dtype, its shape, and the CRC-32 of its bytes."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    checksum: int
-
-    def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ValueError(f"expected an array of one of {', '.join(DTYPES)}, found {self.dtype!r}")
-        if len(self.shape) > _MOST_AXES or any(type(length) is not int or length < 0 for length in self.shape):
-            raise ValueError(f"expected up to {_MOST_AXES} lengths ≥ 0 as a shape, found {list(self.shape)!r:.100}")
-
-    @property
-    def size(self) -> int:
-        """The number of bytes of the array."""
-        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether the array is too large to be read at once."""
-        return self.size > LARGEST_READ
-
-    def as_json(self) -> dict[str, Any]:
-        return {"dtype": self.dtype, "shape": list(self.shape), "checksum": self.checksum}
-
-    @classmethod
-    def from_json(cls, written: Any) -> ArrayNote:
-        shape = tuple(take(written, "shape", list))
-        return cls(take(written, "dtype", str), shape, take(written, "checksum", int))
-
-
-@dataclass(frozen=True)
-class ArrayFile:
-    """The name of a safetensors file and the note of every array in it."""
-
-    name: str
-    notes: Mapping[str, ArrayNote]
-
-    @property
-    def size(self) -> int:
-        """The number of bytes of all its arrays."""
-        return sum(note.size for note in self.notes.values())
-
-    @property
-    def memory(self) -> int:
-        """The number of bytes of main memory that its arrays take: mapped ones take none of their own."""
-        return sum(note.size for note in self.notes.values() if not note.is_mapped)
-
-    def as_json(self) -> dict[str, Any]:
-        return {"file": self.name, "arrays": {name: note.as_json() for name, note in self.notes.items()}}
-
-    @classmethod
-    def from_json(cls, written: Any) -> ArrayFile:
-        notes = take(written, "arrays", dict)
-        return cls(take(written, "file", str), {name: ArrayNote.from_json(note) for name, note in notes.items()})
-
-
-def write_arrays(file: BinaryIO, arrays: Arrays) -> dict[str, ArrayNote]:
-    """Writes the arrays one after the other as a safetensors file, and gives the note of each.
-
-    The library's own writer makes files that only their owner can read, under a passing name that a killed
-    save would leave behind; the format is simple enough to write here, without a second copy of any array.
-    """
-    dtypes = {name: plain_dtype(name, array) for name, array in arrays.items()}
-    # Whole multiples of the alignment first, then wide items first: every array starts at a multiple of its item
-    # size and can be mapped into memory, a large one nearly always at a multiple of 64.
-    order = sorted(arrays, key=lambda name: (arrays[name].nbytes % _ALIGNMENT > 0, -arrays[name].itemsize, name))
-    header, end = {}, 0
-    for name in order:
-        array = arrays[name]
-        start, end = end, end + array.nbytes
-        header[name] = {"dtype": dtypes[name], "shape": list(array.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    file.write(len(text).to_bytes(8, "little") + text)
-    checksums = {}
-    for name in order:
-        checksum = 0
-        for piece in _pieces(arrays[name]):
-            file.write(piece.data)
-            checksum = zlib.crc32(piece.data, checksum)
-        checksums[name] = checksum
-    return {name: ArrayNote(dtypes[name], array.shape, checksums[name]) for name, array in arrays.items()}
-
-
-def plain_dtype(name: str, array: npt.NDArray[Any]) -> str:
-    """Safetensors' name of the numbers that an array will be written as; anything but plain numbers is refused."""
+def describe_array(name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
+    """safetensors' name of the numbers and the shape of an array; anything but plain numbers is refused."""
     if not isinstance(array, np.ndarray):
         raise ModelFileError(f"array {name!r}: expected a numpy array, found {type(array).__name__}")
     little = array.dtype.newbyteorder("<")
     if not name.isprintable() or little not in _NAME_OF:
         raise ModelFileError(f"array {name!r}: expected a printable name and plain numbers, found {array.dtype}")
-    return _NAME_OF[little]
+    return {"dtype": _NAME_OF[little], "shape": list(array.shape)}
 
 
-def check_arrays(path: Path, notes: Mapping[str, ArrayNote]) -> None:
-    """Refuses a file whose header does not promise exactly the arrays of the notes; reads none of them."""
-    with safe_open(path, framework="numpy") as file:
-        names = set(file.keys())
-        if names != set(notes):
-            odd = min(names ^ set(notes))
-            raise ValueError(f"array {odd!r:.100} is {'missing' if odd in notes else 'not in model.json'}")
-        for name, note in notes.items():
-            found = file.get_slice(name)
-            if (found.get_dtype(), tuple(found.get_shape())) != (note.dtype, note.shape):
-                raise ValueError(
-                    f"array {name!r:.100}: expected {note.dtype} {list(note.shape)}, "
-                    f"found {found.get_dtype()} {found.get_shape()}"
-                )
+def write_arrays(file: BinaryIO, arrays: Arrays, *, piece_bytes: int = PIECE) -> tuple[Notes, dict[str, int]]:
+    """Write the arrays one after the other as a safetensors file; gives the note and the first byte of each.
+
+    The library's own writer makes files that only their owner can read, under a passing name that a killed
+    save would leave behind; the format is simple enough to write here, without a second copy of any array.
+    """
+    notes = {name: describe_array(name, array) for name, array in arrays.items()}
+    # Whole multiples of the alignment first, then wide items first: every array starts at a multiple of its item
+    # size and can be mapped into memory, a large one nearly always at a multiple of 64.
+    order = sorted(arrays, key=lambda name: (arrays[name].nbytes % _ALIGNMENT > 0, -arrays[name].itemsize, name))
+    header, starts, end = {}, {}, 0
+    for name in order:
+        starts[name], end = end, end + arrays[name].nbytes
+        header[name] = {**notes[name], "data_offsets": [starts[name], end]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for name in order:
+        notes[name]["checksum"] = 0
+        for piece in _pieces(arrays[name], piece_bytes):
+            file.write(piece.data)
+            notes[name]["checksum"] = zlib.crc32(piece.data, notes[name]["checksum"])
+    return notes, {name: 8 + len(text) + start for name, start in starts.items()}
 
 
-def read_arrays(path: Path, notes: Mapping[str, ArrayNote]) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a checked file, read into memory, each equal to what was saved to the last bit."""
+def map_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a safetensors file as read-only views of the file, which lives on when its name is taken away."""
+    with safe_open(path, framework="numpy") as checked:  # refuses a header that does not fit the file
+        names = set(checked.keys())
+    with open(path, "rb") as file:
+        start = 8 + int.from_bytes(file.read(8), "little")
+        header = parse_json(file.read(start - 8))
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    views = {}
+    for name in names:
+        dtype, shape = header[name]["dtype"], header[name]["shape"]
+        if dtype not in DTYPES:
+            raise ValueError(f"expected an array of one of {', '.join(DTYPES)}, found {dtype!r:.60}")
+        first = start + header[name]["data_offsets"][0]
+        views[name] = np.frombuffer(memory, DTYPES[dtype], math.prod(shape), first).reshape(shape)
+    return views
+
+
+def check_arrays(views: Arrays, notes: Mapping[str, Any]) -> None:
+    """Refuse a file whose header does not promise exactly the arrays of the notes; reads none of them."""
+    if set(views) != set(notes):
+        odd = min(set(views) ^ set(notes))
+        raise ValueError(f"array {odd!r:.100} is {'missing' if odd in notes else 'not in model.json'}")
+    for name, view in views.items():
+        found = describe_array(name, view)
+        expected = {key: take(notes[name], key, type(found[key])) for key in found}
+        if dump_json(expected) != dump_json(found):  # as text: true and 2.0 are no lengths
+            raise ValueError(f"array {name!r:.100}: expected {_text(expected):.100}, found {_text(found)}")
+
+
+def read_arrays(views: Arrays, notes: Mapping[str, Any], *, verify: bool) -> dict[str, npt.NDArray[Any]]:
+    """The checked arrays: small ones read and compared with their checksums, large ones as the views they are.
+
+    The checksum of a large array is looked at only to `verify`, which reads everything.
+    """
     arrays = {}
-    with safe_open(path, framework="numpy") as file:
-        for name, note in notes.items():
-            array = file.get_tensor(name)
-            _check_sum(name, array, note)
-            arrays[name] = array
+    for name, note in notes.items():
+        array = views[name]
+        # A file from elsewhere may have arrays where a processor cannot load them from.
+        if is_read(array) or not array.flags.aligned:
+            array = array.copy()
+        if is_read(array) or verify:
+            checksum = 0
+            for piece in _pieces(array, PIECE):
+                checksum = zlib.crc32(piece.data, checksum)
+            if checksum != note.get("checksum"):
+                raise ValueError(f"array {name!r:.100} has changed since it was saved; copy the folder again")
+        arrays[name] = array
     return arrays
 
 
-def map_arrays(path: Path, notes: Mapping[str, ArrayNote], *, verify: bool) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a checked file: small ones read and checked, large ones read-only views of the file itself.
-
-    A mapped file lives on when its name is taken away. The checksum of a mapped array is looked at only to `verify`.
-    """
-    large = {name: note for name, note in notes.items() if note.is_mapped}
-    arrays = read_arrays(path, {name: note for name, note in notes.items() if name not in large})
-    if large:
-        with open(path, "rb") as file:
-            places = find_arrays(file)
-            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        for name, note in large.items():
-            arrays[name] = _array_at(memory, places, name, note)
-            if verify:
-                _check_sum(name, arrays[name], note)
-    return {name: arrays[name] for name in notes}
+def is_read(array: npt.NDArray[Any]) -> bool:
+    """Whether an array is small enough to be read at once."""
+    return array.nbytes <= LARGEST_READ
 
 
-def find_arrays(file: BinaryIO) -> dict[str, tuple[int, int]]:
-    """The first byte of every array of an open safetensors file and the byte after its last, counted from the start."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    start = 8 + int.from_bytes(file.read(8), "little")
-    if start > size:
-        raise ValueError("the header is longer than the file; copy the folder again")
-    header = parse_json(file.read(start - 8))
-    places = {}
-    for name in header:
-        first, last = (start + offset for offset in take(header[name], "data_offsets", list))
-        if not start <= first <= last <= size:
-            raise ValueError(f"array {name!r:.100} lies outside the file; copy the folder again")
-        places[name] = (first, last)
-    return places
+def _text(note: Mapping[str, Any]) -> str:
+    return f"{note['dtype']} {note['shape']}"
 
 
-def _array_at(memory: mmap.mmap, places: Mapping[str, tuple[int, int]], name: str, note: ArrayNote) -> Any:
-    first, last = places[name]
-    dtype = DTYPES[note.dtype]
-    if last - first != note.size or last > len(memory):
-        raise ValueError(f"array {name!r:.100}: expected {note.size:,} bytes, found {last - first:,}")
-    if first % dtype.itemsize:
-        raise ValueError(
-            f"array {name!r:.100} starts at byte {first:,}, where it cannot be mapped; save the model anew"
-        )
-    return np.frombuffer(memory, dtype, math.prod(note.shape), first).reshape(note.shape)
-
-
-def _check_sum(name: str, array: npt.NDArray[Any], note: ArrayNote) -> None:
-    checksum = 0
-    for piece in _pieces(array):
-        checksum = zlib.crc32(piece.data, checksum)
-    if checksum != note.checksum:
-        raise ValueError(f"array {name!r:.100} has changed since it was saved; copy the folder again")
-
-
-def _pieces(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+def _pieces(array: npt.NDArray[Any], piece_bytes: int) -> Iterator[npt.NDArray[Any]]:
     """The numbers of an array in order, as little-endian rows of moderate size; copied only where they must be."""
     little = array.dtype.newbyteorder("<")
     # Flat where that is no copy; otherwise a piece is some of the rows, and no copy is larger than that.
     rows = array.reshape(-1) if array.flags.c_contiguous else array
-    step = max(1, _PIECE * max(len(rows), 1) // max(array.nbytes, 1))
+    step = max(1, piece_bytes * max(len(rows), 1) // max(array.nbytes, 1))
     for start in range(0, len(rows), step):
         yield np.ascontiguousarray(rows[start : start + step], dtype=little)

@@ -1,4 +1,4 @@
-"""A model's folder: new files beside the old, one move that puts them in force, and files read with care."""
+"""Files that are whole or not at all: written beside their place, moved into it, locked, and read with care."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +19,12 @@ if sys.platform != "win32":
     import fcntl
 
 MANIFEST = "model.json"
-_OWN_NAME = re.compile(r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII)
+_DATA_FILE = re.compile(r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII)
 
 
-def is_own_name(name: str) -> bool:
+def is_data_file(name: str) -> bool:
     """Whether a name is one that a save gives to its data files: no folder, no dots, nothing foreign."""
-    return _OWN_NAME.fullmatch(name) is not None
+    return _DATA_FILE.fullmatch(name) is not None
 
 
 @dataclass
@@ -32,7 +32,6 @@ class FolderUpdate:
     """The new files of one save, under names of their own, until `commit` puts them in force all at once."""
 
     folder: Path
-    handle: int
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     sizes: dict[str, int] = field(default_factory=dict)
     manifest: str | None = None
@@ -49,54 +48,73 @@ class FolderUpdate:
             self.sizes[name] = file.tell()
 
     def commit(self, manifest: bytes) -> None:
-        """Puts the new files in force by one move of `manifest` over the old one; then the old files go."""
+        """Put the new files in force by one move of `manifest` over the old one; then the old files go."""
         with self.new_file("model", "json") as (name, file):
             file.write(manifest)
-        self._sync()
+        _sync(self.folder)
         self.manifest = name
         os.replace(self.folder / name, self.folder / MANIFEST)
         with suppress(OSError):
             # Were the move lost with the power, the old manifest would come back, and want its files.
-            self._sync()
-            self._remove(name for name in os.listdir(self.folder) if is_own_name(name) and name not in self.sizes)
+            _sync(self.folder)
+            names = os.listdir(self.folder)
+            old = [name for name in names if is_data_file(name) and name not in self.sizes]
+            remove_files(self.folder, old, lenient=True)
 
     def discard(self) -> None:
-        """Removes the new files, unless the move was made: then its source is gone and they are the model."""
+        """Remove the new files, unless the move was made: then its source is gone and they are the model."""
         if self.manifest is None or (self.folder / self.manifest).exists():
-            self._remove(self.sizes)
-
-    def _sync(self) -> None:
-        if sys.platform != "win32":
-            os.fsync(self.handle)
-
-    def _remove(self, names: Iterator[str] | dict[str, int]) -> None:
-        for name in names:
-            with suppress(OSError):
-                os.unlink(self.folder / name)
+            remove_files(self.folder, self.sizes, lenient=True)
 
 
 @contextmanager
 def updating(folder: Path) -> Iterator[FolderUpdate]:
     """An update of the folder, made when missing; whatever goes wrong inside takes back what was written."""
-    made = make_folder(folder)
-    handle = -1
-    update: FolderUpdate | None = None
-    try:
-        if sys.platform != "win32":
-            handle = os.open(folder, os.O_RDONLY)
-            lock_folder(handle, folder, "another save into it is under way")
-        update = FolderUpdate(folder, handle)
-        yield update
-    except BaseException:
-        if update is not None:
+    with locked_folder(folder, "another save into it is under way"):
+        update = FolderUpdate(folder)
+        try:
+            yield update
+        except BaseException:
             update.discard()
-        for one in made:
+            raise
+
+
+@contextmanager
+def locked_folder(folder: Path, problem: str) -> Iterator[None]:
+    """The folder, made when missing, and locked; folders made for it that end empty are removed."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(folder, problem):
+            yield
+    finally:
+        for one in missing:
             with suppress(OSError):
                 one.rmdir()
-        raise
+
+
+@contextmanager
+def locked(path: Path, problem: str | None) -> Iterator[None]:
+    """Hold the lock of a file or folder, which goes with the process; a locked one is refused with the `problem`.
+
+    Without a problem to name, wait for the lock. Where a system or a file system has no locks, nobody is kept out:
+    what is written is as safe as ever against a kill.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if problem else 0))
+    except BlockingIOError:
+        os.close(handle)
+        raise ModelFileError(f"{path}: {problem}; try again when it has ended") from None
+    except OSError:
+        pass
+    try:
+        yield
     finally:
-        if handle >= 0:
-            os.close(handle)
+        os.close(handle)
 
 
 def read_plain(path: Path, *, most: int | None = None) -> bytes:
@@ -110,7 +128,7 @@ def read_plain(path: Path, *, most: int | None = None) -> bytes:
 
 
 def check_plain(path: Path, *, size: int | None = None) -> None:
-    """Refuses a file that is missing, a link, a device, or not of the size expected of it."""
+    """Refuse a file that is missing, a link, a device, or not of the size expected of it."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -123,23 +141,6 @@ def check_plain(path: Path, *, size: int | None = None) -> None:
         raise ModelFileError(
             f"{path}: expected {size:,} bytes, found {found.st_size:,}; damaged, copy the folder again"
         )
-
-
-def make_folder(folder: Path) -> list[Path]:
-    """Makes the folder and those above it; gives those that were made, the innermost first."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing
-
-
-def lock_folder(handle: int, folder: Path, problem: str) -> None:
-    """Locks the open folder until it is closed or the program ends; a locked one is refused with the `problem`."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ModelFileError(f"{folder}: {problem}; try again when it has ended") from None
-    except OSError:
-        pass  # Some network file systems have no locks; what is written is as safe as ever against a kill.
 
 
 @contextmanager
@@ -155,16 +156,14 @@ def written_beside(path: Path, name: str) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-        if sys.platform != "win32":
-            with suppress(OSError):  # the file is in its place; some file systems have no way to wait for that
-                _sync(path.parent)
+        with suppress(OSError):  # the file is in its place; some file systems have no way to wait for that
+            _sync(path.parent)
     finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+        remove_files(path.parent, [name], lenient=True)
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
-    """Writes a file, text as UTF-8, into a folder that is made where it is missing."""
+    """Write a file, text as UTF-8, into a folder that is made where it is missing."""
     data = content.encode() if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +174,17 @@ def write_whole(path: Path, content: bytes | str) -> None:
         raise DataError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from None
 
 
+def remove_files(folder: Path, names: Iterable[str], *, lenient: bool = False) -> None:
+    """Remove files of the folder in the order given, where they are there; if `lenient`, as far as that goes."""
+    for name in names:
+        with suppress(OSError if lenient else FileNotFoundError):
+            (folder / name).unlink()
+
+
 def _sync(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    if sys.platform == "win32":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
 import secrets
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ModelFileError
-from loca.persistence.arrays import dump_json
-from loca.persistence.checkpoint import Checkpoint, digest_of, open_checkpoint
-from loca.persistence.manifest import Kinds, write_value
+from loca.persistence.atomic_write import locked
+from loca.persistence.checkpoint import Checkpoint, open_checkpoint
+from loca.persistence.manifest import Kinds, fingerprint
 from loca.persistence.model_io import load_model, save_model
 from loca.progress import say
-
-if sys.platform != "win32":
-    import fcntl
 
 AnyLearner = TypeVar("AnyLearner")
 _MOST_FITS = 4
@@ -121,12 +115,16 @@ class FitCache:
         self, model: AnyLearner, train: Interactions | csr_array, validation: HeldOut | None, context: FitContext
     ) -> AnyLearner:
         """A fitted model with the parameters of `model`, equal to the bit to what a fit gives."""
-        parameters = digest_of_model(model)
+        import loca
+
+        parameters = fingerprint(model)
         if parameters is None:
             return context.fit(model, train, validation=validation)
-        key = _key_of(parameters, train, validation)
+        key = str(fingerprint([loca.__version__, parameters, fingerprint(train), fingerprint(validation)]))
+        lock = self.folder / f"{key}{_LOCK}"
+        lock.touch()
         # Whoever comes second waits for the first: to fit the same at the same time would earn nothing.
-        with wait_for_lock(self.folder / f"{key}{_LOCK}"):
+        with locked(lock, None):
             found = self._load(key, type(model))
             if found is None:
                 found = context.fit(model, train, validation=validation)
@@ -203,54 +201,3 @@ def keep_work_in(folder: Path, *, subject: Mapping[str, Any], resume: bool, **op
     warnings.warn("keep_work_in is now checkpoint_in: fit(…, context=what it yields)", DeprecationWarning, 3)
     with checkpoint_in(folder, fingerprint=subject, resume=resume, **options) as context:
         yield context
-
-
-@contextmanager
-def wait_for_lock(lock: Path) -> Iterator[None]:
-    """Holds a lock file, which goes with the process that holds it; where there are no locks, nobody waits."""
-    if sys.platform == "win32":
-        yield
-        return
-    with open(lock, "w") as file:
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def digest_of_model(model: object) -> str | None:
-    """A short text that changes with the class of a model and with any parameter, those of arrays to the last bit.
-
-    None where a parameter cannot be written.
-    """
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    try:
-        written = dump_json(write_value(model, arrays, "digest"))
-    except ModelFileError:
-        return None
-    digest = hashlib.blake2b(written, digest_size=16)
-    for name, array in arrays.items():
-        _add(digest, name, array)
-    return digest.hexdigest()
-
-
-def _key_of(parameters: str, train: Interactions | csr_array, validation: HeldOut | None) -> str:
-    """A name that changes with any parameter, class, interaction or question, and with the version."""
-    import loca
-
-    digest = hashlib.blake2b(f"{loca.__version__} {parameters}".encode(), digest_size=16)
-    if isinstance(train, Interactions):
-        digest.update(digest_of(train).encode())
-    else:
-        rows = csr_array(train)
-        for name, array in (("rows", rows.indptr), ("columns", rows.indices), ("values", rows.data)):
-            _add(digest, f"{name} {rows.shape}", array)
-    if validation is not None:
-        digest.update(f"{digest_of(validation.histories)} {digest_of(validation.targets)}".encode())
-        digest.update(f" repeats counted: {validation.count_repeats}".encode())
-    return digest.hexdigest()
-
-
-def _add(digest: Any, name: str, array: npt.NDArray[Any]) -> None:
-    # Name, dtype and shape first: the bytes alone would not say where one array ends.
-    digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-    digest.update(np.ascontiguousarray(array).data)
