@@ -14,14 +14,14 @@ from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.experiments.comparison import compare
-from loca.experiments.runs import ComparedModel, Run, RunStore, digest_of_split
+from loca.experiments.runs import ComparedModel, Run, RunStore
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.models.recommender import get_params
 from loca.persistence.checkpoint import Checkpoint
-from loca.persistence.manifest import ModelState
+from loca.persistence.manifest import ModelState, fingerprint
 from loca.search_space import Among, Budget, Space
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, run_protocol
 
@@ -33,9 +33,7 @@ TUNED = EvaluationProtocol(at=(5, 20), budget=Budget(trials=3))
 def run_of(
     split: Split, name: str = "ease", *candidates: Any, protocol: EvaluationProtocol | None = None, **more: Any
 ) -> Run:
-    return Run(
-        name, candidates or (EASE(),), protocol or EvaluationProtocol(at=(5, 20)), digest_of_split(split), **more
-    )
+    return Run(name, candidates or (EASE(),), protocol or EvaluationProtocol(at=(5, 20)), fingerprint(split), **more)
 
 
 def as_told(measured: ComparedModel) -> dict[str, Any]:
@@ -234,9 +232,9 @@ def test_the_digest_of_a_split_changes_with_any_part_of_it(planted_split: Split)
         replace(planted_split, validation=planted_split.test),
         planted_split.with_recency(Recency(3)),
     ]
-    digests = {digest_of_split(one) for one in (planted_split, *others)}
+    digests = {fingerprint(one) for one in (planted_split, *others)}
     assert len(digests) == 7
-    assert digest_of_split(replace(planted_split)) in digests
+    assert fingerprint(replace(planted_split)) in digests
 
 
 class Counted(EASE):

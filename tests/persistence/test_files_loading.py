@@ -17,7 +17,7 @@ import pytest
 from loca.data.recency import Recency
 from loca.errors import LocaError, ModelFileError
 from loca.persistence import load_model, save_model
-from loca.persistence.manifest import LARGEST_MANIFEST, seal
+from loca.persistence.model_io import LARGEST_MANIFEST, seal
 from saved_model_examples import KINDS, Leaf, Tree, example_model, load, same
 
 MODEL = example_model()
@@ -349,8 +349,10 @@ def test_missing_and_surplus_arrays_are_named(folder: Path) -> None:
 
 def test_interactions_without_their_arrays_are_refused(folder: Path) -> None:
     def rename(manifest: dict[str, Any]) -> None:
-        notes = manifest["known"]["arrays"]["arrays"]
-        notes["places"] = notes.pop("offsets")
+        manifest["known"]["arrays"], manifest["model"]["arrays"] = (
+            manifest["model"]["arrays"],
+            manifest["known"]["arrays"],
+        )
 
     assert "expected offsets, item_rows and times" in refusal_after(folder, rename)
 
@@ -359,8 +361,7 @@ def test_a_model_larger_than_the_memory_is_refused_before_any_array_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loca.persistence.model_io.available_bytes", lambda: 1000)
-    monkeypatch.setattr("loca.persistence.model_io.map_arrays", None)
-    monkeypatch.setattr("loca.persistence.model_io.read_known", None)
+    monkeypatch.setattr("loca.persistence.model_io.read_arrays", None)
     assert "of memory and 1 kB are free; close other programs" in refusal(folder)
 
 
@@ -409,7 +410,7 @@ def test_an_error_without_words_is_named_by_its_kind(folder: Path, monkeypatch: 
     def run_out(*args: Any, **options: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("loca.persistence.model_io.map_arrays", run_out)
+    monkeypatch.setattr("loca.persistence.model_io.read_arrays", run_out)
     assert refusal(folder).endswith("MemoryError")
 
 

@@ -22,7 +22,7 @@ import pytest
 
 from loca.errors import ModelFileError
 from loca.persistence import load_model, save_model
-from loca.persistence.atomic_write import is_own_name
+from loca.persistence.atomic_write import is_data_file
 from saved_model_examples import KINDS, Tree, example_model, load, same
 
 OLD, NEW = example_model(1), example_model(2)
@@ -181,7 +181,7 @@ def test_a_save_removes_the_old_files_and_litter_but_nothing_of_the_user(folder:
 
 
 def test_only_the_names_that_a_save_gives_are_its_own() -> None:
-    assert is_own_name("arrays-0123abcd-0.safetensors")
+    assert is_data_file("arrays-0123abcd-0.safetensors")
     for name in (
         "model.json",
         "arrays-0123abcd-0.safetensors\n",
@@ -189,7 +189,7 @@ def test_only_the_names_that_a_save_gives_are_its_own() -> None:
         "",
         "..",
     ):
-        assert not is_own_name(name)
+        assert not is_data_file(name)
 
 
 @pytest.mark.parametrize("holds", ["photo.jpg", "model.json", "arrays"])
@@ -248,7 +248,7 @@ def test_an_error_of_the_disk_keeps_the_old_model_and_removes_the_new_files(
     with pytest.raises(ModelFileError) as caught:
         save_model(NEW, folder)
     assert str(caught.value) == (
-        f"{folder}: cannot save the model: No space left on device; the model that was there is kept; "
+        f"{folder}: cannot save the model: No space left on device; the model that was there stays; "
         "free some disk space or choose another folder"
     )
     assert same(load(folder), OLD)
@@ -273,7 +273,7 @@ def test_a_limit_on_file_sizes_really_met_keeps_the_old_model(folder: Path) -> N
 
     def save_under_limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-        with pytest.raises(ModelFileError, match="File too large; the model that was there is kept; free some"):
+        with pytest.raises(ModelFileError, match="File too large; the model that was there stays; free some"):
             save_model(large, folder)
 
     assert in_a_child(save_under_limit) == 0
@@ -293,7 +293,7 @@ def test_a_disk_really_full_keeps_the_old_model(tmp_path: Path) -> None:
         before = set(os.listdir(disk / "m"))
         large = Tree()
         large.arrays_ = {"large": np.ones(100_000)}
-        with pytest.raises(ModelFileError, match="No space left on device; the model that was there is kept"):
+        with pytest.raises(ModelFileError, match="No space left on device; the model that was there stays"):
             save_model(large, disk / "m")
         assert same(load(disk / "m"), OLD)
         assert set(os.listdir(disk / "m")) == before
@@ -310,7 +310,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused(folder: Path, monkeypatc
 
     monkeypatch.setattr("builtins.open", refuse)
     monkeypatch.setattr("loca.persistence.model_io.read_plain", lambda path, most: b'{"format": "loca-model"}')
-    with pytest.raises(ModelFileError, match="Permission denied; the model that was there is kept; choose another"):
+    with pytest.raises(ModelFileError, match="Permission denied; the model that was there stays; choose another"):
         save_model(NEW, folder)
     monkeypatch.undo()
     assert same(load(folder), OLD)

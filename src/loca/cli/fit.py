@@ -180,7 +180,7 @@ def _fingerprint(request: Request[FitOptions], validation: int, interactions: In
     import loca
     from loca.config.model_factory import describe_model
     from loca.models.devices import choose_device
-    from loca.persistence.checkpoint import digest_of
+    from loca.persistence.manifest import fingerprint
 
     ((name, candidates),) = request.models.items()
     described = [describe_model(one) for one in candidates]
@@ -195,7 +195,7 @@ def _fingerprint(request: Request[FitOptions], validation: int, interactions: In
         "device in use": choose_device("auto").type,
         "candidates": len(candidates),
         **parameters,
-        "data": digest_of(interactions),
+        "data": fingerprint(interactions),
     }
 
 

@@ -15,8 +15,9 @@ from loca.experiments.parallel import RunPlan, execute_here, execute_parallel
 from loca.experiments.report import Comparison as Comparison
 from loca.experiments.report import Difference as Difference
 from loca.experiments.runs import ComparedModel as ComparedModel
-from loca.experiments.runs import Run, RunStore, digest_of_split
+from loca.experiments.runs import Run, RunStore
 from loca.models.recommender import Recommender, clone, get_params
+from loca.persistence.manifest import fingerprint
 from loca.registry import SpaceName
 from loca.search_space import Budget, SpaceConstraints
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, RecencyRule, order_matters
@@ -172,7 +173,7 @@ def plan_runs(
     candidates: CandidateLists, split: Split, how: EvaluationProtocol, constraints: Mapping[str, SpaceConstraints]
 ) -> RunPlan:
     """The runs of the named candidates; under a budget those that begin with what another's study chose come later."""
-    data, budget = digest_of_split(split), how.budget
+    data, budget = fingerprint(split), how.budget
     if budget is None:
         return RunPlan(tuple(candidates), {}, lambda name, done: Run(name, tuple(candidates[name]), how, data))
     plan = plan_tuning(candidates, how.space, constraints)

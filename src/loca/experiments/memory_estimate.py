@@ -18,7 +18,7 @@ from loca.evaluation.top_n import block_rows
 from loca.memory import DataSize, MemoryUse, available_bytes, readable_bytes
 from loca.models.devices import free_bytes, ranking_bytes
 from loca.models.recommender import Recommender
-from loca.persistence.model_io import bytes_of_known
+from loca.persistence.model_io import bytes_of_train_data
 from loca.text_table import TextTable
 
 # Sparse rows of the training part, of histories and targets to judge by, and a copy on its way.
@@ -183,7 +183,7 @@ def plan_fit(
     steps = [Part(step, use) for step, use in largest.leaves("model")]
     gpu = next((part.use.device_name for part in steps if part.use.device), None)
     stored = matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
-    data = MemoryUse(main=_COPIES_OF_THE_DATA * stored, folder=bytes_of_known(interactions))
+    data = MemoryUse(main=_COPIES_OF_THE_DATA * stored, folder=bytes_of_train_data(interactions))
     parts = [Part("data", data, throughout=True), *steps]
     if validated:
         on_device = 0 if gpu is None else _answer_bytes(size, torch.device(gpu))

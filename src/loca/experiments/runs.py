@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import shutil
@@ -24,21 +23,20 @@ from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import Evaluation, evaluate
 from loca.models.devices import choose_device
 from loca.models.recommender import Recommender
+from loca.persistence.atomic_write import remove_files
 from loca.persistence.checkpoint import (
     Checkpoint,
-    digest_of,
     file_name_of,
     first_difference,
     holds_work,
-    locked_folder,
     open_checkpoint,
     own_files,
     put_file,
-    remove_files,
     remove_work,
+    writable_folder,
 )
-from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext, digest_of_model
-from loca.persistence.manifest import ModelState, read_value, write_value
+from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext
+from loca.persistence.manifest import ModelState, fingerprint, read_value, write_value
 from loca.persistence.model_io import read_recency
 from loca.progress import say
 from loca.registry import KINDS
@@ -134,7 +132,7 @@ class Run:
             "space": None if self.space is None else str(self.space),
             "candidates": len(self.candidates),
             **parameters,
-            "to the last bit": [digest_of_model(one) for one in self.candidates],
+            "to the last bit": [fingerprint(one) for one in self.candidates],
             "data": self.data,
             **({"counts": ", ".join(map(str, self.counts))} if self.counts else {}),
         }
@@ -193,15 +191,6 @@ class Run:
         return tuning
 
 
-def digest_of_split(split: Split) -> str:
-    """A short text that changes with anything in any part of the split."""
-    parts = [split.train, split.train_and_validation]
-    for held_out in (split.validation, split.test):
-        parts += [] if held_out is None else [held_out.histories, held_out.targets]
-    digests = " ".join([f"validation {split.validation is not None}", *map(digest_of, parts)])
-    return hashlib.blake2b(digests.encode(), digest_size=16).hexdigest()
-
-
 def describe_machine() -> str:
     """The accelerator, if any, and the cores of this machine, in a few words."""
     cores = f"{os.cpu_count()} cores, {platform.machine()}"
@@ -240,7 +229,7 @@ class RunStore:
     @contextmanager
     def opened(self, names: Iterable[str], *, resume: bool) -> Iterator[None]:
         """While this lasts no other comparison may use the folder; without `resume` what is there is dropped first."""
-        with locked_folder(self.runs) as writable:
+        with writable_folder(self.runs) as writable:
             if not writable:
                 raise ConfigError(f"{self.folder}: may not be written; choose another folder to keep the results in")
             if not resume:

@@ -94,16 +94,16 @@ def locked_folder(folder: Path, problem: str) -> Iterator[None]:
 
 
 @contextmanager
-def locked(path: Path, problem: str | None) -> Iterator[None]:
+def locked(path: Path, problem: str | None = None) -> Iterator[None]:
     """Hold the lock of a file or folder, which goes with the process; a locked one is refused with the `problem`.
 
-    Without a problem to name, wait for the lock. Where a system or a file system has no locks, nobody is kept out:
+    Without a problem to name, wait for the lock of a file, which is made when missing. Where a system or a file system has no locks, nobody is kept out:
     what is written is as safe as ever against a kill.
     """
     if sys.platform == "win32":
         yield
         return
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY if problem else os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if problem else 0))
     except BlockingIOError:

@@ -37,7 +37,7 @@ from loca.progress import say
 # The names of files, formats and keys are those of the first version, so that its folders can still be resumed.
 FINGERPRINT_FILE = "subject.json"
 _FINGERPRINT_FORMAT = "loca-unfinished-work"
-_FINGERPRINT_KEY = "subject"
+_KEY = "subject"
 _STATE_FORMAT = "loca-state"
 _VERSION = 1
 _ENDING = ".safetensors"
@@ -169,7 +169,7 @@ def open_checkpoint(
             if resume:
                 say(f"{folder}: no unfinished work to go on with; this run starts from the beginning")
             remove_files(folder, own_files(folder))
-            text = sealed_json(_FINGERPRINT_FORMAT, _VERSION, {_FINGERPRINT_KEY: dict(fingerprint)})
+            text = sealed_json(_FINGERPRINT_FORMAT, _VERSION, {_KEY: dict(fingerprint)})
             put_file(folder / FINGERPRINT_FILE, lambda file: file.write(text))
         try:
             yield Checkpoint(folder, seconds_between)
@@ -211,10 +211,10 @@ def check_start(folder: Path, *, resume: bool, fresh: bool = False) -> None:
 def _check_fingerprint(folder: Path, fingerprint: Mapping[str, Any]) -> None:
     path = folder / FINGERPRINT_FILE
     try:
-        body = open_sealed(read_plain(path, most=LARGEST_MANIFEST), _FINGERPRINT_FORMAT, _VERSION)
-        before = take(body, _FINGERPRINT_KEY, dict)
+        data = read_plain(path, most=LARGEST_MANIFEST)
+        before = take(open_sealed(data, _FINGERPRINT_FORMAT, _VERSION, "start over with --fresh"), _KEY, dict)
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}; start over with --fresh") from None
+        raise ConfigError(f"{path}: {error}") from None
     difference = first_difference(before, fingerprint)
     if difference is not None:
         raise ConfigError(

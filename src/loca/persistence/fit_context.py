@@ -121,10 +121,8 @@ class FitCache:
         if parameters is None:
             return context.fit(model, train, validation=validation)
         key = str(fingerprint([loca.__version__, parameters, fingerprint(train), fingerprint(validation)]))
-        lock = self.folder / f"{key}{_LOCK}"
-        lock.touch()
         # Whoever comes second waits for the first: to fit the same at the same time would earn nothing.
-        with locked(lock, None):
+        with locked(self.folder / f"{key}{_LOCK}"):
             found = self._load(key, type(model))
             if found is None:
                 found = context.fit(model, train, validation=validation)

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -164,6 +164,10 @@ def find_model_kind(name: str, params: Mapping[str, Any], kinds: Kinds) -> Any:
     return kind
 
 
+@overload
+def fingerprint(value: Interactions | HeldOut | Split | csr_array) -> str: ...
+@overload
+def fingerprint(value: object) -> str | None: ...
 def fingerprint(value: Any) -> str | None:
     """A short text that changes with any bit of interactions, held-out data, a split, a matrix, or parameters.
 

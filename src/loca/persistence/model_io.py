@@ -104,27 +104,24 @@ def _cannot_save(folder: Path, error: OSError, replaces: bool) -> ModelFileError
 
 
 def _write_model(model: Any, update: FolderUpdate) -> None:
-    what = type(model).__name__
     train_data: Interactions | None = getattr(model, "train_data_", None)
-    tree = _write_tree(model, update, train_data, what)
-    known = None
+    tree = _write_tree(model, update, train_data, type(model).__name__)
+    known: dict[str, Any] | None = None
     if train_data is not None:
-        known = {}
-        checksums = []
-        for ids in ("users", "items"):
-            data = _ids_as_json(getattr(train_data, ids))
-            with update.new_file(ids, "json") as (known[ids], file):
+        known = {"checksums": []}
+        for what, ids in (("users", train_data.users), ("items", train_data.items)):
+            data = _ids_as_json(ids)
+            with update.new_file(what, "json") as (known[what], file):
                 file.write(data)
-            checksums.append(zlib.crc32(data))
-        arrays = _write_arrays(update, "known", _arrays_of(train_data))
-        recency = None if train_data.recency is None else asdict(train_data.recency)
-        known |= {"checksums": checksums, "arrays": arrays, "recency": recency}
+            known["checksums"].append(zlib.crc32(data))
+        known["arrays"] = _write_arrays(update, "known", _arrays_of(train_data))
+        known["recency"] = None if train_data.recency is None else asdict(train_data.recency)
     packages = {name: _version_of(name) for name in ("loca", "numpy", "torch", "safetensors")}
     body = {"written_by": packages, "files": dict(update.sizes), "known": known, "model": tree}
     data = sealed_json(FORMAT, VERSION, body)
     if len(data) > LARGEST_MANIFEST:
         raise ModelFileError(
-            f"{what}: its parameters and facts take {len(data):,} bytes, more than {LARGEST_MANIFEST:,}; "
+            f"{tree['kind']}: its parameters and facts take {len(data):,} bytes, more than {LARGEST_MANIFEST:,}; "
             "hold the large ones as numpy arrays"
         )
     update.commit(data)
@@ -234,7 +231,7 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
 
 def _read_manifest(data: bytes) -> dict[str, Any]:
     """What a model.json says, once its format, version, seal and types are right; a ValueError otherwise."""
-    body = open_sealed(data, FORMAT, VERSION)
+    body = open_sealed(data, FORMAT, VERSION, "copy the folder again or save the model anew")
     _check_types(body, _WHOLE)
     if take(body, "known", dict, type(None)) is not None:
         _check_types(body["known"], _TRAIN_DATA)
@@ -278,7 +275,7 @@ def seal(body: Mapping[str, Any]) -> int:
     return zlib.crc32(dump_json(body))
 
 
-def open_sealed(data: bytes, form: str, newest: int) -> dict[str, Any]:
+def open_sealed(data: bytes, form: str, newest: int, advice: str) -> dict[str, Any]:
     """What a sealed JSON file says; a ValueError where its format, version or checksum are not right."""
     written = parse_json(data)
     if type(written) is not dict or written.get("format") != form:
@@ -290,7 +287,7 @@ def open_sealed(data: bytes, form: str, newest: int) -> dict[str, Any]:
         raise ValueError(f"unknown format version {found}")
     body = {name: value for name, value in written.items() if name not in ("format", "version", "checksum")}
     if checksum != seal(body):
-        raise ValueError("changed or damaged since it was saved; copy the folder again or save the model anew")
+        raise ValueError(f"changed or damaged since it was saved; {advice}")
     return body
 
 

@@ -16,9 +16,9 @@ from loca.data.splits import Split
 from loca.errors import ConfigError
 from loca.evaluation.evaluate import Evaluation
 from loca.evaluation.significance import PairedDifference, bootstrap_intervals, paired_difference
-from loca.experiments.runs import ComparedModel, Run, digest_of_split
+from loca.experiments.runs import ComparedModel, Run
 from loca.models.recommender import Recommender, clone
-from loca.persistence.fit_context import digest_of_model
+from loca.persistence.manifest import fingerprint
 from loca.registry import MODELS, RECORDS, names_of
 from loca.reproduction.charts import Chart, Curve
 from loca.reproduction.data_sets import StudiedData
@@ -172,7 +172,7 @@ class Benchmark:
 
     @cached_property
     def digest(self) -> str:
-        return digest_of_split(self.split)
+        return fingerprint(self.split)
 
     @cached_property
     def _built(self) -> dict[int, dict[str, list[Recommender]]]:
@@ -243,7 +243,7 @@ class Benchmark:
 
     def inputs_of(self, model: Recommender, **others: Any) -> dict[str, Any]:
         """All that a measurement depends on: the split, a model to the last bit, and what else is named."""
-        return {"data": self.digest, **others, **describe_model(model), "to the last bit": digest_of_model(model)}
+        return {"data": self.digest, **others, **describe_model(model), "to the last bit": fingerprint(model)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,6 @@ import math
 import os
 import shutil
 import sqlite3
-import sys
 import tempfile
 import time
 import warnings
@@ -32,9 +31,10 @@ from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, LocaError, check_counts
 from loca.models.recommender import Recommender, clone
-from loca.persistence.atomic_write import lock_folder
-from loca.persistence.checkpoint import digest_of, first_difference
-from loca.persistence.fit_context import FitCache, FitContext, digest_of_model, wait_for_lock
+from loca.persistence.atomic_write import locked
+from loca.persistence.checkpoint import first_difference
+from loca.persistence.fit_context import FitCache, FitContext
+from loca.persistence.manifest import fingerprint
 from loca.progress import bar, say, without_bars
 from loca.random_streams import derive_seed, stream
 from loca.registry import KINDS
@@ -111,7 +111,7 @@ class Tuner:
         cache, first = FitCache(folder / "fits", KINDS), len(study.get_trials(deepcopy=False))
         while True:
             # One process at a time: two would each take the last trial of the budget.
-            with wait_for_lock(folder / "next-trial.lock"):
+            with locked(folder / "next-trial.lock"):
                 trials = study.get_trials(deepcopy=False)
                 ended = [one.state for one in trials[first:] if one.state.is_finished()][-_MOST_FAILURES_IN_A_ROW:]
                 is_hopeless = ended == [TrialState.FAIL] * _MOST_FAILURES_IN_A_ROW
@@ -246,10 +246,12 @@ class Tuner:
             "objective": _OBJECTIVE,
             "model": self.name,
             **{f"{self.name}.{key}": value for key, value in describe_model(self.template).items()},
-            f"{self.name}, to the last bit": digest_of_model(self.template),
+            f"{self.name}, to the last bit": fingerprint(self.template),
             "space": str(self.space),
             "recency": self.recency,
-            "data": "/".join(map(digest_of, (self.train, self.validation.histories, self.validation.targets))),
+            "data": "/".join(
+                fingerprint(one) for one in (self.train, self.validation.histories, self.validation.targets)
+            ),
             "repeats counted": self.validation.count_repeats,
         }
 
@@ -481,18 +483,13 @@ def _locked_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
 
     A file that is left without studies goes.
     """
-    handle, left = -1, True
+    left = True
     try:
-        with open_storage(path) as storage:
-            if sys.platform != "win32":
-                handle = os.open(path, os.O_RDONLY)
-                lock_folder(handle, path, "another run is tuning there")
+        with open_storage(path) as storage, locked(path, "another run is tuning there"):
             try:
                 yield storage
             finally:
                 left = bool(storage.get_all_studies())
     finally:
-        if handle >= 0:
-            os.close(handle)
         if not left:
             remove_studies(path)
