@@ -184,7 +184,7 @@ def test_a_full_disk_while_saving_is_one_line_and_keeps_the_old_model(
 
     monkeypatch.setattr("os.fsync", no_room)
     mistake = call(*ask, "--set", "l2=5").mistake
-    assert "No space left on device; the model that was there is kept" in mistake
+    assert "No space left on device; the model that was there stays" in mistake
     assert {one.name: one.read_bytes() for one in (tmp_path / "m").iterdir()} == before
 
 

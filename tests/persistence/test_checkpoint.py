@@ -338,9 +338,7 @@ def test_a_full_disk_is_refused_in_one_line_and_keeps_what_was_kept(
 
     monkeypatch.setattr(os, "fsync", full)
     with (
-        pytest.raises(
-            ModelFileError, match="cannot keep unfinished work: No space left on device; what was saved before"
-        ),
+        pytest.raises(ModelFileError, match="cannot keep unfinished work: No space left on device; what was saved"),
         open_checkpoint(folder, SUBJECT, resume=True) as work,
     ):
         work.save("a", OTHER)

@@ -212,9 +212,9 @@ def _check_fingerprint(folder: Path, fingerprint: Mapping[str, Any]) -> None:
     path = folder / FINGERPRINT_FILE
     try:
         data = read_plain(path, most=LARGEST_MANIFEST)
-        before = take(open_sealed(data, _FINGERPRINT_FORMAT, _VERSION, "start over with --fresh"), _KEY, dict)
+        before = take(open_sealed(data, _FINGERPRINT_FORMAT, _VERSION), _KEY, dict)
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {error}; start over with --fresh") from None
     difference = first_difference(before, fingerprint)
     if difference is not None:
         raise ConfigError(

@@ -231,7 +231,7 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
 
 def _read_manifest(data: bytes) -> dict[str, Any]:
     """What a model.json says, once its format, version, seal and types are right; a ValueError otherwise."""
-    body = open_sealed(data, FORMAT, VERSION, "copy the folder again or save the model anew")
+    body = open_sealed(data, FORMAT, VERSION, "; copy the folder again or save the model anew")
     _check_types(body, _WHOLE)
     if take(body, "known", dict, type(None)) is not None:
         _check_types(body["known"], _TRAIN_DATA)
@@ -275,7 +275,7 @@ def seal(body: Mapping[str, Any]) -> int:
     return zlib.crc32(dump_json(body))
 
 
-def open_sealed(data: bytes, form: str, newest: int, advice: str) -> dict[str, Any]:
+def open_sealed(data: bytes, form: str, newest: int, advice: str = "") -> dict[str, Any]:
     """What a sealed JSON file says; a ValueError where its format, version or checksum are not right."""
     written = parse_json(data)
     if type(written) is not dict or written.get("format") != form:
@@ -287,7 +287,7 @@ def open_sealed(data: bytes, form: str, newest: int, advice: str) -> dict[str, A
         raise ValueError(f"unknown format version {found}")
     body = {name: value for name, value in written.items() if name not in ("format", "version", "checksum")}
     if checksum != seal(body):
-        raise ValueError(f"changed or damaged since it was saved; {advice}")
+        raise ValueError(f"changed or damaged since it was saved{advice}")
     return body
 
 
