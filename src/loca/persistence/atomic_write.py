@@ -97,7 +97,8 @@ def locked_folder(folder: Path, problem: str) -> Iterator[None]:
 def locked(path: Path, problem: str | None = None) -> Iterator[None]:
     """Hold the lock of a file or folder, which goes with the process; a locked one is refused with the `problem`.
 
-    Without a problem to name, wait for the lock of a file, which is made when missing. Where a system or a file system has no locks, nobody is kept out:
+    Without a problem to name, wait for the lock of a file, which is made when missing. Where a system or a file system
+    has no locks, nobody is shut out:
     what is written is as safe as ever against a kill.
     """
     if sys.platform == "win32":
