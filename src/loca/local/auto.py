@@ -31,7 +31,6 @@ from loca.models.mult_vae import MultVAE
 from loca.models.network_base import score_on
 from loca.models.next_ease import NextEASE
 from loca.models.recommender import (
-    Estimator,
     ModelState,
     Recommender,
     Scores,
@@ -70,7 +69,7 @@ Axes = Mapping[str, Sequence[Any]]
 _MOST_USERS = 4000
 
 
-class Auto(Estimator):
+class Auto(Recommender):
     """The best blend that validation finds within `seconds` (and `trials`, where given): the answer to "just do it".
 
     First EASE, a Loca over it, and NextEASE, their settings by hill climbing; then ensembles of MultVAE of three

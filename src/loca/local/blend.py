@@ -17,14 +17,14 @@ from loca.evaluation.top_n import rank_top_n
 from loca.local.blend_search import Column, PartEarned, ScaleName, find_blend, scaled_scores, search_memory, sharpened
 from loca.local.explain import BlendExplanation, Explainable, PartAnswer, item_order
 from loca.memory import DataSize, MemoryUse
-from loca.models.recommender import Estimator, ModelState, Recommender, Scores, TrainingData, clone, fitted, get_params
+from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, clone, fitted, get_params
 from loca.progress import say
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0)
 CACHE_BYTES = 1_000_000_000
 
 
-class Blend(Estimator):
+class Blend(Recommender):
     """Scores = Σ weight · scaled scores of a part that sees the histories at a power.
 
     `parts` are any recommenders, Loca, Ensemble and Blend among them. A part sees every value of a history raised to a

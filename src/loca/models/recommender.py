@@ -299,9 +299,6 @@ class Recommender(BaseEstimator):
         raise NotImplementedError
 
 
-Estimator = Recommender
-
-
 def param(default: Any, expected: str, is_valid: Callable[[Any], bool]) -> Any:
     """A parameter that is refused, with what was expected, where it is not valid."""
     return field(default=default, metadata={"param": (expected, is_valid)})
