@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,12 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import loca.local.local_ease as differences_file
-import loca.models.ease_solver as systems_file
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.local.compressed_weights import CompressedWeights, SizeBudget, largest_differences
 from loca.local.local_ease import EaseDifferences, fit_ease_differences, plan_solving
 from loca.local.local_models import LocalTask, blend_local
 from loca.models.ease import EASE
-from loca.models.ease_solver import EaseSystem, invert_from_factor, solve_systems
+from loca.models.ease_solver import EaseSystem, solve_systems
 from loca.models.recommender import ModelState, TrainingData
 from loca.persistence.fit_context import NO_CONTEXT, FitContext, checkpoint_in
 
@@ -82,115 +80,6 @@ def questions(seed: int, users: int, items: int, communities: int) -> tuple[csr_
     answering = (rng.random((users, communities)) < 0.6) * rng.uniform(0.1, 1, (users, communities))
     histories[1], answering[2] = 0, 0
     return csr_array(histories.astype(np.float32)), csr_array(answering.astype(np.float32))
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), shape=st.sampled_from([TALL, WIDE]), l2=st.sampled_from([0.5, 3.0, 100.0]))
-def test_both_systems_give_the_dense_solution_and_that_of_ease(seed: int, shape: tuple[int, int], l2: float) -> None:
-    matrix, weights = random_matrix(seed, shape), random_weights(seed + 1, shape[0])
-    found = solve_local(matrix, weights, l2).numpy()
-    np.testing.assert_allclose(found, dense_solution(matrix, weights, l2), atol=ROUNDING)
-    np.testing.assert_allclose(found, EASE(l2=l2).fit(matrix, user_weights=weights).weights_, atol=ROUNDING)
-
-
-def test_the_users_system_is_taken_where_the_support_is_smaller_than_the_catalogue() -> None:
-    matrix = random_matrix(0, TALL)
-    assert not EaseSystem.of(matrix, np.ones(60), 1.0).dual
-    few = np.zeros(60)
-    few[:20] = 1
-    assert EaseSystem.of(matrix, few, 1.0).dual
-    np.testing.assert_allclose(solve_local(matrix, few, 1.0), dense_solution(matrix, few, 1.0), atol=ROUNDING)
-
-
-def test_users_without_weight_or_history_are_no_part_of_the_system() -> None:
-    rows = random_matrix(1, (10, 30)).toarray()
-    rows[:, 0] = 1
-    rows[4] = 0
-    weights = np.ones(10)
-    weights[7] = 0
-    assert EaseSystem.of(csr_array(rows), weights, 1.0).rows.shape == (8, 30)
-
-
-def test_pairs_stored_twice_count_as_their_sum() -> None:
-    twice = csr_array((np.ones(4, np.float32), [1, 1, 0, 2], [0, 3, 4]), shape=(2, 3))
-    assert not twice.has_canonical_format
-    expected = dense_solution(csr_array(np.array([[1, 2, 0], [0, 0, 1.0]])), np.ones(2), 1.0)
-    np.testing.assert_allclose(solve_local(twice, np.ones(2), 1.0), expected, atol=ROUNDING)
-
-
-@pytest.mark.parametrize("shape", [TALL, WIDE])
-def test_many_systems_at_once_give_what_each_gives_alone(shape: tuple[int, int]) -> None:
-    matrix = random_matrix(2, shape)
-    systems = [EaseSystem.of(matrix, random_weights(number, shape[0]), 2.0) for number in range(4)]
-    together = [solution.weights() for solution in solve_systems(systems, CPU)]
-    assert len({system.size for system in systems}) > (1 if shape == WIDE else 0)
-    for system, found in zip(systems, together, strict=True):
-        torch.testing.assert_close(found, next(solve_systems([system], CPU)).weights(), atol=ROUNDING, rtol=0)
-
-
-def test_too_little_memory_for_all_systems_halves_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix, real, sizes = random_matrix(3, WIDE), systems_file.invert_systems, []
-
-    def at_most_two(systems: list[EaseSystem], device: torch.device, kind: torch.dtype) -> Any:
-        sizes.append(len(systems))
-        if len(systems) > 2:
-            raise torch.OutOfMemoryError("no room")
-        return real(systems, device, kind)
-
-    monkeypatch.setattr(systems_file, "invert_systems", at_most_two)
-    weights = [random_weights(number, 25) for number in range(5)]
-    found = [one.weights() for one in solve_systems([EaseSystem.of(matrix, one, 2.0) for one in weights], CPU)]
-    assert sizes == [5, 2, 3, 1, 2]
-    for one, user_weights in zip(found, weights, strict=True):
-        np.testing.assert_allclose(one, dense_solution(matrix, user_weights, 2.0), atol=ROUNDING)
-    monkeypatch.setattr(
-        systems_file, "invert_systems", lambda systems, device, kind: at_most_two([None] * 3, CPU, kind)
-    )
-    with pytest.raises(torch.OutOfMemoryError):
-        next(solve_systems([EaseSystem.of(matrix, weights[0], 2.0)], CPU))
-
-
-@pytest.mark.parametrize("shape", [(), (3,)])
-def test_the_inverse_from_a_factor_is_the_inverse(shape: tuple[int, ...]) -> None:
-    generator = torch.Generator().manual_seed(1)
-    tall = torch.randn(*shape, 300, 330, generator=generator, dtype=torch.float64)  # more rows than one triangle
-    square = tall @ tall.mT + torch.eye(300, dtype=torch.float64)
-    found = invert_from_factor(torch.linalg.cholesky(square))
-    torch.testing.assert_close(found, torch.linalg.inv(square))
-
-
-@pytest.mark.parametrize("shape", [(1200, 1100), (30, 1100)])
-def test_blocks_of_the_equations_and_of_the_weights_change_nothing(shape: tuple[int, int]) -> None:
-    matrix, weights = random_matrix(4, shape), random_weights(5, shape[0])
-    expected = dense_solution(matrix, weights, 50.0)  # more items than a block has
-    np.testing.assert_allclose(solve_local(matrix, weights, 50.0), expected, atol=ROUNDING)
-    np.testing.assert_allclose(EASE(l2=50.0).fit(matrix, user_weights=weights).weights_, expected, atol=ROUNDING)
-
-
-def test_the_products_keep_all_bits_and_leave_the_setting_as_it_was() -> None:
-    torch.set_float32_matmul_precision("high")
-    try:
-        solve_local(random_matrix(4, WIDE), np.ones(25), 2.0)
-        assert torch.get_float32_matmul_precision() == "high"
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
-@pytest.mark.parametrize(("users", "items"), [(1000, 2), (40, 60)])
-def test_a_system_that_32_bits_cannot_hold_is_solved_in_64(
-    users: int, items: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    # Everybody has the same items: the condition is 1e11, which no 32-bit arithmetic holds and 64 bits do.
-    matrix, weights = csr_array(np.ones((users, items), np.float32)), np.full(users, 1e6)
-    with caplog.at_level(logging.INFO, "loca"):
-        found = solve_local(matrix, weights, 0.01)
-    assert "once more in 64 bits" in caplog.text
-    np.testing.assert_allclose(found, dense_solution(matrix, weights, 0.01), rtol=1e-3)
-
-
-def test_an_l2_too_small_for_64_bits_is_refused() -> None:
-    with pytest.raises(ConfigError, match="l2: 1e-300 is too small for these data"):
-        solve_local(csr_array(np.ones((5, 3), np.float32)), np.ones(5), 1e-300)
 
 
 @settings(max_examples=20, deadline=None)
