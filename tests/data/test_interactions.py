@@ -122,6 +122,22 @@ def test_a_matrix_and_its_interactions_are_the_same():
         Interactions.from_matrix([[1]])
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.bool_])
+def test_a_bare_matrix_keeps_the_stored_order_of_its_rows_whatever_its_numbers(kind):
+    rows = csr_array((np.array([1, 1, 1], kind), [2, 0, 1], [0, 3]), shape=(1, 3))
+    matrix = as_matrix(rows)
+    assert matrix.dtype == np.float32
+    assert matrix.indices.tolist() == [2, 0, 1]
+    assert as_histories(rows).indices.tolist() == [0, 1, 2]
+    assert rows.indices.tolist() == [2, 0, 1]
+
+
+def test_a_pair_that_a_matrix_of_counts_stores_twice_counts_once_with_their_sum():
+    rows = csr_array((np.array([1, 2, 3]), [2, 0, 2], [0, 3]), shape=(1, 3))
+    assert as_matrix(rows).nnz == 2
+    assert as_matrix(rows).toarray().tolist() == [[2, 0, 4]]
+
+
 def test_titles_are_shown_for_item_rows():
     found = interactions_of([[0, 1]]).with_titles({"i1": "The Second"})
     assert [found.items.label(row) for row in (0, 1)] == ["i0", "The Second"]

@@ -18,10 +18,38 @@ Rows = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """User u's items are `item_rows[offsets[u]:offsets[u + 1]]`, oldest first; `times` stands beside them or is None.
+    """Hold each user's items, oldest first, with the ids of users and items.
 
-    `recency` says how a history is weighed when it is used to answer, to find communities, or to stop on validation.
-    Equal times have no order: the items of one moment share one place, whatever their order here.
+    User u's items are `item_rows[offsets[u]:offsets[u + 1]]`. Interactions are frozen: every method returns a new
+    value. They are usually read from a file (`read_interactions`) or a matrix (`from_matrix`). Equal times have no
+    order: the items of one moment share one position, whatever their order here.
+
+    Parameters
+    ----------
+    users : IdMap
+        The id of every user row.
+    items : IdMap
+        The id, and where known the title, of every item row.
+    offsets : ndarray of int64
+        Where each user's items begin in `item_rows`, and after them where the last ones end: users + 1 numbers.
+    item_rows : ndarray of int32
+        The item rows of all users, one user after the other, each oldest first.
+    times : ndarray or None, default None
+        The time of every interaction; must not fall within a user. None where only the order is known.
+    recency : Recency or None, default None
+        How a history is weighted when it is used to score, to find communities, or to stop on validation. None gives
+        every item the weight 1.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> data = loca.Interactions.from_matrix(csr_array([[1, 1, 0], [0, 1, 1]]))
+    >>> data.n_users, data.n_items, len(data)
+    (2, 3, 4)
+    >>> data.items_of(1).tolist()
+    [1, 2]
+    >>> data.with_recency(loca.Recency(half_life=1)).histories().toarray().tolist()
+    [[0.5, 1.0, 0.0], [0.0, 0.5, 1.0]]
     """
 
     users: IdMap
@@ -61,7 +89,25 @@ class Interactions:
         item_rows: npt.NDArray[Any],
         times: npt.NDArray[Any] | None = None,
     ) -> Interactions:
-        """Interactions from one (user, item, time) a place, in any order; ties in time keep the order given."""
+        """Sort events into interactions.
+
+        Parameters
+        ----------
+        users : IdMap
+            The id of every user row.
+        items : IdMap
+            The id of every item row.
+        user_rows : ndarray of int
+            The user row of each event, in any order.
+        item_rows : ndarray of int
+            The item row of each event.
+        times : ndarray or None, default None
+            The time of each event; ties keep the order given. None takes the events of a user in the order given.
+
+        Returns
+        -------
+        Interactions
+        """
         if times is None or len(times) == 0:
             order = np.argsort(user_rows, kind="stable")
         elif times.dtype.kind == "i" and (span := int(times.max()) - int(times.min()) + 1) * len(users) < 2**62:
@@ -75,7 +121,18 @@ class Interactions:
 
     @classmethod
     def from_matrix(cls, matrix: Any) -> Interactions:
-        """Interactions of a sparse users × items matrix without ids; a user's items stand in the stored order."""
+        """Make interactions from a sparse matrix without ids.
+
+        Parameters
+        ----------
+        matrix : scipy sparse matrix or array
+            Users × items. Every stored entry is an interaction; a user's items stand in the stored order.
+
+        Returns
+        -------
+        Interactions
+            Users and items have their row numbers as ids.
+        """
         rows = _as_csr(matrix)
         users, items = IdMap.numbered(rows.shape[0], "user"), IdMap.numbered(rows.shape[1], "item")
         return cls(users, items, rows.indptr.astype(np.int64), rows.indices.astype(np.int32))
@@ -85,32 +142,66 @@ class Interactions:
 
     @property
     def n_users(self) -> int:
+        """The number of users, those with an empty history too."""
         return len(self.users)
 
     @property
     def n_items(self) -> int:
+        """The number of items, those without an interaction too."""
         return len(self.items)
 
     def items_of(self, user_row: int) -> npt.NDArray[np.int32]:
-        """One user's item rows, oldest first."""
+        """Return one user's item rows, oldest first.
+
+        Parameters
+        ----------
+        user_row : int
+            The row of the user; `users.row(id)` finds it.
+
+        Returns
+        -------
+        ndarray of int32
+        """
         return self.item_rows[self.offsets[user_row] : self.offsets[user_row + 1]]
 
     def counts(self) -> npt.NDArray[np.int64]:
-        """How many interactions each user has."""
+        """Count each user's interactions.
+
+        Returns
+        -------
+        ndarray of int64
+            One number per user.
+        """
         return np.diff(self.offsets)
 
     def user_rows(self) -> npt.NDArray[np.int64]:
-        """The user row of every interaction."""
+        """Return the user row of every interaction.
+
+        Returns
+        -------
+        ndarray of int64
+            One row per interaction, beside `item_rows`.
+        """
         return np.repeat(np.arange(self.n_users), self.counts())
 
     def places(self) -> npt.NDArray[np.int64]:
-        """The place of every interaction in its user's history: 0 for the oldest."""
+        """Number the interactions of every user.
+
+        Returns
+        -------
+        ndarray of int64
+            The position of every interaction in its user's history: 0 for the oldest.
+        """
         return np.arange(len(self)) - np.repeat(self.offsets[:-1], self.counts())
 
     def moments(self) -> npt.NDArray[np.int64]:
-        """The number of every interaction's moment in its user's history: 0 for the oldest, one for equal times.
+        """Number the moments of every user.
 
-        Without times every interaction is a moment of its own.
+        Returns
+        -------
+        ndarray of int64
+            The number of every interaction's moment in its user's history: 0 for the oldest, the same for equal times.
+            Without times every interaction is a moment of its own.
         """
         if self.times is None or len(self) == 0:
             return self.places()
@@ -123,34 +214,60 @@ class Interactions:
         return np.asarray(numbers - np.repeat(numbers[starts], counts[counts > 0]), dtype=np.int64)
 
     def pairs(self) -> npt.NDArray[np.int64]:
-        """One number for the user and the item of every interaction."""
+        """Return one number for the user and the item of every interaction.
+
+        Returns
+        -------
+        ndarray of int64
+            user row · items + item row.
+        """
         return self.user_rows() * self.n_items + self.item_rows
 
     def matrix(self) -> csr_array:
-        """The binary users × items matrix, for training; the entries of a row stand in the order of the history.
+        """Return the training matrix.
 
-        A repeated pair counts once, at its newest place.
+        Returns
+        -------
+        csr_array of float32
+            Binary, users × items; the entries of a row stand in the order of the history. A repeated pair counts once,
+            at its newest position.
         """
         rows = self._rows(np.ones(len(self), np.float32))
         by_item = rows.sorted_indices()
         return rows if by_item.has_canonical_format else self.distinct().matrix()
 
     def moment_matrix(self) -> csr_array | None:
-        """The moments of the entries of `matrix`, in the same places; None where no two items share a moment."""
+        """Return the moments of the entries of `matrix`, in the same places.
+
+        Returns
+        -------
+        csr_array of int32 or None
+            None where no two items of a user share a moment.
+        """
         if self.times is None or np.array_equal(self.moments(), self.places()):
             return None
         distinct = self.distinct()
         return distinct._rows(distinct.moments().astype(np.int32))
 
     def _rows(self, values: npt.NDArray[Any]) -> csr_array:
-        """One value for every interaction as users × items, in the order of the histories."""
+        """Put one value per interaction into users × items rows, in the order of the histories."""
         # Copies: the caller's matrix may be sorted in place, these arrays may not.
         index = np.dtype(np.int32 if len(self) < 2**31 else np.int64)
         indices, indptr = self.item_rows.astype(index), self.offsets.astype(index)
         return csr_array((values, indices, indptr), shape=(self.n_users, self.n_items))
 
     def distinct(self, keep: Literal["first", "newest"] = "newest") -> Interactions:
-        """Each pair of user and item once: at its first place, or at its newest."""
+        """Leave each pair of user and item once.
+
+        Parameters
+        ----------
+        keep : {"newest", "first"}, default "newest"
+            Which interaction of a repeated pair stays.
+
+        Returns
+        -------
+        Interactions
+        """
         pairs = self.pairs()
         by_value = np.sort(pairs)
         if not (by_value[1:] == by_value[:-1]).any():
@@ -162,9 +279,18 @@ class Interactions:
         return self.where(is_chosen)
 
     def histories(self, user_rows: Rows | None = None) -> csr_array:
-        """Weighted users × items rows to answer from: 1 per stored item, or its weight by `recency`.
+        """Return the weighted histories to score from.
 
-        A repeated pair counts with its newest place.
+        Parameters
+        ----------
+        user_rows : ndarray or None, default None
+            Row numbers or a mask of the users; None takes all.
+
+        Returns
+        -------
+        csr_array of float32
+            Users × items, items rising: 1 per stored item, or its weight by `recency`. A repeated pair counts with its
+            newest position.
         """
         part = self if user_rows is None else self.of_users(user_rows)
         if part.recency is None:
@@ -184,7 +310,7 @@ class Interactions:
         return csr_array((weights, rows.indices[starts], np.searchsorted(starts, rows.indptr)), shape=rows.shape)
 
     def _ages(self) -> npt.NDArray[Any]:
-        """How much older each item is than its user's newest: in units of time, or in moments."""
+        """Return how much older each item is than its user's newest: in units of time, or in moments."""
         places: npt.NDArray[Any] | None = self.times
         if self.recency is None or self.recency.unit == "positions":
             places = self.moments()
@@ -196,7 +322,18 @@ class Interactions:
         return np.asarray(np.repeat(newest, self.counts()) - places)
 
     def of_users(self, user_rows: Rows) -> Interactions:
-        """The interactions of chosen users (row numbers or a mask), renumbered from 0; the items stay as they are."""
+        """Choose some users; the items stay as they are.
+
+        Parameters
+        ----------
+        user_rows : ndarray
+            Row numbers, or a mask of all users.
+
+        Returns
+        -------
+        Interactions
+            Its users are renumbered from 0.
+        """
         rows = np.flatnonzero(user_rows) if np.asarray(user_rows).dtype == bool else np.asarray(user_rows)
         counts = self.counts()[rows]
         offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -205,34 +342,64 @@ class Interactions:
         return replace(self, users=users, offsets=offsets, item_rows=self.item_rows[picked], times=times)
 
     def where(self, is_chosen: npt.NDArray[np.bool_]) -> Interactions:
-        """The interactions that are marked (one mark each); users and items stay, some with an empty history."""
+        """Choose some interactions; users and items stay, some with an empty history.
+
+        Parameters
+        ----------
+        is_chosen : ndarray of bool
+            One mark per interaction.
+
+        Returns
+        -------
+        Interactions
+        """
         offsets = np.searchsorted(np.flatnonzero(is_chosen), self.offsets)
         times = None if self.times is None else self.times[is_chosen]
         return replace(self, offsets=offsets, item_rows=self.item_rows[is_chosen], times=times)
 
     def with_recency(self, recency: Recency | None) -> Interactions:
-        """The same interactions, weighed by `recency` when they are used to answer."""
+        """Change how histories are weighted when they are used to score.
+
+        Parameters
+        ----------
+        recency : Recency or None
+            None gives every item the weight 1.
+
+        Returns
+        -------
+        Interactions
+        """
         return replace(self, recency=recency)
 
     def with_titles(self, title_of: dict[Any, str]) -> Interactions:
-        """The same interactions with readable item titles."""
+        """Name the items for people.
+
+        Parameters
+        ----------
+        title_of : dict
+            The title of each item id; an item without one is shown by its id.
+
+        Returns
+        -------
+        Interactions
+        """
         return replace(self, items=self.items.with_labels(title_of))
 
 
 def as_matrix(train: Interactions | csr_array) -> csr_array:
-    """The training matrix of whatever a model's `fit` was given; its values are the weights of the entries.
+    """Return the training matrix of whatever a model's `fit` was given; its values are the weights of the entries.
 
     The stored order of a row is the order of the history, oldest first: models that learn from the order read it
     there, all others may sort.
     """
-    matrix = train.matrix() if isinstance(train, Interactions) else _as_csr(train).astype(np.float32)
+    matrix = train.matrix() if isinstance(train, Interactions) else _as_floats(_as_csr(train))
     if matrix.shape[0] == 0 or matrix.shape[1] == 0 or matrix.nnz == 0:
         raise DataError(f"nothing to learn from: {matrix.shape[0]} users, {matrix.shape[1]} items, {matrix.nnz} pairs")
     return matrix
 
 
 def as_moments(train: Interactions | csr_array) -> csr_array | None:
-    """The number of the moment of every entry of `as_matrix(train)`, in a matrix of the same stored places.
+    """Return the number of the moment of every entry of `as_matrix(train)`, in a matrix of the same stored places.
 
     None where every entry is a place of its own: no times, no two items of a user at one time, or a bare matrix.
     """
@@ -240,7 +407,7 @@ def as_moments(train: Interactions | csr_array) -> csr_array | None:
 
 
 def as_histories(train: Interactions | csr_array) -> csr_array:
-    """The weighted histories of whatever a model's `fit` was given, items rising: sums over a row then round alike."""
+    """Return the weighted histories of what `fit` was given, items rising: sums over a row then round alike."""
     matrix = as_matrix(train)
     if isinstance(train, Interactions) and train.recency is not None:
         return train.histories()
@@ -252,6 +419,15 @@ def _as_csr(matrix: Any) -> Any:
         raise DataError(f"expected Interactions or a scipy sparse matrix, found {type(matrix).__name__}")
     rows: Any = matrix
     return csr_array(rows)
+
+
+def _as_floats(rows: Any) -> Any:
+    if rows.dtype == np.float32:
+        return rows
+    by_item = rows.astype(np.float32)  # sorts every row and sums the values of a pair that is stored twice
+    if by_item.nnz < rows.nnz:
+        return by_item
+    return csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape, dtype=np.float32, copy=True)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
