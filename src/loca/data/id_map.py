@@ -1,4 +1,4 @@
-"""Outside ids (text or numbers, kept as given) to row numbers and back, frozen, with readable labels if any."""
+"""Map outside ids (text or numbers, as given) to row numbers and back; frozen, with readable labels if any."""
 
 from __future__ import annotations
 

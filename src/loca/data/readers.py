@@ -1,4 +1,4 @@
-"""Any file, data frame or sparse matrix becomes Interactions, without low ratings, repeats and rare users or items."""
+"""Read any file, data frame or sparse matrix as Interactions; drop low ratings, repeats, rare users and rare items."""
 
 from __future__ import annotations
 
@@ -51,30 +51,65 @@ def read_interactions(
     keep_unused_items: bool = False,
     recency: Recency | None = None,
 ) -> Interactions:
-    """Interactions from a path, a data frame or a scipy sparse matrix.
+    r"""Read interactions from a path, a data frame or a scipy sparse matrix.
 
     A path leads to CSV, TSV, Parquet, JSON lines or MovieLens' `::` text, plain, gzipped or in a zip. Ids stay as
-    given; time is numbers, ISO dates or a bare order. Left out are, in this order: ratings under `minimum_rating`, all
-    but the first of repeated pairs (unless `distinct=False`), items and users with too few interactions.
+    given. Left out are, in this order: ratings below `minimum_rating`, all but the first of repeated pairs, items with
+    too few interactions, users with too few.
 
     Parameters
     ----------
     source : path, data frame or sparse matrix
-        The values of a matrix are ratings; a stored zero is no interaction.
-    user, item, rating, time : str or int, optional
-        Columns by name or by position from 0; else those of the `layout`, or found by usual names.
-    layout : str, optional
-        The name of a published format, such as `movielens-1m`.
-    separator, header
-        How a text file is written, where the first lines do not say it.
-    minimum_rating, distinct, min_user_interactions, min_item_interactions, repeat_filter, keep_unused_items
-        What is left out; see `keep_active` for the last four.
-    recency : Recency, optional
-        How a history is weighed when it is used to answer.
+        A frame may be of pandas, polars or any other library that narwhals knows. The values of a users × items matrix
+        are ratings; a stored zero is no interaction.
+    user : str, int or None, default None
+        Column of the user ids, by name or by position from 0. None takes that of the `layout`, or one with a usual
+        name; so do the next three.
+    item : str, int or None, default None
+        Column of the item ids.
+    rating : str, int or None, default None
+        Column of the ratings; needed only with `minimum_rating`.
+    time : str, int or None, default None
+        Column of the times: numbers, ISO dates or a bare order. Without times the order of the rows counts.
+    layout : str or None, default None
+        The name of a published format, such as `"movielens-1m"`.
+    separator : str or None, default None
+        What separates the columns of a text file; None finds it in the first lines.
+    header : bool or None, default None
+        Whether the first line of a text file names the columns; None finds out.
+    minimum_rating : float or None, default None
+        Leave out lower ratings.
+    distinct : bool, default True
+        Leave each pair of user and item once, at its first time.
+    min_user_interactions : int, default 0
+        Leave out users with fewer interactions, counted after the items are filtered.
+    min_item_interactions : int, default 0
+        Leave out items with fewer interactions.
+    repeat_filter : bool, default False
+        Filter items and users again until both minima hold: users that go may leave an item below its minimum.
+    keep_unused_items : bool, default False
+        Whether items that lost all interactions stay in the catalogue.
+    recency : Recency or None, default None
+        How a history is weighted when it is used to score.
 
     Returns
     -------
     Interactions
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "ratings.csv")
+    ...     _ = path.write_text("user,item,rating,time\nann,tea,5,2\nann,milk,4,1\nbob,tea,2,3\n")
+    ...     data = loca.read_interactions(path, minimum_rating=3)
+    >>> data.users.values.tolist(), data.items.ids(data.items_of(0))
+    (['ann'], ['milk', 'tea'])
+    >>> import polars
+    >>> frame = polars.DataFrame({"who": [1, 1, 2], "what": ["tea", "milk", "tea"]})
+    >>> len(loca.read_interactions(frame, user="who", item="what"))
+    3
     """
     given = {"user": user, "item": item, "rating": rating, "time": time}
     columns = {role: column for role, column in given.items() if column is not None}
@@ -108,11 +143,37 @@ def read_interactions(
 def read_preset(
     name: str, source: str | Path, *, layout: str | None = None, recency: Recency | None = None
 ) -> Interactions:
-    """The interactions of one of the paper's data sets, treated as in the paper; the file says its layout.
+    r"""Read one of the paper's data sets, treated as in the paper.
 
     All ratings are positive, repeated pairs stay, and users have at least 10 rows. Items whose users all went stay in
     the catalogue, because the paper counts them: AMusic's 11,797 are all items of the raw file, of which 11,586 are
     left with a rating.
+
+    Parameters
+    ----------
+    name : str
+        The label of a data set in the paper's Table 1, in any case, such as `"ml10m"`.
+    source : str or Path
+        The file as it is published.
+    layout : str or None, default None
+        The name of the file's format; None finds the one of the data set that fits the file.
+    recency : Recency or None, default None
+        How a history is weighted when it is used to score.
+
+    Returns
+    -------
+    Interactions
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "ratings.dat")
+    ...     _ = path.write_text("".join(f"{user}::{item}::5::{item}\n" for user in (1, 2) for item in range(9 + user)))
+    ...     data = loca.read_preset("ML10M", path)
+    >>> data.n_users, data.n_items, len(data)
+    (2, 11, 21)
     """
     return read_interactions(
         source,
@@ -125,7 +186,7 @@ def read_preset(
 
 
 def layout_of(data_set: DataSet, path: str | Path) -> str | None:
-    """The layout of a data set that best fits a file's form and separator; None where the data set has none."""
+    """Find the layout of a data set that best fits a file's form and separator; None where the data set has none."""
     head = find_source(path, published_tables()).read(4096)
     found_json, separator = is_json(head), tables.guess_separator(tables.as_text(head).split("\n")[:10])
 
@@ -136,7 +197,7 @@ def layout_of(data_set: DataSet, path: str | Path) -> str | None:
 
 
 def published_tables() -> list[str]:
-    """The tables of all published zips, to find one where no layout is named."""
+    """Return the tables of all published zips, to find one where no layout is named."""
     return [member for layout in LAYOUTS.values() for member in layout.members]
 
 
@@ -151,7 +212,7 @@ def keep_active(
     repeat_filter: bool = False,
     keep_unused_items: bool = False,
 ) -> Interactions:
-    """The interactions of items, then of users, that have at least so many; users and items left without any go.
+    """Leave the interactions of items, then of users, that have at least so many; users and items left without any go.
 
     Items are counted first and users on what they leave, so that every user left has the minimum. Users that go may
     leave an item below its minimum: `repeat_filter` goes on until both hold. `keep_unused_items` keeps all items.

@@ -1,4 +1,4 @@
-"""How much an item of a given age still counts when a history is used to answer."""
+"""How much an item of a given age still counts when a history is used to score."""
 
 from __future__ import annotations
 
@@ -23,11 +23,31 @@ _AGE = re.compile(r"\s*(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)\s*(?P<unit>[a-z]*)\s
 
 @dataclass(frozen=True)
 class Recency:
-    """The newest item counts 1, one that is `half_life` positions (or units of time) older counts half of that.
+    """Weight the items of a history by age: the newest counts 1, older ones less.
 
-    Items of one moment (equal times) share one position, and so one weight.
-    `shape` says how it goes on: `exponential` halves the weight every half-life, `power` falls as 1 / age, so that old
-    items fade but slowly. All that is above `floor` fades; the floor itself stays.
+    The weight of an item is floor + (1 − floor) · f(age / half_life), where f(x) is 0.5 ** x with the shape
+    `"exponential"` and 1 / (1 + x) with `"power"`. Items of one moment (equal times) share one position, and so one
+    weight.
+
+    Parameters
+    ----------
+    half_life : float
+        The age, above 0, at which f is one half.
+    unit : {"positions", "time"}, default "positions"
+        Ages are positions in the history, or differences of times in their unit.
+    shape : {"exponential", "power"}, default "exponential"
+        `"exponential"` halves the weight every half-life; `"power"` falls as 1 / age, so that old items fade slowly.
+    floor : float, default 0.0
+        A weight below 1 that stays at any age; only what is above it fades.
+
+    Examples
+    --------
+    >>> loca.Recency(half_life=2).weights([0, 2, 4]).tolist()
+    [1.0, 0.5, 0.25]
+    >>> loca.Recency(half_life=2, shape="power", floor=0.5).weights([0, 2, 6]).tolist()
+    [1.0, 0.75, 0.625]
+    >>> print(loca.Recency.per_position(0.5))
+    half-life 1 positions
     """
 
     half_life: float
@@ -47,15 +67,35 @@ class Recency:
 
     @classmethod
     def per_position(cls, decay: float, *, floor: float = 0.0) -> Recency:
-        """The newest item counts 1, the one before it `decay`, then `decay`², …"""
+        """Make a recency from the decay of one position.
+
+        Parameters
+        ----------
+        decay : float
+            Between 0 and 1: the newest item counts 1, the one before it `decay`, then `decay`², …
+        floor : float, default 0.0
+            A weight that stays at any age.
+
+        Returns
+        -------
+        Recency
+        """
         if not (_is_number(decay) and 0 < decay < 1):
             raise ConfigError(f"decay: expected a number between 0 and 1, found {decay!r}")
         return cls(half_life=math.log(0.5) / math.log(decay), floor=floor)
 
     def weights(self, ages: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """floor + (1 − floor) · f(age / half_life) for each age ≥ 0, in positions or in units of time.
+        """Return the weight of each age: floor + (1 − floor) · f(age / half_life).
 
-        f(x) is 0.5 ** x where the shape is exponential, 1 / (1 + x) where it is power.
+        Parameters
+        ----------
+        ages : array_like
+            Ages ≥ 0, in positions or in units of time.
+
+        Returns
+        -------
+        ndarray of float32
+            Weights from above 0 to 1, in the shape of the ages.
         """
         half_lives = np.asarray(ages, dtype=np.float64) / self.half_life
         with np.errstate(under="ignore"):
@@ -71,7 +111,7 @@ class Recency:
 
 
 def parse_age(text: str) -> tuple[float, Unit] | None:
-    """`4` as four positions, `30d` as thirty days in seconds (s, min, h, d, w or y); None where it is no age."""
+    """Read `4` as four positions, `30d` as thirty days in seconds (s, min, h, d, w or y); None where it is no age."""
     match = _AGE.fullmatch(text.lower())
     if match is None or match["unit"] not in ("", *_SECONDS):
         return None

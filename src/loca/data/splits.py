@@ -20,10 +20,31 @@ from loca.random_streams import stream
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """User row r of `histories` may be looked at; user row r of `targets` holds what is to be found.
+    """Pair the known histories of users with the items that are to be found.
 
-    A target that a user has twice is one item to find. With `count_repeats` it still counts twice in what Recall and
-    NDCG divide by, as in the paper, although a list can name it only once.
+    Row r of `histories` and row r of `targets` belong to the same user.
+
+    Parameters
+    ----------
+    histories : Interactions
+        What a model may look at.
+    targets : Interactions
+        What is to be found: the same users and items, in the same order. A target that a user has twice is one item to
+        find.
+    count_repeats : bool, default False
+        Whether a repeated target counts every time in what Recall and NDCG divide by, as in the paper, although a list
+        can name it only once.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> known = loca.Interactions.from_matrix(csr_array([[1, 1, 0, 0], [0, 1, 1, 0]]))
+    >>> hidden = loca.Interactions.from_matrix(csr_array([[0, 0, 1, 1], [1, 0, 0, 0]]))
+    >>> held_out = loca.HeldOut(known, hidden)
+    >>> held_out.target_counts.tolist()
+    [2, 1]
+    >>> held_out.history_matrix.shape
+    (2, 4)
     """
 
     histories: Interactions
@@ -40,37 +61,70 @@ class HeldOut:
 
     @property
     def n_users(self) -> int:
+        """The number of users."""
         return self.histories.n_users
 
     @property
     def n_items(self) -> int:
+        """The number of items."""
         return self.histories.n_items
 
     @cached_property
     def history_matrix(self) -> csr_array:
-        """The weighted histories of all users, users × items, made once."""
+        """The weighted histories of all users, users × items; made once."""
         return self.histories.histories()
 
     @cached_property
     def target_matrix(self) -> csr_array:
-        """What is to be found, users × items, binary, made once."""
+        """The targets, users × items, binary; made once."""
         return self.targets.matrix()
 
     @cached_property
     def target_counts(self) -> npt.NDArray[np.int64]:
-        """By how many targets each user's metrics are divided: distinct items, or with `count_repeats` all of them."""
+        """How many targets each user's metrics divide by: distinct items, or with `count_repeats` all of them."""
         return self.targets.counts() if self.count_repeats else np.diff(self.target_matrix.indptr).astype(np.int64)
 
     def of_users(self, user_rows: npt.NDArray[Any]) -> HeldOut:
-        """The part of chosen users (row numbers or a mask), renumbered from 0."""
+        """Choose some users.
+
+        Parameters
+        ----------
+        user_rows : ndarray
+            Row numbers, or a mask of all users.
+
+        Returns
+        -------
+        HeldOut
+            Its users are renumbered from 0.
+        """
         return replace(self, histories=self.histories.of_users(user_rows), targets=self.targets.of_users(user_rows))
 
     def with_recency(self, recency: Recency | None) -> HeldOut:
-        """The same, with the histories weighed by `recency`."""
+        """Change how the histories are weighted.
+
+        Parameters
+        ----------
+        recency : Recency or None
+            None gives every item the weight 1.
+
+        Returns
+        -------
+        HeldOut
+        """
         return replace(self, histories=self.histories.with_recency(recency))
 
     def weighed_as(self, known: Interactions | None) -> HeldOut:
-        """The same, weighed as the interactions that are known where it has no recency itself."""
+        """Weight the histories as some known interactions where they have no recency themselves.
+
+        Parameters
+        ----------
+        known : Interactions or None
+            Usually what a model was fitted on; None changes nothing.
+
+        Returns
+        -------
+        HeldOut
+        """
         if known is None or known.recency is None or self.histories.recency is not None:
             return self
         return self.with_recency(known.recency)
@@ -78,7 +132,33 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Train, validation (choices are made on it) and test (looked at once); `report` says what happened to whom."""
+    """Hold the train, validation and test parts of interactions.
+
+    Choices are made on validation; test is looked at once. `leave_last_out`, `hold_out_users` and `split_at_time` make
+    splits.
+
+    Parameters
+    ----------
+    train : Interactions
+        What models learn from while choices are made.
+    validation : HeldOut or None
+        What choices are made on; None where nothing is chosen.
+    test : HeldOut
+        What the final figures are computed on.
+    train_and_validation : Interactions
+        What the chosen model learns from in the end.
+    report : tuple of str, default ()
+        What happened to whom, one sentence each.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> split = loca.leave_last_out(data, test=2, validation=1)
+    >>> len(split.train), len(split.validation.targets), len(split.test.targets)
+    (548, 60, 120)
+    >>> len(split.train_and_validation) + len(split.test.targets) == len(data)
+    True
+    """
 
     train: Interactions
     validation: HeldOut | None
@@ -87,7 +167,17 @@ class Split:
     report: tuple[str, ...] = ()
 
     def with_recency(self, recency: Recency | None) -> Split:
-        """The same split, every history in it weighed by `recency` when it is used to answer."""
+        """Change how every history of the split is weighted.
+
+        Parameters
+        ----------
+        recency : Recency or None
+            None gives every item the weight 1.
+
+        Returns
+        -------
+        Split
+        """
         return replace(
             self,
             train=self.train.with_recency(recency),
@@ -101,10 +191,35 @@ Report = tuple[str, ...]
 
 
 def leave_last_out(interactions: Interactions, *, test: int = 5, validation: int = 0, keep: int = 1) -> Split:
-    """The last `test` interactions of each user are test, the `validation` before them validation, the rest train.
+    """Hold out the last interactions of each user as test, and those before them as validation.
 
-    A user with too few keeps `keep` for training; what is left above that goes to test first, then to validation.
-    Test histories are train + validation. Users with nothing held out stay in train; `report` counts them.
+    Test histories are train and validation together. Users with nothing held out stay in train; `report` counts them.
+
+    Parameters
+    ----------
+    interactions : Interactions
+        All interactions.
+    test : int, default 5
+        How many of each user's last interactions are test, at least 1.
+    validation : int, default 0
+        How many of those before them are validation; 0 makes no validation part.
+    keep : int, default 1
+        How many a user with too few keeps for training, at least 1; what is above that goes to test first, then to
+        validation.
+
+    Returns
+    -------
+    Split
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> split = loca.leave_last_out(data, test=2, validation=1)
+    >>> for line in split.report:
+    ...     print(line)
+    train: 548 interactions of 60 users
+    validation: the last 1 of each user, 60 interactions of 60 users
+    test: the last 2 of each user, 120 interactions of 60 users
     """
     _check_count("test", test, 1)
     _check_count("validation", validation, 0)
@@ -124,7 +239,34 @@ def leave_last_out(interactions: Interactions, *, test: int = 5, validation: int
 
 
 def hold_last(interactions: Interactions, count: int, *, keep: int = 1) -> tuple[Interactions, HeldOut, Report]:
-    """The rest, the last `count` of each user held out as validation, and a report: for a last fit without a test."""
+    """Hold out the last interactions of each user as validation, for a fit without a test.
+
+    Parameters
+    ----------
+    interactions : Interactions
+        All interactions.
+    count : int
+        How many of each user's last interactions are held out, at least 1.
+    keep : int, default 1
+        How many a user with too few keeps for training, at least 1.
+
+    Returns
+    -------
+    rest : Interactions
+        What is left to learn from.
+    held_out : HeldOut
+        The last interactions of each user, and the histories before them.
+    report : tuple of str
+        What happened to whom.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> rest, held_out, report = loca.hold_last(data, 2)
+    >>> len(data) - len(rest) == len(held_out.targets)
+    True
+    >>> model = loca.EASE().fit(rest, validation=held_out)
+    """
     _check_count("validation", count, 1)
     counts = _check_histories(interactions, keep, validation=count)
     rest, held_out, lines = _hold(interactions, np.clip(counts - keep, 0, count), "validation", count)
@@ -134,11 +276,34 @@ def hold_last(interactions: Interactions, count: int, *, keep: int = 1) -> tuple
 def hold_out_users(
     interactions: Interactions, *, test_users: float, validation_users: float = 0, fold_in: float = 0.8, seed: int = 0
 ) -> Split:
-    """Strong generalisation: users never seen in training, of whom the oldest `fold_in` share is known.
+    """Hold out users who are never seen in training, and know the oldest share of their histories.
 
-    `test_users` and `validation_users` are counts, or shares of all users where they are below 1; they are drawn by
-    `seed` from the users with at least two interactions. Train holds all other users; train_and_validation also the
-    whole histories of the validation users.
+    This is strong generalisation. Train holds all other users; `train_and_validation` also the whole histories of the
+    validation users.
+
+    Parameters
+    ----------
+    interactions : Interactions
+        All interactions. Users are held out among those with at least two.
+    test_users : float
+        How many users are test: a count, or a share of all users where it is below 1.
+    validation_users : float, default 0
+        How many are validation, likewise; 0 makes no validation part.
+    fold_in : float, default 0.8
+        The share of a held-out user's interactions, the oldest, that is known; the rest is to be found.
+    seed : int, default 0
+        Seed of the draw of users.
+
+    Returns
+    -------
+    Split
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> split = loca.hold_out_users(data, test_users=10, validation_users=0.1)
+    >>> split.train.n_users, split.validation.n_users, split.test.n_users
+    (44, 6, 10)
     """
     if not 0 < fold_in < 1:
         raise ConfigError(f"fold_in: expected a share between 0 and 1, found {fold_in!r}")
@@ -166,10 +331,30 @@ def hold_out_users(
 def split_at_time(
     interactions: Interactions, *, test_from: float | str, validation_from: float | str | None = None
 ) -> Split:
-    """Test is everything from the moment `test_from` on, validation what lies between `validation_from` and it.
+    """Hold out everything from a moment on.
 
-    A moment is a number as in the data, or an ISO date (UTC). Users with nothing before it have no history to answer
-    from: they are left out of that part, and of train; `report` counts them.
+    Users with nothing before a moment have no history to score from: they are left out of that part, and of train;
+    `report` counts them.
+
+    Parameters
+    ----------
+    interactions : Interactions
+        All interactions, with times.
+    test_from : float or str
+        Where test begins: a number as in the data, or an ISO date (UTC).
+    validation_from : float, str or None, default None
+        Where validation begins, not after `test_from`; None makes no validation part.
+
+    Returns
+    -------
+    Split
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> split = loca.split_at_time(data, test_from="2021-06-01", validation_from="2021-03-01")
+    >>> bool(split.validation.targets.times.max() < split.test.targets.times.min())
+    True
     """
     times = interactions.times
     if times is None:
@@ -193,7 +378,7 @@ def split_at_time(
 def _hold(
     interactions: Interactions, held_counts: npt.NDArray[np.int64], what: str, requested: int
 ) -> tuple[Interactions, HeldOut, Report]:
-    """The rest, each user's last `held_counts` interactions as held out, and what happened to whom."""
+    """Return the rest, each user's last `held_counts` interactions as held out, and what happened to whom."""
     counts = interactions.counts()
     is_last = interactions.places() >= np.repeat(counts - held_counts, counts)
     rest, targets = interactions.where(~is_last), interactions.where(is_last)
@@ -238,7 +423,7 @@ def _later(histories: Interactions, later: Interactions, what: str, moment: floa
 
 
 def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> list[str]:
-    """Says how many targets no list can hold, and how many no model can know."""
+    """Say how many targets no list can hold, and how many no model can know."""
     # Looked up in the few targets, because sorting or hashing the many histories takes a minute at 20 million.
     targets, histories = np.sort(held_out.targets.pairs()), held_out.histories.pairs()
     places = np.minimum(np.searchsorted(targets, histories), len(targets) - 1)
@@ -285,7 +470,7 @@ def _check_count(name: str, value: Any, smallest: int) -> None:
 
 
 def _user_count(name: str, value: float, n_users: int, smallest: int) -> int:
-    """A number of users from a count, or from a share where the value is below 1."""
+    """Return a number of users from a count, or from a share where the value is below 1."""
     if not math.isfinite(value) or value < 0 or (value >= 1 and value != int(value)):
         raise ConfigError(f"{name}: expected a number of users, or a share below 1, found {value!r}")
     count = round(value * n_users) if value < 1 else int(value)
@@ -295,7 +480,7 @@ def _user_count(name: str, value: float, n_users: int, smallest: int) -> int:
 
 
 def _moment(name: str, value: float | str) -> float:
-    """A number as it is, or an ISO date as seconds since 1970 (UTC unless it says otherwise)."""
+    """Return a number as it is, or an ISO date as seconds since 1970 (UTC unless it says otherwise)."""
     if not isinstance(value, str):
         return value
     try:

@@ -16,10 +16,26 @@ from loca.progress import say
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts of a data set; sparsity and concentration in percent, histories in interactions.
+    """Hold the counts of a data set, as `describe` finds them; prints as a table.
 
-    `concentration` is that of the most popular 5 % of the items, as the paper says, `narrow_concentration` that of the
-    most popular 2 %, near to which the paper's figure for AMusic lies.
+    Attributes
+    ----------
+    users, items, ratings : int
+        Their numbers; every interaction is a rating.
+    sparsity : float
+        Percent of all pairs of a user and an item without a rating.
+    concentration : float
+        Percent of the ratings that the most popular 5 % of the items have, as the paper says.
+    narrow_concentration : float
+        The same of the most popular 2 %, near to which the paper's figure for AMusic lies.
+    shortest_history, median_history, longest_history : int, float, int
+        Lengths of the histories, in interactions.
+    repeated_pairs : int
+        Ratings of a pair that has one already.
+    unused_items : int
+        Items without a rating.
+    first_time, last_time : float or None
+        The span of the times; None without times.
     """
 
     users: int
@@ -37,7 +53,13 @@ class Statistics:
     last_time: float | None
 
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """What a person reads: name and value, one a line."""
+        """Return what a person reads.
+
+        Returns
+        -------
+        tuple of (str, str)
+            Name and value, one pair per line.
+        """
         times = [f"{time:g}" if isinstance(time, float) else str(time) for time in (self.first_time, self.last_time)]
         span = "none" if self.first_time is None else " to ".join(times)
         histories = f"{self.shortest_history:,} / {self.median_history:,g} / {self.longest_history:,}"
@@ -58,16 +80,39 @@ class Statistics:
 
 
 def aligned(lines: Sequence[tuple[str, str]]) -> str:
-    """Names and values as two columns, one pair a line."""
+    """Lay out names and values as two columns, one pair a line."""
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
 def describe(interactions: Interactions) -> Statistics:
-    """The statistics of a data set, every interaction (repeated pairs too) counted as a rating, as the paper does.
+    """Compute the statistics of a data set, as in the paper's Table 1.
 
-    Sparsity is 1 − ratings / (users · items). Concentration is the share of ratings that the most popular 5 % of all
-    items have (rounded down, at least one item); items without a rating count among all. Empty data give zeros.
+    Every interaction counts as a rating, repeated pairs too, as in the paper. Sparsity is
+    1 − ratings / (users · items). Concentration is the share of ratings that the most popular 5 % of all items have
+    (rounded down, at least one item); items without a rating count among all. Empty data give zeros.
+
+    Parameters
+    ----------
+    interactions : Interactions
+        The data set.
+
+    Returns
+    -------
+    Statistics
+        Prints as a table.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> found = loca.describe(data)
+    >>> found.users, found.items, found.ratings
+    (60, 30, 728)
+    >>> print(found)
+    users                                 60
+    items                                 30
+    ratings                               728
+    ...
     """
     ratings, possible = len(interactions), interactions.n_users * interactions.n_items
     popularity = np.bincount(interactions.item_rows, minlength=interactions.n_items)
@@ -107,7 +152,7 @@ _SURE = 5.0
 
 @dataclass(frozen=True)
 class OrderCheck:
-    """What `check_order` found; prints as a few lines.
+    """Hold what `check_order` found; prints as a few lines.
 
     Attributes
     ----------
@@ -132,6 +177,17 @@ class OrderCheck:
         The share of its occurrences in which such a pair stands in its more frequent direction, the mean over pairs.
     direction_by_chance : float or None
         The same where both directions are equally likely: E[max(k, n − k)] / n for k ~ Binomial(n, ½).
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> found = loca.check_order(loca.Interactions.from_matrix(csr_array([[1] * 12] * 5)))
+    >>> found.histories, found.neighbours, found.rising
+    (5, 55, 1.0)
+    >>> found.looks_like_file_order
+    True
+    >>> print(found.warning())
+    the order of items looks like the file's, not the users' (ids rise within 100 % of neighbours): do not ...
     """
 
     histories: int
@@ -153,7 +209,13 @@ class OrderCheck:
         return max(self.rising, 1 - self.rising) >= _FAR and abs(self.rising_z) >= _SURE
 
     def warning(self) -> str | None:
-        """One line for whoever is about to learn from this order; None where it does not look like the file's."""
+        """Warn whoever is about to learn from this order.
+
+        Returns
+        -------
+        str or None
+            One line; None where the order does not look like the file's.
+        """
         if not self.looks_like_file_order or self.rising is None:
             return None
         verb, share = ("rise", self.rising) if self.rising > 0.5 else ("fall", 1 - self.rising)
@@ -164,7 +226,13 @@ class OrderCheck:
         )
 
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """What a person reads: name and value, one a line."""
+        """Return what a person reads.
+
+        Returns
+        -------
+        tuple of (str, str)
+            Name and value, one pair per line.
+        """
         moments = f"{_percent(self.in_one_moment)} of {self.neighbours:,}" if self.timed else "no times are known"
         rising, direction = "none to compare", "no pair stands side by side in 3 histories"
         order = "looks like the file's, not the users'" if self.looks_like_file_order else "may be the users' own"
@@ -184,7 +252,10 @@ class OrderCheck:
 
 
 def check_order(interactions: Interactions) -> OrderCheck:
-    """How far the order of the histories can be trusted.
+    """Find out how far the order of the histories can be trusted.
+
+    Files are often sorted by item where times are equal or unknown. A model that learns from the order would learn the
+    sorting of the file.
 
     Parameters
     ----------
@@ -195,6 +266,13 @@ def check_order(interactions: Interactions) -> OrderCheck:
     -------
     OrderCheck
         Ties in time, whether item ids rise where only the file orders the items, and the direction of neighbours.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> found = loca.check_order(data)
+    >>> found.in_one_moment, found.looks_like_file_order, found.warning()
+    (0.0, False, None)
     """
     data = interactions.distinct()
     long = data.counts() >= _LEAST_HISTORY

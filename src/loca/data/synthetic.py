@@ -34,8 +34,19 @@ _NOUNS = (
 
 @dataclass(frozen=True, eq=False)
 class PlantedData:
-    """Interactions, and what they were made from: user u belongs to community c with share `memberships[u, c]`,
-    and community c puts item i into its group `groups[c, i]` and favours it where `favoured[c, i]`."""
+    """Hold planted interactions, and what they were made from.
+
+    Attributes
+    ----------
+    interactions : Interactions
+        The histories, with times, ids and titles.
+    memberships : ndarray of float64
+        Users × communities: the share with which user u belongs to community c.
+    groups : ndarray of int64
+        Communities × items: the group into which community c puts item i.
+    favoured : ndarray of bool
+        Communities × items: whether community c favours item i.
+    """
 
     interactions: Interactions
     memberships: Floats
@@ -59,12 +70,53 @@ def planted_communities(
     shortest_history: int = 12,
     seed: int = 0,
 ) -> PlantedData:
-    """Users of `communities` that each sort the same items into `groups` of their own and favour a third of them.
+    """Make synthetic interactions of users whose communities are known.
 
-    A user likes about `tastes` groups of the own community; a share `overlap` of the users belongs to two communities.
-    Popularity falls as rank^−tail, favoured items are `favour` times as popular, a share `stray` of the choices
-    follows popularity alone. With `drift` > 0 the second half of a history follows partly new tastes, so that its
-    order tells something; at 0 the order is without meaning. Histories have about `history` distinct items.
+    Each community sorts the same items into groups of its own and favours a third of them. A user likes some groups of
+    the own community.
+
+    Parameters
+    ----------
+    users : int, default 4000
+        Number of users.
+    items : int, default 300
+        Number of items; at least 3, as many as groups, and twice the shortest history.
+    communities : int, default 6
+        Number of communities.
+    groups : int, default 15
+        Groups into which each community sorts the items.
+    tastes : float, default 3.0
+        About how many groups of the own community a user likes.
+    overlap : float, default 0.3
+        Share of the users who belong to two communities.
+    favour : float, default 10.0
+        How many times as popular an item is in a community that favours it.
+    tail : float, default 0.7
+        Popularity falls as rank^−tail.
+    stray : float, default 0.1
+        Share of the choices that follow popularity alone.
+    drift : float, default 0.0
+        Share of new tastes in the second half of a history, so that its order carries information; at 0 the order has
+        no meaning.
+    history : int, default 30
+        About how many distinct items a history has; at most half of the items.
+    shortest_history : int, default 12
+        The fewest items of a history.
+    seed : int, default 0
+        Seed of everything drawn.
+
+    Returns
+    -------
+    PlantedData
+        `interactions`, and what they were made from: `memberships`, `groups` and `favoured`.
+
+    Examples
+    --------
+    >>> planted = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10)
+    >>> planted.interactions.n_users, planted.interactions.n_items
+    (60, 30)
+    >>> planted.memberships.shape
+    (60, 6)
     """
     if min(users, communities, groups, shortest_history, history) < 1:
         raise ConfigError("planted communities: users, communities, groups and histories must be at least 1")
@@ -115,7 +167,7 @@ def planted_communities(
 
 
 def _draw_memberships(users: int, communities: int, overlap: float, rng: np.random.Generator) -> Floats:
-    """Each user's shares in the communities: all in one, or divided between two."""
+    """Draw each user's shares in the communities: all in one, or divided between two."""
     first = rng.integers(0, communities, users)
     second = (first + rng.integers(1, max(communities, 2), users)) % communities
     share = np.where(rng.random(users) < overlap, rng.uniform(0.2, 0.5, users), 0.0)
@@ -128,7 +180,7 @@ def _draw_memberships(users: int, communities: int, overlap: float, rng: np.rand
 def _draw_items(
     early: Floats, late: Floats, lengths: npt.NDArray[np.int64], rng: np.random.Generator
 ) -> list[npt.NDArray[np.int64]]:
-    """Distinct items for each user, about half of them drawn from `early`, then those drawn from `late`."""
+    """Draw distinct items for each user, about half of them from `early`, then those from `late`."""
     # The largest (log chance + Gumbel noise) are a draw without replacement.
     by_early = np.argsort(-(np.log(early) + rng.gumbel(size=early.shape)), axis=1)
     by_late = np.argsort(-(np.log(late) + rng.gumbel(size=late.shape)), axis=1)
@@ -149,7 +201,7 @@ def _draw_items(
 
 
 def _titles(items: int, rng: np.random.Generator) -> npt.NDArray[np.object_]:
-    """A readable title for each item, all different; a number is added once the words are used up."""
+    """Make a readable title for each item, all different; a number is added once the words are used up."""
     pairs = [f"{adjective} {noun}" for adjective in _ADJECTIVES for noun in _NOUNS]
     order = rng.permutation(len(pairs))
     titles = [pairs[order[place % len(pairs)]] for place in range(items)]
