@@ -6,37 +6,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from loca.communities.embeddings import TruncatedSVD
+from loca.communities.embeddings import Embedder, TruncatedSVD
 from loca.config.options import check_names, check_value, parameters_of, union_members
 from loca.config.settings import Choice, Table
 from loca.errors import ConfigError, did_you_mean
 from loca.local.ensemble import Ensemble
-from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone
 from loca.persistence.manifest import get_params, is_model
 
 Catalogue = Mapping[str, Callable[[], Recommender]]
 
 
-def known_names(catalogue: Catalogue) -> list[str]:
-    """The model names that a command takes: the catalogue's, and `ensemble` for the control of each loca model."""
-    return [*catalogue, "ensemble"]
-
-
 def expand_names(names: Sequence[str], catalogue: Catalogue) -> list[str]:
     """The names without doubles, with `ensemble` as the ensembles of the bases that the loca models use."""
-    expanded: list[str] = []
+    known, expanded = [*catalogue, "ensemble"], list[str]()
+    controls = [one.replace("loca-", "ensemble-", 1) for one in names if one.startswith("loca-")]
     for name in names:
-        if name not in known_names(catalogue):
-            nearest = did_you_mean(name, known_names(catalogue)) or f"; there are {', '.join(known_names(catalogue))}"
+        if name not in known:
+            nearest = did_you_mean(name, known) or f"; there are {', '.join(known)}"
             raise ConfigError(f"unknown model {name!r}{nearest}")
-        if name == "ensemble":
-            locals_ = [one for one in names if one.startswith("loca-")]
-            if not locals_:
-                raise ConfigError("the model 'ensemble' is the control of a loca model; ask for one of those too")
-            expanded += [one.replace("loca-", "ensemble-", 1) for one in locals_]
-        else:
-            expanded.append(name)
+        if name == "ensemble" and not controls:
+            raise ConfigError("the model 'ensemble' is the control of a loca model; ask for one of those too")
+        expanded += controls if name == "ensemble" else [name]
     if not expanded:
         raise ConfigError("models: expected at least one model")
     return list(dict.fromkeys(expanded))
@@ -52,11 +43,12 @@ def build_models(
     """
     for name in (one for one in settings if one in catalogue and one not in names):
         build_candidates(name, [catalogue[name]()], settings[name], catalogue, seed)  # a check, nothing more
-    ordered = sorted(names, key=lambda name: name.startswith("ensemble-"))
     built: dict[str, list[Recommender]] = {}
-    for name in ordered:
-        beside = built.get(name.replace("ensemble-", "loca-", 1)) if name.startswith("ensemble-") else None
-        templates = [catalogue[name]()] if beside is None else _controls_of(beside)
+    for name in sorted(names, key=lambda name: name.startswith("ensemble-")):
+        templates = [catalogue[name]()]
+        if name.startswith("ensemble-") and (local := name.replace("ensemble-", "loca-", 1)) in built:
+            beside = map(get_params, built[local])
+            templates = [Ensemble(base=clone(one["base"]), models=one["anchors"]) for one in beside]
         built[name] = build_candidates(name, templates, settings.get(name, {}), catalogue, seed)
     return {name: built[name] for name in names}
 
@@ -65,14 +57,10 @@ def build_candidates(
     name: str, templates: Sequence[Recommender], table: Mapping[str, Any], catalogue: Catalogue, seed: int
 ) -> list[Recommender]:
     """The templates with the settings of the table, once for each combination of its choices, without doubles."""
-    builder = _Builder(catalogue, seed)
     candidates: list[Recommender] = []
-    seen: list[dict[str, Any]] = []
     for concrete, template in product(_without_choices(table), templates):
-        model = builder.apply(template, concrete, name)
-        described = describe_model(model)
-        if described not in seen:
-            seen.append(described)
+        model = _apply(template, concrete, name, catalogue, seed)
+        if describe_model(model) not in map(describe_model, candidates):
             candidates.append(model)
     return candidates
 
@@ -84,7 +72,7 @@ def describe_model(model: object) -> dict[str, Any]:
         inside = enumerate(value) if type(value) is tuple and any(map(is_model, value)) else ()
         models = {name: value} if is_model(value) else {f"{name}.{number}": one for number, one in inside}
         for called, model in models.items():
-            flat.update({f"{called}.{inner}": kept for inner, kept in describe_model(model).items()})
+            flat.update({f"{called}.{inner}": one for inner, one in describe_model(model).items()})
         if not models:
             flat[name] = value if isinstance(value, bool | int | float | str | None) else str(value)
     return flat
@@ -96,10 +84,6 @@ def what_differs(models: Sequence[object]) -> list[dict[str, Any]]:
     names = list(dict.fromkeys(name for one in described for name in one))
     differing = [name for name in names if any(one.get(name) != described[0].get(name) for one in described)]
     return [{name: one.get(name) for name in differing if name in one} for one in described]
-
-
-def _controls_of(locals_: Sequence[Recommender]) -> list[Recommender]:
-    return [Ensemble(base=clone(one.base), models=one.anchors) for one in locals_ if isinstance(one, Loca)]
 
 
 def _without_choices(table: Mapping[str, Any]) -> Iterator[Table]:
@@ -116,49 +100,43 @@ def _without_choices(table: Mapping[str, Any]) -> Iterator[Table]:
         yield dict(zip(table, values, strict=True))
 
 
-class _Builder:
-    """Applies tables to models; whatever is not set keeps its default, seeds follow the command's."""
+def _apply(model: Any, table: Mapping[str, Any], where: str, catalogue: Catalogue, seed: int) -> Any:
+    """A copy of the model with the settings of the table, checked by the annotations of its constructor.
 
-    def __init__(self, catalogue: Catalogue, seed: int) -> None:
-        self.inner: dict[str, Callable[[], Any]] = {**catalogue, "svd": TruncatedSVD}
-        self.seed = seed
+    Whatever is not set keeps its default; seeds follow the command's.
+    """
+    annotations = parameters_of(type(model))
+    check_names(table, annotations, where)
+    changes: dict[str, Any] = {}
+    for name, annotation in annotations.items():
+        current, key = getattr(model, name), f"{where}.{name}"
+        takes_model = bool({Recommender, Embedder} & {*union_members(annotation)})
+        if name in table and (is_model(current) or takes_model):
+            changes[name] = _inner(current, table[name], key, catalogue, seed)
+        elif name in table:
+            changes[name] = check_value(key, annotation, table[name])
+        elif name == "seed":
+            changes[name] = seed
+        elif is_model(current):
+            changes[name] = _apply(current, {}, key, catalogue, seed)
+    try:
+        return clone(model, **changes)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
-    def apply(self, model: Any, table: Mapping[str, Any], where: str) -> Any:
-        """A copy of the model with the settings of the table, checked by the annotations of its constructor."""
-        annotations = parameters_of(type(model))
-        check_names(table, annotations, where)
-        changes: dict[str, Any] = {}
-        for name, annotation in annotations.items():
-            current = getattr(model, name)
-            if name in table and (is_model(current) or _takes_model(annotation)):
-                changes[name] = self._inner(current, table[name], f"{where}.{name}")
-            elif name in table:
-                changes[name] = check_value(f"{where}.{name}", annotation, table[name])
-            elif name == "seed":
-                changes[name] = self.seed
-            elif is_model(current):
-                changes[name] = self.apply(current, {}, f"{where}.{name}")
-        try:
-            return clone(model, **changes)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
 
-    def _inner(self, current: Any, value: Any, where: str) -> Any:
-        """A model inside another: named by `value` or by its entry `model`, else the one that is there."""
-        table = dict(value) if isinstance(value, Mapping) else {"model": value}
-        name = table.pop("model", None)
-        if name is None or (isinstance(name, str) and name.lower() == "none"):
-            if name is not None and not table:
-                return None
-            if not is_model(current):
-                raise ConfigError(f"{where}: there is no model to set options of; name one with {where}=ease")
-            return self.apply(current, table, where)
-        if name not in self.inner:
-            nearest = did_you_mean(str(name), self.inner) or f"; there are {', '.join(self.inner)}"
+def _inner(current: Any, value: Any, where: str, catalogue: Catalogue, seed: int) -> Any:
+    """A model inside another: named by `value` or by its entry `model`, else the one that is there."""
+    table = dict(value) if isinstance(value, Mapping) else {"model": value}
+    known: dict[str, Callable[[], Any]] = {**catalogue, "svd": TruncatedSVD}
+    name = table.pop("model", None)
+    if name is not None and str(name).lower() != "none":
+        if name not in known:
+            nearest = did_you_mean(str(name), known) or f"; there are {', '.join(known)}"
             raise ConfigError(f"{where}: unknown model {name!r}{nearest}")
-        return self.apply(self.inner[name](), table, where)
-
-
-def _takes_model(annotation: Any) -> bool:
-    kinds = [kind for kind in union_members(annotation) if isinstance(kind, type)]
-    return any(issubclass(kind, Recommender) or getattr(kind, "_is_protocol", False) for kind in kinds)
+        current = known[name]()
+    elif name is not None and not table:
+        return None
+    if not is_model(current):
+        raise ConfigError(f"{where}: there is no model to set options of; name one with {where}=ease")
+    return _apply(current, table, where, catalogue, seed)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from loca.communities.geometry import Quantile
 from loca.data.id_map import Column
 from loca.data.interactions import Interactions
-from loca.data.recency import Recency, Shape, Unit, parse_age
+from loca.data.recency import Recency, Shape, parse_age
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, did_you_mean
 
@@ -23,7 +25,7 @@ RecencyRequest = Recency | Literal["auto", "own"] | None
 
 @dataclass(frozen=True)
 class DataOptions:
-    """How the interactions are read; what is not given is told by the file itself."""
+    """How the interactions are read; what is not given is found in the file itself."""
 
     layout: str | None = None
     preset: str | None = None
@@ -92,106 +94,96 @@ class RecencyOptions:
         self.recency()
 
     def recency(self) -> RecencyRequest:
-        """The recency that these options ask for: one, `auto`, None, or each model's own where nothing is said."""
-        given = [name for name in ("shape", "floor") if getattr(self, name) is not None]
+        """The recency that these options request: one, `auto`, None, or each model's own where nothing is said."""
+        beside: dict[str, Any] = {"shape": self.shape, "floor": self.floor}
+        beside = {name: value for name, value in beside.items() if value is not None}
+        text, name = str(self.half_life), next(iter(beside), "")
         if self.decay is not None:
-            return self._by_decay()
-        if self.half_life == OWN:
-            if given:
-                raise ConfigError(f"recency.{given[0]}: needs a half_life too; expected recency.half_life=4, say")
-            return OWN
-        asked = parse_recency_request(str(self.half_life))
-        if asked == AUTO and given:
-            raise ConfigError(f"recency.{given[0]}: auto chooses it; leave it out, or say a half_life")
-        if not given or not isinstance(asked, Recency):
-            return asked
-        if ":" in str(self.half_life):
-            raise ConfigError(f"recency.{given[0]}: half_life says it all in {self.half_life!r}; leave one of them out")
-        return _recency(asked.half_life, asked.unit, self.shape, self.floor)
-
-    def _by_decay(self) -> Recency:
-        if self.half_life != OWN:
-            raise ConfigError("recency: expected a half_life or a decay, found both")
-        if self.shape not in (None, "exponential"):
-            raise ConfigError(f"recency.decay: is exponential; for the shape {self.shape!r} say a half_life")
-        return Recency.per_position(cast(float, self.decay), floor=self.floor or 0.0)
+            if text != OWN:
+                raise ConfigError("recency: expected a half_life or a decay, found both")
+            if self.shape not in (None, "exponential"):
+                raise ConfigError(f"recency.decay: is exponential; for the shape {self.shape!r} say a half_life")
+            return Recency.per_position(self.decay, floor=self.floor or 0.0)
+        if text == OWN and beside:
+            raise ConfigError(f"recency.{name}: needs a half_life too; expected recency.half_life=4, say")
+        request = OWN if text == OWN else parse_recency_request(text)
+        if request == AUTO and beside:
+            raise ConfigError(f"recency.{name}: auto chooses it; leave it out, or say a half_life")
+        if not beside or not isinstance(request, Recency):
+            return request
+        if ":" in text:
+            raise ConfigError(f"recency.{name}: half_life says it all in {text!r}; leave one of them out")
+        return replace(request, **beside)
 
 
 def parse_recency(text: str) -> Recency | None:
     """`4` as four positions, `30d` as thirty days, either with shape and floor (`30d:power:0.1`), `none` as None."""
-    asked = parse_recency_request(text)
-    if isinstance(asked, str):
+    request = parse_recency_request(text)
+    if isinstance(request, str):
         raise ConfigError("recency: auto is chosen by loca fit and loca compare; say an age such as 4 or 30d, or none")
-    return asked
+    return request
 
 
 def parse_recency_request(text: str) -> RecencyRequest:
     """As `parse_recency`, and `auto` as itself: to be chosen on validation."""
-    if text.strip().lower() == "none":
-        return None
-    if text.strip().lower() == AUTO:
-        return AUTO
-    age, *more = text.split(":")
+    word = text.strip().lower()
+    if word in ("none", AUTO):
+        return AUTO if word == AUTO else None
+    age, shape, floor, *more = (*(part.strip() for part in word.split(":")), "", "")
     parsed = parse_age(age)
     if parsed is None:
         raise ConfigError(f"recency: expected positions such as 4, a time such as 30d, none or auto, found {text!r}")
-    if len(more) > 2:
+    if any(more):
         raise ConfigError(f"recency: expected at most AGE:SHAPE:FLOOR, such as 30d:power:0.1, found {text!r}")
-    shape, floor = (one.strip().lower() or None for one in (*more, *[""] * (2 - len(more))))
     try:
-        least = None if floor is None else float(floor)
+        # Recency checks the word itself: it is still a person's.
+        return Recency(*parsed, cast(Shape, shape or "exponential"), float(floor or 0.0))
     except ValueError:
         raise ConfigError(f"recency floor: expected a number from 0 to below 1, found {floor!r}") from None
-    return _recency(*parsed, shape, least)
-
-
-def _recency(half_life: float, unit: Unit, shape: str | None, floor: float | None) -> Recency:
-    # Recency checks the words itself; these are still a person's.
-    return Recency(half_life, unit, cast(Shape, "exponential" if shape is None else shape), floor or 0.0)
 
 
 def read_data(source: str, options: DataOptions, planted: PlantedData | None) -> Interactions:
     """The interactions of a path, read by the options, or the planted ones."""
-    if planted is not None:
-        return planted.interactions
-    interactions = _read(source, options)
-    if options.titles is None:
-        return interactions
     from loca.data.item_metadata import read_titles
-
-    return interactions.with_titles(read_titles(options.titles))
-
-
-def _read(source: str, options: DataOptions) -> Interactions:
     from loca.data.readers import read_interactions, read_preset
 
+    if planted is not None:
+        return planted.interactions
     if options.preset is not None:
-        return read_preset(options.preset, source, layout=options.layout)
-    return read_interactions(
-        source,
-        user=options.user_column,
-        item=options.item_column,
-        rating=options.rating_column,
-        time=options.time_column,
-        layout=options.layout,
-        separator=options.separator,
-        header=options.header,
-        minimum_rating=options.min_rating,
-        distinct=not options.keep_repeats,
-        min_user_interactions=options.min_user_interactions,
-        min_item_interactions=options.min_item_interactions,
-        repeat_filter=options.repeat_filter,
-    )
+        interactions = read_preset(options.preset, source, layout=options.layout)
+    else:
+        interactions = read_interactions(
+            source,
+            user=options.user_column,
+            item=options.item_column,
+            rating=options.rating_column,
+            time=options.time_column,
+            layout=options.layout,
+            separator=options.separator,
+            header=options.header,
+            minimum_rating=options.min_rating,
+            distinct=not options.keep_repeats,
+            min_user_interactions=options.min_user_interactions,
+            min_item_interactions=options.min_item_interactions,
+            repeat_filter=options.repeat_filter,
+        )
+    return interactions if options.titles is None else interactions.with_titles(read_titles(options.titles))
 
 
 Section = TypeVar("Section")
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "none"}
+_EXPECTED: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    types.NoneType: "none",
+    Quantile: "a quantile such as q0.9",
+}
 
 
 def parameters_of(taker: Callable[..., Any]) -> dict[str, Any]:
     """The parameters of a class or function by name, each with its annotation."""
-    annotated = taker.__init__ if isinstance(taker, type) else taker  # type: ignore[misc]
-    hints = get_type_hints(annotated)
+    hints = get_type_hints(taker.__init__ if isinstance(taker, type) else taker)  # type: ignore[misc]
     return {name: hints.get(name, Any) for name in inspect.signature(taker).parameters}
 
 
@@ -200,40 +192,46 @@ def check_names(given: Iterable[str], known: Iterable[str], where: str) -> None:
     options = list(known)
     for name in given:
         if name not in options:
-            nearest = did_you_mean(name, options)
-            listed = ", ".join(options) if options else "none"
-            raise ConfigError(f"unknown option {name!r} for {where}{nearest or f'; the options are {listed}'}")
+            nearest = did_you_mean(name, options) or f"; the options are {', '.join(options) or 'none'}"
+            raise ConfigError(f"unknown option {name!r} for {where}{nearest}")
 
 
 def check_value(key: str, annotation: Any, value: Any) -> Any:
     """The value as the annotation wants it: "300" as 300, "none" as None, "q0.9" as a quantile; else refused."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-    from loca.communities.geometry import Quantile
-
     kinds = union_members(annotation)
     if Any in kinds or (Quantile in kinds and isinstance(value, Quantile)):
         return value
     if isinstance(value, str) and value.lower() == "none" and types.NoneType in kinds:
         return None
-    if isinstance(value, bool) and bool not in kinds:
-        raise _impossible(key, kinds, value)
-    plain = [kind for kind in kinds if kind is not Quantile]
-    wanted: Any = Union[tuple(plain)]  # noqa: UP007
-    try:
-        return TypeAdapter(wanted, config=ConfigDict(allow_inf_nan=False)).validate_python(value)
-    except ValidationError:
-        if Quantile in kinds and isinstance(value, str):
-            return _quantile(key, value)
-        raise _impossible(key, kinds, value) from None
+    wanted: Any = Union[tuple(kind for kind in kinds if kind is not Quantile)]  # noqa: UP007
+    with suppress(ValidationError):
+        if bool in kinds or not isinstance(value, bool):
+            return TypeAdapter(wanted, config=ConfigDict(allow_inf_nan=False)).validate_python(value)
+    if Quantile in kinds and isinstance(value, str):
+        try:
+            return Quantile.parse(value)
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {error}") from None
+    expected, words = list[str](), list[str]()
+    for kind in kinds:
+        if get_origin(kind) is Literal:
+            words += map(str, get_args(kind))
+            expected += map(repr, get_args(kind))
+        elif get_origin(kind) in (tuple, list):
+            expected.append(f"a list, each {_EXPECTED.get(get_args(kind)[0], 'values')}")
+        else:
+            expected.append(_EXPECTED.get(kind, getattr(kind, "__name__", str(kind))))
+    listed = " or ".join([", ".join(expected[:-1]), expected[-1]] if len(expected) > 1 else expected)
+    raise ConfigError(f"{key}: expected {listed}, found {value!r}{did_you_mean(str(value), words)}")
 
 
 def build_section(kind: Callable[..., Section], table: Mapping[str, Any], where: str) -> Section:
     """The options of a section as an object that checks itself; an unknown or impossible one is refused."""
     annotations = parameters_of(kind)
     check_names(table, annotations, where)
-    checked = {name: check_value(f"{where}.{name}", annotations[name], value) for name, value in table.items()}
-    return kind(**checked)
+    return kind(**{name: check_value(f"{where}.{name}", annotations[name], value) for name, value in table.items()})
 
 
 def union_members(annotation: Any) -> tuple[Any, ...]:
@@ -241,32 +239,3 @@ def union_members(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) in (Union, types.UnionType):
         return tuple(one for member in get_args(annotation) for one in union_members(member))
     return (annotation,)
-
-
-def _quantile(key: str, text: str) -> Any:
-    from loca.communities.geometry import Quantile
-
-    try:
-        return Quantile.parse(text)
-    except ConfigError as error:
-        raise ConfigError(f"{key}: {error}") from None
-
-
-def _impossible(key: str, kinds: tuple[Any, ...], value: Any) -> ConfigError:
-    words = [str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
-    expected = [_KINDS[kind] for kind in kinds if kind in _KINDS]
-    expected += [repr(word) for word in words]
-    expected += [_describe_many(kind) for kind in kinds if kind not in _KINDS and get_origin(kind) is not Literal]
-    listed = expected[0] if len(expected) == 1 else ", ".join(expected[:-1]) + " or " + expected[-1]
-    return ConfigError(f"{key}: expected {listed}, found {value!r}{did_you_mean(str(value), words)}")
-
-
-def _describe_many(kind: Any) -> str:
-    from loca.communities.geometry import Quantile
-
-    if kind is Quantile:
-        return "a quantile such as q0.9"
-    if get_origin(kind) in (tuple, list):
-        inner = _KINDS.get(get_args(kind)[0], "values")
-        return f"a list, each {inner}"
-    return getattr(kind, "__name__", str(kind))

@@ -16,6 +16,7 @@ from loca.errors import ConfigError, did_you_mean
 from loca.models.recommender import Recommender
 from loca.persistence.manifest import get_params, is_model
 from loca.registry import MODELS
+from loca.search_space import exact_text
 
 Table = dict[str, Any]
 
@@ -44,27 +45,35 @@ def read_settings(
     """One table per section and per model; --set and --choose win over `options`, these over the file.
 
     A key without a section belongs to the only model of the command. A file may also speak of the sections and models
-    of other commands, `elsewhere`, so that one file serves them all; --set and --choose may not.
+    of other commands, `elsewhere`, so that one file serves them all; --set and --choose may not. A list is a choice
+    where it stands for a model's parameter; a section's lists are lists.
     """
-    settings: dict[str, Table] = {name: {} for name in (*sections, *models)}
-    tops = _Tops(tuple(sections), tuple(models), tuple(elsewhere))
-    if config is not None:
-        for path, value in _leaves(read_toml(config), ()):
-            place = tops.place(path, str(config), is_file=True)
-            _put(settings, place, tops.as_choice(place, value))
-    for section, given in options.items():
-        settings[section].update({key: value for key, value in given.items() if value is not None})
-    for text in assignments:
-        key, value = _divide(text, "--set")
-        place = tops.place(key, "--set")
-        _put(settings, place, tops.as_choice(place, parse_value(value)))
+    known = (*sections, *models)
+    settings: dict[str, Table] = {name: {} for name in known}
+
+    def place(where: str, path: tuple[str, ...]) -> tuple[str, ...]:
+        first, is_inside = path[0], len(path) > 1
+        if is_inside and (first in known or (first in elsewhere and where not in ("--set", "--choose"))):
+            return path
+        if is_inside and first in elsewhere:
+            here = ", ".join((*models, *sections))
+            raise ConfigError(f"{where}: {first!r} has no part in this command; what has is {here}")
+        if len(models) == 1 and first not in sections:
+            return (models[0], *path)
+        if first in known:
+            raise ConfigError(f"{where}: {first!r} is a section; expected {first}.option = value")
+        nearest = did_you_mean(first, known) or f"; expected one of {', '.join(known)}"
+        raise ConfigError(f"{where}: unknown option {'.'.join(path)!r}{nearest}")
+
+    for where, path, value in _given(config, options, assignments):
+        path = place(where, path)
+        _put(settings, path, Choice(tuple(value)) if isinstance(value, list) and path[0] not in sections else value)
     for text in choices:
-        key, value = _divide(text, "--choose")
-        place = tops.place(key, "--choose")
-        values = [parse_value(one) for one in value.split(",") if one.strip()]
-        if not values or place[0] in sections:
+        path, written = _divide(text, "--choose")
+        path, values = place("--choose", path), tuple(parse_value(one) for one in written.split(",") if one.strip())
+        if not values or path[0] in sections:
             raise ConfigError(f"--choose: expected a model's parameter and values, such as l2=30,100, found {text!r}")
-        _put(settings, place, tops.as_choice(place, values))
+        _put(settings, path, Choice(values))
     return settings
 
 
@@ -73,18 +82,26 @@ def read_section(
 ) -> Table:
     """The table of one section as `read_settings` joins it, without a look at the others.
 
-    A command's own section says which models there are, and must be known before keys can be told from models.
+    A command's own section says which models there are, and must be known before keys can be distinguished from models.
     """
     settings: dict[str, Table] = {section: {}}
-    for path, value in _leaves({} if config is None else read_toml(config), ()):
+    for _, path, value in _given(config, options, assignments):
         if path[0] == section and len(path) > 1:
             _put(settings, path, value)
-    settings[section].update({key: value for key, value in options.get(section, {}).items() if value is not None})
+    return settings[section]
+
+
+def _given(
+    config: Path | None, options: Mapping[str, Mapping[str, Any]], assignments: Sequence[str]
+) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    """Where each setting comes from, its path and its value; the later ones win."""
+    for path, value in _leaves({} if config is None else read_toml(config), ()):
+        yield str(config), path, value
+    for section, table in options.items():
+        yield from (("options", (section, key), value) for key, value in table.items() if value is not None)
     for text in assignments:
         path, written = _divide(text, "--set")
-        if path[0] == section and len(path) > 1:
-            _put(settings, path, parse_value(written))
-    return settings[section]
+        yield "--set", path, parse_value(written)
 
 
 def read_toml(path: Path) -> Table:
@@ -109,37 +126,6 @@ def parse_value(text: str) -> Any:
     return value if isinstance(value, str | int | float | bool | list) else text.strip()
 
 
-@dataclass(frozen=True)
-class _Tops:
-    """The first words that a dotted key may begin with."""
-
-    sections: tuple[str, ...]
-    models: tuple[str, ...]
-    elsewhere: tuple[str, ...]
-
-    def place(self, path: Sequence[str], where: str, *, is_file: bool = False) -> tuple[str, ...]:
-        """The full path of a key; a key that belongs nowhere is refused with the nearest right one."""
-        first = path[0]
-        if first in (*self.sections, *self.models) and len(path) > 1:
-            return tuple(path)
-        if first in self.elsewhere and len(path) > 1:
-            if is_file:
-                return tuple(path)
-            here = ", ".join((*self.models, *self.sections))
-            raise ConfigError(f"{where}: {first!r} has no part in this command; what has is {here}")
-        if len(self.models) == 1 and first not in self.sections:
-            return (self.models[0], *path)
-        known = (*self.sections, *self.models)
-        if first in known:
-            raise ConfigError(f"{where}: {first!r} is a section; expected {first}.option = value")
-        nearest = did_you_mean(first, known) or f"; expected one of {', '.join(known)}"
-        raise ConfigError(f"{where}: unknown option {'.'.join(path)!r}{nearest}")
-
-    def as_choice(self, place: tuple[str, ...], value: Any) -> Any:
-        """A list as a choice, where it stands for a model's parameter; a section's lists are lists."""
-        return Choice(tuple(value)) if isinstance(value, list) and place[0] not in self.sections else value
-
-
 def _divide(text: str, option: str) -> tuple[tuple[str, ...], str]:
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
@@ -157,19 +143,15 @@ def _leaves(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[
 
 
 def _put(settings: dict[str, Table], path: tuple[str, ...], value: Any) -> None:
-    table = settings.setdefault(path[0], {})
+    table, last = settings.setdefault(path[0], {}), path[-1]
     for name in path[1:-1]:
-        inner = table.get(name)
-        if not isinstance(inner, dict):
+        if not isinstance(table.get(name), dict):
             # `base = "mult-dae"` says which model; what follows sets that model's own parameters.
-            inner = {} if inner is None else {"model": inner}
-            table[name] = inner
-        table = inner
-    last = path[-1]
+            table[name] = {"model": table[name]} if table.get(name) is not None else {}
+        table = table[name]
     if isinstance(table.get(last), dict):
-        table[last]["model"] = value
-    else:
-        table[last] = value
+        table, last = table[last], "model"
+    table[last] = value
 
 
 # What the settings of a command say elsewhere, or what is no choice of anybody's.
@@ -178,8 +160,7 @@ _LEFT_OUT = ("seed", "device")
 
 def settings_of(name: str, model: Recommender, always: Collection[str]) -> Table:
     """The parameters in which a model differs from the catalogue's of that name, and those named `always`."""
-    made = MODELS[name]() if name in MODELS else None
-    return _differences(made, model, always)
+    return _differences(MODELS[name]() if name in MODELS else None, model, always)
 
 
 def toml_text(comments: Iterable[str], sections: Mapping[str, Table]) -> str:
@@ -232,20 +213,20 @@ def _plain(value: Any) -> Any:
     if value is None:
         return "none"
     if isinstance(value, Quantile):
-        # Every digit: the words of a quantile for people are shorter.
-        return f"{value.times!r}*q{value.level!r}" if value.times != 1 else f"q{value.level!r}"
+        return exact_text(value)
     if isinstance(value, bool | int | float | str):
         return value
     raise ConfigError(f"{value!r:.60} cannot be written as a setting; expected a number, a word or none")
 
 
 def _table_lines(path: Sequence[str], table: Table) -> list[str]:
-    own = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    lines = ["", f"[{'.'.join(path)}]", *(f"{key} = {_toml(value)}" for key, value in own.items())]
-    for key, value in inner.items():
-        lines += _table_lines((*path, key), dict(value))
-    return lines
+    lines, inner = ["", f"[{'.'.join(path)}]"], list[str]()
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            inner += _table_lines((*path, key), dict(value))
+        else:
+            lines.append(f"{key} = {_toml(value)}")
+    return lines + inner
 
 
 def _toml(value: Any) -> str:

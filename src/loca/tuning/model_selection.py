@@ -190,7 +190,7 @@ def select(
         say("refitting on train and validation")
         return Selection(context.inside("refit").fit(cast(Recommender, best), weighed), tuple(tried), refitted=True)
     if isinstance(best, ModelState):
-        say("the best candidate is one of the interrupted run's, which kept its score: fitting it once more")
+        say("the best candidate is one of the interrupted run's, of which the score is stored: fitting it once more")
         best = _fit(candidates[chosen], train, validation, recency, context.inside(f"candidate {chosen}"))
     if recency != "given" or known is not None:
         best.train_data_ = weighed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,8 +15,7 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut
 from loca.evaluation.evaluate import Scorer, measure
-from loca.models.recommender import Recommender, get_params
-from loca.persistence.arrays import take
+from loca.models.recommender import Recommender, Scores, get_params
 from loca.persistence.manifest import is_model
 from loca.persistence.model_io import read_recency
 from loca.text_table import finite
@@ -53,7 +52,7 @@ class RecencyChoice:
     """The recency that validation speaks for, or None.
 
     `tried` holds every recency with its mean NDCG@100 on validation, none (None) first. `gain` is that of the chosen
-    recency; where none was chosen, that of the best which could not be told from none.
+    recency; where none was chosen, that of the best which could not be distinguished from none.
     """
 
     recency: Recency | None
@@ -87,33 +86,31 @@ class RecencyChoice:
         }
 
     @classmethod
-    def from_json(cls, written: Any) -> RecencyChoice:
-        """The choice again that `as_json` has written."""
-        gain = take(written, "gain", dict)
-        return cls(
-            recency=_recency_of(written),
-            tried=tuple((_recency_of(one), take(one, "ndcg@100", float)) for one in take(written, "tried", list)),
-            gain=Gain(take(gain, "mean", float), *(_bound(gain, name) for name in ("low", "high"))),
-        )
+    def from_json(cls, written: Mapping[str, Any]) -> RecencyChoice:
+        """The choice again that `as_json` has written; a bound that is null is not there."""
+        mean, low, high = (written["gain"][name] for name in ("mean", "low", "high"))
+        tried = tuple((recency_from_json(one["recency"]), one["ndcg@100"]) for one in written["tried"])
+        gain = Gain(mean, -math.inf if low is None else low, math.inf if high is None else high)
+        return cls(recency_from_json(written["recency"]), tried, gain)
 
 
 def choose_recency(
-    model: Scorer, questions: HeldOut, candidates: Sequence[Recency | None] | None = None
+    model: Scorer, validation: HeldOut, candidates: Sequence[Recency | None] | None = None
 ) -> RecencyChoice:
-    """The candidate under which a fitted model answers `questions` best, if it is surely better than no recency.
+    """The candidate under which a fitted model is best on `validation`, if it is surely better than no recency.
 
     Of the candidates whose gain over none has an interval above zero (see `Gain`) the one with the best mean NDCG@100
     is chosen, the first of equals; where there is none, no recency. By default `recency_candidates` are tried, and the
-    recency that the model was trained for. What the questions carry themselves is not looked at.
+    recency that the model was trained for. The recency that the validation data carry themselves is not looked at.
     """
     if candidates is None:
-        candidates = (*recency_candidates(questions.histories), start_recency(model))
+        candidates = (*recency_candidates(validation.histories), start_recency(model))
     rivals = [one for one in dict.fromkeys(candidates) if one is not None]
-    reference = _ndcgs(model, questions, None)
+    reference = _ndcgs(model, validation, None)
     tried: list[tuple[Recency | None, float]] = [(None, float(reference.mean()))]
     chosen, best = None, Gain(0.0, 0.0, 0.0)
     for recency in rivals:
-        values = _ndcgs(model, questions, recency)
+        values = _ndcgs(model, validation, recency)
         tried.append((recency, float(values.mean())))
         gain = _gain(values - reference, len(rivals))
         # A sure gain stands above any that is not, however large that looks.
@@ -160,12 +157,19 @@ def recency_json(recency: Recency | None) -> dict[str, Any] | None:
     return None if recency is None else asdict(recency)
 
 
-def _ndcgs(model: Scorer, questions: HeldOut, recency: Recency | None) -> npt.NDArray[np.float64]:
+def recency_from_json(written: Mapping[str, Any] | None) -> Recency | None:
+    """The recency again that `recency_json` has written."""
+    return None if written is None else read_recency(written)
+
+
+def _ndcgs(model: Scorer, validation: HeldOut, recency: Recency | None) -> npt.NDArray[np.float64]:
     """The NDCG@100 of each user with a held-out item."""
-    asked = questions.with_recency(recency)
-    measured = measure(
-        lambda user_rows: model.score(asked.history_matrix[user_rows]), asked, at=(_LIST,), what="choosing recency"
-    )
+    weighed = validation.with_recency(recency)
+
+    def score(user_rows: npt.NDArray[np.int64]) -> Scores:
+        return model.score(weighed.history_matrix[user_rows])
+
+    measured = measure(score, weighed, at=(_LIST,), what="choosing recency")
     return np.asarray(measured.values[f"ndcg@{_LIST}"], dtype=np.float64)
 
 
@@ -189,14 +193,3 @@ def _usable_span(histories: Interactions) -> tuple[float, ...]:
     span = float(np.median(times[ends - 1] - times[starts]))
     distinct = float(np.median(histories.moments()[ends - 1] + 1))
     return (span,) if span > 0 and math.isfinite(span) and distinct >= _DISTINCT_TIMES else ()
-
-
-def _bound(gain: Any, name: str) -> float:
-    """A bound of an interval; null stands for one that is not there."""
-    bound = take(gain, name, float, type(None))
-    return float(bound) if bound is not None else (-math.inf if name == "low" else math.inf)
-
-
-def _recency_of(written: Any) -> Recency | None:
-    found = take(written, "recency", dict, type(None))
-    return None if found is None else read_recency(found)

@@ -1,4 +1,4 @@
-"""A worker process: it has its share of the cores, ends with whoever started it, and is told of when it dies."""
+"""A worker process: it has its share of the cores, ends with whoever started it, and its death is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from loca.errors import ConfigError, LocaError
 from loca.progress import show_progress
 
 READY = "ready"
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _SECONDS_TO_END = 5.0
 
 
@@ -51,19 +50,25 @@ class Worker:
         return cls(process, line)
 
     def hear(self) -> Any:
-        """The next thing it says, None where that is only that it is ready; one that has died is an error."""
+        """The next message, None where that is only that it is ready; one that has died is an error."""
         try:
-            told = self.line.recv()
+            message = self.line.recv()
         except (EOFError, OSError):
             self.process.join()
-            raise WorkerDied(self._how_it_died(self.process.exitcode or 0)) from None
-        if told == READY:
-            self.is_ready = True
-            return None
-        return told
+            code = self.process.exitcode or 0
+            memory = ", perhaps because the memory ran out" if code == -signal.SIGKILL else ""
+            how = f"was ended by signal {-code}{memory}" if code < 0 else f"ended with code {code}"
+            if code >= 0 and not self.is_ready:
+                raise WorkerDied(
+                    f"a worker process could not start (exit code {code}); work with one process, or, in a program of "
+                    'your own, begin under  if __name__ == "__main__":'
+                ) from None
+            raise WorkerDied(f"its process {how}") from None
+        self.is_ready |= message == READY
+        return None if message == READY else message
 
     def end(self, *, is_done: bool = False) -> None:
-        """Ends the process, whatever it does; one that has told its last word may put its things away first."""
+        """Ends the process, whatever it does; one that is done may put its things away first."""
         self.line.close()
         if is_done:
             self.process.join(_SECONDS_TO_END)
@@ -73,17 +78,6 @@ class Worker:
             self.process.kill()
             self.process.join()
 
-    def _how_it_died(self, code: int) -> str:
-        if code < 0:
-            memory = ", perhaps because the memory ran out" if code == -signal.SIGKILL else ""
-            return f"its process was ended by signal {-code}{memory}"
-        if self.is_ready:
-            return f"its process ended with code {code}"
-        return (
-            f"a worker process could not start (exit code {code}); work with one process, or, in a program of your "
-            'own, begin under  if __name__ == "__main__":'
-        )
-
 
 def threads_for(processes: int) -> int:
     """The threads that each of so many processes may use: its share of the cores, and no more than this one has."""
@@ -91,26 +85,21 @@ def threads_for(processes: int) -> int:
     return max(1, min(torch.get_num_threads(), cores // processes))
 
 
-def limit_threads(count: int) -> None:
-    """Holds this process to so many threads for numerical work, in libraries that are loaded and in those to come."""
+def _live(work: Callable[..., None], line: Connection, threads: int, given: tuple[Any, ...]) -> None:
+    """The life of a worker: it uses so many threads, and ends as soon as nobody waits for its work any more."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    os.environ.update(dict.fromkeys(_THREADS, str(count)))
-    torch.set_num_threads(count)
-    threadpool_limits(limits=count)
+    def end_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            wait([parent.sentinel])
+            os._exit(1)
 
-
-def _live(work: Callable[..., None], line: Connection, threads: int, given: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it hears Ctrl-C too, and ends it
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    limit_threads(threads)
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # for libraries that are yet to come
+        os.environ[name] = str(threads)
+    torch.set_num_threads(threads)
+    threadpool_limits(limits=threads)
     show_progress(False)
     work(line, *given)
-
-
-def _end_with_parent() -> None:
-    """Ends this process as soon as the one that started it is gone: nobody waits for its work any more."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
