@@ -95,20 +95,21 @@ class Tuner:
         path = folder / "study.db" if study is None and self.processes > 1 else study
         try:
             with _quiet_optuna(), open_study(path, self.name, self._fingerprint()) as found:
+                first = len(found.get_trials(deepcopy=False))
                 with _reporting(found, self.budget) as report:
                     if path is None or self.processes == 1:
-                        self.search(found, folder, report)
+                        self.search(found, folder, first, report)
                     else:
-                        self._search_in_processes(found, path, folder, report)
+                        self._search_in_processes(found, path, folder, first, report)
                 return self._result(found)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def search(self, study: optuna.Study, folder: Path, report: Report) -> None:
-        """Runs trials as long as there is room for them in the budget; what they share is in a folder."""
+    def search(self, study: optuna.Study, folder: Path, first: int, report: Report) -> None:
+        """Runs trials, the run's `first` and more, as long as the budget has room; what they share is in a folder."""
         # Of trials that have learned as long, those among the worst third go; none before it has had ten epochs.
         study.pruner = optuna.pruners.PercentilePruner(67.0, n_startup_trials=5, n_warmup_steps=10, n_min_trials=4)
-        cache, first = FitCache(folder / "fits", KINDS), len(study.get_trials(deepcopy=False))
+        cache = FitCache(folder / "fits", KINDS)
         while True:
             # One process at a time: two would each take the last trial of the budget.
             with locked(folder / "next-trial.lock"):
@@ -121,10 +122,11 @@ class Tuner:
             limit = self.budget.seconds
             try:
                 seconds = math.inf if limit is None else (limit - _seconds(trials)) / self.processes
-                report(*self._run(study, trial, seconds, cache))
+                message = self._run(study, trial, seconds, cache)
             except BaseException:
                 study.tell(trial, state=TrialState.FAIL)  # it says nothing, and is tried again
                 raise
+            report(*message)
 
     def _has_room(self, trials: list[FrozenTrial]) -> bool:
         running = sum(one.state == TrialState.RUNNING for one in trials)
@@ -202,11 +204,11 @@ class Tuner:
         line = f"{self.name}: trial {trial.number}: {outcome}, {took:.1f} s; {reached}"
         return line, float(state != TrialState.FAIL) if self.budget.trials else took, reached
 
-    def _search_in_processes(self, study: optuna.Study, path: Path, folder: Path, report: Report) -> None:
+    def _search_in_processes(self, study: optuna.Study, path: Path, folder: Path, first: int, report: Report) -> None:
         """Has worker processes run the trials; one that dies has failed its trial, and is replaced."""
 
         def start() -> Worker:
-            return Worker.start(_work, (self, path, folder), threads=threads_for(self.processes), what=self.name)
+            return Worker.start(_work, (self, path, folder, first), threads=threads_for(self.processes), what=self.name)
 
         has_room = self._has_room(study.get_trials(deepcopy=False))
         running = [start() for _ in range(min(self.processes, self.budget.trials or self.processes) * has_room)]
@@ -283,12 +285,12 @@ class Tuner:
         )
 
 
-def _work(line: Connection, tuner: Tuner, path: Path, folder: Path) -> None:
+def _work(line: Connection, tuner: Tuner, path: Path, folder: Path, first: int) -> None:
     """The life of a worker: a trial after the other."""
     with _quiet_optuna(), open_storage(path) as storage:
         study = optuna.load_study(study_name=tuner.name, storage=storage)
         line.send(READY)
-        tuner.search(study, folder, lambda *message: line.send(message))
+        tuner.search(study, folder, first, lambda *message: line.send(message))
         line.send(_DONE)
 
 
