@@ -1,4 +1,4 @@
-"""A model's answers measured against held-out items: values per user, means, intervals, coverage, novelty."""
+"""Compare a model's lists with held-out items: values per user, means, intervals, coverage, novelty."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ UserRows = npt.NDArray[np.int64]
 
 
 class Scorer(Protocol):
-    """What an evaluation asks of a model: scores of all items for any histories."""
+    """Score all items for any histories; all that an evaluation needs of a model."""
 
     def score(self, histories: csr_array) -> Scores: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """The lists and metric values of the users with a target: `user_rows` of the held-out data."""
+    """Hold the lists and metric values of the users with a target: `user_rows` of the held-out data."""
 
     at: tuple[int, ...]
     user_rows: UserRows
@@ -44,13 +44,41 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """How well a model found the held-out items; prints as a table.
+    """Hold how well a model found the held-out items; prints as a table.
 
-    `values["ndcg@100"]` holds one value per user, in the order of `users` (ids); `lists` holds their item
-    rows, best first, −1 where a list is short. Users without a held-out item are not among them. By list
-    length N: `catalogue_coverage` is the share of all items that stand in any list, `novelty` the mean of
-    −log2(share of the users that have the item) over all listed items; an item that nobody has counts as if
-    one user had it.
+    `evaluate` makes it. Users without a held-out item are not among its users.
+
+    Parameters
+    ----------
+    at : tuple of int
+        The list lengths N.
+    users : ndarray
+        The ids of the users.
+    lists : ndarray of int32
+        Users × the longest N: their item rows, best first, −1 where a list is short.
+    values : dict of str to ndarray of float64
+        `values["ndcg@100"]` holds one value per user, in the order of `users`; likewise `recall`, `precision`,
+        `hit_rate` and `mrr`, at each N.
+    catalogue_coverage : dict of int to float
+        By N, the share of all items that stand in any list.
+    novelty : dict of int to float
+        By N, the mean of −log2(share of the users that have the item) over all listed items; an item that nobody has
+        counts as if one user had it.
+    item_count : int
+        Number of items in the catalogue.
+    seed : int, default 0
+        Seed of the intervals.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> split = loca.leave_last_out(data, test=2)
+    >>> found = loca.evaluate(loca.EASE().fit(split.train), split.test, at=[5])
+    >>> found.lists.shape
+    (60, 5)
+    >>> low, high = found.intervals()["recall@5"]
+    >>> low <= found.means()["recall@5"] <= high
+    True
     """
 
     at: tuple[int, ...]
@@ -63,11 +91,23 @@ class Evaluation:
     seed: int = 0
 
     def means(self) -> dict[str, float]:
-        """The mean over the users of each metric."""
+        """Return the mean of each metric over the users.
+
+        Returns
+        -------
+        dict of str to float
+            By names such as `"ndcg@100"`.
+        """
         return {name: float(values.mean()) for name, values in self.values.items()}
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """The 95 % bootstrap interval (low, high) of each mean: 1000 resamples of the users."""
+        """Return the 95 % bootstrap interval of each mean, from 1000 resamples of the users.
+
+        Returns
+        -------
+        dict of str to (float, float)
+            The low and the high end, by names such as `"ndcg@100"`.
+        """
         return dict(self._intervals)
 
     @cached_property
@@ -96,10 +136,38 @@ def evaluate(
     recency: Recency | None = None,
     seed: int = 0,
 ) -> Evaluation:
-    """The model's lists for the users of `held_out`, measured at each N of `at`; seen items are hidden.
+    """Rank the items for held-out users and compute metrics of the lists.
 
-    `recency` weighs the histories in place of what they carry themselves; histories without any are weighed as those
-    that the model was fitted on. `seed` is that of the intervals.
+    Items in a user's history are hidden.
+
+    Parameters
+    ----------
+    model : Recommender
+        A fitted model, or anything else with a method `score`.
+    held_out : HeldOut
+        The histories that it scores from, and the targets; the items are those that the model was fitted on.
+    at : iterable of int, default (50, 100)
+        The list lengths N.
+    recency : Recency or None, default None
+        How the histories are weighted. None takes the recency of `held_out`, or where it has none that of the
+        interactions that the model was fitted on.
+    seed : int, default 0
+        Seed of the bootstrap intervals.
+
+    Returns
+    -------
+    Evaluation
+        Values per user and their means; prints as a table.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> split = loca.leave_last_out(data, test=2)
+    >>> found = loca.evaluate(loca.Popularity().fit(split.train), split.test, at=[5])
+    >>> sorted(found.values)
+    ['hit_rate@5', 'mrr@5', 'ndcg@5', 'precision@5', 'recall@5']
+    >>> found.values["ndcg@5"].shape
+    (60,)
     """
     _check_other_items(model, held_out)
     asked = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
@@ -108,7 +176,7 @@ def evaluate(
 
 
 def as_known(model: object, held_out: HeldOut) -> HeldOut:
-    """The questions, weighed as the interactions that the model knows where they have no recency themselves."""
+    """Weight the histories as the interactions that the model knows, where they have no recency themselves."""
     return held_out.weighed_as(getattr(model, "train_data_", None))
 
 
@@ -119,7 +187,7 @@ def measure(
     at: Iterable[int] = (50, 100),
     what: str = "ranking users",
 ) -> Measured:
-    """The lists and metric values from `score_users(user_rows)`: those users' scores, users × items.
+    """Compute the lists and metric values from `score_users(user_rows)`: those users' scores, users × items.
 
     Goes through the users in blocks. A target that is in the user's own history can never be found, yet it
     counts among the targets. A target that occurs twice is one hit; `held_out.target_counts` says by how many targets
@@ -144,7 +212,7 @@ def measure(
 
 
 def summarise(measured: Measured, held_out: HeldOut, *, seed: int = 0) -> Evaluation:
-    """The evaluation of what was measured on `held_out`, with coverage and novelty of the lists."""
+    """Turn lists and values on `held_out` into an evaluation, with coverage and novelty of the lists."""
     holders = np.bincount(held_out.history_matrix.indices, minlength=held_out.n_items)
     information = -np.log2(np.maximum(holders, 1) / held_out.n_users)
     coverage, novelty = {}, {}
@@ -169,7 +237,7 @@ def summarise(measured: Measured, held_out: HeldOut, *, seed: int = 0) -> Evalua
 def mean_ndcg(
     score: Callable[[csr_array], AnyScores], held_out: HeldOut, n: int = 100, *, block_bytes: int = BLOCK_BYTES
 ) -> float:
-    """The mean NDCG@n of `score(histories)` over the users with a held-out item, for early stopping."""
+    """Return the mean NDCG@n of `score(histories)` over the users with a held-out item, for early stopping."""
     matrix = held_out.history_matrix
     return mean_ndcgs(lambda users: (score(csr_array(matrix[users])),), held_out, n, block_bytes=block_bytes)[0]
 
@@ -181,7 +249,7 @@ def mean_ndcgs(
     *,
     block_bytes: int = BLOCK_BYTES,
 ) -> list[float]:
-    """The mean NDCG@n of each score array that `score_users(user_rows)` gives, in one pass over the users.
+    """Return the mean NDCG@n of each score array that `score_users(user_rows)` gives, in one pass over the users.
 
     Arrays that are made one after the other (a generator) take the memory of one. `block_bytes` bounds what a block
     of users may take, for scores that lie on a device with memory of its own.
@@ -203,7 +271,7 @@ def ndcg_of_each(
     *,
     block_bytes: int = BLOCK_BYTES,
 ) -> Values:
-    """The NDCG@n of each of the asked `user_rows`, a user as often as asked; all of them need a held-out item.
+    """Return the NDCG@n of each of the requested `user_rows`, which may repeat; all of them need a held-out item.
 
     `score_asked(places)` scores those users that stand at some places of `user_rows`.
     """
@@ -214,7 +282,7 @@ def ndcg_of_each(
 
 
 def _ndcgs_of(held_out: HeldOut, user_rows: UserRows, n: int) -> Callable[[AnyScores], Values]:
-    """What gives the NDCG@n of each row of scores, those of the `user_rows`, with what is in their histories hidden."""
+    """Return a function from the scores of the `user_rows` to their NDCG@n; the items of their histories are hidden."""
     histories, targets = held_out.history_matrix[user_rows], held_out.target_matrix[user_rows]
     counts = held_out.target_counts[user_rows]
 

@@ -1,4 +1,4 @@
-"""The best items for users known by id, or for any histories, as arrays of ids and scores or as a table."""
+"""Recommend the best items for users known by id, or for any histories, as arrays of ids and scores or as a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Who = Iterable[Id] | Interactions | csr_array
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """Who asks: their ids, item counts and histories, and what the items are called (None: row numbers)."""
+    """Hold the requested users: ids, item counts and histories, and the items' names (None: row numbers)."""
 
     users: npt.NDArray[Any]
     counts: npt.NDArray[Any]
@@ -50,13 +50,44 @@ def recommend(
     only: Iterable[Id] | None = None,
     never: Iterable[Id] | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-    """The ids of the n best items for each of `who`, best first, and their scores: two users × n arrays.
+    """Find the n best items for each user.
 
-    `who` is a list of user ids (looked up in `known`, by default what the model was fitted on), interactions
-    of any users, or a sparse users × items matrix of histories. `only` and `never` are item ids to choose
-    from and to leave out; seen items are left out unless `hide_seen` is False. Ids are given back as they
-    came in; a model fitted on a bare matrix speaks of row numbers. A place that cannot be filled holds None
-    and the score −inf; only then is an array of numbers turned into one of objects.
+    Parameters
+    ----------
+    model : Recommender
+        A fitted model, or anything else with a method `score`.
+    who : list of ids, Interactions or csr_array
+        User ids, looked up in `known`; interactions of any users, known to the model or not; or a sparse users × items
+        matrix of histories.
+    n : int, default 10
+        How many items to list for each user.
+    known : Interactions or None, default None
+        Where user and item ids are looked up; None takes what the model was fitted on.
+    hide_seen : bool, default True
+        Leave out the items of a user's history.
+    only : iterable of ids or None, default None
+        The items to choose from; None takes all.
+    never : iterable of ids or None, default None
+        Items to leave out.
+
+    Returns
+    -------
+    items : ndarray
+        Users × n item ids, best first, as they came in; row numbers where the model was fitted on a bare matrix. A
+        place that cannot be filled holds None; only then is an array of numbers turned into one of objects.
+    scores : ndarray of float32
+        Users × n scores; −inf in a place that cannot be filled.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> model = loca.EASE().fit(data)
+    >>> items, scores = loca.recommend(model, ["u07", "u11"], n=3)
+    >>> items.shape, scores.shape
+    ((2, 3), (2, 3))
+    >>> items, scores = loca.recommend(model, ["u07"], n=2, only=["i03"], hide_seen=False)
+    >>> items.tolist()
+    [['i03', None]]
     """
     asked = _ask(model, who, known)
     item_rows, scores = _rank(model, asked, n, hide_seen, only, never)
@@ -73,9 +104,42 @@ def recommendation_table(
     only: Iterable[Id] | None = None,
     never: Iterable[Id] | None = None,
 ) -> polars.DataFrame:
-    """What `recommend` gives as a table: user, item, score, rank (from 1), and title where items have labels.
+    """Find the n best items for each user, as a polars table.
 
-    A place that cannot be filled has no row. Histories from a bare matrix are named by their row numbers.
+    The parameters are those of `recommend`.
+
+    Parameters
+    ----------
+    model : Recommender
+        A fitted model, or anything else with a method `score`.
+    who : list of ids, Interactions or csr_array
+        User ids, looked up in `known`; interactions of any users; or a sparse users × items matrix of histories, whose
+        users are named by their row numbers.
+    n : int, default 10
+        How many items to list for each user.
+    known : Interactions or None, default None
+        Where user and item ids are looked up; None takes what the model was fitted on.
+    hide_seen : bool, default True
+        Leave out the items of a user's history.
+    only : iterable of ids or None, default None
+        The items to choose from; None takes all.
+    never : iterable of ids or None, default None
+        Items to leave out.
+
+    Returns
+    -------
+    polars.DataFrame
+        The columns user, item, score, rank (from 1), and title where items have titles. A place that cannot be filled
+        has no row.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> table = loca.recommendation_table(loca.EASE().fit(data), ["u07", "u11"], n=3)
+    >>> table.columns
+    ['user', 'item', 'score', 'rank', 'title']
+    >>> table["rank"].to_list()
+    [1, 2, 3, 1, 2, 3]
     """
     import polars
 
@@ -116,7 +180,7 @@ def _ask(model: Scorer, who: Who, known: Interactions | None) -> _Question:
 
 
 def _histories_of(known: Interactions, user_rows: npt.NDArray[np.int64]) -> csr_array:
-    # A user may be asked for twice; interactions name each user once.
+    # A user may be requested twice; interactions name each user once.
     distinct, places = np.unique(user_rows, return_inverse=True)
     return known.histories(distinct)[places]
 
@@ -134,7 +198,7 @@ def _ask_matrix(who: csr_array, items: IdMap | None) -> _Question:
 
 
 def _over_items(who: Interactions, items: IdMap) -> Interactions:
-    """The same interactions over the model's items; an item that the model does not know is refused."""
+    """Renumber interactions over the model's items; an item that the model does not know is refused."""
     if np.array_equal(who.items.values, items.values):
         return who
     new_rows = items.rows(who.items.values.tolist()).astype(np.int32)

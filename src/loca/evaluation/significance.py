@@ -1,4 +1,4 @@
-"""How sure a figure is: bootstrap intervals, paired differences over the same users, Holm's correction."""
+"""Compute how sure a figure is: bootstrap intervals, paired differences over the same users, Holm's correction."""
 
 from __future__ import annotations
 
@@ -23,10 +23,22 @@ _BOOTSTRAP_BYTES = 64_000_000
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """How much better one model is than another over the same users: first − second, and how sure that is.
+    """Hold how much better one model is than another over the same users: first − second, and how sure that is.
 
-    `relative` is the mean divided by the second one's mean; `low` and `high` bound the 95 % bootstrap
-    interval.
+    Attributes
+    ----------
+    mean : float
+        The mean difference over the users.
+    relative : float
+        The mean difference divided by the second model's mean.
+    low, high : float
+        The ends of the 95 % bootstrap interval of the mean.
+    t, t_p : float
+        The statistic and the p value of the paired t test.
+    wilcoxon_p : float
+        The p value of Wilcoxon's signed-rank test.
+    user_count : int
+        Number of users.
     """
 
     mean: float
@@ -47,7 +59,7 @@ class PairedDifference:
 
 
 def bootstrap_means(values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES) -> npt.NDArray[np.float64]:
-    """The means of `resamples` samples of the users, drawn with replacement: resamples × columns.
+    """Return the means of `resamples` samples of the users, drawn with replacement: resamples × columns.
 
     `values` is users × columns; every column is resampled with the same users.
     """
@@ -67,16 +79,40 @@ def bootstrap_means(values: npt.NDArray[Any], *, seed: int = 0, resamples: int =
 def bootstrap_intervals(
     values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> npt.NDArray[np.float64]:
-    """The 95 % percentile interval of each column's mean: columns × (low, high)."""
+    """Return the 95 % percentile interval of each column's mean: columns × (low, high)."""
     means = bootstrap_means(values, seed=seed, resamples=resamples)
     return np.percentile(means, [2.5, 97.5], axis=0).T
 
 
 def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedDifference:
-    """`first` − `second`, one value per user each, with its bootstrap interval, paired t and Wilcoxon tests.
+    """Compare two models user by user: bootstrap interval, paired t test and Wilcoxon test.
 
     Where the two are equal for every user nothing speaks for a difference: t = 0 and both p = 1. Values that differ by
     less than rounding makes of a mean are equal.
+
+    Parameters
+    ----------
+    first : array_like
+        One value per user, such as `evaluation.values["ndcg@100"]`.
+    second : array_like
+        The values of the other model for the same users in the same order.
+    seed : int, default 0
+        Seed of the bootstrap interval.
+
+    Returns
+    -------
+    PairedDifference
+        `first` − `second`; prints as one line.
+
+    Examples
+    --------
+    >>> found = loca.paired_difference([0.5, 0.25, 1.0, 0.75], [0.25, 0.25, 0.5, 0.5])
+    >>> found.mean, found.user_count
+    (0.25, 4)
+    >>> found.low <= found.mean <= found.high
+    True
+    >>> loca.paired_difference([0.5, 0.25], [0.5, 0.25]).t_p
+    1.0
     """
     from scipy import stats
 
@@ -104,10 +140,9 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
 
 
 def holm(p_values: Iterable[float]) -> npt.NDArray[np.float64]:
-    """The p values corrected for their number, in their order: each may be held against the same level.
+    """Correct p values for their number, in their order: each may be held against the same level.
 
-    With m values sorted upwards, the i-th (from 0) becomes the largest of (m − j) · p_j over j ≤ i, at most
-    1.
+    With m values sorted upwards, the i-th (from 0) becomes the largest of (m − j) · p_j over j ≤ i, at most 1.
     """
     p = np.asarray(list(p_values), dtype=np.float64)
     if not ((p >= 0) & (p <= 1)).all():
@@ -119,7 +154,7 @@ def holm(p_values: Iterable[float]) -> npt.NDArray[np.float64]:
 
 
 def verdict_on(paired: PairedDifference, t_p: float, wilcoxon_p: float) -> Verdict:
-    """A word for those who skip the figures, by p values that are corrected for the number of comparisons.
+    """Return a word for those who skip the figures, by p values that are corrected for the number of comparisons.
 
     Better or worse where the interval and both tests agree; equal where nobody's figure differs.
     """

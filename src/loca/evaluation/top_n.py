@@ -81,7 +81,7 @@ def _best_of(scores: Tensor, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray
     """The n best of each row in final order; where fewer are above −inf, any items of −inf fill the end."""
     import torch
 
-    # One more than asked shows whether the cut falls between equal scores. (users, n + 1)
+    # One more than requested shows whether the cut falls between equal scores. (users, n + 1)
     top_values, top_items = torch.topk(scores, min(n + 1, scores.shape[1]))
     values, items = top_values.cpu().numpy(), top_items.cpu().numpy()
     if n < scores.shape[1]:
@@ -114,7 +114,7 @@ def _plain_numbers(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     array = np.asarray(scores)
     if array.dtype.kind not in "fiub":
         raise DataError(f"scores: expected users × items numbers, found {array.dtype} of shape {array.shape}")
-    # 16-bit and whole numbers become 32- or 64-bit floats, so that −inf and every score can be told apart.
+    # 16-bit and whole numbers become 32- or 64-bit floats, so that −inf and every score stay distinct.
     wanted = np.result_type(array.dtype, np.float32)
     # A copy where torch could not take the array as it is: read-only, or with other strides than torch knows.
     return np.require(array, dtype=wanted, requirements=("C", "W"))
