@@ -26,7 +26,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("searches") / "auto.loca"
     small = ["--model", "auto", "--set", "seconds=200", "--set", "trials=4", "--no-refit"]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(automatic, "_plan_networks", lambda *_: {"lessons": 2, "members": 2, "epochs": 8})
+        patched.setattr(automatic, "plan_networks", lambda *_: {"targets": 2, "members": 2, "epochs": 8})
         assert main(["fit", "planted", "--out", str(folder), "--quiet", *TINY, *small]) == 0
     return folder
 

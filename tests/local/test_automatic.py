@@ -14,7 +14,7 @@ from loca.data.recency import Recency
 from loca.data.splits import Split, leave_last_out
 from loca.errors import ConfigError, DataError
 from loca.evaluation.evaluate import evaluate
-from loca.local.auto import Auto, Budget, Climb, Search
+from loca.local.auto import Auto, Climb, Search
 from loca.local.blend import Blend
 from loca.local.stacked.trainer import StackedTrainer
 from loca.models.ease import EASE
@@ -24,7 +24,7 @@ from loca.models.recommender import TrainingData, clone
 from loca.persistence.fit_context import checkpoint_in
 from loca.registry import load
 
-real_plan = automatic_file._plan_networks
+real_plan = automatic_file.plan_networks
 
 
 def walks(users: int = 400, items: int = 60) -> Interactions:
@@ -45,10 +45,10 @@ def walks(users: int = 400, items: int = 60) -> Interactions:
 @pytest.fixture(autouse=True)
 def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks that take a moment: the searching is what is tested here."""
-    small = {name: {**lesson, "latent": 8} for name, lesson in automatic_file.LESSONS.items()}
-    monkeypatch.setattr(automatic_file, "LESSONS", small)
-    plan = {"lessons": len(small), "members": 2, "epochs": 4}
-    monkeypatch.setattr(automatic_file, "_plan_networks", lambda *_: plan)
+    small = {name: {**target, "latent": 8} for name, target in automatic_file.TARGETS.items()}
+    monkeypatch.setattr(automatic_file, "TARGETS", small)
+    plan = {"targets": len(small), "members": 2, "epochs": 4}
+    monkeypatch.setattr(automatic_file, "plan_networks", lambda *_: plan)
 
 
 @pytest.fixture(scope="module")
@@ -181,19 +181,17 @@ def test_a_run_that_goes_on_inside_an_ensemble_ends_with_the_same_numbers(
     np.testing.assert_array_equal(resumed.score(rows), unbroken.score(rows))
 
 
-def search_within(budget: Budget, split: Split) -> Search:
+def search_within(seconds: float, split: Split) -> Search:
     assert split.validation is not None
     data = TrainingData(split.train, split.train.matrix(), np.ones(split.train.n_users, np.float32), split.validation)
-    return Search(data, split.validation, budget, seed=0)
+    return Search(data, split.validation, seconds)
 
 
 def test_networks_are_planned_by_the_time_that_is_left(ordered_split: Split) -> None:
-    assert ordered_split.validation is not None
-    matrix = ordered_split.train.matrix()
-    ample = search_within(Budget(1e6), ordered_split)
-    assert real_plan(ample, MultVAE(latent=8), matrix) == {"lessons": 3, "members": 8, "epochs": 200}
-    short = search_within(Budget(1e-3), ordered_split)
-    assert real_plan(short, MultVAE(latent=8), matrix) == {"lessons": 1, "members": 1, "epochs": 1}
+    ample = search_within(1e6, ordered_split)
+    assert real_plan(ample, MultVAE(latent=8)) == {"targets": 3, "members": 8, "epochs": 200}
+    short = search_within(1e-3, ordered_split)
+    assert real_plan(short, MultVAE(latent=8)) == {"targets": 1, "members": 1, "epochs": 1}
 
 
 def test_a_kind_that_needs_too_much_memory_is_left_out(ordered_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +212,7 @@ def test_without_a_decay_nothing_is_weighed(ordered_split: Split) -> None:
 
 def test_a_climb_finds_the_top_of_a_hill(monkeypatch: pytest.MonkeyPatch, ordered_split: Split) -> None:
     assert ordered_split.validation is not None
-    search = search_within(Budget(1e6), ordered_split)
+    search = search_within(1e6, ordered_split)
     monkeypatch.setattr(
         Search, "judge", lambda self, model, power: -abs(np.log(model.l2 / 30)) - abs(model.denoising - 0.5)
     )

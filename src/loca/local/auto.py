@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.communities.embeddings import TruncatedSVD
-from loca.data.interactions import Interactions, as_moments
+from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut
 from loca.data.statistics import warn_of_file_order
@@ -25,7 +26,7 @@ from loca.local.explain import BlendExplanation, Explainable, Explanation
 from loca.local.loca import Loca
 from loca.local.stacked.trainer import StackedTrainer
 from loca.memory import DataSize, MemoryUse
-from loca.models.devices import check_device
+from loca.models.devices import device_param
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.network_base import score_on
@@ -38,6 +39,8 @@ from loca.models.recommender import (
     clone,
     fitted,
     get_params,
+    positive,
+    whole,
 )
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
@@ -54,8 +57,8 @@ _NEXT_AXES = {
 _EASE_SHARE, _LOCAL_SHARE, _NEXT_SHARE, _ALONE_SHARE = 0.2, 0.3, 0.5, 0.58
 COMMUNITIES = 24
 _USERS_PER_COMMUNITY = 20
-# What the networks are shown: different lessons err differently, which is what a blend lives on.
-LESSONS: Mapping[str, Mapping[str, Any]] = {
+# What the networks are trained on: different training targets err differently, which is what a blend lives on.
+TARGETS: Mapping[str, Mapping[str, Any]] = {
     "next items and sets": {"target": "next", "set_share": 0.3},
     "next items": {"target": "next"},
     "all that follows and sets": {"target": "following", "set_share": 0.5},
@@ -64,110 +67,133 @@ MOST_MEMBERS = 8
 _EXPECTED_EPOCHS = 70
 # Of the seconds that are left, what networks may plan with: some run longer than expected, and the blend takes time.
 _SHARE_FOR_NETWORKS = 0.8
-Axes = Mapping[str, Sequence[Any]]
-# Settings are told apart on so many validation users; the blend asks all of them.
+# Settings are compared on so many validation users; the blend uses all of them.
 _MOST_USERS = 4000
 
 
+@dataclass(frozen=True)
+class Trial:
+    """One model that was fitted: its name and settings, NDCG@100 on validation at its best power, and the seconds."""
+
+    name: str
+    settings: str
+    ndcg: float
+    power: float
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.settings}): {self.ndcg:.4f} at power {self.power:g}, {self.seconds:.1f} s"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class Auto(Recommender):
     """The best blend that validation finds within `seconds` (and `trials`, where given): the answer to "just do it".
 
     First EASE, a Loca over it, and NextEASE, their settings by hill climbing; then ensembles of MultVAE of three
-    lessons, as large as time allows; all are blended. Histories are weighed by `decay` a position (unless the
-    interactions have a recency of their own; None weighs nothing), and each part sees them flatter or sharper as
-    validation says, down to no recency at all. A fit with `chosen` fits that and searches nothing: so does a refit.
-    Time decides what is tried, and how many epochs at most; with `trials` and ample seconds two runs are the same.
+    training targets, as large as time allows; all are blended. Each part sees histories flatter or sharper as
+    validation says, down to no recency at all. Time decides what is tried, and how many epochs at most; with `trials`
+    and ample seconds two runs are the same.
+
+    Parameters
+    ----------
+    seconds : float
+        How long trials may go on.
+    trials : int, optional
+        How many there may be at most.
+    decay : float or None
+        Weighs histories by that factor a position, unless the interactions have a recency of their own; None weighs
+        nothing.
+    chosen : Recommender, optional
+        A fit with it fits that and searches nothing: so does a refit.
+    device : str
+    seed : int
     """
 
     role = "auto"
     uses_order = True
 
-    def __init__(
-        self,
-        *,
-        seconds: float = 720.0,
-        trials: int | None = None,
-        decay: float | None = 0.9,
-        chosen: Recommender | None = None,
-        device: str = "auto",
-        seed: int = 0,
-    ) -> None:
-        Budget(seconds, trials)
-        if decay is not None:
-            Recency.per_position(decay)
-        check_device(device)
-        self.seconds = seconds
-        self.trials = trials
-        self.decay = decay
-        self.chosen = chosen
-        self.device = device
-        self.seed = seed
-        self.model_: Recommender | None = None
-        self.trials_: tuple[Trial, ...] = ()
+    seconds: float = positive(720.0)
+    trials: int | None = whole(None, optional=True)
+    decay: float | None = 0.9
+    chosen: Recommender | None = None
+    device: str = device_param()
+    seed: int = 0
+
+    model_: Recommender | None = field(default=None, init=False)
+    trials_: tuple[Trial, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._recency()
+
+    def _recency(self) -> Recency | None:
+        return None if self.decay is None else Recency.per_position(self.decay)
 
     def _fit(self, data: TrainingData) -> None:
         """Searches on validation and blends; with `chosen` only that is fitted."""
-        weighed, questions = self._weigh(data.train, data.validation)
-        self.trials_ = ()
+        train, validation = data.train, data.validation
+        if isinstance(train, Interactions) and train.recency is None:
+            train = train.with_recency(self._recency())
+        if validation is not None and validation.histories.recency is None:
+            validation = validation.with_recency(self._recency())
         if self.chosen is not None:
             chosen = clone(self.chosen)
-            self.model_ = data.context.fit(chosen, weighed, user_weights=data.user_weights, validation=questions)
-        elif questions is None:
+            self.model_ = data.context.fit(chosen, train, user_weights=data.user_weights, validation=validation)
+        elif validation is None:
             raise ConfigError("auto: needs held-out items to choose on; give validation, or a chosen model")
         else:
             if not data.context.order_checked:
                 warn_of_file_order(data.train)
-            self.model_ = self._search(replace(data, train=weighed, validation=questions), questions)
-        self.model_.train_data_ = None  # kept once, here
-        self.train_data_ = weighed if isinstance(weighed, Interactions) else None
+            self.model_ = self._search(replace(data, train=train, validation=validation), validation)
+        self.model_.train_data_ = None  # stored once, here
+        self.train_data_ = train if isinstance(train, Interactions) else None
 
-    def _weigh(
-        self, train: Interactions | csr_array, validation: HeldOut | None
-    ) -> tuple[Interactions | csr_array, HeldOut | None]:
-        """Training data and questions with this model's recency where they have none of their own."""
-        recency = None if self.decay is None else Recency.per_position(self.decay)
-        if isinstance(train, Interactions) and train.recency is None:
-            train = train.with_recency(recency)
-        if validation is not None and validation.histories.recency is None:
-            validation = validation.with_recency(recency)
-        return train, validation
-
-    def _search(self, data: TrainingData, questions: HeldOut) -> Recommender:
+    def _search(self, data: TrainingData, validation: HeldOut) -> Recommender:
         limit = "" if self.trials is None else f" or {self.trials} trials"
         say(f"auto: {self.seconds:g} s{limit} to try models in, a little more to blend them; a refit takes less")
         started = time.perf_counter()
-        search = Search(data, questions, Budget(self.seconds, self.trials), self.seed)
-        ease = EASE(l2=300.0, denoising=0.5, device=self.device)
-        following = NextEASE(l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device)
-        matrix = data.matrix
-        parts = {
-            **_fit_ease(search, ease, int((np.diff(matrix.indptr) > 0).sum()), self.seed),
-            **_fit_next(search, following),
-            **self._fit_networks(search, matrix),
-        }
+        search = Search(data, validation, self.seconds, self.trials, self.seed)
+
+        ease = Climb(search, "EASE", EASE(l2=300.0, denoising=0.5, device=self.device), _EASE_AXES, _EASE_SHARE)
+        parts: dict[str, Recommender | None] = {"EASE": (best := ease.run())}
+        communities = min(COMMUNITIES, int((np.diff(data.matrix.indptr) > 0).sum()) // _USERS_PER_COMMUNITY)
+        if best is not None and communities > 1 and search.may_take(communities * ease.longest, _LOCAL_SHARE):
+            embedding = TruncatedSVD(seed=self.seed)
+            local = Loca(base=clone(best), anchors=communities, embedding=embedding, seed=self.seed)
+            parts["Loca of EASE"] = Climb(search, "Loca of EASE", local, {}, _LOCAL_SHARE).run()
+
+        start = NextEASE(l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device)
+        following = Climb(search, "NextEASE", start, _NEXT_AXES, _NEXT_SHARE)
+        parts["NextEASE"] = best = following.run()
+        if best is not None and search.may_take(following.longest, _ALONE_SHARE):
+            # The same without EASE's own aim errs differently.
+            alone = Climb(search, "NextEASE alone", clone(best, ordinary=0.0), {}, _ALONE_SHARE)
+            parts["NextEASE, next items alone"] = alone.run()
+
+        parts |= self._fit_networks(search)
         found = {name: model for name, model in parts.items() if model is not None}
         if not found:
             raise DataError("auto: nothing could be fitted; the lines above say why: filter rare items, or free memory")
         self.trials_ = tuple(search.trials)
-        blend = Blend.of(list(found.values()), questions, names=list(found), seed=self.seed)
+        blend = Blend.of(list(found.values()), validation, names=list(found), seed=self.seed)
         say(f"auto: {len(search.trials)} trials and the blend took {time.perf_counter() - started:.0f} s")
         return blend
 
-    def _fit_networks(self, search: Search, matrix: csr_array) -> dict[str, Recommender]:
-        """Ensembles of networks of one size, one for each lesson that still fits the budget."""
+    def _fit_networks(self, search: Search) -> dict[str, Recommender]:
+        """Ensembles of networks of one size, one for each of the training targets that still fits the budget."""
         network = MultVAE(
             dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, prefix_decay=self.decay or 1.0, epochs=200,
             patience=16, evaluate_every=2, device=self.device, seed=derive_seed(self.seed, "auto networks") % 2**31,
         )  # fmt: skip
         if not search.may_take(0.0):
             return {}
-        plan = search.remember("networks", lambda: _plan_networks(search, network, matrix))
-        fitted_ones: dict[str, Recommender] = {}
+        plan = search.remember("networks", lambda: plan_networks(search, network))
+        ensembles: dict[str, Recommender] = {}
         longest = 0.0
-        for number, (name, lesson) in enumerate(LESSONS.items()):
-            if number >= plan["lessons"] or not search.may_take(longest):
+        for number, (name, target) in enumerate(TARGETS.items()):
+            if number >= plan["targets"] or not search.may_take(longest):
                 break
-            base = clone(network, seed=network.seed + number, epochs=plan["epochs"], **lesson)
+            base = clone(network, seed=network.seed + number, epochs=plan["epochs"], **target)
             ensemble = Ensemble(base=base, models=plan["members"], seed=base.seed)
             started = time.perf_counter()
             try:
@@ -179,8 +205,8 @@ class Auto(Recommender):
             seconds = time.perf_counter() - started
             longest = max(longest, seconds)
             search.count(name, ensemble, ndcg, 1.0, seconds)
-            fitted_ones[f"MultVAE, {name}"] = model
-        return fitted_ones
+            ensembles[f"MultVAE, {name}"] = model
+        return ensembles
 
     def score(self, histories: csr_array) -> Scores:
         """The scores of the blend, users × items."""
@@ -212,7 +238,7 @@ class Auto(Recommender):
             "local EASEs": Ensemble(base=EASE(device=self.device), models=COMMUNITIES),
             "NextEASE": NextEASE(device=self.device),
             "NextEASE, next items alone": NextEASE(ordinary=0.0, device=self.device),
-            **{f"networks of {name}": Ensemble(base=network, models=MOST_MEMBERS) for name in LESSONS},
+            **{f"networks of {name}": Ensemble(base=network, models=MOST_MEMBERS) for name in TARGETS},
         }
         steps = {}
         for name, use in Blend(parts=tuple(kinds.values()), names=tuple(kinds)).memory_bytes(data).steps:
@@ -230,11 +256,13 @@ class Auto(Recommender):
 
     def report(self) -> str:
         """What each part earned on validation."""
-        return self.model_.report() if isinstance(self.model_, Blend) else "nothing was searched: the model was given"
+        model: Any = self.model_
+        searched = model is not None and model.role == "blend"
+        return str(model.report()) if searched else "nothing was searched: the model was given"
 
     def state(self) -> ModelState:
-        tried = [[one.name, one.settings, one.ndcg, one.power, one.seconds] for one in self.trials_]
-        return ModelState(facts={"trials": tried}, parts={"model": fitted(self.model_, self)})
+        trials = [list(astuple(one)) for one in self.trials_]
+        return ModelState(facts={"trials": trials}, parts={"model": fitted(self.model_, self)})
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
@@ -250,141 +278,91 @@ class Auto(Recommender):
         return model
 
 
-def _fit_ease(search: Search, start: EASE, users: int, seed: int) -> dict[str, Recommender | None]:
-    """The best EASE, and a Loca over it where so many local ones fit the budget."""
-    climb = Climb(search, "EASE", start, _EASE_AXES, _EASE_SHARE)
-    best = climb.run()
-    parts: dict[str, Recommender | None] = {"EASE": best}
-    communities = min(COMMUNITIES, users // _USERS_PER_COMMUNITY)
-    if best is not None and communities > 1 and search.may_take(communities * climb.longest, _LOCAL_SHARE):
-        local = Loca(base=clone(best), anchors=communities, embedding=TruncatedSVD(seed=seed), seed=seed)
-        alone = Climb(search, "Loca of EASE", local, {"anchors": (communities,)}, _LOCAL_SHARE)
-        parts["Loca of EASE"] = alone.run()
-    return parts
-
-
-def _fit_next(search: Search, start: NextEASE) -> dict[str, Recommender | None]:
-    """The best NextEASE, and the same without EASE's own aim, which errs differently."""
-    climb = Climb(search, "NextEASE", start, _NEXT_AXES, _NEXT_SHARE)
-    best = climb.run()
-    parts: dict[str, Recommender | None] = {"NextEASE": best}
-    if best is not None and search.may_take(climb.longest, _ALONE_SHARE):
-        alone = Climb(search, "NextEASE alone", clone(best, ordinary=0.0), {"ordinary": (0.0,)}, _ALONE_SHARE)
-        parts["NextEASE, next items alone"] = alone.run()
-    return parts
-
-
-def _plan_networks(search: Search, network: MultVAE, matrix: csr_array) -> dict[str, Any]:
-    """How many lessons, members of each ensemble and epochs fit the seconds that are left, by timing an epoch."""
+def plan_networks(search: Search, network: MultVAE) -> dict[str, Any]:
+    """How many training targets, members of each ensemble and epochs fit the seconds left, by timing an epoch."""
     trial = clone(network, target="next")
-    learning = StackedTrainer([trial.begin(matrix, search.data.user_weights, as_moments(search.data.train))])
-    learning.run_epoch()  # warms up
+    trainer = StackedTrainer([trial.begin(search.data.matrix, search.data.user_weights, search.data.moments)])
+    trainer.run_epoch()  # warms up
     started = time.perf_counter()
-    learning.run_epoch()
+    trainer.run_epoch()
     epoch = time.perf_counter() - started
     started = time.perf_counter()
     search.judge(trial, 1.0)
     judging = (time.perf_counter() - started) / search.share_judged / network.evaluate_every
     seconds = _SHARE_FOR_NETWORKS * search.seconds_left
-    for lessons in range(len(LESSONS), 0, -1):
-        members = min(MOST_MEMBERS, int(seconds / lessons / (_EXPECTED_EPOCHS * (epoch + judging))))
+    for targets in range(len(TARGETS), 0, -1):
+        members = min(MOST_MEMBERS, int(seconds / targets / (_EXPECTED_EPOCHS * (epoch + judging))))
         if members >= 1:
-            # Learning ends by itself; where it does not, it may take half as long again.
-            most = int(1.5 * seconds / (lessons * members * (epoch + judging)))
-            say(f"auto: {lessons} ensembles of {members} networks, {epoch:.2f} s an epoch of one")
-            return {"lessons": lessons, "members": members, "epochs": min(network.epochs, most)}
+            # Training ends by itself; where it does not, it may take half as long again.
+            most = int(1.5 * seconds / (targets * members * (epoch + judging)))
+            say(f"auto: {targets} ensembles of {members} networks, {epoch:.2f} s an epoch of one")
+            return {"targets": targets, "members": members, "epochs": min(network.epochs, most)}
     epochs = max(1, int(seconds / (epoch + judging)))
     say(f"auto: time for one network of {epochs} epochs")
-    return {"lessons": 1, "members": 1, "epochs": epochs}
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How long trials may go on, in seconds, and how many there may be at most."""
-
-    seconds: float
-    trials: int | None = None
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.seconds, int | float) and 0 < self.seconds < float("inf")):
-            raise ConfigError(f"seconds: expected a number above 0, found {self.seconds!r}")
-        whole = isinstance(self.trials, int) and not isinstance(self.trials, bool)
-        if self.trials is not None and not (whole and self.trials >= 1):
-            raise ConfigError(f"trials: expected a whole number ≥ 1, found {self.trials!r}")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One model that was fitted: its name and settings, NDCG@100 on validation at its best power, and the seconds."""
-
-    name: str
-    settings: str
-    ndcg: float
-    power: float
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.settings}): {self.ndcg:.4f} at power {self.power:g}, {self.seconds:.1f} s"
+    return {"targets": 1, "members": 1, "epochs": epochs}
 
 
 class Search:
-    """Fits models on `train`, judges them on validation, and keeps the account of time, trials and scores.
+    """Fits models on the training data, judges them on validation, and counts time, trials and scores.
 
     What an interrupted run has judged is not judged again.
     """
 
-    def __init__(self, data: TrainingData, validation: HeldOut, budget: Budget, seed: int) -> None:
-        self.data, self.validation = data, validation
-        self.budget = budget
+    def __init__(
+        self, data: TrainingData, validation: HeldOut, seconds: float, trials: int | None = None, seed: int = 0
+    ) -> None:
+        self.data, self.validation, self.seconds, self.most_trials = data, validation, seconds, trials
         self.trials: list[Trial] = []
-        self._questions = _some_users(validation, seed)
+        self._judged_on = validation
+        users = np.flatnonzero(validation.targets.counts() > 0)
+        if len(users) > _MOST_USERS:
+            drawn = stream(seed, "validation users of auto").permutation(users)[:_MOST_USERS]
+            self._judged_on = validation.of_users(np.sort(drawn))
         self._started = time.perf_counter()
         self._charged = 0.0
 
     @property
     def seconds_left(self) -> float:
         """What is left of the budget; the time that an interrupted run took for what it judged counts too."""
-        return self.budget.seconds - self._charged - (time.perf_counter() - self._started)
+        return self.seconds - self._charged - (time.perf_counter() - self._started)
 
     @property
     def share_judged(self) -> float:
-        """The share of the validation users on whom settings are told apart."""
-        return self._questions.n_users / self.validation.n_users
+        """The share of the validation users on whom settings are compared."""
+        return self._judged_on.n_users / self.validation.n_users
 
     def may_take(self, seconds: float, share: float = 1.0) -> bool:
         """Whether another trial of so many seconds fits the trials, and ends within that share of the seconds."""
-        if self.budget.trials is not None and len(self.trials) >= max(1, round(share * self.budget.trials)):
+        if self.most_trials is not None and len(self.trials) >= max(1, round(share * self.most_trials)):
             return False
-        return self.seconds_left - seconds >= (1 - share) * self.budget.seconds
+        return self.seconds_left - seconds >= (1 - share) * self.seconds
 
     def fit(self, model: Recommender, name: str) -> Recommender:
-        """A fitted copy of the model; what an interrupted run has kept of its learning is gone on with."""
-        trial = self.data.context.inside(f"trial {name} {told(model)}")
-        fresh = trial.fit(
-            clone(model), self.data.train, user_weights=self.data.user_weights, validation=self.validation
-        )
-        fresh.train_data_ = None  # the blend keeps the data, once
+        """A fitted copy of the model; what an interrupted run has saved of its training is gone on with."""
+        context, fresh = self.data.context.inside(f"trial {name} {settings_of(model)}"), clone(model)
+        context.fit(fresh, self.data.train, user_weights=self.data.user_weights, validation=self.validation)
+        fresh.train_data_ = None  # the blend holds the data, once
         return fresh
 
     def judge(self, model: Recommender, power: float) -> float:
         """NDCG@100 on validation of a fitted model that sees the histories at a power."""
-        return mean_ndcg(lambda rows: score_on(model, sharpened(rows, power)), self._questions, 100)
+        return mean_ndcg(lambda rows: score_on(model, sharpened(rows, power)), self._judged_on, 100)
 
     def count(self, name: str, model: Recommender, ndcg: float, power: float, seconds: float) -> None:
-        """Writes a trial into the account."""
-        trial = Trial(name, told(model), ndcg, power, seconds)
+        """Counts a trial and reports it."""
+        trial = Trial(name, settings_of(model), ndcg, power, seconds)
         self.trials.append(trial)
         say(f"auto: trial {len(self.trials)}: {trial}")
 
     def remember(self, what: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Facts that a run which goes on must not find out anew: those kept, else those made now, which are kept.
+        """Facts that a run which goes on must not find out anew: those saved, else those made now, which are saved.
 
         Among them are the `seconds` that it took to find them out.
         """
-        kept = self.data.context.checkpoint.load(what)
-        if kept is not None:
-            self._charged += kept.facts["seconds"]
-            return dict(kept.facts)
+        saved = self.data.context.checkpoint.load(what)
+        if saved is not None:
+            self._charged += saved.facts["seconds"]
+            return dict(saved.facts)
         started = time.perf_counter()
         facts = make()
         facts["seconds"] = time.perf_counter() - started
@@ -395,12 +373,14 @@ class Search:
 class Climb:
     """Hill climbing of one family of quick models, an axis of settings at a time, one step up or down at a time.
 
-    It may go on until `share` of the budget's seconds have passed.
+    It may go on until `share` of the budget's seconds have passed. `longest` is what a trial took at most.
     """
 
-    def __init__(self, search: Search, name: str, start: Recommender, axes: Axes, share: float) -> None:
-        self._search, self._name, self._start, self._axes, self._share = search, name, start, axes, share
-        self._settings = {axis: get_params(start)[axis] for axis in axes}
+    def __init__(
+        self, search: Search, name: str, start: Recommender, axes: Mapping[str, Sequence[Any]], share: float
+    ) -> None:
+        self._search, self._name, self._axes, self._share = search, name, axes, share
+        self._best = start
         self._fitted: Recommender | None = None
         self._ndcg = -np.inf
         self._power = 1.0
@@ -411,81 +391,70 @@ class Climb:
         if self._search.trials and not self._search.may_take(0.0, self._share):
             return None
         try:
-            self._improves(self._settings)
+            self._improves()
         except DataError as error:
             # Too large for the memory there is; other kinds may take less.
             say(f"auto: no {self._name}: {error}")
             return None
         self._climb_power()
         for axis, values in self._axes.items():
-            self._climb_axis(axis, values)
+            _climb(values, get_params(self._best)[axis], partial(self._may_improve, axis))
         self._climb_power()
-        return self._best()
+        return self._fit_best()
 
-    def _climb_axis(self, axis: str, values: Sequence[Any]) -> None:
-        """Goes up, or else down, the values of one setting as long as that helps."""
-        first = list(values).index(self._settings[axis])
-        for step in (1, -1):
-            place = first + step
-            while 0 <= place < len(values) and self._search.may_take(self.longest, self._share):
-                if not self._improves({**self._settings, axis: values[place]}):
-                    break
-                place += step
-            if self._settings[axis] != values[first]:
-                return
+    def _may_improve(self, axis: str, value: Any) -> bool:
+        return self._search.may_take(self.longest, self._share) and self._improves(**{axis: value})
 
-    def _improves(self, settings: dict[str, Any]) -> bool:
-        """Whether the model with these settings is the best so far, which it then becomes."""
-        model, power = clone(self._start, **settings), self._power
-        new: list[Recommender] = []
+    def _improves(self, **settings: Any) -> bool:
+        """Whether the best model with other settings is better still, and then becomes the best."""
+        model, power, new = clone(self._best, **settings), self._power, []
 
         def judge() -> dict[str, Any]:
             new.append(self._search.fit(model, self._name))
             return {"ndcg": self._search.judge(new[0], power)}
 
-        facts = self._search.remember(f"{self._name} {told(model)} {power:g}", judge)
+        facts = self._search.remember(f"{self._name} {settings_of(model)} {power:g}", judge)
         ndcg, seconds = float(facts["ndcg"]), float(facts["seconds"])
         self.longest = max(self.longest, seconds)
         self._search.count(self._name, model, ndcg, power, seconds)
         if ndcg <= self._ndcg:
             return False
-        self._settings, self._ndcg, self._fitted = settings, ndcg, new[0] if new else None
+        self._best, self._ndcg, self._fitted = model, ndcg, new[0] if new else None
         return True
 
-    def _best(self) -> Recommender:
+    def _fit_best(self) -> Recommender:
         """The best model; one that an interrupted run has judged is fitted once more, when it is needed."""
         if self._fitted is None:
-            self._fitted = self._search.fit(clone(self._start, **self._settings), self._name)
+            self._fitted = self._search.fit(self._best, self._name)
         return self._fitted
 
     def _climb_power(self) -> None:
         """Finds the power at which the best model sees the histories; that costs no fit."""
-        if self._search.validation.histories.recency is None:
+
+        def improves(power: float) -> bool:
+            what = f"{self._name} {settings_of(self._best)} {power:g}"
+            facts = self._search.remember(what, lambda: {"ndcg": self._search.judge(self._fit_best(), power)})
+            if float(facts["ndcg"]) <= self._ndcg:
+                return False
+            self._ndcg, self._power = float(facts["ndcg"]), power
+            return True
+
+        if self._search.validation.histories.recency is not None:
+            _climb(POWERS, self._power, improves)
+
+
+def _climb(values: Sequence[Any], start: Any, improves: Callable[[Any], bool]) -> None:
+    """Goes up, or else down, the values as long as each is better than the one before."""
+    first = list(values).index(start)
+    for step in (1, -1):
+        place = first + step
+        while 0 <= place < len(values) and improves(values[place]):
+            place += step
+        if place != first + step:
             return
-        first = POWERS.index(self._power)
-        for step in (1, -1):
-            place = first + step
-            while 0 <= place < len(POWERS) and (ndcg := self._at_power(POWERS[place])) > self._ndcg:
-                self._ndcg, self._power = ndcg, POWERS[place]
-                place += step
-            if self._power != POWERS[first]:
-                return
-
-    def _at_power(self, power: float) -> float:
-        what = f"{self._name} {told(self._best())} {power:g}"
-        return float(self._search.remember(what, lambda: {"ndcg": self._search.judge(self._best(), power)})["ndcg"])
 
 
-def _some_users(validation: HeldOut, seed: int) -> HeldOut:
-    """The questions of a few thousand users at most, drawn at random."""
-    asked = np.flatnonzero(validation.targets.counts() > 0)
-    if len(asked) <= _MOST_USERS:
-        return validation
-    some = np.sort(stream(seed, "validation users of auto").permutation(asked)[:_MOST_USERS])
-    return validation.of_users(some)
-
-
-def told(model: object) -> str:
+def settings_of(model: object) -> str:
     """The settings of a model in one line, mostly those of its base where it has one; without seeds and devices."""
     params = get_params(model)
     base = params.get("base")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -17,71 +18,94 @@ from loca.evaluation.top_n import rank_top_n
 from loca.local.blend_search import Column, PartEarned, ScaleName, find_blend, scaled_scores, search_memory, sharpened
 from loca.local.explain import BlendExplanation, Explainable, PartAnswer, item_order
 from loca.memory import DataSize, MemoryUse
-from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, clone, fitted, get_params
+from loca.models.recommender import (
+    ModelState,
+    Recommender,
+    Scores,
+    TrainingData,
+    clone,
+    fitted,
+    get_params,
+    param,
+    whole,
+)
 from loca.progress import say
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0)
 CACHE_BYTES = 1_000_000_000
+_SCALES = ("z-score", "log-probability")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Blend(Recommender):
     """Scores = Σ weight · scaled scores of a part that sees the histories at a power.
 
-    `parts` are any recommenders, Loca, Ensemble and Blend among them. A part sees every value of a history raised to a
-    power (1: as given, 0: every stored item counts 1, 2: half the half-life); one fitted part may answer at several
-    `powers`. `columns` are (part, power, weight) triples, the part by its number; without them validation finds which
-    parts answer, at which powers, with what weight. `scale` makes scores comparable, for each user over all items:
-    z-scores, or log-probabilities where a part is made of networks and z-scores elsewhere. `cache_bytes` is what
-    validation scores may take in memory while the weights are found: users beyond that are left out, at random.
+    Parameters
+    ----------
+    parts : sequence of recommenders
+        Any, Loca, Ensemble and Blend among them.
+    columns : sequence of (part, power, weight) triples, optional
+        The part by its number; without them validation finds which parts answer, at which powers, with what weight.
+    names : sequence of str, optional
+        One for each part; by default what each is made of.
+    scale : {"z-score", "log-probability"}
+        Makes scores comparable, for each user over all items: z-scores, or log-probabilities where a part is made of
+        networks and z-scores elsewhere.
+    powers : sequence of float
+        A part sees every value of a history raised to a power (1: as given, 0: every stored item counts 1, 2: half the
+        half-life); one fitted part may answer at several.
+    cache_bytes : int
+        What validation scores may take in memory while the weights are found: users beyond that are left out, at
+        random.
+    seed : int
     """
 
     role = "blend"
 
-    def __init__(
-        self,
-        *,
-        parts: Sequence[Recommender],
-        columns: Sequence[Column] | None = None,
-        names: Sequence[str] | None = None,
-        scale: ScaleName = "z-score",
-        powers: Sequence[float] = POWERS,
-        cache_bytes: int = CACHE_BYTES,
-        seed: int = 0,
-    ) -> None:
-        if scale not in ("z-score", "log-probability"):
-            raise ConfigError(f"scale: expected 'z-score' or 'log-probability', found {scale!r}")
-        self.parts = _check_parts(parts)
-        self.columns = None if columns is None else _check_columns(columns, len(self.parts))
-        self.names = None if names is None else _check_names(names, len(self.parts))
-        self.scale: ScaleName = scale
-        self.powers = _check_powers(powers)
-        if not (isinstance(cache_bytes, int) and cache_bytes >= 1):
-            raise ConfigError(f"cache_bytes: expected a whole number ≥ 1, found {cache_bytes!r}")
-        self.cache_bytes = cache_bytes
-        self.seed = seed
-        self.models_: dict[int, Recommender] | None = None
-        self.columns_: tuple[Column, ...] | None = None
-        self.earned_: tuple[PartEarned, ...] = ()
-        self.ndcg_: float | None = None
+    parts: Sequence[Recommender]
+    columns: Sequence[Column] | None = None
+    names: Sequence[str] | None = None
+    scale: ScaleName = param("z-score", " or ".join(map(repr, _SCALES)), _SCALES.__contains__)
+    powers: Sequence[float] = POWERS
+    cache_bytes: int = whole(CACHE_BYTES)
+    seed: int = 0
+
+    models_: dict[int, Recommender] | None = field(default=None, init=False)
+    columns_: tuple[Column, ...] | None = field(default=None, init=False)
+    earned_: tuple[PartEarned, ...] = field(default=(), init=False)
+    ndcg_: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parts, powers, names = _items(self.parts), _items(self.powers), _items(self.names)
+        wrong = [type(one).__name__ for one in parts if not isinstance(one, Recommender)]
+        if not parts or wrong:
+            found = wrong[0] if wrong else repr(self.parts)[:60]
+            raise ConfigError(f"parts: expected at least one recommender, found {found}")
+        if not powers or not all(_is_number(one) and one >= 0 for one in powers):
+            raise ConfigError(f"powers: expected numbers ≥ 0, at least one, found {self.powers!r:.60}")
+        if self.names is not None and not len({one for one in names if type(one) is str}) == len(names) == len(parts):
+            wanted = f"{len(parts)} different names, one for each part"
+            raise ConfigError(f"names: expected {wanted}, found {self.names!r:.60}")
+        self.parts, self.powers = parts, tuple(float(one) for one in dict.fromkeys(powers))
+        self.names = None if self.names is None else names
+        self.columns = None if self.columns is None else _check_columns(self.columns, len(parts))
 
     def _fit(self, data: TrainingData) -> None:
         """Fits a copy of every part, then finds the columns on validation; without it all parts weigh the same.
 
         Where `columns` are given, only the parts in them are fitted, and validation only says what each earned.
         """
-        validation = data.validation
-        if validation is not None:
-            validation = validation.weighed_as(self.train_data_)
-        wanted = range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
+        validation = None if data.validation is None else data.validation.weighed_as(self.train_data_)
         models = {}
-        for number in wanted:
-            part = data.context.inside(f"part {number}")
-            model = part.fit(
-                clone(self.parts[number]), data.train, user_weights=data.user_weights, validation=validation
-            )
-            model.train_data_ = None  # the blend keeps the data, once
-            models[number] = model
+        for number in self._wanted_parts():
+            part, context = clone(self.parts[number]), data.context.inside(f"part {number}")
+            models[number] = context.fit(part, data.train, user_weights=data.user_weights, validation=validation)
+            part.train_data_ = None  # the blend holds the data, once
         self._weigh(models, validation)
+
+    def _wanted_parts(self) -> Sequence[int]:
+        return range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
 
     @classmethod
     def of(
@@ -96,26 +120,34 @@ class Blend(Recommender):
         seed: int = 0,
     ) -> Self:
         """A blend of models that are fitted already: only the columns are still to be found on validation."""
-        parts = tuple(clone(model) for model in _check_parts(models))
-        blend = cls(parts=parts, names=names, scale=scale, powers=powers, cache_bytes=cache_bytes, seed=seed)
+        blend = cls(parts=models, names=names, scale=scale, powers=powers, cache_bytes=cache_bytes, seed=seed)
+        blend.parts = tuple(clone(model) for model in models)
         for model in models:
-            _check_other_items(model, validation)
-        known = next((model.train_data_ for model in models if model.train_data_ is not None), None)
-        questions = validation.weighed_as(known)
-        blend._weigh(dict(enumerate(models)), questions)
+            kind, data = type(model).__name__, model.train_data_
+            if model.count_items() != validation.n_items:
+                raise DataError(f"{kind} scores {model.count_items()} items, validation has {validation.n_items}")
+            if data is not None and not np.array_equal(data.items.values, validation.histories.items.values):
+                raise DataError(
+                    f"{kind}: its items are not those of validation in the same order; fit it on the train part"
+                )
+        train = next((model.train_data_ for model in models if model.train_data_ is not None), None)
+        weighed = validation.weighed_as(train)
+        blend._weigh(dict(enumerate(models)), weighed)
         # The columns were found under this recency, so they answer under it.
-        blend.train_data_ = None if known is None else known.with_recency(questions.histories.recency)
+        blend.train_data_ = None if train is None else train.with_recency(weighed.histories.recency)
         return blend
 
     def _weigh(self, models: dict[int, Recommender], validation: HeldOut | None) -> None:
-        """Learns the columns of fitted models, and keeps the models that are in one."""
-        self.earned_, self.ndcg_ = (), None
-        if validation is not None:
+        """Learns the columns of fitted models, and stores the models that are in one."""
+        given = None if self.columns is None else _shares(self.columns)
+        if validation is None:
+            self.columns_ = given or _shares([(number, 1.0, 1.0) for number in models])
+        else:
             found = find_blend(
                 models,
                 self.part_names(),
                 validation,
-                columns=None if self.columns is None else _shares(self.columns),
+                columns=given,
                 scale=self.scale,
                 powers=self.powers,
                 cache_bytes=self.cache_bytes,
@@ -123,16 +155,18 @@ class Blend(Recommender):
             )
             self.columns_, self.earned_, self.ndcg_ = found.columns, found.earned, found.ndcg
             say(f"blend of {len({part for part, _, _ in found.columns})}: validation NDCG@100 {found.ndcg:.4f}")
-        else:
-            self.columns_ = _shares(self.columns or tuple((number, 1.0, 1.0) for number in models))
         used = {part for part, _, _ in self.columns_}
         self.models_ = {number: model for number, model in models.items() if number in used}
 
     def part_names(self) -> tuple[str, ...]:
         """The names of the parts: those given, or what each is made of, numbered where it occurs again."""
         if self.names is not None:
-            return self.names
-        plain = [_describe(part) for part in self.parts]
+            return tuple(self.names)
+        bases = [get_params(part).get("base") for part in self.parts]
+        plain = [
+            type(part).__name__ + (f" of {type(base).__name__}" if base is not None else "")
+            for part, base in zip(self.parts, bases, strict=True)
+        ]
         seen = [plain[: place + 1].count(name) for place, name in enumerate(plain)]
         return tuple(name if time == 1 else f"{name} {time}" for name, time in zip(plain, seen, strict=True))
 
@@ -219,7 +253,7 @@ class Blend(Recommender):
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Every part in turn, and the search for weights where there is validation."""
-        wanted = range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
+        wanted = self._wanted_parts()
         steps = {self.part_names()[number]: self.parts[number].memory_bytes(data) for number in wanted}
         columns = len(wanted) * len(self.powers) if self.columns is None else len(self.columns)
         if data.validation_users:
@@ -246,7 +280,7 @@ class Blend(Recommender):
         models = fitted(self.models_, self)
         facts = {
             "columns": [list(column) for column in fitted(self.columns_, self)],
-            "earned": [[one.name, one.alone, one.weight, one.loss_without] for one in self.earned_],
+            "earned": [list(astuple(one)) for one in self.earned_],
             "ndcg": self.ndcg_,
         }
         return ModelState(facts=facts, parts={f"part {number}": model for number, model in models.items()})
@@ -273,14 +307,6 @@ class Blend(Recommender):
         return blend
 
 
-def _check_parts(parts: Sequence[Recommender]) -> tuple[Recommender, ...]:
-    given = tuple(parts) if isinstance(parts, Sequence) else ()
-    wrong = [type(one).__name__ for one in given if not isinstance(one, Recommender) or isinstance(one, type)]
-    if not given or wrong:
-        raise ConfigError(f"parts: expected at least one recommender, found {wrong[0] if wrong else repr(parts)[:60]}")
-    return given
-
-
 def _check_columns(columns: Sequence[Column], part_count: int) -> tuple[Column, ...]:
     wanted = "columns: expected (part, power, weight) triples"
     if not isinstance(columns, Sequence) or not columns:
@@ -297,18 +323,9 @@ def _check_columns(columns: Sequence[Column], part_count: int) -> tuple[Column, 
     return tuple((part, float(power), float(weight)) for part, power, weight in columns if weight)
 
 
-def _check_names(names: Sequence[str], part_count: int) -> tuple[str, ...]:
-    given = () if isinstance(names, str) else tuple(names)
-    if len(set(given)) != part_count or len(given) != part_count or not all(isinstance(one, str) for one in given):
-        raise ConfigError(f"names: expected {part_count} different names, one for each part, found {names!r:.60}")
-    return given
-
-
-def _check_powers(powers: Sequence[float]) -> tuple[float, ...]:
-    given = tuple(powers) if isinstance(powers, Sequence) else ()
-    if not given or not all(_is_number(one) and one >= 0 for one in given):
-        raise ConfigError(f"powers: expected numbers ≥ 0, at least one, found {powers!r:.60}")
-    return tuple(float(one) for one in dict.fromkeys(given))
+def _items(given: Any) -> tuple[Any, ...]:
+    """What a sequence holds; nothing of anything else."""
+    return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
 
 
 def _is_number(value: object) -> bool:
@@ -319,17 +336,3 @@ def _shares(columns: Sequence[Column]) -> tuple[Column, ...]:
     """The columns with weights that sum to 1."""
     total = math.fsum(weight for _, _, weight in columns)
     return tuple((part, power, weight / total) for part, power, weight in columns)
-
-
-def _check_other_items(model: Recommender, validation: HeldOut) -> None:
-    kind, items = type(model).__name__, validation.histories.items
-    if model.count_items() != validation.n_items:
-        raise DataError(f"{kind} scores {model.count_items()} items, validation has {validation.n_items}")
-    if model.train_data_ is not None and not np.array_equal(model.train_data_.items.values, items.values):
-        raise DataError(f"{kind}: its items are not those of validation in the same order; fit it on the train part")
-
-
-def _describe(part: Recommender) -> str:
-    """`EASE`, or `Loca of MultVAE`."""
-    base = get_params(part).get("base")
-    return type(part).__name__ if base is None else f"{type(part).__name__} of {type(base).__name__}"
