@@ -46,14 +46,6 @@ def test_every_public_name_is_where_it_is_said_to_be() -> None:
         _ = loca.recomend
 
 
-def test_editors_and_type_checkers_see_the_same_names() -> None:
-    text = Path(loca.__file__).read_text()
-    seen = set(re.findall(r"^    from loca\.[\w.]+ import (\w+) as \1$", text, re.MULTILINE))
-    assert seen | {"__version__"} == set(loca.__all__)
-    homes = dict(re.findall(r"^    from (loca\.[\w.]+) import (\w+) as \2$", text, re.MULTILINE))
-    assert {name: home for home, name in homes.items()}.items() <= loca._HOMES.items()
-
-
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help_teaches_by_examples(call: Call, command: list[str]) -> None:
     done = call(*command, "--help")

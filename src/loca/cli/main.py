@@ -32,7 +32,8 @@ def main(arguments: Sequence[str]) -> int:
 
         try:
             done = _app()(list(arguments) or ["--help"], prog_name="loca", standalone_mode=False)
-            return done if isinstance(done, int) else 0
+            if done != STOPPED:  # typer's own word for Ctrl-C inside a command
+                return done if isinstance(done, int) else 0
         except typer.TyperException as error:
             line, code = error.format_message(), MISTAKE
         except LocaError as error:
