@@ -17,7 +17,7 @@ from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import evaluate
-from loca.experiments.demo import choose_users, draw_communities, evaluate_true_communities, lay_out
+from loca.experiments.demo import choose_users, draw_communities, evaluate_true_communities
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
@@ -76,7 +76,6 @@ def test_the_picture_draws_all_anchors_among_the_users() -> None:
     assert len(drawn) < 1600
     assert (np.diff(drawn) > 0).all()
     assert choose_users(5, np.array([0])).tolist() == [0, 1, 2, 3, 4]
-    assert lay_out(np.ones((2, 3))).shape == (2, 2)
 
 
 def test_all_models_on_ease_choose_from_the_same_l2_and_ensembles_are_as_large() -> None:

@@ -18,7 +18,7 @@ from loca.data.recency import Recency
 from loca.data.splits import Split
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError
-from loca.experiments.memory_estimate import FitPlan, Part, plan_fit
+from loca.experiments.memory_estimate import FitPlan, plan_fit
 from loca.local.auto import Auto
 from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
@@ -141,8 +141,7 @@ def plan_of(model: Any, data: Interactions, **options: Any) -> FitPlan:
 
 
 def use_of(plan: FitPlan, name: str) -> MemoryUse:
-    (found,) = [part.use for part in plan.parts if part.name == name]
-    return found
+    return plan.parts[name]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -205,35 +204,31 @@ def test_where_less_is_saved_than_learned_the_folder_is_an_upper_bound(
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_by_name_has_a_plan(name: str, planted: PlantedData, gpu: Callable[[int], None]) -> None:
     plan = plan_of(MODELS[name](), planted.interactions)
-    fits = [part for part in plan.parts if not part.throughout]
-    assert fits
-    for part in fits:
-        assert 0 < part.use.main >= part.use.main_after >= 0
+    assert plan.fits
+    for use in plan.fits.values():
+        assert 0 < use.main >= use.main_after >= 0
     assert plan.problems == ()
     gpu(10**10)
     on_gpu = plan_of(MODELS[name](), planted.interactions)
     assert on_gpu.in_folder == plan.in_folder
     if name not in ("popularity", "item-knn", "slim", "ensemble-slim", "sglsvd"):
         assert on_gpu.device == "cuda"
-        assert on_gpu.peak(on_device=True)[0] > 0
+        assert on_gpu.peak("device")[0] > 0
 
 
 def test_the_peak_is_what_stays_and_the_largest_part_being_fitted() -> None:
     first = MemoryUse(main=1000, main_after=300, device=50, device_after=20, folder=7, checkpoint=40)
     second = MemoryUse(main=800, device=60, folder=5, checkpoint=30, advice="take less")
-    parts = (
-        Part("data", MemoryUse(main=100), throughout=True),
-        Part("first", first),
-        Part("second", second),
-        Part("answers", MemoryUse(main=10, device=4), throughout=True),
-    )
-    plan = FitPlan("some", 1, 2, 3, parts, "cuda", 100, 1300)
-    assert plan.peak(on_device=True) == (4 + 20 + 60, parts[2])
-    assert plan.peak(on_device=False) == (100 + 10 + 300 + 800, parts[2])
+    data = planted_communities(users=30, items=20, communities=2, groups=2, history=5).interactions
+    fits = {"first": first, "second": second}
+    beside = {"data": MemoryUse(main=100), "answers": MemoryUse(main=10, device=4)}
+    plan = FitPlan("some", data, fits, beside, 1300, "cuda", 100)
+    assert plan.peak("device") == (4 + 20 + 60, "second")
+    assert plan.peak("main") == (100 + 10 + 300 + 800, "second")
     assert (plan.in_folder, plan.unfinished) == (12, 40)
     assert plan.problems == ()
     assert "it fits" in str(plan)
-    short = FitPlan("some", 1, 2, 3, parts, "cuda", 83, 1209, free_on_disk=51)
+    short = FitPlan("some", data, fits, beside, 1209, "cuda", 83, free_on_disk=51)
     assert short.problems == (
         "second on cuda: 84 B needed, 83 B are free; take less",
         "second in main memory: 1 kB needed, 1 kB are free; take less",
@@ -241,7 +236,7 @@ def test_the_peak_is_what_stays_and_the_largest_part_being_fitted() -> None:
     )
     assert short.document()["fits"] is False
     assert str(short).count("DOES NOT FIT") == 3
-    total = MemoryUse.in_turn({"first": first, "second": second})
+    total = MemoryUse.in_turn(fits)
     assert (total.main, total.main_after, total.device, total.folder) == (1100, 300, 80, 12)
 
 
@@ -255,14 +250,14 @@ def test_many_models_hold_what_each_has_fitted_or_trains_with() -> None:
 def test_the_parts_of_a_blend_stay_one_beside_the_other(planted: PlantedData) -> None:
     parts = [EASE(), NextEASE(), Loca(base=EASE(), anchors=3)]
     plan = plan_of(Blend(parts=parts), planted.interactions)
-    assert [part.name for part in plan.parts] == [
+    assert list(plan.parts) == [
         "data", "EASE", "NextEASE", "Loca of EASE: global model", "Loca of EASE: embedding",
         "Loca of EASE: communities", "Loca of EASE: local models", "weights of the blend", "answers on validation",
     ]  # fmt: skip
-    alone = [part.use for one in parts for part in plan_of(one, planted.interactions).parts if not part.throughout]
-    assert [part.use for part in plan.parts[1:7]] == alone
+    alone = [use for one in parts for use in plan_of(one, planted.interactions).fits.values()]
+    assert list(plan.fits.values())[:6] == alone
     without = plan_of(Blend(parts=parts), planted.interactions, validated=False)
-    assert without.parts == plan.parts[:7]
+    assert list(without.parts) == list(plan.parts)[:7]
 
 
 def test_what_the_search_for_weights_takes_is_planned(planted_split: Split) -> None:
@@ -291,7 +286,7 @@ def test_a_cache_bounds_what_the_search_takes(planted: PlantedData) -> None:
 
 def test_a_search_is_planned_with_all_that_it_fits(planted: PlantedData) -> None:
     plan = plan_of(Auto(), planted.interactions)
-    names = [part.name for part in plan.parts]
+    names = list(plan.parts)
     assert names[1:5] == ["EASE", "local EASEs", "NextEASE", "NextEASE, next items alone"]
     assert [name for name in names if name.startswith("networks of")] == names[5:8]
     weights = 4 * 60**2

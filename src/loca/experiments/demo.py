@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -146,60 +147,50 @@ def run_demo(
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    threads = torch.get_num_threads()
     # For matrices this small a second thread earns nothing, and on a busy machine waiting threads cost minutes.
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(limits=1):
-            return _run(folder, seed, users, recency, models or demo_models(seed, users), note)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _run(
-    folder: Path,
-    seed: int,
-    users: int,
-    recency: Recency | None,
-    models: Mapping[str, Sequence[Recommender]],
-    note: Callable[[str], None],
-) -> Demonstration:
-    note(f"1/5  planting {users:,} users in 6 communities that group the same 300 items differently")
-    planted = planted_communities(users=users, seed=seed)
-    split = leave_last_out(planted.interactions, test=5, validation=2).with_recency(recency)
-    note("2/5  comparing models: chosen on validation, refitted, tested once")
-    comparison = compare(models, split, keep=("loca-ease",), seed=seed)
-    write_tables(comparison, folder)  # now, so that nothing that fails later costs the comparison
-    note("3/5  the upper bound: one model per true community")
-    bound = evaluate_true_communities(models["ease"], planted, split, seed=seed)
-    note("4/5  saving the LOCA model, loading it again and asking it")
-    model, histories = comparison.models["loca-ease"], split.test.history_matrix
-    model.save(folder / "model")
-    loaded: Any = load(folder / "model")
-    if not np.array_equal(model.score(histories), loaded.score(histories)):
-        raise LocaError(f"{folder / 'model'}: the loaded model does not score as the saved one did; please report this")
-    # The first tested user who belongs to two communities, so that the explanation shows both.
-    shared = np.flatnonzero((planted.memberships > 0).sum(axis=1) > 1)
-    user = str(split.test.histories.users.ids([int(shared[0]) if len(shared) else 0])[0])
-    table = recommendation_table(loaded, [user], 5)
-    known: Interactions = fitted(loaded.train_data_, loaded)
-    row = known.users.row(user)
-    note("5/5  drawing the communities")
-    draw_communities(loaded, planted.memberships.argmax(axis=1), folder / "communities.png")
-    found = Demonstration(
-        comparison,
-        bound,
-        user,
-        "\n".join(f"{one['rank']}. {one['title']} ({one['item']})" for one in table.iter_rows(named=True)),
-        str(loaded.explain(known.histories(np.array([row])), 3, order=known.items_of(row))),
-        next_commands(folder, user, [known.items.label(int(item)) for item in known.items_of(0)[-3:]]),
-    )
-    commands = (f"# {about}\n{command}\n" for command, about in found.next_commands)
-    write_whole(folder / "NEXT.md", "\n".join(["# What to try next", "", "```sh", *commands, "```", ""]))
-    document = json.dumps(found.document(), ensure_ascii=False, indent=1, allow_nan=False)
-    write_whole(folder / "demo.json", document + "\n")
-    write_whole(folder / "explanation.txt", f"For {found.user}\n{found.explanation}\n")
-    return found
+    with ExitStack() as limits:
+        limits.callback(torch.set_num_threads, torch.get_num_threads())
+        limits.enter_context(threadpool_limits(limits=1))
+        torch.set_num_threads(1)
+        models = models or demo_models(seed, users)
+        note(f"1/5  planting {users:,} users in 6 communities that group the same 300 items differently")
+        planted = planted_communities(users=users, seed=seed)
+        split = leave_last_out(planted.interactions, test=5, validation=2).with_recency(recency)
+        note("2/5  comparing models: chosen on validation, refitted, tested once")
+        comparison = compare(models, split, keep=("loca-ease",), seed=seed)
+        write_tables(comparison, folder)  # now, so that nothing that fails later costs the comparison
+        note("3/5  the upper bound: one model per true community")
+        bound = evaluate_true_communities(models["ease"], planted, split, seed=seed)
+        note("4/5  saving the LOCA model, loading it again and asking it")
+        model, histories = comparison.models["loca-ease"], split.test.history_matrix
+        model.save(folder / "model")
+        loaded: Any = load(folder / "model")
+        if not np.array_equal(model.score(histories), loaded.score(histories)):
+            raise LocaError(
+                f"{folder / 'model'}: the loaded model does not score as the saved one did; please report this"
+            )
+        # The first tested user who belongs to two communities, so that the explanation shows both.
+        shared = np.flatnonzero((planted.memberships > 0).sum(axis=1) > 1)
+        user = str(split.test.histories.users.ids([int(shared[0]) if len(shared) else 0])[0])
+        table = recommendation_table(loaded, [user], 5)
+        known: Interactions = fitted(loaded.train_data_, loaded)
+        row = known.users.row(user)
+        note("5/5  drawing the communities")
+        draw_communities(loaded, planted.memberships.argmax(axis=1), folder / "communities.png")
+        found = Demonstration(
+            comparison,
+            bound,
+            user,
+            "\n".join(f"{one['rank']}. {one['title']} ({one['item']})" for one in table.iter_rows(named=True)),
+            str(loaded.explain(known.histories(np.array([row])), 3, order=known.items_of(row))),
+            next_commands(folder, user, [known.items.label(int(item)) for item in known.items_of(0)[-3:]]),
+        )
+        commands = (f"# {about}\n{command}\n" for command, about in found.next_commands)
+        write_whole(folder / "NEXT.md", "\n".join(["# What to try next", "", "```sh", *commands, "```", ""]))
+        document = json.dumps(found.document(), ensure_ascii=False, indent=1, allow_nan=False)
+        write_whole(folder / "demo.json", document + "\n")
+        write_whole(folder / "explanation.txt", f"For {found.user}\n{found.explanation}\n")
+        return found
 
 
 def next_commands(folder: Path, user: str, titles: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -318,8 +309,6 @@ def lay_out(embeddings: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """Two dimensions for each embedding, near where the embeddings are near (t-SNE with a fixed seed)."""
     from sklearn.manifold import TSNE
 
-    if len(embeddings) < 4:
-        return np.zeros((len(embeddings), 2), dtype=np.float32)
     perplexity = min(50.0, (len(embeddings) - 1) / 3)
     layout = TSNE(2, perplexity=perplexity, metric="cosine", init="pca", random_state=0, max_iter=500)
     return np.asarray(layout.fit_transform(embeddings), dtype=np.float32)

@@ -6,9 +6,9 @@ lie beside it, the comparison with what the machine has free, and the plan as pe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -27,75 +27,65 @@ _COPIES_OF_THE_DATA = 4
 _ARRAYS_WHILE_BLENDING = 6
 
 
-@dataclass(frozen=True)
-class Part:
-    """One row of a plan: a fit, or what lies beside all fits (`throughout`), and what it takes at most."""
-
-    name: str
-    use: MemoryUse
-    throughout: bool = False
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FitPlan:
-    """What `loca fit` would take, at most; the parts are those of the largest candidate.
+    """What `loca fit` would take, at most.
 
     Parameters
     ----------
     model : the name of the model
-    users, items, interactions : the size of the data
-    parts : the data, the fits one after the other, and the answers on validation
-    device : the GPU by name, "cpu" where none is used
-    free_on_device : the bytes that are free there, None without a GPU
+    data : what it would be fitted on
+    fits : the fits of the largest candidate, one after the other; what each has fitted stays
+    beside : what lies beside all of them: the data, and answers on validation
     free_in_memory : the bytes of main memory that are free
+    device, free_on_device : the GPU by name and the bytes that are free there, "cpu" and None where none is used
     free_on_disk : the bytes that are free for the model folder, None where no folder was named
     candidates : how many settings there are to choose from
     """
 
     model: str
-    users: int
-    items: int
-    interactions: int
-    parts: tuple[Part, ...]
-    device: str
-    free_on_device: int | None
+    data: Interactions
+    fits: Mapping[str, MemoryUse]
+    beside: Mapping[str, MemoryUse]
     free_in_memory: int
+    device: str = "cpu"
+    free_on_device: int | None = None
     free_on_disk: int | None = None
     candidates: int = 1
 
-    def peak(self, *, on_device: bool) -> tuple[int, Part]:
-        """The most bytes at any time on the GPU or in main memory, and the part that is fitted then."""
-        needs = [
-            (part, part.use.device, part.use.device_after) if on_device else (part, part.use.main, part.use.main_after)
-            for part in self.parts
-        ]
-        held = sum(most for part, most, _ in needs if part.throughout)
-        peak, busiest = held, self.parts[0]
-        for part, most, after in needs:
-            if not part.throughout:
-                if held + most > peak:
-                    peak, busiest = held + most, part
-                held += after
+    @property
+    def parts(self) -> dict[str, MemoryUse]:
+        """The data, the fits, and the answers on validation, in this order."""
+        return {"data": self.beside["data"], **self.fits, **self.beside}
+
+    def peak(self, place: Literal["main", "device"]) -> tuple[int, str]:
+        """The most bytes at any time in main memory or on the GPU, and what is fitted then."""
+        held = sum(vars(use)[place] for use in self.beside.values())
+        peak, busiest = held, "data"
+        for name, use in self.fits.items():
+            if held + vars(use)[place] > peak:
+                peak, busiest = held + vars(use)[place], name
+            held += vars(use)[f"{place}_after"]
         return peak, busiest
 
     @property
     def in_folder(self) -> int:
         """The bytes of the model folder."""
-        return sum(part.use.folder for part in self.parts)
+        return sum(use.folder for use in self.parts.values())
 
     @property
     def unfinished(self) -> int:
         """The most bytes beside the model folder, from which an interrupted run goes on."""
-        return max(part.use.checkpoint for part in self.parts)
+        return max(use.checkpoint for use in self.parts.values())
 
     @property
     def problems(self) -> tuple[str, ...]:
         """One line with advice for each place that is too small; none where the plan fits."""
-        (on_device, first), (in_memory, second) = self.peak(on_device=True), self.peak(on_device=False)
+        (on_device, first), (in_memory, second) = self.peak("device"), self.peak("main")
         on_disk, elsewhere = self.in_folder + self.unfinished, "free some space or choose another --out"
         places = (
-            (f"{first.name} on {self.device}", on_device, self.free_on_device, first.use.advice),
-            (f"{second.name} in main memory", in_memory, self.free_in_memory, second.use.advice),
+            (f"{first} on {self.device}", on_device, self.free_on_device, self.parts[first].advice),
+            (f"{second} in main memory", in_memory, self.free_in_memory, self.parts[second].advice),
             ("files", on_disk, self.free_on_disk, elsewhere),
         )
         return tuple(
@@ -105,20 +95,21 @@ class FitPlan:
         )
 
     def __str__(self) -> str:
-        lines = [f"{self.model} on {self.users:,} users, {self.items:,} items, {self.interactions:,} interactions"]
+        users, items = self.data.n_users, self.data.n_items
+        lines = [f"{self.model} on {users:,} users, {items:,} items, {len(self.data):,} interactions"]
         if self.candidates > 1:
             lines.append(f"the largest of {self.candidates} candidates")
-        header = ("part", f"on {'a GPU' if self.free_on_device is None else self.device}", "in main memory")
+        on_gpu = f"on {'a GPU' if self.free_on_device is None else self.device}"
         rows = []
-        for part in self.parts:
-            sizes = (part.use.device, part.use.main, part.use.folder)
-            rows.append((part.name, *(readable_bytes(size) if size else "–" for size in sizes)))
-        lines += ["", TextTable((*header, "in the folder"), tuple(rows)).plain(), ""]
-        if self.free_on_device is not None:
-            needed = readable_bytes(self.peak(on_device=True)[0])
-            lines.append(f"{self.device}, at the peak: {needed} of {readable_bytes(self.free_on_device)} free")
-        needed = readable_bytes(self.peak(on_device=False)[0])
-        lines.append(f"main memory, at the peak: {needed} of {readable_bytes(self.free_in_memory)} free")
+        for name, use in self.parts.items():
+            sizes = (readable_bytes(size) if size else "–" for size in (use.device, use.main, use.folder))
+            rows.append((name, *sizes))
+        lines += ["", TextTable(("part", on_gpu, "in main memory", "in the folder"), tuple(rows)).plain(), ""]
+        on_device, in_memory = self.peak("device")[0], self.peak("main")[0]
+        places = ((self.device, on_device, self.free_on_device), ("main memory", in_memory, self.free_in_memory))
+        for what, needed, free in places:
+            if free is not None:
+                lines.append(f"{what}, at the peak: {readable_bytes(needed)} of {readable_bytes(free)} free")
         folder = f"model folder: {readable_bytes(self.in_folder)}"
         if self.unfinished:
             folder += f", and up to {readable_bytes(self.unfinished)} beside it until it is saved, for --resume"
@@ -128,23 +119,18 @@ class FitPlan:
 
     def document(self) -> dict[str, Any]:
         """The same as JSON values; bytes are plain numbers, null where there is no GPU or no folder."""
-        on_gpu = self.free_on_device is not None
-        on_device = {"peak": self.peak(on_device=True)[0], "free": self.free_on_device} if on_gpu else None
+        on_gpu, data = self.free_on_device is not None, self.data
+        parts = []
+        for name, use in self.parts.items():
+            on_device = use.device if on_gpu else None
+            parts.append({"name": name, "on_device": on_device, "in_memory": use.main, "in_folder": use.folder})
         return {
             "model": self.model,
-            "data": {"users": self.users, "items": self.items, "interactions": self.interactions},
+            "data": {"users": data.n_users, "items": data.n_items, "interactions": len(data)},
             "device": self.device,
-            "parts": [
-                {
-                    "name": part.name,
-                    "on_device": part.use.device if on_gpu else None,
-                    "in_memory": part.use.main,
-                    "in_folder": part.use.folder,
-                }
-                for part in self.parts
-            ],
-            "on_device": on_device,
-            "in_memory": {"peak": self.peak(on_device=False)[0], "free": self.free_in_memory},
+            "parts": parts,
+            "on_device": {"peak": self.peak("device")[0], "free": self.free_on_device} if on_gpu else None,
+            "in_memory": {"peak": self.peak("main")[0], "free": self.free_in_memory},
             "on_disk": {"folder": self.in_folder, "unfinished": self.unfinished, "free": self.free_on_disk},
             "candidates": self.candidates,
             "fits": not self.problems,
@@ -179,31 +165,23 @@ def plan_fit(
     matrix = interactions.matrix()
     size = DataSize.of(matrix, validated=validated)
     uses = [candidate.memory_bytes(size) for candidate in candidates]
-    largest = max(uses, key=lambda use: (use.main + use.device, use.folder))
-    steps = [Part(step, use) for step, use in largest.leaves("model")]
-    gpu = next((part.use.device_name for part in steps if part.use.device), None)
+    fits = dict(max(uses, key=lambda use: (use.main + use.device, use.folder)).leaves("model"))
+    names = [use.device_name for use in fits.values() if use.device]
+    gpu = torch.device(names[0]) if names else None
     stored = matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
-    data = MemoryUse(main=_COPIES_OF_THE_DATA * stored, folder=bytes_of_train_data(interactions))
-    parts = [Part("data", data, throughout=True), *steps]
+    beside = {"data": MemoryUse(main=_COPIES_OF_THE_DATA * stored, folder=bytes_of_train_data(interactions))}
     if validated:
-        on_device = 0 if gpu is None else _answer_bytes(size, torch.device(gpu))
-        answers = MemoryUse(main=_answer_bytes(size, torch.device("cpu")), device=on_device)
-        parts.append(Part("answers on validation", answers, throughout=True))
+        # A block of users while their answers are blended and ranked.
+        main, device = (
+            _ARRAYS_WHILE_BLENDING
+            * 4
+            * size.items
+            * min(block_rows(size.items, budget=ranking_bytes(place)), size.users)
+            for place in (torch.device("cpu"), gpu or torch.device("cpu"))
+        )
+        beside["answers on validation"] = MemoryUse(main=main, device=0 if gpu is None else device)
+    free = None if gpu is None else free_bytes(gpu)
     return FitPlan(
-        model=name,
-        users=interactions.n_users,
-        items=interactions.n_items,
-        interactions=len(interactions),
-        parts=tuple(parts),
-        device="cpu" if gpu is None else gpu,
-        free_on_device=None if gpu is None else free_bytes(torch.device(gpu)),
-        free_in_memory=available_bytes(),
-        free_on_disk=free_on_disk,
-        candidates=len(candidates),
-    )
-
-
-def _answer_bytes(size: DataSize, device: torch.device) -> int:
-    """What a block of validation users takes while answers are blended and ranked."""
-    rows = block_rows(size.items, budget=ranking_bytes(device))
-    return _ARRAYS_WHILE_BLENDING * 4 * min(rows, size.users) * size.items
+        name, interactions, fits, beside, available_bytes(), "cpu" if gpu is None else str(gpu), free, free_on_disk,
+        len(candidates),
+    )  # fmt: skip

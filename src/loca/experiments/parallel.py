@@ -93,17 +93,22 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
                 for name in plan.ready(done, {*running, *failed})[: processes - len(running)]:
                     run = plan.make(name, done)
                     _announce(run, count - len(done) - len(failed) - len(running))
-                    given = (run, split, store, has_listener)
-                    running[name] = Worker.start(_work, given, threads=threads, what=name)
+                    running[name] = Worker.start(_work, (run, split, store, has_listener), threads=threads, what=name)
                 if not running:
                     break
                 progress.advance(0, note=", ".join(running))
-                for name in _ended(running, done, failed):
+                for name, kind, message in _messages(running):
+                    if kind == "said":
+                        say(message if message.startswith(f"{name}: ") else f"{name}: {message}")
+                        continue
+                    if kind == "done":
+                        done[name], outcome = message, f"finished in {message.total_seconds:,.1f} s"
+                    else:
+                        failed[name], outcome = message, f"failed: {message}"
                     running.pop(name).end(is_done=True)
                     progress.advance(1)
-                    left = count - len(done) - len(failed)
-                    still = f"; {left} of {count} models left, running: {', '.join(running)}" if running else ""
-                    say(f"{name}: {_how_it_ended(name, done, failed)}{still}")
+                    left = f"{count - len(done) - len(failed)} of {count} models left, running: {', '.join(running)}"
+                    say(f"{name}: {outcome}{f'; {left}' if running else ''}")
     finally:
         for worker in running.values():
             worker.end()
@@ -112,25 +117,17 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
     return failed
 
 
-def _ended(running: Mapping[str, Worker], done: Done, failed: dict[str, str]) -> list[str]:
-    """Wait until workers send something and take it down; the names of those that have ended."""
-    lines, ended = wait([worker.line for worker in running.values()]), []
+def _messages(running: Mapping[str, Worker]) -> list[tuple[str, str, Any]]:
+    """Wait until workers send something: the name of each that did, the kind of its message, and the message."""
+    lines, found = wait([worker.line for worker in running.values()]), []
     for name, worker in running.items():
-        if worker.line not in lines:
-            continue
-        message: Any
-        try:
-            kind, message = worker.hear() or (READY, None)
-        except WorkerDied as death:
-            kind, message = "failed", str(death)
-        if kind == "said":
-            say(message if message.startswith(f"{name}: ") else f"{name}: {message}")
-        elif kind == "done":
-            done[name] = message
-        elif kind == "failed":
-            failed[name] = message
-        ended += [name] if kind in ("done", "failed") else []
-    return ended
+        if worker.line in lines:
+            try:
+                message = worker.hear()
+            except WorkerDied as death:
+                message = "failed", str(death)
+            found += [] if message is None else [(name, *message)]
+    return found
 
 
 def _work(line: Connection, run: Run, split: Split, store: RunStore | None, has_listener: bool) -> None:
@@ -166,10 +163,3 @@ def _announce(run: Run, left: int) -> None:
     count = len(run.candidates)
     what = f"{count} candidate{'s' if count > 1 else ''}" if run.space is None else f"tuned, {run.protocol.budget}"
     say(f"{run.name}: {what}{f'; {left} models left' if left > 1 else ''}")
-
-
-def _how_it_ended(name: str, done: Done, failed: Mapping[str, str]) -> str:
-    if name in failed:
-        return f"failed: {failed[name]}"
-    tuning = done[name].tuning
-    return f"finished in {done[name].seconds + (0.0 if tuning is None else tuning.seconds):,.1f} s"

@@ -81,6 +81,16 @@ class ComparedModel:
     by_count: Mapping[int, Evaluation] = field(default_factory=dict)
     found: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def selected(self) -> CandidateResult:
+        """The result of the selected candidate."""
+        return self.tried[self.chosen]
+
+    @property
+    def total_seconds(self) -> float:
+        """The seconds with those of tuning."""
+        return self.seconds + (0.0 if self.tuning is None else self.tuning.seconds)
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
