@@ -219,7 +219,7 @@ def test_every_model_by_name_has_a_plan(name: str, planted: PlantedData, gpu: Ca
 def test_the_peak_is_what_stays_and_the_largest_part_being_fitted() -> None:
     first = MemoryUse(main=1000, main_after=300, device=50, device_after=20, folder=7, checkpoint=40)
     second = MemoryUse(main=800, device=60, folder=5, checkpoint=30, advice="take less")
-    data = planted_communities(users=30, items=20, communities=2, groups=2, history=5).interactions
+    data = planted_communities(users=30, items=40, communities=2, groups=2).interactions
     fits = {"first": first, "second": second}
     beside = {"data": MemoryUse(main=100), "answers": MemoryUse(main=10, device=4)}
     plan = FitPlan("some", data, fits, beside, 1300, "cuda", 100)

@@ -323,10 +323,8 @@ def test_a_mistake_leaves_no_unfinished_comparison(planted_split: Split, tmp_pat
     assert not (tmp_path / "r").exists()
 
 
-def test_a_space_needs_a_budget_and_one_candidate(planted_split: Split) -> None:
-    with pytest.raises(ConfigError, match="ease: tuning in a space needs a budget and one candidate"):
-        run_of(planted_split, space=RIDGES)
-    with pytest.raises(ConfigError, match="x: nothing to choose from"):
-        Run("x", (), EvaluationProtocol(), "")
+def test_nothing_to_choose_from_and_an_unknown_space_are_refused(planted_split: Split) -> None:
+    with pytest.raises(ConfigError, match="nothing to choose from"):
+        compare({"x": []}, planted_split)
     with pytest.raises(ConfigError, match="unknown space 'wid'; did you mean 'wide'"):
         EvaluationProtocol(space="wid")  # type: ignore[arg-type]

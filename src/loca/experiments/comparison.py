@@ -109,7 +109,7 @@ def compare(
     # The best model that is not made of several, judged where choices are made, never by the result.
     singles = [name for name, one in firsts.items() if one.role == "single"]
     if control not in measured:
-        control = max(singles, key=lambda name: _selected_by(measured[name]), default=None)
+        control = max(singles, key=lambda name: measured[name].selected.ndcg, default=None)
     metric = f"ndcg@{100 if 100 in how.at else how.at[-1]}"
     return Comparison(
         protocol=protocol,
@@ -135,10 +135,6 @@ def _named(models: Mapping[str, Candidates] | Sequence[Recommender]) -> dict[str
         same = sum(one == name or one.startswith(f"{name} ") for one in named)
         named[f"{name} {same + 1}" if same else name] = [model]
     return named
-
-
-def _selected_by(measured: ComparedModel) -> float:
-    return measured.tried[measured.chosen].ndcg
 
 
 def _differences(

@@ -32,7 +32,7 @@ from loca.local.training import scaled_weights
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.models.recommender import Recommender, Scores, clone, fitted
+from loca.models.recommender import Recommender, clone, fitted
 from loca.persistence.atomic_write import write_whole
 from loca.registry import load
 
@@ -42,12 +42,7 @@ BANDWIDTH_CHOICES = (
     (Quantile(0.9), Quantile(0.2)),
     (Quantile(0.9, times=1.3), Quantile(0.5)),
 )
-PAIRS = (
-    ("loca-ease", "ease"),
-    ("loca-ease", "ensemble-ease"),
-    ("loca-vae", "mult-vae"),
-    ("loca-vae", "ensemble-vae"),
-)
+PAIRS = (("loca-ease", "ease"), ("loca-ease", "ensemble-ease"), ("loca-vae", "mult-vae"), ("loca-vae", "ensemble-vae"))
 # Told apart by colour-blind readers too (Paul Tol's bright scheme).
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 _UNCOVERED = "#dddddd"
@@ -236,29 +231,16 @@ def evaluate_true_communities(
         rows = planted.interactions.users.rows(interactions.users.values.tolist())
         return np.asarray(planted.memberships[rows], dtype=np.float32)
 
-    def fit_all(base: Recommender, train: Interactions, held_out: HeldOut) -> Callable[[npt.NDArray[np.int64]], Scores]:
-        """Scores of held-out user rows, from one model per community fitted with the true shares as weights."""
-        weights = [scaled_weights(shares, train.n_users) for shares in shares_of(train).T]
-        models = [clone(base).fit(train, user_weights=one) for one in weights]
-        shares = shares_of(held_out.histories)
+    def evaluate_with(base: Recommender, train: Interactions, held_out: HeldOut, at: Iterable[int]) -> Evaluation:
+        """One model per community, fitted with the true shares as weights, and answering with them."""
+        blended, shares = np.zeros((), dtype=np.float32), shares_of(held_out.histories)
+        for community, weights in enumerate(shares_of(train).T):
+            model = clone(base).fit(train, user_weights=scaled_weights(weights, train.n_users))
+            blended = blended + shares[:, [community]] * model.score(held_out.history_matrix)
+        return summarise(measure(lambda user_rows: blended[user_rows], held_out, at=at), held_out, seed=seed)
 
-        def score_users(user_rows: npt.NDArray[np.int64]) -> Scores:
-            histories = held_out.history_matrix[user_rows]
-            blended = np.zeros(histories.shape, dtype=np.float32)
-            for community, model in enumerate(models):
-                blended += shares[user_rows, community][:, None] * model.score(histories)
-            return blended
-
-        return score_users
-
-    validated = [
-        measure(fit_all(base, split.train, split.validation), split.validation, at=(100,)).values["ndcg@100"].mean()
-        for base in candidates
-    ]
-    best = candidates[int(np.argmax(validated))]
-    return summarise(
-        measure(fit_all(best, split.train_and_validation, split.test), split.test, at=at), split.test, seed=seed
-    )
+    validated = [evaluate_with(base, split.train, split.validation, (100,)).means()["ndcg@100"] for base in candidates]
+    return evaluate_with(candidates[int(np.argmax(validated))], split.train_and_validation, split.test, at)
 
 
 def draw_communities(model: Loca, community_of: npt.NDArray[np.int64], path: Path) -> None:

@@ -102,7 +102,7 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
                         say(message if message.startswith(f"{name}: ") else f"{name}: {message}")
                         continue
                     if kind == "done":
-                        done[name], outcome = message, f"finished in {message.total_seconds:,.1f} s"
+                        done[name], outcome = message, f"finished in {_seconds(message):,.1f} s"
                     else:
                         failed[name], outcome = message, f"failed: {message}"
                     running.pop(name).end(is_done=True)
@@ -157,6 +157,10 @@ class _ToParent(logging.Handler):
         with suppress(OSError):
             for text in record.getMessage().splitlines():
                 self._line.send(("said", text))
+
+
+def _seconds(measured: ComparedModel) -> float:
+    return measured.seconds + (0.0 if measured.tuning is None else measured.tuning.seconds)
 
 
 def _announce(run: Run, left: int) -> None:

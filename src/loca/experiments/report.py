@@ -156,10 +156,9 @@ class Comparison:
                 choices.append(f"{one.name} was tuned to {settings}: {one.tuning.ndcg:.4f}")
             if len(one.tried) > 1:
                 others = "; ".join(str(other) for place, other in enumerate(one.tried) if place != one.chosen)
-                choices.append(f"{one.name} chose {one.tried[one.chosen]} (against {others})")
+                choices.append(f"{one.name} chose {one.selected} (against {others})")
         for one in self.measured:
-            recency = one.tried[one.chosen].recency
-            choices += [] if recency is None else [f"{one.name} chose recency: {recency}"]
+            choices += [] if one.selected.recency is None else [f"{one.name} chose recency: {one.selected.recency}"]
         failures = [f"{name} failed: {why}" for name, why in self.failed.items()]
         return [lines for lines in (few, choices, failures) if lines]
 
@@ -252,10 +251,7 @@ def _measured_json(one: ComparedModel) -> dict[str, Any]:
         written["tuning"] = {
             "settings": flat_settings(tuning.settings),
             "ndcg@100": tuning.ndcg,
-            "finished": tuning.finished,
-            "pruned": tuning.pruned,
-            "failed": tuning.failed,
-            "seconds": tuning.seconds,
+            **{name: vars(tuning)[name] for name in ("finished", "pruned", "failed", "seconds")},
         }
     return written
 

@@ -47,6 +47,7 @@ from loca.tuning.warm_start import Tuning, remove_studies
 
 _FORMAT = 2  # 2: the metrics of `paper` are divided as in the paper
 _TUNING = "tuning"
+_PLAIN = ("parameters", "chosen", "seconds", "settings")  # what is stored of a model as it is
 _UNFINISHED = "unfinished"  # marks a comparison, and ends the name of a run's checkpoint
 _BEGUN = "begun"
 
@@ -86,11 +87,6 @@ class ComparedModel:
         """The result of the selected candidate."""
         return self.tried[self.chosen]
 
-    @property
-    def total_seconds(self) -> float:
-        """The seconds with those of tuning."""
-        return self.seconds + (0.0 if self.tuning is None else self.tuning.seconds)
-
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -117,12 +113,6 @@ class Run:
     space: Space | None = None
     counts: tuple[int, ...] = ()
     shares_parts: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.candidates:
-            raise ConfigError(f"{self.name}: nothing to choose from: expected at least one candidate")
-        if self.space is not None and (self.protocol.budget is None or len(self.candidates) > 1):
-            raise ConfigError(f"{self.name}: tuning in a space needs a budget and one candidate to begin with")
 
     def fingerprint(self) -> dict[str, Any]:
         """All that the numbers of the run depend on, as JSON values."""
@@ -352,13 +342,10 @@ def _run_state(run: Run, measured: ComparedModel) -> ModelState:
         **_summary(evaluation),
         "item_count": evaluation.item_count,
         "seed": evaluation.seed,
-        "parameters": measured.parameters,
+        **{name: vars(measured)[name] for name in _PLAIN},
         "tried": tried,
-        "chosen": measured.chosen,
-        "seconds": measured.seconds,
         "recency": recency_json(measured.recency),
         _TUNING: None if measured.tuning is None else _write_tuning(measured.tuning, arrays),
-        "settings": measured.settings,
         "by_count": {str(count): _summary(one) for count, one in measured.by_count.items()},
         "found": dict(measured.found),
     }
@@ -394,13 +381,10 @@ def _read_run(run: Run, state: ModelState) -> ComparedModel:
     return ComparedModel(
         name=run.name,
         evaluation=evaluation(facts, "metric"),
-        parameters=dict(facts["parameters"]),
+        **{name: facts[name] for name in _PLAIN},
         tried=tuple(tried),
-        chosen=facts["chosen"],
-        seconds=facts["seconds"],
         recency=_read_recency(facts["recency"]),
         tuning=None if tuning is None else _read_tuning(tuning, state.arrays, run.candidates[0]),
-        settings=facts["settings"],
         by_count={int(count): evaluation(one, f"first {count}") for count, one in facts.get("by_count", {}).items()},
         found=dict(facts.get("found", {})),
     )
