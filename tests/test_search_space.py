@@ -15,7 +15,7 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.recommender import get_params
 from loca.registry import MODELS, RECORDS, space_of
-from loca.search_space import Among, Quantiles, Range, Space, SpaceConstraints
+from loca.search_space import Among, Budget, Quantiles, Range, Space, SpaceConstraints
 
 WIDE = {name: one.wide for name, one in RECORDS.items() if one.wide is not None}
 PAPER = {name: one.paper for name, one in RECORDS.items() if one.paper is not None}
@@ -120,9 +120,18 @@ def test_mistakes_are_told() -> None:
         space_of("ease", "wid")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"unknown parameter 'l1' for EASE"):
         Space({"l1": Range(0.0, 1.0)}).coordinates(EASE())
-    with pytest.raises(ConfigError, match=r"low end below a high one"):
-        Range(2.0, 1.0)
-    with pytest.raises(ConfigError, match=r"logarithm needs numbers above 0"):
-        Range(0.0, 1.0, log=True)
-    with pytest.raises(ConfigError, match=r"which is not drawn"):
-        Space({"a": Range(0.0, 1.0)}, same={"b": "c"})
+
+
+def test_budgets_check_and_name_themselves() -> None:
+    assert str(Budget(trials=20, seconds=120)) == "20 trials or 120 s per model"
+    assert str(Budget(trials=1)) == "1 trial per model"
+    assert str(Budget(seconds=0.5)) == "0.5 s per model"
+    for limits, line in (
+        ({}, "needs a budget"),
+        ({"trials": 0}, "trials: expected a whole number ≥ 1, found 0"),
+        ({"trials": True}, "found True"),
+        ({"seconds": 0}, "seconds: expected a number above 0, found 0"),
+        ({"seconds": float("nan")}, "found nan"),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            Budget(**limits)  # type: ignore[arg-type]

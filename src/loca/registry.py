@@ -25,7 +25,7 @@ from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.rec_vae import RecVAE
-from loca.models.recommender import Recommender, clone, fitted
+from loca.models.recommender import Recommender, clone
 from loca.models.sglsvd import SGLSVD
 from loca.models.slim import SLIM
 from loca.models.wmf import WMF
@@ -176,10 +176,11 @@ def _over(base: ModelRecord, *, svd: bool = False, by_epoch: bool = False, paper
     the paper has both.
     """
     suffix = base.name.removeprefix("mult-")
-    name, label = f"loca-{suffix}", f"LOCA_{suffix.upper()}"
-    control, its_label = f"ensemble-{suffix}", f"Ensemble_{suffix.upper()}"
     wide = Space({**_COMMUNITIES, "alpha": _ALPHA} if by_epoch else _COMMUNITIES)
     sizes = Space({"models": log_range(5, 160)})
+    grids = (_LOCA, Space()) if paper else (None, None)
+    local: Group | None = "local" if paper else None
+    control: Group | None = "control" if paper else None
 
     def make_local() -> Loca:
         return Loca(base=base.make(), embedding=TruncatedSVD() if svd else None)
@@ -187,11 +188,10 @@ def _over(base: ModelRecord, *, svd: bool = False, by_epoch: bool = False, paper
     def make_control() -> Ensemble:
         return Ensemble(base=base.make())
 
+    named = suffix.upper()
     return [
-        ModelRecord(name, make_local, wide, _LOCA if paper else None, base.name, "local" if paper else None, label),
-        ModelRecord(
-            control, make_control, sizes, Space() if paper else None, base.name, "control" if paper else None, its_label
-        ),
+        ModelRecord(f"loca-{suffix}", make_local, wide, grids[0], base.name, local, f"LOCA_{named}"),
+        ModelRecord(f"ensemble-{suffix}", make_control, sizes, grids[1], base.name, control, f"Ensemble_{named}"),
     ]
 
 
@@ -333,10 +333,7 @@ def load(folder: str | Path, *, verify: bool = False) -> Recommender:
     known = model.train_data_
     if known is not None and model.count_items() != known.n_items:
         raise ModelFileError(f"{folder}: the model scores {model.count_items()} items, {known.n_items} are named")
-    if (
-        known is not None
-        and isinstance(model, Loca)
-        and (fitted(model.communities_, model).anchors >= known.n_users).any()
-    ):
+    communities = model.communities_ if known is not None and isinstance(model, Loca) else None
+    if known is not None and communities is not None and (communities.anchors >= known.n_users).any():
         raise ModelFileError(f"{folder}: an anchor is none of the {known.n_users} users")
     return model

@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loca.communities.geometry import Quantile
-from loca.errors import ConfigError, did_you_mean
+from loca.errors import ConfigError, check_counts, did_you_mean
 from loca.models.recommender import Recommender, clone
 from loca.persistence.manifest import get_params
 
@@ -30,12 +30,6 @@ class Range:
     low: float
     high: float
     log: bool = False
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ConfigError(f"space: expected a low end below a high one, found {self.low!r} to {self.high!r}")
-        if self.log and not self.low > 0:
-            raise ConfigError(f"space: a logarithm needs numbers above 0, found {self.low!r}")
 
     @property
     def is_whole(self) -> bool:
@@ -72,10 +66,6 @@ class Among:
 
     values: tuple[Plain | Quantile, ...]
 
-    def __post_init__(self) -> None:
-        if not self.values or any(not isinstance(one, Plain | Quantile) for one in self.values):
-            raise ConfigError(f"space: expected numbers, words or none to choose among, found {self.values!r}")
-
     @property
     def drawn(self) -> tuple[Plain, ...]:
         """The values as a point holds them."""
@@ -110,8 +100,8 @@ class Quantiles:
 
     def value(self, point: Point, name: str) -> Quantile:
         """The parameter's value at a point."""
-        times = 1.0 if self.times is None else self.times.value(point, f"{name}.times")
-        return Quantile(self.level.value(point, f"{name}.level"), times)
+        level = self.level.value(point, f"{name}.level")
+        return Quantile(level) if self.times is None else Quantile(level, self.times.value(point, f"{name}.times"))
 
     def coordinates(self, value: Any, name: str) -> Point | None:
         """Where a value lies; None where it is outside."""
@@ -140,11 +130,6 @@ class Space:
     domains: Mapping[str, Domain] = field(default_factory=dict)
     fixed: Mapping[str, Plain] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, source in self.same.items():
-            if source not in self.domains or name in self.domains:
-                raise ConfigError(f"space: {name} is to be the same as {source}, which is not drawn")
 
     def __str__(self) -> str:
         lines = [f"{name} {domain}" for name, domain in self.domains.items()]
@@ -196,10 +181,10 @@ class Space:
 
     def without(self, names: Collection[str]) -> Space:
         """The space in which some parameters, and what belongs to them, stay as the model has them."""
-        domains = {name: one for name, one in self.domains.items() if not is_named(name, names)}
-        fixed = {name: one for name, one in self.fixed.items() if not is_named(name, names)}
-        same = {name: one for name, one in self.same.items() if not is_named(name, names) and one in domains}
-        return Space(domains, fixed, same)
+        left = [name for name in self.names if not is_named(name, names)]
+        domains = {name: one for name, one in self.domains.items() if name in left}
+        same = {name: one for name, one in self.same.items() if name in left and one in domains}
+        return Space(domains, {name: one for name, one in self.fixed.items() if name in left}, same)
 
     def among(self, name: str, values: tuple[Any, ...]) -> Space:
         """The space in which a parameter is tried at some values alone; what is the same as it follows."""
@@ -259,13 +244,13 @@ class Budget:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        trials, seconds = self.trials, self.seconds
-        if trials is None and seconds is None:
+        seconds = self.seconds
+        if self.trials is None and seconds is None:
             raise ConfigError("tuning needs a budget; expected a number of trials, of seconds, or both")
-        if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 1):
-            raise ConfigError(f"trials: expected a whole number ≥ 1, found {trials!r}")
+        if self.trials is not None:
+            check_counts(trials=self.trials)
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if seconds is not None and not (is_number and 0 < seconds < float("inf")):
+        if seconds is not None and not (is_number and 0 < seconds < math.inf):
             raise ConfigError(f"seconds: expected a number above 0, found {seconds!r}")
 
     def __str__(self) -> str:

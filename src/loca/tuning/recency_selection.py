@@ -125,12 +125,20 @@ def recency_candidates(histories: Interactions) -> tuple[Recency | None, ...]:
     Half-lives in time are shares of the median user's span from the first item to the last; they are left out where
     that is zero or where the median user's times hardly differ.
     """
+    in_time: list[Recency] = []
+    some = histories.counts() > 0
+    if histories.times is not None and some.any():
+        times, starts, ends = histories.times, histories.offsets[:-1][some], histories.offsets[1:][some]
+        span = float(np.median(times[ends - 1] - times[starts]))
+        distinct = float(np.median(histories.moments()[ends - 1] + 1))
+        if span > 0 and math.isfinite(span) and distinct >= _DISTINCT_TIMES:
+            in_time = [Recency(share * span, unit="time") for share in _SHARES_OF_THE_SPAN]
     return (
         None,
         *(Recency.per_position(decay) for decay in _DECAYS),
         *(Recency(half_life, shape="power") for half_life in _POWER_HALF_LIVES),
         *(Recency.per_position(_DECAY_ABOVE_A_FLOOR, floor=floor) for floor in _FLOORS),
-        *(Recency(share * span, unit="time") for span in _usable_span(histories) for share in _SHARES_OF_THE_SPAN),
+        *in_time,
     )
 
 
@@ -182,14 +190,3 @@ def _gain(differences: npt.NDArray[np.float64], candidates: int) -> Gain:
     error = float(differences.std(ddof=1)) / math.sqrt(users)
     reach = float(stats.t.ppf(1 - _LEVEL / candidates / 2, users - 1)) * error
     return Gain(mean, mean - reach, mean + reach)
-
-
-def _usable_span(histories: Interactions) -> tuple[float, ...]:
-    """The median user's time from first item to last, or nothing where it says nothing."""
-    some = histories.counts() > 0
-    if histories.times is None or not some.any():
-        return ()
-    times, starts, ends = histories.times, histories.offsets[:-1][some], histories.offsets[1:][some]
-    span = float(np.median(times[ends - 1] - times[starts]))
-    distinct = float(np.median(histories.moments()[ends - 1] + 1))
-    return (span,) if span > 0 and math.isfinite(span) and distinct >= _DISTINCT_TIMES else ()
