@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError
-from loca.evaluation import top_n
 from loca.evaluation.top_n import block_rows, rank_top_n
 
 
@@ -58,13 +57,12 @@ def test_lists_equal_those_of_sorting_every_permitted_item(case):
     np.testing.assert_array_equal(best, np.where(item_rows >= 0, expected, -np.inf).astype(np.float32))
 
 
-def test_many_users_are_ranked_in_chunks_that_give_the_same_lists(monkeypatch):
+def test_many_users_are_ranked_in_chunks_that_give_the_same_lists():
     rng = np.random.default_rng(1)
     scores = rng.integers(0, 4, (101, 40)).astype(np.float32)
     hidden = csr_array((rng.random((101, 40)) < 0.2).astype(np.float32))
     whole = rank_top_n(scores, hidden, 7)
-    monkeypatch.setattr(top_n, "_CHUNK_BYTES", 40 * 4 * 13)
-    for one, other in zip(whole, rank_top_n(scores, hidden, 7), strict=True):
+    for one, other in zip(whole, rank_top_n(scores, hidden, 7, chunk_bytes=40 * 4 * 13), strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(whole[0], brute_force(scores, hidden, 7))
 

@@ -33,16 +33,6 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """Hold the lists and metric values of the users with a target: `user_rows` of the held-out data."""
-
-    at: tuple[int, ...]
-    user_rows: UserRows
-    lists: ItemRows
-    values: dict[str, Values]
-
-
-@dataclass(frozen=True, eq=False)
 class Evaluation:
     """Hold how well a model found the held-out items; prints as a table.
 
@@ -108,12 +98,11 @@ class Evaluation:
         dict of str to (float, float)
             The low and the high end, by names such as `"ndcg@100"`.
         """
-        return dict(self._intervals)
+        return dict(zip(self.values, map(tuple, self._bounds.tolist()), strict=True))
 
     @cached_property
-    def _intervals(self) -> dict[str, tuple[float, float]]:
-        bounds = bootstrap_intervals(np.column_stack(list(self.values.values())), seed=self.seed)
-        return {name: (low, high) for name, (low, high) in zip(self.values, bounds.tolist(), strict=True)}
+    def _bounds(self) -> npt.NDArray[np.float64]:
+        return bootstrap_intervals(np.column_stack(list(self.values.values())), seed=self.seed)
 
     def __str__(self) -> str:
         means, intervals = self.means(), self.intervals()
@@ -121,20 +110,15 @@ class Evaluation:
         lines.append(" " * 10 + "".join(f"  {f'@{n}':<23}" for n in self.at))
         for metric in dict.fromkeys(name.split("@")[0] for name in means):
             names = [f"{metric}@{n}" for n in self.at]
-            cells = (f"{means[one]:.4f} [{intervals[one][0]:.4f}, {intervals[one][1]:.4f}]" for one in names)
-            lines.append(f"{metric:<10}" + "".join(f"  {cell:<23}" for cell in cells))
+            texts = (f"{means[one]:.4f} [{intervals[one][0]:.4f}, {intervals[one][1]:.4f}]" for one in names)
+            lines.append(f"{metric:<10}" + "".join(f"  {text:<23}" for text in texts))
         lines.append(f"{'coverage':<10}" + "".join(f"  {self.catalogue_coverage[n]:<23.4f}" for n in self.at))
         lines.append(f"{'novelty':<10}" + "".join(f"  {self.novelty[n]:<23.2f}" for n in self.at))
         return "\n".join(line.rstrip() for line in lines)
 
 
 def evaluate(
-    model: Scorer,
-    held_out: HeldOut,
-    *,
-    at: Iterable[int] = (50, 100),
-    recency: Recency | None = None,
-    seed: int = 0,
+    model: Scorer, held_out: HeldOut, *, at: Iterable[int] = (50, 100), recency: Recency | None = None, seed: int = 0
 ) -> Evaluation:
     """Rank the items for held-out users and compute metrics of the lists.
 
@@ -169,10 +153,14 @@ def evaluate(
     >>> found.values["ndcg@5"].shape
     (60,)
     """
-    _check_other_items(model, held_out)
-    asked = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
-    measured = measure(lambda user_rows: model.score(asked.history_matrix[user_rows]), asked, at=at)
-    return summarise(measured, asked, seed=seed)
+    data = getattr(model, "train_data_", None)
+    if data is not None and not np.array_equal(data.items.values, held_out.histories.items.values):
+        raise DataError(
+            f"the model's {data.n_items} items are not the held-out data's {held_out.n_items} in the same "
+            "order; split the data first, then fit on its train part"
+        )
+    weighed = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
+    return measure(lambda user_rows: model.score(weighed.history_matrix[user_rows]), weighed, at=at, seed=seed)
 
 
 def as_known(model: object, held_out: HeldOut) -> HeldOut:
@@ -185,53 +173,37 @@ def measure(
     held_out: HeldOut,
     *,
     at: Iterable[int] = (50, 100),
+    seed: int = 0,
     what: str = "ranking users",
-) -> Measured:
-    """Compute the lists and metric values from `score_users(user_rows)`: those users' scores, users × items.
+    block_bytes: int = BLOCK_BYTES,
+) -> Evaluation:
+    """The evaluation of `score_users(user_rows)`: those users' scores, users × items, asked for in blocks.
 
-    Goes through the users in blocks. A target that is in the user's own history can never be found, yet it
-    counts among the targets. A target that occurs twice is one hit; `held_out.target_counts` says by how many targets
-    the metrics are divided.
+    A target that is in the user's own history can never be found, yet it counts among the targets. A target that
+    occurs twice is one hit; `held_out.target_counts` says by how many targets the metrics are divided.
     """
-    lengths = check_lengths(at)
-    user_rows = _users_with_targets(held_out)
+    lengths, item_count = check_lengths(at), held_out.n_items
+    user_rows = np.flatnonzero(held_out.target_counts)
     lists = np.empty((len(user_rows), lengths[-1]), np.int32)
     parts: list[dict[str, Values]] = []
-    done = 0
     with bar(what, len(user_rows)) as progress:
-        for block in _blocks(user_rows, held_out.n_items):
-            scores = _checked(score_users(block), len(block), held_out.n_items)
-            listed, _ = rank_top_n(scores, held_out.history_matrix[block], lengths[-1])
-            lists[done : done + len(block)] = listed
-            targets = held_out.target_matrix[block]
-            parts.append(metric_values(find_hits(listed, targets), held_out.target_counts[block], lengths))
-            done += len(block)
+        for places in _blocks(len(user_rows), item_count, block_bytes):
+            block = user_rows[places]
+            lists[places] = _list_items(score_users(block), held_out.history_matrix[block], lengths[-1])
+            hits = find_hits(lists[places], held_out.target_matrix[block])
+            parts.append(metric_values(hits, held_out.target_counts[block], lengths))
             progress.advance(len(block))
-    values = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return Measured(lengths, user_rows, lists, values)
-
-
-def summarise(measured: Measured, held_out: HeldOut, *, seed: int = 0) -> Evaluation:
-    """Turn lists and values on `held_out` into an evaluation, with coverage and novelty of the lists."""
-    holders = np.bincount(held_out.history_matrix.indices, minlength=held_out.n_items)
+    holders = np.bincount(held_out.history_matrix.indices, minlength=item_count)
     information = -np.log2(np.maximum(holders, 1) / held_out.n_users)
     coverage, novelty = {}, {}
-    for n in measured.at:
-        listed = measured.lists[:, :n]
+    for n in lengths:
         # Counted per item, so that no second array of users × N numbers is needed; −1 falls into place 0.
-        times = np.bincount(listed.ravel() + 1, minlength=held_out.n_items + 1)[1:]
-        coverage[n] = float(np.count_nonzero(times) / held_out.n_items)
+        times = np.bincount(lists[:, :n].ravel() + 1, minlength=item_count + 1)[1:]
+        coverage[n] = float(np.count_nonzero(times) / item_count)
         novelty[n] = float(times @ information / max(times.sum(), 1))
-    return Evaluation(
-        at=measured.at,
-        users=held_out.histories.users.values[measured.user_rows],
-        lists=measured.lists,
-        values=measured.values,
-        catalogue_coverage=coverage,
-        novelty=novelty,
-        item_count=held_out.n_items,
-        seed=seed,
-    )
+    values = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    users = held_out.histories.users.values[user_rows]
+    return Evaluation(lengths, users, lists, values, coverage, novelty, item_count, seed)
 
 
 def mean_ndcg(
@@ -254,30 +226,30 @@ def mean_ndcgs(
     Arrays that are made one after the other (a generator) take the memory of one. `block_bytes` bounds what a block
     of users may take, for scores that lie on a device with memory of its own.
     """
-    user_rows = _users_with_targets(held_out)
+    user_rows = np.flatnonzero(held_out.target_counts)
     sums: list[float] = []
-    for block in _blocks(user_rows, held_out.n_items, block_bytes):
-        ndcgs = _ndcgs_of(held_out, block, n)
-        block_sums = [float(ndcgs(scores).sum()) for scores in score_users(block)]
+    for places in _blocks(len(user_rows), held_out.n_items, block_bytes):
+        ndcgs = _ndcgs_of(held_out, user_rows[places], n)
+        block_sums = [float(ndcgs(scores).sum()) for scores in score_users(user_rows[places])]
         sums = [total + part for total, part in zip(sums or [0.0] * len(block_sums), block_sums, strict=True)]
     return [total / len(user_rows) for total in sums]
 
 
 def ndcg_of_each(
-    score_asked: Callable[[UserRows], AnyScores],
+    score_places: Callable[[UserRows], AnyScores],
     held_out: HeldOut,
     user_rows: UserRows,
     n: int = 100,
     *,
     block_bytes: int = BLOCK_BYTES,
 ) -> Values:
-    """Return the NDCG@n of each of the requested `user_rows`, which may repeat; all of them need a held-out item.
+    """The NDCG@n of each of the `user_rows`, in which a user may stand several times; all need a held-out item.
 
-    `score_asked(places)` scores those users that stand at some places of `user_rows`.
+    `score_places(places)` scores those users that stand at some places of `user_rows`.
     """
     parts = [np.empty(0)]
-    for places in _blocks(np.arange(len(user_rows)), held_out.n_items, block_bytes):
-        parts.append(_ndcgs_of(held_out, user_rows[places], n)(score_asked(places)))
+    for places in _blocks(len(user_rows), held_out.n_items, block_bytes):
+        parts.append(_ndcgs_of(held_out, user_rows[places], n)(score_places(places)))
     return np.concatenate(parts)
 
 
@@ -285,34 +257,17 @@ def _ndcgs_of(held_out: HeldOut, user_rows: UserRows, n: int) -> Callable[[AnySc
     """Return a function from the scores of the `user_rows` to their NDCG@n; the items of their histories are hidden."""
     histories, targets = held_out.history_matrix[user_rows], held_out.target_matrix[user_rows]
     counts = held_out.target_counts[user_rows]
-
-    def ndcgs(scores: AnyScores) -> Values:
-        listed, _ = rank_top_n(_checked(scores, *targets.shape), histories, n)
-        return ndcg(find_hits(listed, targets), counts, n)
-
-    return ndcgs
+    return lambda scores: ndcg(find_hits(_list_items(scores, histories, n), targets), counts, n)
 
 
-def _users_with_targets(held_out: HeldOut) -> UserRows:
-    return np.flatnonzero(held_out.target_counts)
+def _list_items(scores: AnyScores, histories: csr_array, n: int) -> ItemRows:
+    if tuple(scores.shape) != histories.shape:
+        users, items = histories.shape
+        raise DataError(f"scores: expected {users} users × {items} items, found shape {tuple(scores.shape)}")
+    return rank_top_n(scores, histories, n)[0]
 
 
-def _blocks(user_rows: UserRows, item_count: int, block_bytes: int = BLOCK_BYTES) -> Iterator[UserRows]:
+def _blocks(count: int, item_count: int, block_bytes: int) -> Iterator[UserRows]:
+    """The places of some users, block by block."""
     size = block_rows(item_count, budget=block_bytes)
-    for start in range(0, len(user_rows), size):
-        yield user_rows[start : start + size]
-
-
-def _checked(scores: AnyScores, user_count: int, item_count: int) -> AnyScores:
-    if tuple(scores.shape) != (user_count, item_count):
-        raise DataError(f"scores: expected {user_count} users × {item_count} items, found shape {tuple(scores.shape)}")
-    return scores
-
-
-def _check_other_items(model: Scorer, held_out: HeldOut) -> None:
-    known = getattr(model, "train_data_", None)
-    if known is not None and not np.array_equal(known.items.values, held_out.histories.items.values):
-        raise DataError(
-            f"the model's {known.n_items} items are not the held-out data's {held_out.n_items} in the same "
-            "order; split the data first, then fit on its train part"
-        )
+    return (np.arange(start, min(start + size, count)) for start in range(0, count, size))

@@ -40,11 +40,6 @@ def find_hits(item_rows: npt.NDArray[np.integer[Any]], targets: csr_array) -> Hi
     return np.asarray((wanted[nearest] == listed) & (item_rows >= 0))
 
 
-def recall(hits: Hits, target_counts: Counts, n: int) -> Values:
-    """Hits among the first n / number of held-out items."""
-    return np.asarray(hits[:, :n].sum(axis=1) / target_counts)
-
-
 def ndcg(hits: Hits, target_counts: Counts, n: int) -> Values:
     """Σ 1 / log2(place + 1) over the hits in the first n / the same with min(n, targets) hits in front."""
     discounts = 1 / np.log2(np.arange(2, n + 2))
@@ -52,24 +47,12 @@ def ndcg(hits: Hits, target_counts: Counts, n: int) -> Values:
     return np.asarray(gains / np.cumsum(discounts)[np.minimum(target_counts, n) - 1])
 
 
-def precision(hits: Hits, n: int) -> Values:
-    """Hits among the first n / n; places that could not be filled count as misses."""
-    return np.asarray(hits[:, :n].sum(axis=1) / n)
-
-
-def hit_rate(hits: Hits, n: int) -> Values:
-    """1 where at least one of the first n is a hit, else 0."""
-    return np.asarray(hits[:, :n].any(axis=1), dtype=np.float64)
-
-
-def mrr(hits: Hits, n: int) -> Values:
-    """1 / place of the first hit among the first n, 0 where there is none."""
-    first = hits[:, :n]
-    return np.asarray(first.any(axis=1) / (first.argmax(axis=1) + 1))
-
-
 def metric_values(hits: Hits, target_counts: Counts, at: Iterable[int]) -> dict[str, Values]:
     """All five metrics at every N of `at`, one value per user, named like `recall@50`.
+
+    Recall: hits among the first n / number of held-out items. NDCG: see `ndcg`. Precision: hits among the first n / n;
+    places that could not be filled count as misses. Hit rate: 1 where at least one of the first n is a hit, else 0.
+    MRR: 1 / place of the first hit among the first n, 0 where there is none.
 
     `hits` is users × places, best first. Each user needs at least one target: without one, recall has no
     meaning.
@@ -79,11 +62,13 @@ def metric_values(hits: Hits, target_counts: Counts, at: Iterable[int]) -> dict[
         raise DataError("target counts: expected at least one held-out item for each user of the hits")
     values: dict[str, Values] = {}
     for n in at:
-        values[f"recall@{n}"] = recall(hits, counts, n)
+        first = hits[:, :n]
+        found, any_found = np.asarray(first.sum(axis=1)), np.asarray(first.any(axis=1))
+        values[f"recall@{n}"] = found / counts
         values[f"ndcg@{n}"] = ndcg(hits, counts, n)
-        values[f"precision@{n}"] = precision(hits, n)
-        values[f"hit_rate@{n}"] = hit_rate(hits, n)
-        values[f"mrr@{n}"] = mrr(hits, n)
+        values[f"precision@{n}"] = np.asarray(found / n)
+        values[f"hit_rate@{n}"] = any_found.astype(np.float64)
+        values[f"mrr@{n}"] = any_found / (first.argmax(axis=1) + 1)
     return values
 
 

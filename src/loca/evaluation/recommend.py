@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,23 +21,6 @@ if TYPE_CHECKING:
     import polars
 
 Who = Iterable[Id] | Interactions | csr_array
-
-
-@dataclass(frozen=True, eq=False)
-class _Question:
-    """Hold the requested users: ids, item counts and histories, and the items' names (None: row numbers)."""
-
-    users: npt.NDArray[Any]
-    counts: npt.NDArray[Any]
-    histories: Callable[[npt.NDArray[np.int64]], csr_array]
-    item_count: int
-    items: IdMap | None
-
-    def __post_init__(self) -> None:
-        empty = np.flatnonzero(self.counts == 0)
-        if len(empty):
-            user_id = self.users[empty[:1]].tolist()[0]
-            raise DataError(f"user {user_id!r} has an empty history; expected at least one item to answer from")
 
 
 def recommend(
@@ -89,9 +72,8 @@ def recommend(
     >>> items.tolist()
     [['i03', None]]
     """
-    asked = _ask(model, who, known)
-    item_rows, scores = _rank(model, asked, n, hide_seen, only, never)
-    return _outside_ids(item_rows, asked.items), scores
+    _, item_rows, scores, items = _list_best(model, who, n, known, hide_seen, only, never)
+    return _outside_ids(item_rows, items), scores
 
 
 def recommendation_table(
@@ -143,99 +125,83 @@ def recommendation_table(
     """
     import polars
 
-    asked = _ask(model, who, known)
-    item_rows, scores = _rank(model, asked, n, hide_seen, only, never)
+    users, item_rows, scores, items = _list_best(model, who, n, known, hide_seen, only, never)
     user_places, ranks = np.nonzero(item_rows >= 0)
     listed = item_rows[user_places, ranks]
     columns = {
-        "user": asked.users[user_places].tolist(),
-        "item": _outside_ids(listed, asked.items).tolist(),
+        "user": users[user_places].tolist(),
+        "item": _outside_ids(listed, items).tolist(),
         "score": scores[user_places, ranks],
         "rank": ranks.astype(np.int64) + 1,
     }
-    if asked.items is not None and asked.items.labels is not None:
-        columns["title"] = asked.items.labels[listed].tolist()
+    if items is not None and items.labels is not None:
+        columns["title"] = items.labels[listed].tolist()
     return polars.DataFrame(columns)
 
 
-def _ask(model: Scorer, who: Who, known: Interactions | None) -> _Question:
-    if known is None:
-        known = getattr(model, "train_data_", None)
-    if isinstance(who, str | int | float):
-        raise DataError(f"who: expected a list of user ids, found {who!r}; write [{who!r}]")
-    if isinstance(who, Interactions):
-        return _ask_all(who if known is None else _over_items(who, known.items))
-    if issparse(who):
-        return _ask_matrix(csr_array(who), None if known is None else known.items)
-    if known is None:
-        raise DataError("this model was fitted on a bare matrix and knows no user ids; give histories instead")
-    source, user_rows = known, known.users.rows(who)
-    return _Question(
-        users=source.users.values[user_rows],
-        counts=source.counts()[user_rows],
-        histories=lambda rows: _histories_of(source, user_rows[rows]),
-        item_count=source.n_items,
-        items=source.items,
-    )
-
-
-def _histories_of(known: Interactions, user_rows: npt.NDArray[np.int64]) -> csr_array:
-    # A user may be requested twice; interactions name each user once.
-    distinct, places = np.unique(user_rows, return_inverse=True)
-    return known.histories(distinct)[places]
-
-
-def _ask_all(who: Interactions) -> _Question:
-    return _Question(who.users.values, who.counts(), who.histories, who.n_items, who.items)
-
-
-def _ask_matrix(who: csr_array, items: IdMap | None) -> _Question:
-    user_count, item_count = who.shape
-    if items is not None and len(items) != item_count:
-        raise DataError(f"histories: expected the model's {len(items)} items, found {item_count}")
-    users = np.arange(user_count)
-    return _Question(users, np.diff(who.indptr), lambda rows: who[rows], item_count, items)
-
-
-def _over_items(who: Interactions, items: IdMap) -> Interactions:
-    """Renumber interactions over the model's items; an item that the model does not know is refused."""
-    if np.array_equal(who.items.values, items.values):
-        return who
-    new_rows = items.rows(who.items.values.tolist()).astype(np.int32)
-    return replace(who, items=items, item_rows=new_rows[who.item_rows])
-
-
-def _rank(
+def _list_best(
     model: Scorer,
-    asked: _Question,
+    who: Who,
     n: int,
+    known: Interactions | None,
     hide_seen: bool,
     only: Iterable[Id] | None,
     never: Iterable[Id] | None,
-) -> tuple[ItemRows, npt.NDArray[np.float32]]:
+) -> tuple[npt.NDArray[Any], ItemRows, npt.NDArray[np.float32], IdMap | None]:
+    """The users' ids, their best item rows and the scores of these, and what the items are called, if anything."""
     check_list_length(n)
-    only_rows, never_rows = _item_rows("only", only, asked), _item_rows("never", never, asked)
-    user_count = len(asked.users)
-    item_rows, best = np.empty((user_count, n), np.int32), np.empty((user_count, n), np.float32)
-    size = block_rows(asked.item_count)
-    with bar("recommending", user_count) as progress:
-        for start in range(0, user_count, size):
-            block = np.arange(start, min(start + size, user_count))
-            histories = asked.histories(block)
-            item_rows[block], best[block] = rank_top_n(
-                model.score(histories), histories if hide_seen else None, n, only=only_rows, never=never_rows
-            )
+    users, counts, histories_of, item_count, items = _find_histories(model, who, known)
+    empty = np.flatnonzero(counts == 0)
+    if len(empty):
+        user_id = users[empty[:1]].tolist()[0]
+        raise DataError(f"user {user_id!r} has an empty history; expected at least one item to answer from")
+    rows_of: dict[str, npt.NDArray[np.int64] | None] = {}
+    for name, ids in (("only", only), ("never", never)):
+        if isinstance(ids, str | int | float):
+            raise DataError(f"{name}: expected a list of item ids, found {ids!r}; write [{ids!r}]")
+        named = IdMap.numbered(item_count, "item") if items is None else items
+        rows_of[name] = None if ids is None else named.rows(ids)
+    item_rows, best = np.empty((len(users), n), np.int32), np.empty((len(users), n), np.float32)
+    size = block_rows(item_count)
+    with bar("recommending", len(users)) as progress:
+        for start in range(0, len(users), size):
+            block = np.arange(start, min(start + size, len(users)))
+            histories = histories_of(block)
+            scores, hidden = model.score(histories), histories if hide_seen else None
+            only_rows, never_rows = rows_of["only"], rows_of["never"]
+            item_rows[block], best[block] = rank_top_n(scores, hidden, n, only=only_rows, never=never_rows)
             progress.advance(len(block))
-    return item_rows, best
+    return users, item_rows, best, items
 
 
-def _item_rows(name: str, ids: Iterable[Id] | None, asked: _Question) -> npt.NDArray[np.int64] | None:
-    if ids is None:
-        return None
-    if isinstance(ids, str | int | float):
-        raise DataError(f"{name}: expected a list of item ids, found {ids!r}; write [{ids!r}]")
-    items = asked.items if asked.items is not None else IdMap.numbered(asked.item_count, "item")
-    return items.rows(ids)
+def _find_histories(
+    model: Scorer, who: Who, known: Interactions | None
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Callable[[npt.NDArray[np.int64]], csr_array], int, IdMap | None]:
+    """The users' ids, how many items each has, the histories of some of them, the number of items, and their names."""
+    data: Interactions | None = getattr(model, "train_data_", None) if known is None else known
+    if isinstance(who, str | int | float):
+        raise DataError(f"who: expected a list of user ids, found {who!r}; write [{who!r}]")
+    if isinstance(who, Interactions):
+        if data is not None and not np.array_equal(who.items.values, data.items.values):
+            # The same interactions over the model's items; an item that it does not know is refused.
+            new_rows = data.items.rows(who.items.values.tolist()).astype(np.int32)
+            who = replace(who, items=data.items, item_rows=new_rows[who.item_rows])
+        return who.users.values, who.counts(), who.histories, who.n_items, who.items
+    if issparse(who):
+        matrix, items = csr_array(who), None if data is None else data.items
+        if items is not None and len(items) != matrix.shape[1]:
+            raise DataError(f"histories: expected the model's {len(items)} items, found {matrix.shape[1]}")
+        return np.arange(matrix.shape[0]), np.diff(matrix.indptr), matrix.__getitem__, matrix.shape[1], items
+    if data is None:
+        raise DataError("this model was fitted on a bare matrix and knows no user ids; give histories instead")
+    source, user_rows = data, data.users.rows(who)
+
+    def histories_of(places: npt.NDArray[np.int64]) -> csr_array:
+        # A user may be wanted twice; interactions name each user once.
+        distinct, again = np.unique(user_rows[places], return_inverse=True)
+        return source.histories(distinct)[again]
+
+    return source.users.values[user_rows], source.counts()[user_rows], histories_of, source.n_items, source.items
 
 
 def _outside_ids(item_rows: ItemRows, items: IdMap | None) -> npt.NDArray[Any]:

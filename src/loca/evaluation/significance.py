@@ -14,11 +14,11 @@ from loca.errors import DataError
 from loca.random_streams import stream
 
 Verdict = Literal["better", "worse", "undecided", "equal"]
+Floats = npt.NDArray[np.float64]
 RESAMPLES = 1000
 _LEVEL = 0.05
 # Relative to the value: far above what the mean of a few equal numbers is off by, far below any difference that counts.
 _ROUNDING = 1e-12
-_BOOTSTRAP_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,16 @@ class PairedDifference:
         )
 
 
-def bootstrap_means(values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES) -> npt.NDArray[np.float64]:
+def bootstrap_means(
+    values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES, block_bytes: int = 64_000_000
+) -> Floats:
     """Return the means of `resamples` samples of the users, drawn with replacement: resamples × columns.
 
     `values` is users × columns; every column is resampled with the same users.
     """
     user_count = len(values)
     rng = stream(seed, "bootstrap")
-    step = max(1, _BOOTSTRAP_BYTES // (8 * user_count))
+    step = max(1, block_bytes // (8 * user_count))
     means = np.empty((resamples, values.shape[1]))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
@@ -76,12 +78,9 @@ def bootstrap_means(values: npt.NDArray[Any], *, seed: int = 0, resamples: int =
     return means
 
 
-def bootstrap_intervals(
-    values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES
-) -> npt.NDArray[np.float64]:
+def bootstrap_intervals(values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
     """Return the 95 % percentile interval of each column's mean: columns × (low, high)."""
-    means = bootstrap_means(values, seed=seed, resamples=resamples)
-    return np.percentile(means, [2.5, 97.5], axis=0).T
+    return np.percentile(bootstrap_means(values, seed=seed, resamples=resamples), [2.5, 97.5], axis=0).T
 
 
 def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedDifference:
@@ -116,7 +115,15 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
     """
     from scipy import stats
 
-    a, b = _checked_pair(first, second)
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise DataError(
+            f"paired difference: expected one value per user from both, found shapes {a.shape} and {b.shape}"
+        )
+    if len(a) < 2:
+        raise DataError(f"paired difference: expected at least 2 users, found {len(a)}")
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        raise DataError("paired difference: expected finite values, found NaN or infinity")
     differences = np.where(np.isclose(a, b, rtol=_ROUNDING, atol=0), 0, a - b)
     mean, reference = float(differences.mean()), float(b.mean())
     low, high = bootstrap_intervals(differences[:, None], seed=seed)[0].tolist()
@@ -127,19 +134,11 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
             t = float(mean / (differences.std(ddof=1) / math.sqrt(len(differences))))
         t_p = float(2 * stats.t.sf(abs(t), len(differences) - 1))
         wilcoxon_p = float(stats.wilcoxon(differences).pvalue)
-    return PairedDifference(
-        mean=mean,
-        relative=_relative(mean, reference),
-        low=low,
-        high=high,
-        t=t,
-        t_p=t_p,
-        wilcoxon_p=wilcoxon_p,
-        user_count=len(differences),
-    )
+    relative = mean / reference if reference else math.copysign(math.inf, mean) if mean else 0.0
+    return PairedDifference(mean, relative, low, high, t, t_p, wilcoxon_p, len(differences))
 
 
-def holm(p_values: Iterable[float]) -> npt.NDArray[np.float64]:
+def holm(p_values: Iterable[float]) -> Floats:
     """Correct p values for their number, in their order: each may be held against the same level.
 
     With m values sorted upwards, the i-th (from 0) becomes the largest of (m − j) · p_j over j ≤ i, at most 1.
@@ -163,22 +162,3 @@ def verdict_on(paired: PairedDifference, t_p: float, wilcoxon_p: float) -> Verdi
     if paired.low <= 0 <= paired.high or max(t_p, wilcoxon_p) >= _LEVEL:
         return "undecided"
     return "better" if paired.low > 0 else "worse"
-
-
-def _checked_pair(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if a.ndim != 1 or a.shape != b.shape:
-        raise DataError(
-            f"paired difference: expected one value per user from both, found shapes {a.shape} and {b.shape}"
-        )
-    if len(a) < 2:
-        raise DataError(f"paired difference: expected at least 2 users, found {len(a)}")
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        raise DataError("paired difference: expected finite values, found NaN or infinity")
-    return a, b
-
-
-def _relative(mean: float, reference: float) -> float:
-    if reference:
-        return mean / reference
-    return math.copysign(math.inf, mean) if mean else 0.0

@@ -21,6 +21,7 @@ _CHUNK_BYTES = 16_000_000
 _DEVICE_CHUNK_BYTES = 1_000_000_000
 
 ItemRows = npt.NDArray[np.int32]
+Rows = npt.NDArray[np.integer[Any]]
 
 
 def block_rows(item_count: int, *, arrays: int = 3, number_bytes: int = 4, budget: int = BLOCK_BYTES) -> int:
@@ -39,8 +40,9 @@ def rank_top_n(
     hidden: csr_array | None,
     n: int,
     *,
-    only: npt.NDArray[np.integer[Any]] | None = None,
-    never: npt.NDArray[np.integer[Any]] | None = None,
+    only: Rows | None = None,
+    never: Rows | None = None,
+    chunk_bytes: int | None = None,
 ) -> tuple[ItemRows, npt.NDArray[np.float32]]:
     """The item rows of each user's n best items, best first, and their scores: two users × n arrays.
 
@@ -53,17 +55,27 @@ def rank_top_n(
 
     check_list_length(n)
     table = scores if isinstance(scores, torch.Tensor) else torch.from_numpy(_plain_numbers(scores))
-    _check_other_shapes(tuple(table.shape), hidden)
+    if table.ndim != 2:
+        raise DataError(f"scores: expected users × items numbers, found shape {tuple(table.shape)}")
+    if hidden is not None and hidden.shape != tuple(table.shape):
+        raise DataError(f"hidden items: expected the scores' shape {tuple(table.shape)}, found {hidden.shape}")
     user_count, item_count = table.shape
     banned = _banned_items(item_count, only, never)
     item_rows = np.full((user_count, n), -1, np.int32)
     best = np.full((user_count, n), -np.inf, np.float32)
-    budget = _CHUNK_BYTES if table.device.type == "cpu" else _DEVICE_CHUNK_BYTES
-    step = block_rows(item_count, arrays=1, number_bytes=table.itemsize, budget=budget)
+    if chunk_bytes is None:
+        chunk_bytes = _CHUNK_BYTES if table.device.type == "cpu" else _DEVICE_CHUNK_BYTES
+    step = block_rows(item_count, arrays=1, number_bytes=table.itemsize, budget=chunk_bytes)
     width = min(n, item_count)
     for start in range(0, user_count if width else 0, step):
         chunk = table[start : start + step].clone()  # the caller's scores stay as they are
-        _check_nan(chunk, start)
+        # The largest of a row is NaN where any of the row is.
+        broken = np.flatnonzero(chunk.amax(dim=1).isnan().cpu().numpy())
+        if len(broken):
+            raise DataError(
+                f"scores: found NaN (not a number) for the user in row {start + broken[0]}; "
+                "expected numbers: has the model's training diverged?"
+            )
         if hidden is not None:
             part = hidden[start : start + step]
             users = torch.from_numpy(np.repeat(np.arange(len(chunk)), np.diff(part.indptr)))
@@ -81,7 +93,7 @@ def _best_of(scores: Tensor, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray
     """The n best of each row in final order; where fewer are above −inf, any items of −inf fill the end."""
     import torch
 
-    # One more than requested shows whether the cut falls between equal scores. (users, n + 1)
+    # One more than wanted shows whether the cut falls between equal scores. (users, n + 1)
     top_values, top_items = torch.topk(scores, min(n + 1, scores.shape[1]))
     values, items = top_values.cpu().numpy(), top_items.cpu().numpy()
     if n < scores.shape[1]:
@@ -120,26 +132,7 @@ def _plain_numbers(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.require(array, dtype=wanted, requirements=("C", "W"))
 
 
-def _check_other_shapes(shape: tuple[int, ...], hidden: csr_array | None) -> None:
-    if len(shape) != 2:
-        raise DataError(f"scores: expected users × items numbers, found shape {shape}")
-    if hidden is not None and hidden.shape != shape:
-        raise DataError(f"hidden items: expected the scores' shape {shape}, found {hidden.shape}")
-
-
-def _check_nan(chunk: Tensor, start: int) -> None:
-    # The largest of a row is NaN where any of the row is.
-    broken = np.flatnonzero(chunk.amax(dim=1).isnan().cpu().numpy())
-    if len(broken):
-        raise DataError(
-            f"scores: found NaN (not a number) for the user in row {start + broken[0]}; "
-            "expected numbers: has the model's training diverged?"
-        )
-
-
-def _banned_items(
-    item_count: int, only: npt.NDArray[np.integer[Any]] | None, never: npt.NDArray[np.integer[Any]] | None
-) -> npt.NDArray[np.bool_] | None:
+def _banned_items(item_count: int, only: Rows | None, never: Rows | None) -> npt.NDArray[np.bool_] | None:
     if only is None and never is None:
         return None
     banned = np.full(item_count, only is not None)

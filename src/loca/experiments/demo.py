@@ -22,7 +22,7 @@ from loca.data.recency import Recency
 from loca.data.splits import HeldOut, Split, leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError, LocaError
-from loca.evaluation.evaluate import Evaluation, measure, summarise
+from loca.evaluation.evaluate import Evaluation, measure
 from loca.evaluation.recommend import recommendation_table
 from loca.experiments.comparison import Comparison, compare
 from loca.experiments.report import write_tables
@@ -237,7 +237,7 @@ def evaluate_true_communities(
         for community, weights in enumerate(shares_of(train).T):
             model = clone(base).fit(train, user_weights=scaled_weights(weights, train.n_users))
             blended = blended + shares[:, [community]] * model.score(held_out.history_matrix)
-        return summarise(measure(lambda user_rows: blended[user_rows], held_out, at=at), held_out, seed=seed)
+        return measure(lambda user_rows: blended[user_rows], held_out, at=at, seed=seed)
 
     validated = [evaluate_with(base, split.train, split.validation, (100,)).means()["ndcg@100"] for base in candidates]
     return evaluate_with(candidates[int(np.argmax(validated))], split.train_and_validation, split.test, at)
