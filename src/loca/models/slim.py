@@ -29,6 +29,8 @@ _BLOCK_ITEMS = 512  # items whose linear terms are made, and whose weights are f
 # Scikit-learn measures by the duality gap; where that stopped too early by ours, its tolerance falls by this factor.
 _STRICTER = 1e-3
 _MOST_TRIES = 4
+_WORKING_SET = 256  # candidates that a working set begins with; twice as many may be added in each further round
+_MOST_ROUNDS = 20
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -149,17 +151,28 @@ class Solution(NamedTuple):
 
 
 def _solve_on_gram(gram: Numbers, model: SLIM, target: int) -> Solution:
-    """One column by descent on AᵀA."""
+    """One column by descent on AᵀA: on a working set of candidates, which grows by those that violate a condition."""
     linear = gram[target].copy()
     linear[target] = -1.0  # holds the item's own weight at 0
-
-    def slopes(weights: Numbers) -> Numbers:
+    weights, slopes, is_solved = np.zeros(len(linear)), linear - model.l1, True
+    goal, response = model.tolerance * max(linear.max(), 0.0), np.sqrt(gram[target, target, None])
+    for round_number in range(_MOST_ROUNDS):
+        outside = np.flatnonzero((slopes > goal) & (weights == 0))
+        if not len(outside) or not is_solved:
+            break
+        most = _WORKING_SET << round_number
+        if len(outside) > most:
+            outside = outside[np.argpartition(-slopes[outside], most)[:most]]
+        working = np.union1d(np.flatnonzero(weights), outside)
+        part = gram[np.ix_(working, working)]
+        # Of the columns scikit-learn reads no more here than how many they are, and of the response its length.
+        shape = np.zeros((1, len(working)), order="F")
+        start, own = weights[working], linear[working]
+        weights[working], is_solved = _descend(shape, response, own, part.__matmul__, start, goal, model, part)
         some = np.flatnonzero(weights)
-        return np.asarray(linear - model.l1 - weights[some] @ gram[some] - model.l2 * weights)
-
-    # Of the columns scikit-learn reads no more here than how many they are, and of the response its length.
-    shape, response = np.zeros((1, len(linear)), order="F"), np.sqrt(gram[target, target, None])
-    return _descend(shape, response, linear, slopes, np.arange(len(linear)), model, gram)
+        slopes = linear - model.l1 - weights[some] @ gram[some] - model.l2 * weights
+    some = np.flatnonzero(weights)
+    return Solution(some.astype(np.int32), weights[some].astype(np.float32), is_solved)
 
 
 def _solve_on_columns(rows: csr_array, model: SLIM) -> Iterator[Solution]:
@@ -182,6 +195,8 @@ def _solve_on_columns(rows: csr_array, model: SLIM) -> Iterator[Solution]:
 def _solve_on_candidates(
     columns: csc_array, candidates: npt.NDArray[np.int32], linear: Numbers, response: Numbers, model: SLIM
 ) -> Solution:
+    if not len(candidates):
+        return Solution(candidates, np.zeros(0, np.float32), True)
     # Bare arrays: thousands of small matrices cost more to make than to solve.
     firsts = columns.indptr[candidates]
     starts = np.concatenate([[0], (columns.indptr[candidates + 1] - firsts).cumsum()])
@@ -191,53 +206,51 @@ def _solve_on_candidates(
         some, users = np.unique(users, return_inverse=True)
         response = response[some]
 
-    def slopes(weights: Numbers) -> Numbers:
-        left = response - np.bincount(users, values * np.repeat(weights, np.diff(starts)), len(response))
-        products = np.add.reduceat(values * left[users], starts[:-1])
-        return np.asarray(products - model.l1 - model.l2 * weights)
+    def products(weights: Numbers) -> Numbers:
+        sums = np.bincount(users, values * np.repeat(weights, np.diff(starts)), len(response))
+        return np.asarray(np.add.reduceat(values * sums[users], starts[:-1]))
 
     # Scikit-learn reads places of 32 bits.
     parts = (values, users.astype(np.int32), starts.astype(np.int32))
     features = csc_array(parts, shape=(len(response), len(candidates)))
-    return _descend(features, response, linear, slopes, candidates, model)
+    goal, start = model.tolerance * float(linear.max()), np.zeros(len(candidates))
+    weights, is_solved = _descend(features, response, linear, products, start, goal, model)
+    some = np.flatnonzero(weights)
+    return Solution(candidates[some], weights[some].astype(np.float32), is_solved)
 
 
 def _descend(
     features: Any,
     response: Numbers,
     linear: Numbers,
-    slopes: Callable[[Numbers], Numbers],
-    items: npt.NDArray[Any],
+    products: Callable[[Numbers], Numbers],
+    weights: Numbers,
+    goal: float,
     model: SLIM,
     gram: Numbers | None = None,
-) -> Solution:
-    """Scikit-learn's weights for one response, in tries that end ever later, until they are within our tolerance.
+) -> tuple[Numbers, bool]:
+    """Scikit-learn's weights for one response, from some on, and whether no condition is violated by more than `goal`.
 
-    `slopes` are the negative gradients, from the linear terms b − l1 on. Scikit-learn divides the squared error by the
-    users.
+    Tries end ever later. `linear` is b, and `products` gives AᵀAw. Scikit-learn divides the squared error by the users.
     """
-    weights, is_solved = np.zeros(len(linear)), True
-    if len(linear) and linear.max() > model.l1:
-        both, goal = model.l1 + model.l2, model.tolerance * linear.max()
-        for attempt in range(_MOST_TRIES):
-            with config_context(skip_parameter_validation=True):  # they are ours, and the same for every item
-                _, path, _ = enet_path(
-                    features,
-                    response,
-                    alphas=[both / features.shape[0]],
-                    l1_ratio=model.l1 / both if both > 0 else 1.0,
-                    precompute=False if gram is None else gram,
-                    Xy=None if gram is None else linear,
-                    positive=True,
-                    coef_init=weights,
-                    tol=model.tolerance * _STRICTER**attempt,
-                    max_iter=model.iterations,
-                    check_input=False,
-                )
-            weights = path[:, 0]
-            left = slopes(weights)
-            is_solved = float(np.where(weights > 0, np.abs(left), left).max()) <= goal
-            if is_solved:
-                break
-    some = np.flatnonzero(weights)
-    return Solution(items[some].astype(np.int32), weights[some].astype(np.float32), is_solved)
+    both = model.l1 + model.l2
+    for attempt in range(_MOST_TRIES):
+        with config_context(skip_parameter_validation=True):  # they are ours, and the same for every item
+            _, path, _ = enet_path(
+                features,
+                response,
+                alphas=[both / features.shape[0]],
+                l1_ratio=model.l1 / both if both > 0 else 1.0,
+                precompute=False if gram is None else gram,
+                Xy=None if gram is None else linear,
+                positive=True,
+                coef_init=weights,
+                tol=model.tolerance * _STRICTER**attempt,
+                max_iter=model.iterations,
+                check_input=False,
+            )
+        weights = path[:, 0]
+        slopes = linear - model.l1 - products(weights) - model.l2 * weights
+        if float(np.where(weights > 0, np.abs(slopes), slopes).max()) <= goal:
+            return weights, True
+    return weights, False
