@@ -1,4 +1,4 @@
-"""Auto: fits and blends what is best for the data at hand, by validation alone and within a budget."""
+"""Auto: fit and blend what is best for the data at hand, by validation alone and within a budget."""
 
 from __future__ import annotations
 
@@ -87,26 +87,38 @@ class Trial:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Auto(Recommender):
-    """The best blend that validation finds within `seconds` (and `trials`, where given): the answer to "just do it".
+    """Find the best blend of models that validation allows within a time budget.
 
-    First EASE, a Loca over it, and NextEASE, their settings by hill climbing; then ensembles of MultVAE of three
-    training targets, as large as time allows; all are blended. Each part sees histories flatter or sharper as
+    It tries EASE, a Loca over it, and NextEASE, their settings by hill climbing; then ensembles of MultVAE of three
+    training targets, as large as time allows; all are blended. Each part sees the histories flatter or sharper as
     validation says, down to no recency at all. Time decides what is tried, and how many epochs at most; with `trials`
     and ample seconds two runs are the same.
 
     Parameters
     ----------
-    seconds : float
-        How long trials may go on.
-    trials : int, optional
-        How many there may be at most.
-    decay : float or None
-        Weighs histories by that factor a position, unless the interactions have a recency of their own; None weighs
-        nothing.
-    chosen : Recommender, optional
-        A fit with it fits that and searches nothing: so does a refit.
-    device : str
-    seed : int
+    seconds : float, default 720.0
+        How long models may be tried; blending and a refit come on top.
+    trials : int or None, default None
+        The most models to try; None sets no limit.
+    decay : float or None, default 0.9
+        Weight of an item in a history relative to the item after it, where the interactions have no recency of their
+        own; None weights all alike.
+    chosen : Recommender or None, default None
+        A model to fit in place of a search, which needs no validation data; a refit has one.
+    device : str, default "auto"
+        Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
+    seed : int, default 0
+        Seed of everything drawn.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> rest, held_out, _ = loca.hold_last(data, 2)
+    >>> model = loca.Auto(trials=1).fit(rest, validation=held_out)
+    >>> [trial.name for trial in model.trials_]
+    ['EASE']
+    >>> model.score(data.histories()).shape
+    (60, 30)
     """
 
     role = "auto"
@@ -130,7 +142,7 @@ class Auto(Recommender):
         return None if self.decay is None else Recency.per_position(self.decay)
 
     def _fit(self, data: TrainingData) -> None:
-        """Searches on validation and blends; with `chosen` only that is fitted."""
+        """Search on validation and blend; with `chosen` only that is fitted."""
         train, validation = data.train, data.validation
         if isinstance(train, Interactions) and train.recency is None:
             train = train.with_recency(self._recency())
@@ -180,7 +192,7 @@ class Auto(Recommender):
         return blend
 
     def _fit_networks(self, search: Search) -> dict[str, Recommender]:
-        """Ensembles of networks of one size, one for each of the training targets that still fits the budget."""
+        """Fit ensembles of networks of one size, one for each training target that still fits the budget."""
         network = MultVAE(
             dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, prefix_decay=self.decay or 1.0, epochs=200,
             patience=16, evaluate_every=2, device=self.device, seed=derive_seed(self.seed, "auto networks") % 2**31,
@@ -209,7 +221,18 @@ class Auto(Recommender):
         return ensembles
 
     def score(self, histories: csr_array) -> Scores:
-        """The scores of the blend, users × items."""
+        """Score with the blend.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
         return fitted(self.model_, self).score(histories)
 
     def explain(
@@ -220,14 +243,31 @@ class Auto(Recommender):
         order: npt.NDArray[Any] | None = None,
         data: Interactions | None = None,
     ) -> BlendExplanation | Explanation:
-        """What each part of the blend adds to one history's list; of a chosen Loca, what its communities say."""
+        """Show what each part of the blend adds to one list; of a chosen Loca, what its communities list.
+
+        Parameters
+        ----------
+        history : csr_array
+            One row, 1 × items.
+        n : int, default 10
+            Length of the list.
+        order : ndarray or None, default None
+            The history's item rows, oldest first, where they are to be shown so; a sparse row stores no order.
+        data : Interactions or None, default None
+            What names users and items; None takes the training data.
+
+        Returns
+        -------
+        BlendExplanation or Explanation
+            Prints as text.
+        """
         model: object = fitted(self.model_, self)
         if not isinstance(model, Explainable):
             raise ConfigError(f"expected a blend or a Loca to explain, found a chosen {type(model).__name__}")
         return model.explain(history, n, order=order, data=self.train_data_ if data is None else data)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """The chosen model, or all kinds that the search fits: the best of each stays while the next is fitted."""
+        """Estimate the chosen model, or all kinds that are tried: the best of each stays while the next is fitted."""
         if self.chosen is not None:
             return self.chosen.memory_bytes(data)
         if not data.validation_users:
@@ -247,15 +287,20 @@ class Auto(Recommender):
         return MemoryUse.in_turn(steps)
 
     def count_items(self) -> int:
-        """How many items it scores."""
+        """Return how many items it scores."""
         return fitted(self.model_, self).count_items()
 
     def with_selected_params(self) -> Self:
-        """A copy that fits what was chosen and searches nothing."""
+        """Copy the model so that it fits what was chosen and searches nothing."""
         return clone(self) if self.model_ is None else clone(self, chosen=self.model_.with_selected_params())
 
     def report(self) -> str:
-        """What each part earned on validation."""
+        """Tabulate what each part earned on validation.
+
+        Returns
+        -------
+        str
+        """
         model: Any = self.model_
         searched = model is not None and model.role == "blend"
         return str(model.report()) if searched else "nothing was searched: the model was given"
@@ -338,7 +383,7 @@ class Search:
         return self.seconds_left - seconds >= (1 - share) * self.seconds
 
     def fit(self, model: Recommender, name: str) -> Recommender:
-        """A fitted copy of the model; what an interrupted run has saved of its training is gone on with."""
+        """Fit a copy of the model; what an interrupted run has stored of its learning is gone on with."""
         context, fresh = self.data.context.inside(f"trial {name} {settings_of(model)}"), clone(model)
         context.fit(fresh, self.data.train, user_weights=self.data.user_weights, validation=self.validation)
         fresh.train_data_ = None  # the blend holds the data, once
@@ -355,7 +400,7 @@ class Search:
         say(f"auto: trial {len(self.trials)}: {trial}")
 
     def remember(self, what: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Facts that a run which goes on must not find out anew: those saved, else those made now, which are saved.
+        """Return facts that a resumed run must not find out anew: the stored ones, else new ones, which are stored.
 
         Among them are the `seconds` that it took to find them out.
         """

@@ -1,4 +1,4 @@
-"""Blend: any models answer together, each on one scale per user and with a weight that validation found, and why."""
+"""Blend: any models score together, each on one scale per user and with a weight that validation found."""
 
 from __future__ import annotations
 
@@ -38,26 +38,39 @@ _SCALES = ("z-score", "log-probability")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Blend(Recommender):
-    """Scores = Σ weight · scaled scores of a part that sees the histories at a power.
+    """Add up the scaled scores of several models, with weights that validation finds.
+
+    scores = Σ weight · scale(part's scores of the histories at a power). A part sees every value of a history raised to
+    a power (1: as given, 0: every stored item counts 1, 2: half the half-life); one fitted part may answer at several.
 
     Parameters
     ----------
-    parts : sequence of recommenders
-        Any, Loca, Ensemble and Blend among them.
-    columns : sequence of (part, power, weight) triples, optional
-        The part by its number; without them validation finds which parts answer, at which powers, with what weight.
-    names : sequence of str, optional
-        One for each part; by default what each is made of.
-    scale : {"z-score", "log-probability"}
-        Makes scores comparable, for each user over all items: z-scores, or log-probabilities where a part is made of
-        networks and z-scores elsewhere.
-    powers : sequence of float
-        A part sees every value of a history raised to a power (1: as given, 0: every stored item counts 1, 2: half the
-        half-life); one fitted part may answer at several.
-    cache_bytes : int
-        What validation scores may take in memory while the weights are found: users beyond that are left out, at
-        random.
-    seed : int
+    parts : sequence of Recommender
+        Any models, Loca, Ensemble and Blend among them.
+    columns : sequence of (int, float, float) or None, default None
+        (part, power, weight) triples, the part by its number. None finds on validation which parts answer, at which
+        powers, with what weight; without validation data all parts weigh the same.
+    names : sequence of str or None, default None
+        What the parts are called in reports; None names them by their classes.
+    scale : {"z-score", "log-probability"}, default "z-score"
+        What makes scores comparable, for each user over all items: z-scores; or log-probabilities where a part is made
+        of networks, and z-scores elsewhere.
+    powers : sequence of float, default (0.0, 0.5, 1.0, 1.5, 2.0)
+        The powers that are tried where histories are weighted by recency.
+    cache_bytes : int, default 1000000000
+        What validation scores may take in memory while the weights are found; users beyond that are left out at random.
+    seed : int, default 0
+        Seed of that choice of users.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> rest, held_out, _ = loca.hold_last(data, 2)
+    >>> model = loca.Blend(parts=[loca.EASE(), loca.ItemKNN()]).fit(rest, validation=held_out)
+    >>> model.part_names()
+    ('EASE', 'ItemKNN')
+    >>> round(sum(weight for part, power, weight in model.columns_), 6)
+    1.0
     """
 
     role = "blend"
@@ -92,7 +105,7 @@ class Blend(Recommender):
         self.columns = None if self.columns is None else _check_columns(self.columns, len(parts))
 
     def _fit(self, data: TrainingData) -> None:
-        """Fits a copy of every part, then finds the columns on validation; without it all parts weigh the same.
+        """Fit a copy of every part, then find the columns on validation; without it all parts weigh the same.
 
         Where `columns` are given, only the parts in them are fitted, and validation only says what each earned.
         """
@@ -119,7 +132,22 @@ class Blend(Recommender):
         cache_bytes: int = CACHE_BYTES,
         seed: int = 0,
     ) -> Self:
-        """A blend of models that are fitted already: only the columns are still to be found on validation."""
+        """Blend models that are fitted already: only the columns are found on validation.
+
+        Parameters
+        ----------
+        models : sequence of Recommender
+            Fitted models of the same items.
+        validation : HeldOut
+            What the columns are found on.
+        names, scale, powers, cache_bytes, seed
+            As for the class.
+
+        Returns
+        -------
+        Blend
+            A fitted blend that holds the models themselves.
+        """
         blend = cls(parts=models, names=names, scale=scale, powers=powers, cache_bytes=cache_bytes, seed=seed)
         blend.parts = tuple(clone(model) for model in models)
         for model in models:
@@ -138,7 +166,7 @@ class Blend(Recommender):
         return blend
 
     def _weigh(self, models: dict[int, Recommender], validation: HeldOut | None) -> None:
-        """Learns the columns of fitted models, and stores the models that are in one."""
+        """Learn the columns of fitted models, and store the models that are in one."""
         given = None if self.columns is None else _shares(self.columns)
         if validation is None:
             self.columns_ = given or _shares([(number, 1.0, 1.0) for number in models])
@@ -159,7 +187,13 @@ class Blend(Recommender):
         self.models_ = {number: model for number, model in models.items() if number in used}
 
     def part_names(self) -> tuple[str, ...]:
-        """The names of the parts: those given, or what each is made of, numbered where it occurs again."""
+        """Name the parts.
+
+        Returns
+        -------
+        tuple of str
+            The names given, or what each part is made of, numbered where it occurs again.
+        """
         if self.names is not None:
             return tuple(self.names)
         bases = [get_params(part).get("base") for part in self.parts]
@@ -171,7 +205,18 @@ class Blend(Recommender):
         return tuple(name if time == 1 else f"{name} {time}" for name, time in zip(plain, seen, strict=True))
 
     def score(self, histories: csr_array) -> Scores:
-        """The weighted sum of the parts' scaled scores, users × items."""
+        """Add up the parts' scaled scores.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
         models, rows = fitted(self.models_, self), csr_array(histories)
         blended = None
         for part, power, weight in fitted(self.columns_, self):
@@ -190,10 +235,23 @@ class Blend(Recommender):
         order: npt.NDArray[Any] | None = None,
         data: Interactions | None = None,
     ) -> BlendExplanation:
-        """What each part adds to the items of one history's list, where it ranks them, and what it would say alone.
+        """Show what each part adds to the items of one list, where it ranks them, and what it would list alone.
 
-        A sparse row stores no order; `order` gives the history's item rows, oldest first, where they are to be shown.
-        `data` names users and items in place of the blend's own training data.
+        Parameters
+        ----------
+        history : csr_array
+            One row, 1 × items.
+        n : int, default 10
+            Length of the list.
+        order : ndarray or None, default None
+            The history's item rows, oldest first, where they are to be shown so; a sparse row stores no order.
+        data : Interactions or None, default None
+            What names users and items; None takes the training data.
+
+        Returns
+        -------
+        BlendExplanation
+            Prints as text.
         """
         columns, models = fitted(self.columns_, self), fitted(self.models_, self)
         data = self.train_data_ if data is None else data
@@ -239,7 +297,13 @@ class Blend(Recommender):
         )
 
     def report(self) -> str:
-        """A table of what each part earned on validation."""
+        """Tabulate what each part earned on validation.
+
+        Returns
+        -------
+        str
+            Validation NDCG@100 of each part alone, its weight, and what the blend loses without it.
+        """
         if self.ndcg_ is None:
             return "This blend was not judged on validation: its weights are equal, or as given."
         names = [one.name for one in self.earned_]
@@ -252,7 +316,7 @@ class Blend(Recommender):
         return "\n".join([*lines, f"{'the blend':<{width}}  {self.ndcg_:6.4f}   1.000"])
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """Every part in turn, and the search for weights where there is validation."""
+        """Estimate the memory of every part in turn, and of the search for weights where there is validation data."""
         wanted = self._wanted_parts()
         steps = {self.part_names()[number]: self.parts[number].memory_bytes(data) for number in wanted}
         columns = len(wanted) * len(self.powers) if self.columns is None else len(self.columns)
@@ -262,11 +326,11 @@ class Blend(Recommender):
         return MemoryUse.in_turn(steps)
 
     def count_items(self) -> int:
-        """How many items it scores."""
+        """Return how many items it scores."""
         return next(iter(fitted(self.models_, self).values())).count_items()
 
     def with_selected_params(self) -> Self:
-        """A copy whose parts and columns are those that validation chose."""
+        """Copy the blend with the parts and columns that validation chose."""
         if self.models_ is None or self.columns_ is None:
             return clone(self)
         models = self.models_
@@ -333,6 +397,6 @@ def _is_number(value: object) -> bool:
 
 
 def _shares(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """The columns with weights that sum to 1."""
+    """Scale the weights of columns to the sum 1."""
     total = math.fsum(weight for _, _, weight in columns)
     return tuple((part, power, weight / total) for part, power, weight in columns)

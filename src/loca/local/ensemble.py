@@ -36,10 +36,34 @@ from loca.random_streams import stream
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Ensemble(Recommender):
-    """`models` copies of the base with all user weights 1, their scores averaged.
+    """Average the scores of many copies of one model, each trained on all users.
 
-    Copies of a base with randomness differ by their seeds; of a base without (EASE) each learns from its own
-    bootstrap sample of the users. `engine`, `precision`, `answer_precision` and `local_bytes` are those of `Loca`.
+    It is the control for `Loca`: as many models without communities. Copies of a base with randomness differ by their
+    seeds; of a base without (EASE) each learns from its own bootstrap sample of the users.
+
+    Parameters
+    ----------
+    base : Recommender
+        The model that is copied.
+    models : int, default 40
+        Number of copies.
+    engine : {"auto", "stacked", "one_by_one"}, default "auto"
+        How the copies are trained, as in `Loca`; the scores are the same.
+    precision : {"float32", "bfloat16"}, default "float32"
+        `"bfloat16"` lets the stacked engine multiply 16-bit numbers; sums and weights have 32 bits.
+    answer_precision : {"float32", "float16"}, default "float32"
+        `"float16"` stores the weights of networks in half the memory.
+    local_bytes : int, default 9000000
+        What a copy of EASE may take: its largest differences to the EASE of all users.
+    seed : int, default 0
+        Seed of the copies and of the bootstrap samples.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> model = loca.Ensemble(base=loca.MultVAE(latent=8, epochs=2), models=3).fit(data)
+    >>> model.score(data.histories()).shape
+    (60, 30)
     """
 
     role = "ensemble"
@@ -69,7 +93,7 @@ class Ensemble(Recommender):
         return self.base.gives_logits
 
     def _fit(self, data: TrainingData) -> None:
-        """Trains all models; one number of epochs for all, chosen on the validation score of the averaged answer."""
+        """Train all models; one number of epochs for all, chosen on the validation score of the averaged scores."""
         weights, validation = data.user_weights, data.validation
 
         def weights_of(number: int) -> UserWeights:
@@ -88,15 +112,37 @@ class Ensemble(Recommender):
         self.models_, self.epochs_ = train_locals(task, self._engine(), on_models)
 
     def truncate(self, count: int) -> Self:
-        """This fitted model with its first `count` models alone, which are those of an ensemble that has no more."""
+        """Leave the first models alone, which are those of an ensemble that has no more.
+
+        Parameters
+        ----------
+        count : int
+            How many models stay, from 1 to `models`.
+
+        Returns
+        -------
+        Ensemble
+            A fitted model that shares what this one learned.
+        """
         return truncated(self, count, self.models)
 
     def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
-        """The number of epochs that validation chose."""
+        """Return the number of epochs that validation chose."""
         return {"epochs": self.epochs_}
 
     def score(self, histories: csr_array) -> Scores:
-        """The mean of the models' scores, users × items."""
+        """Average the scores of the models.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
         scores = self._mean(fitted(self.models_, self), csr_array(histories))
         return np.asarray(scores.cpu().numpy(), dtype=np.float32)
 
@@ -105,15 +151,15 @@ class Ensemble(Recommender):
         return models.blend(histories, first_models(everyone, self.answering_models_))
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """All members, and the centre that they are differences to if any."""
+        """Estimate the memory of all members, and of the centre that they are differences to if any."""
         return MemoryUse.in_turn(local_memory(self.base, self.models, self._engine(), data, "ensemble members"))
 
     def count_items(self) -> int:
-        """How many items it scores."""
+        """Return how many items it scores."""
         return fitted(self.models_, self).count_items()
 
     def with_selected_params(self) -> Self:
-        """A copy that runs the number of epochs that validation chose."""
+        """Copy the model with the number of epochs that validation chose."""
         return clone(self) if self.epochs_ is None else clone(self, base=clone(self.base, epochs=self.epochs_))
 
     def state(self) -> ModelState:

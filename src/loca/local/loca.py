@@ -59,37 +59,63 @@ DISTINCTIVE_ITEMS = 20
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Loca(Recommender):
-    """Local collaborative autoencoders over any base model that takes user weights.
+    """Blend a global model with many local ones, each trained for a community of users.
+
+    These are the local collaborative autoencoders of the paper, over any base model that takes user weights. Users are
+    embedded; anchor users are chosen; each local model is the base fitted with the wide weights of the community around
+    its anchor, and scores for the narrow neighbourhood of the anchor. The scores of a covered user are
+    α · global + (1 − α) · weighted mean of the local models that answer; other users get the global scores.
 
     Parameters
     ----------
     base : Recommender
-        Each local model is a copy of it, fitted with the wide weights of its community.
-    anchors : int
-        How many communities there are.
-    anchor_selection : {"coverage", "random", "kmeans", "farthest"}
-        How the users are chosen that communities are centred on.
-    train_bandwidth, answer_bandwidth : float or Quantile
-        The wide neighbourhood that a local model is trained on, and the narrow one that it answers for, in units of
-        distance or as a quantile of the distances between users.
-    kernel : {"epanechnikov", "paper", "uniform", "triangular"}
-        What weight a distance earns.
-    embedding : Embedder, optional
-        Makes user embeddings; by default the global model where it has an encoder, else a truncated SVD.
-    global_model : Recommender, optional
-        Answers for users without a community; by default a copy of the base.
-    alpha : float, "validation" or "paper"
-        The global model's share for covered users: a number, chosen on validation, or 0 as in the paper.
-    engine : {"auto", "stacked", "one_by_one"}
-        Trains networks as one batched network ("stacked", and "auto" too) or in a loop (the reference), and stores
-        local EASEs as differences or dense; the answer is the same.
-    precision : {"float32", "bfloat16"}
-        Whether the stacked engine multiplies 16-bit numbers (sums and weights have 32).
-    answer_precision : {"float32", "float16"}
-        In which the weights of trained local networks are stored.
-    local_bytes : int
+        The model that is copied for each community.
+    anchors : int, default 40
+        Number of communities.
+    anchor_selection : {"coverage", "random", "kmeans", "farthest"}, default "coverage"
+        How anchors are chosen. `"coverage"` covers as many users as it can, greedily.
+    train_bandwidth : float or Quantile, default Quantile(0.9, times=1.3)
+        Radius of the wide neighbourhood that a local model learns from, in units of distance or as a quantile of the
+        distances between users.
+    answer_bandwidth : float or Quantile, default Quantile(0.5)
+        Radius of the narrow neighbourhood that a local model scores for.
+    kernel : {"epanechnikov", "paper", "uniform", "triangular"}, default "epanechnikov"
+        How a weight falls with the distance to the anchor.
+    embedding : Embedder or None, default None
+        What embeds the users: `TruncatedSVD`, `GivenEmbeddings`, or a model with an encoder. None takes the global
+        model where it has an encoder, else a truncated SVD.
+    global_model : Recommender or None, default None
+        The model of all users; None takes a copy of the base.
+    alpha : float, "validation" or "paper", default "validation"
+        The global model's share for covered users: a number from 0 to 1; `"validation"` chooses it on validation data
+        (0 without any); `"paper"` is 0.
+    stopping : {"blended", "community"}, default "blended"
+        How the epochs of networks are chosen. `"blended"` chooses one number for all local models, by the validation
+        score of the blend; with `"community"` each stops on the members of its community, as the paper's program does.
+    engine : {"auto", "stacked", "one_by_one"}, default "auto"
+        How local models are trained; the scores are the same. `"auto"` and `"stacked"` train networks as one batched
+        network, and store a local EASE as differences to the global one. `"one_by_one"` trains them in a loop and
+        stores them dense; it is the reference.
+    precision : {"float32", "bfloat16"}, default "float32"
+        `"bfloat16"` lets the stacked engine multiply 16-bit numbers; sums and weights have 32 bits.
+    answer_precision : {"float32", "float16"}, default "float32"
+        `"float16"` stores the weights of local networks in half the memory.
+    local_bytes : int, default 9000000
         What a local EASE may take: its largest differences to the global one.
-    seed : int
+    seed : int, default 0
+        Seed of anchors and local models.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> model = loca.Loca(base=loca.EASE(), anchors=4).fit(data)
+    >>> model.score(data.histories()).shape
+    (60, 30)
+    >>> model.answer_weights(data.histories()).shape
+    (60, 4)
+    >>> explanation = model.explain(data.histories([7]), n=3)
+    >>> len(explanation.items)
+    3
     """
 
     role = "local"
@@ -143,7 +169,7 @@ class Loca(Recommender):
         return self.base.gives_logits and (self.global_model is None or self.global_model.gives_logits)
 
     def _fit(self, data: TrainingData) -> None:
-        """The paper's algorithm: find communities, train a local model for each, learn how to combine them."""
+        """Follow the paper's algorithm: find communities, train a local model for each, learn how to combine them."""
         matrix, weights = data.matrix, data.user_weights
         has_history = np.diff(matrix.indptr) > 0
         check_anchor_count(self.anchors, int(has_history.sum()))
@@ -194,7 +220,7 @@ class Loca(Recommender):
         return data.context.fit_part("embedding", TruncatedSVD(seed=self.seed), data.train)
 
     def _find_communities(self, embeddings: Floats, users: npt.NDArray[np.int64]) -> Communities:
-        """Communities of some users: only they can be anchors, and only they are counted."""
+        """Find communities of some users: only they can be anchors, and only they are counted."""
         found = find_communities(
             embeddings[users],
             anchors=self.anchors,
@@ -230,25 +256,68 @@ class Loca(Recommender):
         return ALPHAS[best]
 
     def embed(self, histories: csr_array) -> Floats:
-        """The users' embeddings as unit rows, users × dimensions."""
+        """Embed users.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × dimensions, rows of length 1.
+        """
         return embed_users(fitted(self.embedder_, self), histories)
 
     def answer_weights(self, histories: csr_array) -> csr_array:
-        """How much each community's answer counts for each history, users × communities; empty for an uncovered one."""
+        """Compute how much each community counts for each history.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        csr_array of float32
+            Users × communities; the row of an uncovered user is empty.
+        """
         weights = fitted(self.communities_, self).answer_weights(self.embed(histories))
         return first_models(weights, self.answering_models_)
 
     def truncate(self, count: int) -> Self:
-        """This fitted model with its first `count` local models alone, and the α of all.
+        """Leave the first local models alone, with the α of all.
 
         Anchors are chosen one after the other, but for k-means, and each model draws from its own stream: these are the
         models of a Loca that has no more and learned for as many epochs. Who is left without a community gets the
         global scores.
+
+        Parameters
+        ----------
+        count : int
+            How many local models stay, from 1 to `anchors`.
+
+        Returns
+        -------
+        Loca
+            A fitted model that shares what this one learned.
         """
         return truncated(self, count, self.anchors)
 
     def score(self, histories: csr_array) -> Scores:
-        """Embeds, weighs and scores every history, known user or not; users × items."""
+        """Embed, weight and score every history.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
         rows, local, alpha = csr_array(histories), fitted(self.locals_, self), fitted(self.alpha_, self)
         blended = blended_scores(local, fitted(self.global_, self), rows, self.answer_weights(rows), (alpha,))
         return np.asarray(next(blended).cpu().numpy(), dtype=np.float32)
@@ -261,10 +330,23 @@ class Loca(Recommender):
         order: npt.NDArray[Any] | None = None,
         data: Interactions | None = None,
     ) -> Explanation:
-        """The communities that answer for one history, strongest first, and what each and the global model say alone.
+        """Show which communities a list comes from, and what each of them and the global model would list alone.
 
-        A sparse row stores no order; `order` gives the history's item rows, oldest first, where they are to be shown.
-        `data` names users and items in place of the model's own training data.
+        Parameters
+        ----------
+        history : csr_array
+            One row, 1 × items.
+        n : int, default 10
+            Length of the lists.
+        order : ndarray or None, default None
+            The history's item rows, oldest first, where they are to be shown so; a sparse row stores no order.
+        data : Interactions or None, default None
+            What names users and items; None takes the training data.
+
+        Returns
+        -------
+        Explanation
+            The communities strongest first; prints as text.
         """
         communities, alpha = fitted(self.communities_, self), fitted(self.alpha_, self)
         data = self.train_data_ if data is None else data
@@ -305,10 +387,19 @@ class Loca(Recommender):
         )
 
     def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
-        """α, epochs, bandwidths in units, coverage, and how local it is in the mean.
+        """Return α, epochs, bandwidths in units, coverage, and how local the model is in the mean.
 
-        Of the users in its training data: the share that the first `counts` communities cover, the share that a
-        community trains on, and the share of the pairs of a user and a community that answers.
+        Of the users in its training data: the share that the first communities cover, the share that a community trains
+        on, and the share of the pairs of a user and a community that answers.
+
+        Parameters
+        ----------
+        counts : sequence of int, default ()
+            The numbers of communities for which coverage is wanted.
+
+        Returns
+        -------
+        dict
         """
         communities = fitted(self.communities_, self)
         facts: dict[str, Any] = {
@@ -331,7 +422,7 @@ class Loca(Recommender):
         return facts
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """The steps of `fit`: global model, embedding, communities and local models."""
+        """Estimate the memory of the steps of `fit`: global model, embedding, communities and local models."""
         check_anchor_count(self.anchors, data.users)
         unfitted = self.base if self.global_model is None else self.global_model
         steps, embedder = {"global model": unfitted.memory_bytes(data)}, self.embedding
@@ -344,7 +435,7 @@ class Loca(Recommender):
         return MemoryUse.in_turn(steps)
 
     def _communities_memory(self, data: DataSize, dimensions: int) -> MemoryUse:
-        """Embeddings, the neighbourhoods of greedy coverage, and the weights with which communities answer."""
+        """Estimate embeddings, the neighbourhoods of greedy coverage, and the weights with which communities answer."""
         width = self.answer_bandwidth
         share = width.level if isinstance(width, Quantile) and width.times <= 1 else 1.0
         embeddings = 4 * data.users * dimensions
@@ -366,11 +457,11 @@ class Loca(Recommender):
         )
 
     def count_items(self) -> int:
-        """How many items it scores."""
+        """Return how many items it scores."""
         return fitted(self.global_, self).count_items()
 
     def with_selected_params(self) -> Self:
-        """A copy whose epochs and α are those that validation chose."""
+        """Copy the model with the epochs and the α that validation chose."""
         if self.global_ is None or self.alpha_ is None:
             return clone(self)
         base = clone(self.base)
