@@ -57,7 +57,7 @@ def describe_data(source: Data, reading: Reading, settings: Settings, output: Ou
 def fetch_data(output: Output, name: Name = None, listed: Listed = False, to: To = None, again: Again = False) -> None:
     """Download a public data set, check it, and say which command reads it.
 
-    The licence is shown first. A cut download goes on where it stopped; a file that is there and sound is kept.
+    The licence is shown first. A cut download goes on where it stopped; a file that is there and sound stays.
 
     Examples:
 

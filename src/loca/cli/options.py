@@ -15,20 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hin
 import typer
 from typer.models import OptionInfo
 
+from loca.config import options as config
 from loca.config.model_factory import build_models, expand_names
-from loca.config.options import (
-    AUTO,
-    PLANTED,
-    DataOptions,
-    RecencyOptions,
-    RecencyRequest,
-    SplitOptions,
-    build_section,
-    check_names,
-    check_value,
-    parameters_of,
-    read_data,
-)
 from loca.config.settings import Table, read_section, read_settings
 from loca.data.interactions import Interactions
 from loca.data.synthetic import planted_communities
@@ -222,10 +210,10 @@ class Request(Generic[Own]):
 
     source: str
     own: Own
-    data: DataOptions
+    data: config.DataOptions
     planted: Mapping[str, Any]
-    split: SplitOptions
-    recency: RecencyRequest
+    split: config.SplitOptions
+    recency: config.RecencyRequest
     models: Mapping[str, list[Recommender]]
     tables: Mapping[str, Table]
     section: Callable[[str], Table]
@@ -235,8 +223,8 @@ class Request(Generic[Own]):
 
         One that is yet to be chosen, or is the model's own, weighs nothing yet.
         """
-        planted = planted_communities(**self.planted) if self.source == PLANTED else None
-        interactions = read_data(self.source, self.data, planted)
+        planted = planted_communities(**self.planted) if self.source == config.PLANTED else None
+        interactions = config.read_data(self.source, self.data, planted)
         return interactions if isinstance(self.recency, str) else interactions.with_recency(self.recency)
 
     @property
@@ -264,27 +252,28 @@ def check_request(
     def section(name: str) -> Table:
         return read_section(name, settings.config, given, assignments)
 
-    own = build_section(kind, section(command), command)
+    own = config.build_section(kind, section(command), command)
     known = (command, "data", "planted") if command == "describe" else (command, *_SHARED)
     models = expand_names(own.model_names, MODELS) if own.model_names or command != "describe" else []
     elsewhere = (*MODELS, *_COMMANDS, *_SHARED)
     tables = read_settings(
         settings.config, given, assignments, choices, sections=known, models=models, elsewhere=elsewhere
     )
-    data = build_section(DataOptions, tables["data"], "data")
+    data = config.build_section(config.DataOptions, tables["data"], "data")
     data.check_source(source)
-    split = build_section(SplitOptions, tables.get("split", {}), "split")
-    recency = build_section(RecencyOptions, tables.get("recency", {}), "recency").recency()
+    split = config.build_section(config.SplitOptions, tables.get("split", {}), "split")
+    recency = config.build_section(config.RecencyOptions, tables.get("recency", {}), "recency").recency()
     if recency is None and "auto" in models:
         tables["auto"].setdefault("decay", "none")
-    if recency == AUTO and split.validation == 0:
+    if recency == config.AUTO and split.validation == 0:
         raise ConfigError("recency: auto is chosen on held-out items; expected --validation of at least 1, found 0")
-    if tables["planted"] and source != PLANTED:
-        raise ConfigError(f"the section planted is for the data {PLANTED!r}, found the data {source!r}")
-    annotations = parameters_of(planted_communities)
-    check_names(tables["planted"], annotations, "planted")
+    if tables["planted"] and source != config.PLANTED:
+        raise ConfigError(f"the section planted is for the data {config.PLANTED!r}, found the data {source!r}")
+    annotations = config.parameters_of(planted_communities)
+    config.check_names(tables["planted"], annotations, "planted")
     planted = {
-        name: check_value(f"planted.{name}", annotations[name], value) for name, value in tables["planted"].items()
+        name: config.check_value(f"planted.{name}", annotations[name], value)
+        for name, value in tables["planted"].items()
     }
     return Request(
         source=source,
