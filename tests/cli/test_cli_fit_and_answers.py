@@ -19,7 +19,6 @@ import loca.experiments.demo as demonstration
 from loca.cli.recommend import find_items
 from loca.data.id_map import IdMap
 from loca.errors import DataError
-from loca.models.mult_vae import MultVAE
 
 
 def test_fit_says_what_it_chose_and_saves_it(call: Call, tmp_path: Path) -> None:
@@ -325,11 +324,17 @@ def test_the_longest_name_counts_so_that_titles_may_hold_commas() -> None:
 
 @pytest.fixture
 def small_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demonstration, "L2_CHOICES", (100.0,))
-    monkeypatch.setattr(demonstration, "BANDWIDTH_CHOICES", demonstration.BANDWIDTH_CHOICES[:1])
-    monkeypatch.setattr(demonstration, "LOCAL_EASE_MODELS", 3)
-    monkeypatch.setattr(demonstration, "LOCAL_VAE_MODELS", 2)
-    monkeypatch.setattr(demonstration, "_vae", lambda seed: MultVAE(latent=4, epochs=2, seed=seed))
+    vae, ease = loca.MultVAE(latent=4, epochs=2), loca.EASE(l2=100.0)
+    small = {
+        "popularity": [loca.Popularity()],
+        "ease": [ease],
+        "mult-vae": [vae],
+        "ensemble-ease": [loca.Ensemble(base=ease, models=3)],
+        "ensemble-vae": [loca.Ensemble(base=vae, models=2)],
+        "loca-vae": [loca.Loca(base=vae, anchors=2)],
+        "loca-ease": [loca.Loca(base=ease, anchors=3)],
+    }
+    monkeypatch.setattr(demonstration, "demo_models", lambda *given: small)
 
 
 @pytest.mark.usefixtures("small_demo")
