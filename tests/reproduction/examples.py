@@ -15,9 +15,8 @@ from loca.data.synthetic import PlantedData
 from loca.evaluation.evaluate import Evaluation
 from loca.evaluation.significance import PairedDifference
 from loca.experiments.runs import ComparedModel
-from loca.reproduction.benchmark import BASELINES, Benchmark, Results, RunKey, Sizes
+from loca.reproduction.benchmark import BASELINES, Benchmark, Results, RunKey, Sizes, StudiedData
 from loca.reproduction.charts import Chart, Curve
-from loca.reproduction.data_sets import StudiedData
 from loca.reproduction.report import (
     BASE,
     BEST,

@@ -10,8 +10,7 @@ from scipy.sparse import csr_array
 
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender
-from loca.reproduction.benchmark import Benchmark, Results
-from loca.reproduction.data_sets import StudiedData
+from loca.reproduction.benchmark import Benchmark, Results, StudiedData
 from loca.reproduction.figure2 import NAME, SHARES, Figure2
 from loca.reproduction.report import Records, Value
 from loca.tuning.model_selection import ProtocolName

@@ -13,7 +13,7 @@ from examples import IDS, USERS, bench, compared, level, results, swaying
 from loca.experiments.runs import ComparedModel
 from loca.reproduction.benchmark import Benchmark, Results, RunKey, Runs, Sizes
 from loca.reproduction.charts import Curve
-from loca.reproduction.figures import FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8, Figure4, group_users
+from loca.reproduction.figures import Figure4, Figure5, Figure6, Figure7, Figure8, group_users
 from loca.reproduction.report import ReportItem, write_item
 
 
@@ -130,7 +130,7 @@ def by_number(changed: Mapping[str, list[ComparedModel]] | None = None) -> Resul
 
 
 def test_figure_5_has_a_line_for_each_way_to_join_models_and_the_one_model_as_a_level() -> None:
-    item = FIGURE_5.make([by_number()])
+    item = Figure5().make([by_number()])
     curves = by_label(item)
     assert list(curves) == ["LOCA_VAE", "LLORMA_VAE", "Ensemble_VAE", "MultVAE"]
     assert curves["LOCA_VAE"].x == (1.0, 2.0, 3.0)
@@ -146,14 +146,14 @@ def test_figure_5_has_a_line_for_each_way_to_join_models_and_the_one_model_as_a_
 
 
 def test_a_model_without_all_its_seeds_says_so_and_is_held_against_nothing() -> None:
-    item = FIGURE_5.make([by_number({"llorma-vae": counted({1: 0.16, 2: 0.17, 3: 0.17}, 3)[:1]})])
+    item = Figure5().make([by_number({"llorma-vae": counted({1: 0.16, 2: 0.17, 3: 0.17}, 3)[:1]})])
     assert "LLORMA_VAE (1 of 2 seeds)" in by_label(item)
     assert item.tables[0].table.rows[1] == ("LLORMA_VAE (1 of 2 seeds)", "0.1600", "0.1700", "0.1700")
     assert not any("LLORMA_VAE" in one.text for one in item.findings)
 
 
 def test_figure_5_has_one_record_for_each_seed_and_number() -> None:
-    records = FIGURE_5.make([by_number()]).records
+    records = Figure5().make([by_number()]).records
     assert len(records) == 3 * 2 * 3 + 2
     one = next(x for x in records if (x["model"], x["seed"], x.get("local models")) == ("loca-vae", 1, 2))
     assert (one["ndcg@100"], one["found coverage"]) == (pytest.approx(0.21), pytest.approx(2 / 3))
@@ -161,7 +161,7 @@ def test_figure_5_has_one_record_for_each_seed_and_number() -> None:
 
 
 def test_figure_5_tells_what_more_models_bring_and_what_locality_brings() -> None:
-    assert [(one.kind, one.text) for one in FIGURE_5.make([by_number()]).findings] == [
+    assert [(one.kind, one.text) for one in Figure5().make([by_number()]).findings] == [
         ("matches", "Hand, clean: 3 instead of 2 local models change NDCG@100 by +30.0% [+0.0600, +0.0600]."),
         ("matches", "Hand, clean: LOCA_VAE over the ensemble of as many MultVAEs: +23.8% [+0.0500, +0.0500]."),
         ("matches", "Hand, clean: LOCA_VAE over LLORMA_VAE: +44.4% [+0.0800, +0.0800]."),
@@ -181,7 +181,7 @@ def test_figure_5_tells_what_more_models_bring_and_what_locality_brings() -> Non
 def test_each_finding_of_figure_5_differs_alone_where_its_own_claim_does_not_hold(
     name: str, by_count: Mapping[int, float], kinds: list[str], told: str
 ) -> None:
-    findings = FIGURE_5.make([by_number({name: counted(by_count, 3)})]).findings
+    findings = Figure5().make([by_number({name: counted(by_count, 3)})]).findings
     assert [one.kind for one in findings] == kinds
     assert told in findings[kinds.index("differs")].text
 
@@ -196,16 +196,16 @@ def test_each_finding_of_figure_5_differs_alone_where_its_own_claim_does_not_hol
 )
 def test_more_models_are_never_held_against_as_many(by_count: Mapping[int, float], told: str) -> None:
     found = results({"loca-vae": counted(by_count, max(by_count))})
-    (finding,) = FIGURE_5.make([found]).findings
+    (finding,) = Figure5().make([found]).findings
     assert (finding.kind, told in finding.text) == ("matches", True)
 
 
 def test_a_single_model_is_held_against_nothing() -> None:
-    assert FIGURE_5.make([results({"loca-vae": counted({1: 0.2}, 1)})]).findings == ()
+    assert Figure5().make([results({"loca-vae": counted({1: 0.2}, 1)})]).findings == ()
 
 
 def test_figure_6_sets_both_local_models_beside_their_bases() -> None:
-    item = FIGURE_6.make([by_number()])
+    item = Figure6().make([by_number()])
     assert list(by_label(item)) == ["LOCA_VAE", "LOCA_DAE", "MultVAE", "MultDAE"]
     assert by_label(item)["LOCA_DAE"].x == (1.0, 2.0)
     (table,) = item.tables
@@ -241,7 +241,7 @@ Make = Callable[[Sequence[Results]], ReportItem]
 
 @pytest.mark.parametrize(
     ("make", "widths", "step", "best"),
-    [(FIGURE_7.make, FIGURE_7.widths, 10.0, "h_T 0.6"), (FIGURE_8.make, FIGURE_8.widths, 1.0, "h_W 0.2")],
+    [(Figure7().make, Figure7().widths, 10.0, "h_T 0.6"), (Figure8().make, Figure8().widths, 1.0, "h_W 0.2")],
     ids=["figure 7", "figure 8"],
 )
 def test_figures_7_and_8_have_a_line_for_each_number_over_the_measured_share(
@@ -263,7 +263,7 @@ def test_figures_7_and_8_have_a_line_for_each_number_over_the_measured_share(
 
 
 def test_every_point_and_level_of_figure_7_is_in_its_records() -> None:
-    records = FIGURE_7.make([swept(FIGURE_7.widths, "h_T 0.6")]).records
+    records = Figure7().make([swept(Figure7().widths, "h_T 0.6")]).records
     local = [line for line in records if line["model"] == "loca-vae"]
     assert len({(line["bandwidth"], line["seed"], line["local models"]) for line in local}) == len(local) == 5 * 2 * 3
     alone = [line["ndcg@100"] for line in records if line["model"] == "mult-vae not refitted"]
@@ -278,14 +278,14 @@ NARROWLY = "Hand, clean: answering narrowly (h_W 0.2 instead of h_W 0.9) changes
 @pytest.mark.parametrize(
     ("make", "widths", "best", "kind", "told"),
     [
-        (FIGURE_7.make, FIGURE_7.widths, "h_T 0.9", "matches", f"{TRAINING} +25.0% [+0.0500, +0.0500]."),
-        (FIGURE_7.make, FIGURE_7.widths, "h_T 0.1", "differs", f"{TRAINING} -20.0% [-0.0500, -0.0500]."),
-        (FIGURE_7.make, FIGURE_7.widths, "h_T 1.3 × 0.9", "differs", f"{TRAINING} +0.0% [+0.0000, +0.0000]."),
-        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.2", "matches", f"{ANSWERING} +25.0% [+0.0500, +0.0500]."),
-        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.01", "differs", f"{ANSWERING} -20.0% [-0.0500, -0.0500]."),
-        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.5", "differs", f"{ANSWERING} +0.0% [+0.0000, +0.0000]."),
-        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.2", "matches", f"{NARROWLY} +25.0% [+0.0500, +0.0500]."),
-        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.9", "differs", f"{NARROWLY} -20.0% [-0.0500, -0.0500]."),
+        (Figure7().make, Figure7().widths, "h_T 0.9", "matches", f"{TRAINING} +25.0% [+0.0500, +0.0500]."),
+        (Figure7().make, Figure7().widths, "h_T 0.1", "differs", f"{TRAINING} -20.0% [-0.0500, -0.0500]."),
+        (Figure7().make, Figure7().widths, "h_T 1.3 × 0.9", "differs", f"{TRAINING} +0.0% [+0.0000, +0.0000]."),
+        (Figure8().make, Figure8().widths, "h_W 0.2", "matches", f"{ANSWERING} +25.0% [+0.0500, +0.0500]."),
+        (Figure8().make, Figure8().widths, "h_W 0.01", "differs", f"{ANSWERING} -20.0% [-0.0500, -0.0500]."),
+        (Figure8().make, Figure8().widths, "h_W 0.5", "differs", f"{ANSWERING} +0.0% [+0.0000, +0.0000]."),
+        (Figure8().make, Figure8().widths, "h_W 0.2", "matches", f"{NARROWLY} +25.0% [+0.0500, +0.0500]."),
+        (Figure8().make, Figure8().widths, "h_W 0.9", "differs", f"{NARROWLY} -20.0% [-0.0500, -0.0500]."),
     ],
     ids=lambda one: one if isinstance(one, str) and one.startswith("h_") else "",
 )
@@ -299,8 +299,8 @@ def test_figures_7_and_8_compare_two_widths_named_beforehand_whichever_is_best(
 @pytest.mark.parametrize(
     ("make", "widths", "wide", "narrow"),
     [
-        (FIGURE_7.make, FIGURE_7.widths, "h_T 0.9", "h_T 0.1"),
-        (FIGURE_8.make, FIGURE_8.widths, "h_W 0.2", "h_W 0.01"),
+        (Figure7().make, Figure7().widths, "h_T 0.9", "h_T 0.1"),
+        (Figure8().make, Figure8().widths, "h_W 0.2", "h_W 0.01"),
     ],
     ids=["figure 7", "figure 8"],
 )
@@ -321,10 +321,10 @@ def test_a_wider_one_that_is_not_surely_better_differs_and_without_either_nothin
     "make",
     [
         Figure4().make,
-        FIGURE_5.make,
-        FIGURE_6.make,
-        FIGURE_7.make,
-        FIGURE_8.make,
+        Figure5().make,
+        Figure6().make,
+        Figure7().make,
+        Figure8().make,
     ],
 )
 def test_figures_of_nothing_have_no_findings_and_can_still_be_written(make: Make, tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_figures_of_nothing_have_no_findings_and_can_still_be_written(make: Make
 
 
 Needed = Callable[[Benchmark], Runs]
-BOTH = (FIGURE_7.runs, FIGURE_8.runs)
+BOTH = (Figure7().runs, Figure8().runs)
 
 
 @pytest.mark.parametrize("needed", BOTH, ids=["figure 7", "figure 8"])
@@ -354,7 +354,7 @@ def test_both_figures_share_the_one_beside_them_and_table_2_has_another() -> Non
     assert key not in bench().rows(["mult-vae"])
 
 
-@pytest.mark.parametrize("make", [FIGURE_7.make, FIGURE_8.make])
+@pytest.mark.parametrize("make", [Figure7().make, Figure8().make])
 def test_a_refitted_model_is_no_level_of_a_sweep(make: Callable[..., object]) -> None:
     item = make([results({"mult-vae": [compared(level(0.3))]})])
     assert not item.charts  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, LocaError
 from loca.experiments.runs import Run, RunStore
 from loca.models.mult_vae import MultVAE
-from loca.reproduction import runner, table5
+from loca.reproduction import runner, tables
 from loca.reproduction.benchmark import ALL_NAMES, AUTHORS, BEYOND, Measurement, Sizes
 from loca.reproduction.paper import PAPER, find_items
 from loca.reproduction.report import Records
@@ -256,7 +256,7 @@ def test_a_measuring_that_fails_leaves_the_rest(
     def fail(*_: Any) -> Any:
         raise RuntimeError("no clock")
 
-    monkeypatch.setattr(table5, "selection_data", fail)
+    monkeypatch.setattr(tables, "selection_data", fail)
     asked = Reproduction(("table1", "table5"), (bench,), tmp_path, COMMAND)
     with pytest.raises(LocaError, match="tiny-clean: training seconds stacked 1: RuntimeError: no clock"):
         reproduce(asked, resume=False)

@@ -16,8 +16,7 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE
 from loca.reproduction import settings as model_settings
-from loca.reproduction.benchmark import ALL_NAMES, SMALL, Benchmark, Sizes
-from loca.reproduction.data_sets import open_data
+from loca.reproduction.benchmark import ALL_NAMES, SMALL, Benchmark, Sizes, open_data
 from loca.reproduction.settings import sizes_for, tables_for, tune_models
 from loca.search_space import Budget
 

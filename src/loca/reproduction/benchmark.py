@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from loca.config.model_factory import build_models, describe_model
+from loca.config.options import PLANTED
 from loca.config.settings import Table
-from loca.data.splits import Split
-from loca.errors import ConfigError
+from loca.data.datasets import DATA_SETS, DataSet
+from loca.data.download import data_folder
+from loca.data.id_map import Id
+from loca.data.interactions import Interactions
+from loca.data.item_metadata import genres_of_planted, read_genres, read_titles
+from loca.data.readers import layout_of, read_interactions, read_preset
+from loca.data.splits import Split, leave_last_out
+from loca.data.synthetic import planted_communities
+from loca.errors import ConfigError, check_counts, did_you_mean
 from loca.evaluation.evaluate import Evaluation
 from loca.evaluation.significance import PairedDifference, bootstrap_intervals, paired_difference
 from loca.experiments.runs import ComparedModel, Run
@@ -21,9 +30,91 @@ from loca.models.recommender import Recommender, clone
 from loca.persistence.manifest import fingerprint
 from loca.registry import MODELS, RECORDS, names_of
 from loca.reproduction.charts import Chart, Curve
-from loca.reproduction.data_sets import StudiedData
 from loca.reproduction.report import Finding, Records, ReportItem, ReportTable, Value
-from loca.tuning.model_selection import EvaluationProtocol, ProtocolName
+from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, counted_as_paper
+
+Genres = Mapping[Id, tuple[str, ...]]
+_TEST = 5
+_LEAST_HISTORY = 10
+
+
+# The same ratings in another file: whole timestamps are not always to be had.
+_INSTEAD = {"ml-1m": "ml-1m-ordered"}
+
+
+@dataclass(frozen=True, eq=False)
+class StudiedData:
+    """Interactions to be studied, distinct pairs of users with at least 10, and, where the paper has them, as it has.
+
+    `printed` is the name under which the paper's tables hold the same data.
+    """
+
+    name: str
+    label: str
+    interactions: Interactions
+    validation: int = 2
+    printed: str | None = None
+    as_printed: Interactions | None = None
+    genres: Genres = field(default_factory=dict)
+
+    def split(self, protocol: ProtocolName) -> Split:
+        """The last 5 of each user are test; `clean` holds out some before them, `paper` nothing, and counts repeats."""
+        if protocol == "paper":
+            chosen = self.interactions if self.as_printed is None else self.as_printed
+            return counted_as_paper(leave_last_out(chosen, test=_TEST))
+        return leave_last_out(self.interactions, test=_TEST, validation=self.validation)
+
+
+def open_data(name: str, *, seed: int = 0) -> StudiedData:
+    """The data of that name or path, read now; one that is not there is refused with the places looked in."""
+    if name == PLANTED:
+        return _planted(seed)
+    if name in DATA_SETS:
+        return _public(DATA_SETS[name])
+    if not Path(name).exists():
+        known = [PLANTED, *(one for one in DATA_SETS if one not in _INSTEAD.values())]
+        near = did_you_mean(name, known) or f"; known by name are {', '.join(known)}"
+        raise ConfigError(f"data {name!r}: there is no such file, and no data set of that name{near}")
+    interactions = read_interactions(name, min_user_interactions=_LEAST_HISTORY)
+    # As text that can be written, and told apart from what is known by name.
+    called = Path(name).name.encode("utf-8", "replace").decode()
+    return StudiedData(f"{called} (file)" if called in (PLANTED, *DATA_SETS) else called, called, interactions)
+
+
+def _planted(seed: int) -> StudiedData:
+    planted = planted_communities(users=1000, items=150, seed=seed)
+    return StudiedData(PLANTED, "planted", planted.interactions, genres=genres_of_planted(planted))
+
+
+def _public(data_set: DataSet) -> StudiedData:
+    name, path = data_set.name, _find(data_set.files)
+    if path is None and name in _INSTEAD:
+        other = DATA_SETS[_INSTEAD[name]]
+        path = _find(other.files)
+        data_set = data_set if path is None else other
+    if path is None:
+        # Not all can be fetched: some are only near what is published.
+        fetching = f", or get it with  loca data fetch {name}" if data_set.addresses else ""
+        raise ConfigError(
+            f"data {name!r}: expected {data_set.files[0]} below {data_folder()}; set LOCA_DATA to the folder that "
+            f"holds it{fetching}"
+        )
+    preset = None if data_set.printed is None else data_set.label
+    printed = None if preset is None else read_preset(preset, path)
+    layout = layout_of(data_set, path)
+    interactions = read_interactions(path, layout=layout, min_user_interactions=_LEAST_HISTORY)
+    titles, genres = _find(data_set.titles), dict[Id, tuple[str, ...]]()
+    if titles is not None:
+        genres, title_of = dict(read_genres(titles)), read_titles(titles)
+        interactions = interactions.with_titles(title_of)
+        printed = None if printed is None else printed.with_titles(title_of)
+    return StudiedData(name, data_set.label, interactions, data_set.validation, preset, printed, genres)
+
+
+def _find(files: Iterable[str]) -> Path | None:
+    """The first of the files that is there, below the folder that `loca data fetch` puts data into."""
+    return next((data_folder() / one for one in files if (data_folder() / one).exists()), None)
+
 
 Floats = npt.NDArray[np.float64]
 METRICS = ("recall@50", "ndcg@50", "recall@100", "ndcg@100")
@@ -75,10 +166,9 @@ class Sizes:
     auto_seconds: float = 90.0
 
     def __post_init__(self) -> None:
-        for name in ("local_models", "sweep_models", "pilot_models", "loop_models", "seeds"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name}: expected a whole number ≥ 1, found {value!r}")
+        counts = {name: value for name, value in vars(self).items() if name != "auto_seconds"}
+        check_counts(**counts)
+        for name, value in counts.items():
             if value > _MOST:
                 raise ConfigError(f"{name}: expected at most {_MOST:,}, found {value:,}")
         seconds = self.auto_seconds
@@ -241,6 +331,14 @@ class Benchmark:
             runs[key] = self.run(key, model, counts=counts, refit=False, shares=True)
         return runs
 
+    def measurements(self, name: str, measure: Callable[[Benchmark, int], Records], **others: Any) -> list[Measurement]:
+        """One measurement with MultVAE for each seed."""
+        found = []
+        for seed in range(self.sizes.seeds):
+            inputs = self.inputs_of(self.model("mult-vae", seed), protocol=self.protocol, **others)
+            found.append(Measurement(f"{name} seed {seed}", inputs, partial(measure, self, seed)))
+        return found
+
     def inputs_of(self, model: Recommender, **others: Any) -> dict[str, Any]:
         """All that a measurement depends on: the split, a model to the last bit, and what else is named."""
         return {"data": self.digest, **others, **describe_model(model), "to the last bit": fingerprint(model)}
@@ -258,10 +356,6 @@ class SeedMeans:
 
     def mean(self, metric: str = MAIN) -> float:
         return float(self.of_users(metric).mean())
-
-    def interval(self, metric: str = MAIN) -> tuple[float, float]:
-        """The 95 % bootstrap interval over users of the mean over seeds."""
-        return interval_of(self.of_users(metric))
 
     def of_seeds(self, metric: str = MAIN) -> tuple[float, ...]:
         """The mean over users of each seed."""
@@ -293,6 +387,11 @@ class Results:
         """How long all of it took, wherever it was computed."""
         return sum(run.seconds for run in self.runs.values()) + self.measurement_seconds
 
+    @property
+    def names(self) -> set[str]:
+        """The names of all finished runs and measurements."""
+        return {*map(str, self.runs), *self.records}
+
     def of(self, model: str, variant: str = "") -> list[ComparedModel]:
         """The finished runs of a model, seed after seed; nothing where it was not computed."""
         keys = (RunKey(model, variant, seed) for seed in range(self.benchmark.sizes.seeds))
@@ -304,6 +403,11 @@ class Results:
         return (
             SeedMeans(tuple(one.evaluation if count is None else one.by_count[count] for one in runs)) if runs else None
         )
+
+    def text(self, model: str, variant: str = "", count: int | None = None) -> str:
+        """The NDCG@100 of a model with its spread over seeds; nothing where it was not computed."""
+        means = self.means(model, variant, count)
+        return "" if means is None else means.text()
 
     def lacks_seeds(self, model: str, variant: str = "") -> bool:
         """Whether runs were computed, but not with all the seeds of their model."""
@@ -336,12 +440,16 @@ class Results:
 class PaperItem:
     """A table or figure of the paper: the runs and measurements that it needs, and how it is made of their results.
 
-    What it shows of one benchmark comes without the benchmark's name, which `make` puts before it.
+    The docstring of each is its caption. What it shows of one benchmark comes without the benchmark's name, which
+    `make` puts before it.
     """
 
     key: str
     title: str
-    caption: str
+
+    @property
+    def caption(self) -> str:
+        return " ".join((self.__doc__ or "").split())
 
     def runs(self, benchmark: Benchmark) -> Runs:
         """The runs that it needs of a benchmark, which are not all its own: Figures 4 to 6 show rows of Table 2."""
@@ -416,20 +524,17 @@ def in_words(paired: PairedDifference, of: str = "") -> str:
     return f"{paired.relative:+.1%}{of} [{paired.low:+.4f}, {paired.high:+.4f}]"
 
 
-def level(label: str, value: float | None) -> list[Curve]:
-    """A dashed level in a chart; nothing where it was not measured."""
-    return [] if value is None else [Curve(label, (), (value,), is_level=True)]
+def level(label: str, value: SeedMeans | float | None) -> list[Curve]:
+    """A dashed level in a chart at the mean or value; nothing where it was not measured."""
+    if value is None:
+        return []
+    return [Curve(label, (), (value if isinstance(value, float) else value.mean(),), is_level=True)]
 
 
-def curve(label: str, x: Sequence[float], means: Sequence[SeedMeans]) -> Curve:
-    """A line of NDCG@100 with intervals over users and the single seeds."""
-    low, high = zip(*(one.interval() for one in means), strict=True)
-    seeds = list(zip(*(one.of_seeds() for one in means), strict=False))
-    return Curve(
-        label,
-        tuple(map(float, x)),
-        tuple(one.mean() for one in means),
-        low,
-        high,
-        tuple(seeds) if len(seeds) > 1 else (),
-    )
+def curve(label: str, x: Sequence[float], points: Sequence[SeedMeans | None]) -> Curve:
+    """A line of NDCG@100 with intervals over users and the single seeds; points without figures are left out."""
+    found = [(float(place), one) for place, one in zip(x, points, strict=True) if one is not None]
+    low, high = zip(*(interval_of(one.of_users()) for _, one in found), strict=True) if found else ((), ())
+    seeds = tuple(zip(*(one.of_seeds() for _, one in found), strict=False))
+    xs, ys = tuple(place for place, _ in found), tuple(one.mean() for _, one in found)
+    return Curve(label, xs, ys, low, high, seeds if len(seeds) > 1 else ())

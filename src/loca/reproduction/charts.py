@@ -32,7 +32,6 @@ _HEIGHT, _LEGEND_ROW = 2.5, 0.22
 _FONT, PIXELS_PER_INCH = 9.0, 200
 # About how wide a letter is at the size of the picture's text, and the sign before a label with the gaps around it.
 _LETTER, _LEGEND_SIGN = 0.076, 0.58
-_MOST_TICKS = 7
 
 
 @dataclass(frozen=True)
@@ -167,10 +166,8 @@ def _draw_chart(axes: Axes, chart: Chart, looks: dict[str, _Look], handles: dict
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["bottom", "left"]].set_color("#999999")
-    if chart.is_log_y:
-        axes.set_yscale("log")
-    if chart.is_log_x:
-        axes.set_xscale("log")
+    axes.set_yscale("log" if chart.is_log_y else "linear")
+    axes.set_xscale("log" if chart.is_log_x else "linear")
     curves = [curve for curve in chart.curves if not curve.is_level]
     for place, curve in enumerate(curves):
         sign = _draw_bars if chart.groups else _draw_line
@@ -227,13 +224,9 @@ def _set_ticks(axes: Axes, chart: Chart) -> None:
         axes.tick_params(axis="x", length=0)
         return
     drawn = sorted({x for curve in chart.curves if not curve.is_level for x in curve.x})
-    if chart.is_log_x or 0 < len(drawn) <= _MOST_TICKS:
-        apart = _apart(drawn, is_log=chart.is_log_x)
-        axes.set_xticks(apart, [plain(x) for x in apart])
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(6))
-        axes.xaxis.set_major_formatter(FuncFormatter(plain))
+    apart = _apart(drawn, is_log=chart.is_log_x)
+    axes.set_xticks(apart, [plain(x) for x in apart])
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _apart(values: list[float], *, is_log: bool) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,26 +43,19 @@ Rows = npt.NDArray[np.int64]
 
 
 class Figure2(PaperItem):
-    """Local models by the share of users that they are trained on."""
+    """NDCG@100 of local MultVAEs on the closest 1 % of users of their anchors, by the share of users that they were
+    trained on; mean over random anchors and seeds, ± the standard deviation over seeds. Intervals are over the anchors
+    of all seeds: their neighbourhoods share users, which the intervals do not count, so that they are too narrow.
+    Dashed, the global MultVAE on the same users.
+    """
 
     key = "figure2"
     title = "Figure 2: how wide to train"
-    caption = (
-        "NDCG@100 of local MultVAEs on the closest 1 % of users of their anchors, by the share of users that "
-        "they were trained on; mean over random anchors and seeds, ± the standard deviation over seeds. Intervals are "
-        "over the anchors of all seeds: their neighbourhoods share users, which the intervals do not count, so that "
-        "they are too narrow. Dashed, the global MultVAE on the same users."
-    )
 
     def measurements(self, benchmark: Benchmark) -> list[Measurement]:
         """One for each seed, with all shares; the precision is that of LOCA_VAE, whose local models these are too."""
-        sizes = {"protocol": benchmark.protocol, "models": benchmark.sizes.pilot_models}
-        precision = benchmark.model("loca-vae").precision
-        found = []
-        for seed in range(benchmark.sizes.seeds):
-            inputs = benchmark.inputs_of(benchmark.model("mult-vae", seed), **sizes, precision=precision)
-            found.append(Measurement(f"{NAME} seed {seed}", inputs, partial(_train_and_measure, benchmark, seed)))
-        return found
+        others = {"models": benchmark.sizes.pilot_models, "precision": benchmark.model("loca-vae").precision}
+        return benchmark.measurements(NAME, _train_and_measure, **others)
 
     def tables(self, results: Results) -> Iterator[ReportTable]:
         if not results.lines(NAME):

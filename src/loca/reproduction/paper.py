@@ -7,18 +7,14 @@ from collections.abc import Mapping
 from loca.errors import ConfigError, did_you_mean
 from loca.reproduction.benchmark import PaperItem
 from loca.reproduction.figure2 import Figure2
-from loca.reproduction.figures import FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8, Figure4
-from loca.reproduction.table1 import Table1
+from loca.reproduction.figures import Figure4, Figure5, Figure6, Figure7, Figure8
 from loca.reproduction.table2 import Table2
-from loca.reproduction.table3 import Table3
 from loca.reproduction.table4 import Table4
-from loca.reproduction.table5 import Table5
+from loca.reproduction.tables import Table1, Table3, Table5
 
-_ITEMS: tuple[PaperItem, ...] = (
-    *(Table1(), Table2(), Table3(), Table4(), Table5()),
-    *(Figure2(), Figure4(), FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8),
-)
-PAPER: Mapping[str, PaperItem] = {item.key: item for item in _ITEMS}
+_TABLES: tuple[type[PaperItem], ...] = (Table1, Table2, Table3, Table4, Table5)
+_FIGURES: tuple[type[PaperItem], ...] = (Figure2, Figure4, Figure5, Figure6, Figure7, Figure8)
+PAPER: Mapping[str, PaperItem] = {item.key: item() for item in (*_TABLES, *_FIGURES)}
 ALL = "all"
 # What is made of statistics and measurements, not of models' rows.
 WITHOUT_ROWS = ("table1", "table4", "table5", "figure2")

@@ -113,8 +113,10 @@ class _Needs:
             return cls(benchmark, {key: run for key, run in runs.items() if key.model in only}, ())
         return cls(benchmark, runs, [one for name in items for one in PAPER[name].measurements(benchmark)])
 
-    def is_empty(self) -> bool:
-        return not (self.runs or self.measurements)
+    @property
+    def names(self) -> set[str]:
+        """The names of all of it."""
+        return {*map(str, self.runs), *(one.name for one in self.measurements)}
 
     def missing_in(self, results: Results) -> str:
         """What is missing there, in words; nothing where all of it is there."""
@@ -127,12 +129,6 @@ class _Needs:
             missing.append(" ".join(filter(None, called)) + some)
         missing += [one.name for one in self.measurements if one.name not in results.records]
         return f"{results.benchmark.title}: {', '.join(missing)}" if missing else ""
-
-    def has_any_in(self, results: Results) -> bool:
-        """Whether anything of it is there."""
-        return any(key in results.runs for key in self.runs) or any(
-            one.name in results.records for one in self.measurements
-        )
 
 
 def models_of(items: Sequence[str], benchmark: Benchmark, only: Sequence[str] = ()) -> tuple[str, ...]:
@@ -197,7 +193,7 @@ def _check_any(request: Reproduction, needs: Sequence[_Needs], studied: Sequence
     """Refuses to write tables and figures over those that are there when nothing of them is stored."""
     for one, results in zip(needs, studied, strict=True):
         say(f"{one.benchmark.name}: {len(results.runs)} of {len(one.runs)} runs are stored")
-    if not all(one.is_empty() for one in needs) and not any(one.runs or one.records for one in studied):
+    if any(one.names for one in needs) and not any(one.names for one in studied):
         names = ", ".join(one.benchmark.name for one in studied)
         raise ConfigError(f"{request.folder}: nothing is stored of {names}; leave out --kept-only to compute it")
 
@@ -210,10 +206,10 @@ def _make(name: str, request: Reproduction, studied: Sequence[Results], command:
     """
     needs = [_Needs.of((name,), one.benchmark) for one in studied]
     pairs = list(zip(needs, studied, strict=True))
-    if not all(one.is_empty() for one in needs) and not any(one.has_any_in(results) for one, results in pairs):
+    if any(one.names for one in needs) and not any(one.names & results.names for one, results in pairs):
         return None
     if not request.computes:
-        pairs = [(one, results) for one, results in pairs if one.is_empty() or one.has_any_in(results)]
+        pairs = [(one, results) for one, results in pairs if not one.names or one.names & results.names]
     missing = tuple(filter(None, (one.missing_in(results) for one, results in pairs)))
     return replace(PAPER[name].make([results for _, results in pairs]), command=command, missing=missing)
 
@@ -225,7 +221,7 @@ def _write_page(request: Reproduction, made: Mapping[str, ReportItem], studied: 
         if name not in made and (request.folder / f"{name}.md").exists():
             needs = [_Needs.of((name,), one) for one in request.benchmarks]
             loaded = [_load(request, one) for one in needs]
-            is_whole = not any(one.missing_in(results) for one, results in zip(needs, loaded, strict=True))
+            is_whole = all(one.names <= results.names for one, results in zip(needs, loaded, strict=True))
             # The same command for another item: WHAT is its third word.
             program, verb, _, *more = request.command.split(" ", 3)
             item = _make(name, request, loaded, " ".join([program, verb, name, *more]))

@@ -23,31 +23,19 @@ _TUNED_WITH = 40
 _FOUND = "settings.toml"
 _SIZES = "reproduce"
 _SECTIONS = (_SIZES, "compare", "tune", "data", "split", "planted", "recency", "fit", "describe")
-# Networks that learn 1,000 users and 150 items in seconds.
-_NETWORK: Table = {"latent": 32, "epochs": 40, "patience": 6, "batch_size": 250, "learning_rate": 0.005}
-_SMALL: Tables = {
-    "mult-vae": {**_NETWORK, "anneal_steps": 0},
-    "mult-dae": _NETWORK,
-    "cdae": {"latent": 32, "epochs": 30, "patience": 5},
-    "rec-vae": {"latent": 32, "hidden": 64, "epochs": 30, "patience": 8, "learning_rate": 0.005, "batch_size": 250},
-    "wmf": {"factors": 16, "confidence": 3.0, "user_l2": 30.0, "item_l2": 30.0},
-    "llorma": {"anchors": 10, "factors": 16, "confidence": 5.0, "user_l2": 10.0, "item_l2": 10.0},
-    "sglsvd": {"global_rank": 15, "local_rank": 5},
-}
+_BUILT_IN = Path(__file__).with_name("planted.toml")
 
 
 def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
     """The settings of all models on one benchmark: of the file, or of NAME.toml and NAME-PROTOCOL.toml in the folder.
 
-    Where both have a model, NAME-PROTOCOL.toml holds. Without any the built-in data has small networks, everything
-    else the defaults.
+    Where both have a model, NAME-PROTOCOL.toml holds. Without any the built-in data has small networks,
+    everything else the defaults.
     """
-    if settings is None:
-        # The small networks, and local models over them.
-        bases = {"loca-vae": "mult-vae", "llorma-vae": "mult-vae", "loca-dae": "mult-dae"}
-        over = {local: {"base": _SMALL[base]} for local, base in bases.items()}
-        return {**_SMALL, **over} if name == PLANTED else {}
-    return {model: table for file in _files(name, protocol, settings) for model, table in _read(file, protocol).items()}
+    files = [_BUILT_IN] if name == PLANTED else []
+    if settings is not None:
+        files = _files(name, protocol, settings)
+    return {model: table for file in files for model, table in _read(file, protocol).items()}
 
 
 def sizes_for(name: str, protocol: str, settings: Path | None, given: Mapping[str, int]) -> Sizes:

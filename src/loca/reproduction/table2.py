@@ -51,21 +51,18 @@ _DIGITS = 4
 
 
 class Table2(PaperItem):
-    """The accuracy of all models, and both protocols side by side."""
+    """Recall and NDCG at 50 and 100, mean over seeds; ± is the standard deviation over seeds, the interval is over
+    users; behind a model of many stands how many it has. The paper prints figures whose models were chosen on the test
+    items; `paper` repeats that on the same interactions, and divides by all test items of a user, repeated ones too,
+    as the paper does. `clean` chooses on validation, takes each pair of user and item once, and is the only column
+    that is a result. A model that chooses nothing while it learns has the same figures under both, where the data and
+    its settings are the same. A row of LOCA says how local it is: α, the global model's share for covered users; the
+    share of the users that a local model trains on in effect, (Σt)² / Σt² over their weights t; and how many
+    communities answer a user. Seconds are of the machines that the CSV names, some shared with other work.
+    """
 
     key = "table2"
     title = "Table 2: accuracy of all models"
-    caption = (
-        "Recall and NDCG at 50 and 100, mean over seeds; ± is the standard deviation over seeds, the interval "
-        "is over users; behind a model of many stands how many it has. The paper prints figures whose models were "
-        "chosen on the test items; `paper` repeats that on the same interactions, and divides by all test items of a "
-        "user, repeated ones too, as the paper does. `clean` chooses on validation, takes each pair of user and item "
-        "once, and is the only column that is a result. A model that chooses nothing while it learns has the same "
-        "figures under both, where the data and its settings are the same. A row of LOCA says how local it is: α, the "
-        "global model's share for covered users; the share of the users that a local model trains on in effect, "
-        "(Σt)² / Σt² over their weights t; and how many communities answer a user. Seconds are of the machines that "
-        "the CSV names, some shared with other work."
-    )
 
     def runs(self, benchmark: Benchmark) -> Runs:
         return benchmark.rows(benchmark.names)

@@ -107,7 +107,6 @@ class Table4(PaperItem):
 
     key = "table4"
     title = "Table 4: what local models recommend to a user of two tastes"
-    caption = ""
 
     def measurements(self, benchmark: Benchmark) -> list[Measurement]:
         if not benchmark.data.genres or benchmark.protocol != "clean":
@@ -129,13 +128,10 @@ class Table4(PaperItem):
                 "No case study: it needs items with genres, as MovieLens has them (by its name, such as --data ml-1m), "
                 "and the protocol clean."
             )
-            return ReportItem(self.key, self.title, self.caption, findings=(Finding("found", text),))
-        if len(found) == 1:
-            return found[0]
-        return ReportItem(
-            key=self.key,
-            title="Table 4: what local models recommend to users of two tastes",
-            caption=found[0].caption,
+            return ReportItem(self.key, self.title, "", findings=(Finding("found", text),))
+        return replace(
+            found[0],
+            title=found[0].title if len(found) == 1 else self.title.replace("a user", "users"),
             tables=tuple(table for one in found for table in one.tables),
             records=tuple(line for one in found for line in one.records),
             findings=tuple(finding for one in found for finding in one.findings),
@@ -225,17 +221,11 @@ def two_genre_users(histories: csr_array, of_items: Marks, criteria: Criteria) -
         promise = np.where(is_sought, excess * (1 - both / np.maximum(either, 1e-12)), 0.0)
         for user, pair in enumerate(promise.argmax(axis=1)):
             if promise[user, pair] > 0:
-                larger, smaller = sorted(pairs[:, pair].tolist(), key=lambda genre: -shares[user, genre])
-                found.append(
-                    TwoGenreUser(
-                        int(rows[start + user]),
-                        (int(columns[larger]), int(columns[smaller])),
-                        (float(shares[user, larger]), float(shares[user, smaller])),
-                        (float(usual[larger]), float(usual[smaller])),
-                        float(both[user, pair]),
-                        float(promise[user, pair]),
-                    )
-                )
+                ordered = sorted(pairs[:, pair].tolist(), key=lambda genre: -shares[user, genre])
+                of_pair = (columns[ordered], shares[user, ordered], usual[ordered])
+                genres, own, everybody = (tuple(values.tolist()) for values in of_pair)
+                row, scores = int(rows[start + user]), (float(both[user, pair]), float(promise[user, pair]))
+                found.append(TwoGenreUser(row, genres, own, everybody, *scores))
     return sorted(found, key=lambda one: -one.promise)
 
 
