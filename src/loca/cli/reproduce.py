@@ -93,8 +93,7 @@ def reproduce_paper(
     what they can.
     """
     from loca.experiments.report import check_file
-    from loca.reproduction.benchmark import ALL_NAMES, Benchmark
-    from loca.reproduction.benchmark import open_data
+    from loca.reproduction.benchmark import ALL_NAMES, Benchmark, open_data
     from loca.reproduction.paper import WITHOUT_COMMUNITIES, WITHOUT_ROWS, find_items
     from loca.reproduction.runner import PAGE, TUNED, Reproduction, check_start, models_of, reproduce
     from loca.reproduction.settings import sizes_for, tables_for, tune_models, tuned_before
