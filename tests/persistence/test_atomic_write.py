@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-import loca.persistence.atomic_write as whole_files
 from loca.errors import DataError
 from loca.persistence.atomic_write import write_whole, written_beside
 
@@ -30,7 +30,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_litter(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(whole_files.os, step, fail)
+    monkeypatch.setattr(os, step, fail)
     expected = r"file\.txt: cannot be written \(No space left on device\); choose another place"
     with pytest.raises(DataError, match=expected):
         write_whole(path, "new")
@@ -39,12 +39,17 @@ def test_a_full_disk_leaves_the_old_file_and_no_litter(
 
 
 def test_a_folder_that_cannot_be_waited_for_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(22, "Invalid argument")
+    calls: list[int] = []
 
-    monkeypatch.setattr(whole_files, "_sync", fail)
+    def sync_files_alone(handle: int) -> None:
+        calls.append(handle)
+        if len(calls) == 2:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", sync_files_alone)
     write_whole(tmp_path / "file.txt", "new")
     assert (tmp_path / "file.txt").read_text() == "new"
+    assert len(calls) == 2
 
 
 def test_a_block_that_fails_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:

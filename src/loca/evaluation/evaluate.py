@@ -177,7 +177,7 @@ def measure(
     what: str = "ranking users",
     block_bytes: int = BLOCK_BYTES,
 ) -> Evaluation:
-    """The evaluation of `score_users(user_rows)`: those users' scores, users × items, asked for in blocks.
+    """The evaluation of `score_users(user_rows)`: those users' scores, users × items, block by block.
 
     A target that is in the user's own history can never be found, yet it counts among the targets. A target that
     occurs twice is one hit; `held_out.target_counts` says by how many targets the metrics are divided.

@@ -124,7 +124,8 @@ def check_arrays(views: Arrays, notes: Mapping[str, Any]) -> None:
         found = describe_array(name, view)
         expected = {key: take(notes[name], key, type(found[key])) for key in found}
         if dump_json(expected) != dump_json(found):  # as text: true and 2.0 are no lengths
-            raise ValueError(f"array {name!r:.100}: expected {_text(expected):.100}, found {_text(found)}")
+            texts = [f"{note['dtype']} {note['shape']}"[:100] for note in (expected, found)]
+            raise ValueError(f"array {name!r:.100}: expected {texts[0]}, found {texts[1]}")
 
 
 def read_arrays(views: Arrays, notes: Mapping[str, Any], *, verify: bool) -> dict[str, npt.NDArray[Any]]:
@@ -151,10 +152,6 @@ def read_arrays(views: Arrays, notes: Mapping[str, Any], *, verify: bool) -> dic
 def is_read(array: npt.NDArray[Any]) -> bool:
     """Whether an array is small enough to be read at once."""
     return array.nbytes <= LARGEST_READ
-
-
-def _text(note: Mapping[str, Any]) -> str:
-    return f"{note['dtype']} {note['shape']}"
 
 
 def _pieces(array: npt.NDArray[Any], piece_bytes: int) -> Iterator[npt.NDArray[Any]]:

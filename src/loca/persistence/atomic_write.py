@@ -61,11 +61,6 @@ class FolderUpdate:
             old = [name for name in names if is_data_file(name) and name not in self.sizes]
             remove_files(self.folder, old, lenient=True)
 
-    def discard(self) -> None:
-        """Remove the new files, unless the move was made: then its source is gone and they are the model."""
-        if self.manifest is None or (self.folder / self.manifest).exists():
-            remove_files(self.folder, self.sizes, lenient=True)
-
 
 @contextmanager
 def updating(folder: Path) -> Iterator[FolderUpdate]:
@@ -75,7 +70,9 @@ def updating(folder: Path) -> Iterator[FolderUpdate]:
         try:
             yield update
         except BaseException:
-            update.discard()
+            # Unless the move was made: then its source is gone and the new files are the model.
+            if update.manifest is None or (folder / update.manifest).exists():
+                remove_files(folder, update.sizes, lenient=True)
             raise
 
 

@@ -10,7 +10,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -53,7 +53,6 @@ _STATE = "state/"
 # Two arrays beside the state's own: the facts with the dtype and shape of everything, and the checksums of all others.
 _ABOUT = "about"
 _CHECKSUMS = "checksums"
-_ABSENT = object()
 
 
 class Checkpoint:
@@ -227,15 +226,14 @@ def first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
     """The first thing in which two fingerprints differ, as a person would say it; None where they are the same."""
     before, after = _flat(then), _flat(now)
     for name in dict.fromkeys((*after, *before)):
-        old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
+        old, new = before.get(name, "not set"), after.get(name, "not set")
         # By their JSON: that is what a fingerprint comes back as, and NaN would not even equal itself.
-        if old is not _ABSENT and new is not _ABSENT and dump_json(old) == dump_json(new):
+        if name in before and name in after and dump_json(old) == dump_json(new):
             continue
         if name == "data":
             return "the data have changed"
         if name == "loca":
             return f"it was written by loca {old}, this is loca {new}"
-        old, new = ("not set" if value is _ABSENT else value for value in (old, new))
         return f"{name}: {old} then, {new} now"
     return None
 
@@ -263,7 +261,7 @@ def own_files(folder: Path) -> list[str]:
 
 
 def file_name_of(name: str) -> str:
-    """The file of the state called `name`; a long step of the name is cut, and told apart by a digest."""
+    """The file of the state called `name`; a long step of the name is cut, and made distinct by a digest."""
     steps = []
     for step in name.split("/"):
         short = quote(step, safe="")
@@ -278,19 +276,16 @@ def file_name_of(name: str) -> str:
 @contextmanager
 def writable_folder(folder: Path) -> Iterator[bool]:
     """Whether the folder, made when missing, may be written; it is locked against a second run meanwhile."""
-    lock = locked_folder(folder, "another run keeps its unfinished work there")
-    try:
-        lock.__enter__()
-    except OSError as error:
-        if error.errno not in _FORBIDDEN:
-            raise _cannot_save(folder, error) from error
-        say(f"{folder}: may not be made ({error.strerror}); this run cannot be resumed should it be interrupted")
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.__exit__(None, None, None)
+    with ExitStack() as lock:
+        writable = True
+        try:
+            lock.enter_context(locked_folder(folder, "another run keeps its unfinished work there"))
+        except OSError as error:
+            if error.errno not in _FORBIDDEN:
+                raise _cannot_save(folder, error) from error
+            say(f"{folder}: may not be made ({error.strerror}); this run cannot be resumed should it be interrupted")
+            writable = False
+        yield writable
 
 
 def put_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:

@@ -66,26 +66,26 @@ def save_model(model: Any, folder: str | Path) -> None:
     A failure or a kill at any moment leaves the old model, or after the last step the new one, whole. A part
     fitted on the very interactions of the whole gets them back; another part comes back without its own.
     """
-    path = Path(folder)
-    replaces = check_foreign(path)
+    path, replaces = Path(folder), False
     try:
+        replaces = check_foreign(path)
         with updating(path) as update:
             _write_model(model, update)
     except OSError as error:
-        raise _cannot_save(path, error, replaces) from error
+        fate = "the model that was there stays" if replaces else "nothing was left behind"
+        advice = "free some disk space or choose another folder" if error.errno in _NO_ROOM else "choose another folder"
+        reason = error.strerror or type(error).__name__
+        raise ModelFileError(f"{path}: cannot save the model: {reason}; {fate}; {advice}") from error
 
 
 def check_foreign(folder: Path) -> bool:
     """Whether the folder holds a model of loca's; one that holds something else is refused, untouched."""
-    try:
-        if not folder.exists():
-            return False
-        if not folder.is_dir():
-            raise ModelFileError(f"{folder}: expected a folder to save into, found a file; choose another name")
-        names = os.listdir(folder)
-        holds_model = MANIFEST in names and holds_format(folder / MANIFEST, FORMAT)
-    except OSError as error:
-        raise _cannot_save(folder, error, replaces=False) from error
+    if not folder.exists():
+        return False
+    if not folder.is_dir():
+        raise ModelFileError(f"{folder}: expected a folder to save into, found a file; choose another name")
+    names = os.listdir(folder)
+    holds_model = MANIFEST in names and holds_format(folder / MANIFEST, FORMAT)
     foreign = sorted(name for name in names if not is_data_file(name))
     if foreign and not holds_model:
         raise ModelFileError(
@@ -93,14 +93,6 @@ def check_foreign(folder: Path) -> bool:
             "choose a new or empty folder"
         )
     return holds_model
-
-
-def _cannot_save(folder: Path, error: OSError, replaces: bool) -> ModelFileError:
-    advice = "free some disk space or choose another folder" if error.errno in _NO_ROOM else "choose another folder"
-    fate = "the model that was there stays" if replaces else "nothing was left behind"
-    return ModelFileError(
-        f"{folder}: cannot save the model: {error.strerror or type(error).__name__}; {fate}; {advice}"
-    )
 
 
 def _write_model(model: Any, update: FolderUpdate) -> None:
