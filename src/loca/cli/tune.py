@@ -174,7 +174,7 @@ def _headline(one: Tuned) -> str:
 def _answer(tuned: Sequence[Tuned], request: Request[TuneOptions], out: Path | None, output: Output) -> None:
     """Prints what tuning came to."""
     from loca.config.model_factory import describe_model
-    from loca.experiments.report import flat_settings
+    from loca.config.settings import flat_settings
 
     lines, models = [], []
     for one in tuned:

@@ -134,6 +134,11 @@ def _divide(text: str, option: str) -> tuple[tuple[str, ...], str]:
     return path, value
 
 
+def flat_settings(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of nested tables by their dotted names."""
+    return {".".join(path): value for path, value in _leaves(table, ())}
+
+
 def _leaves(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for name, value in table.items():
         if isinstance(value, dict):

@@ -88,10 +88,8 @@ def compare(
     fitted: dict[str, Recommender] = {}
     failed: dict[str, str] = {}
     with nullcontext() if store is None else store.opened(plan.names, resume=resume):
-        if order_matters(
-            (one for some in candidates.values() for one in some),
-            split.train.recency if recency == "given" else recency,
-        ):
+        weighed_by = split.train.recency if recency == "given" else recency
+        if order_matters((one for some in candidates.values() for one in some), weighed_by):
             warn_of_file_order(split.train)
         done = plan.find_done(store, keep)
         if store is not None and len(done) < len(candidates):

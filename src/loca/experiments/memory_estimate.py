@@ -172,14 +172,10 @@ def plan_fit(
     beside = {"data": MemoryUse(main=_COPIES_OF_THE_DATA * stored, folder=bytes_of_train_data(interactions))}
     if validated:
         # A block of users while their answers are blended and ranked.
-        main, device = (
-            _ARRAYS_WHILE_BLENDING
-            * 4
-            * size.items
-            * min(block_rows(size.items, budget=ranking_bytes(place)), size.users)
-            for place in (torch.device("cpu"), gpu or torch.device("cpu"))
-        )
-        beside["answers on validation"] = MemoryUse(main=main, device=0 if gpu is None else device)
+        places = [torch.device("cpu"), *([] if gpu is None else [gpu])]
+        rows = [min(block_rows(size.items, budget=ranking_bytes(place)), size.users) for place in places]
+        main, *on_device = (4 * _ARRAYS_WHILE_BLENDING * size.items * count for count in rows)
+        beside["answers on validation"] = MemoryUse(main=main, device=sum(on_device))
     free = None if gpu is None else free_bytes(gpu)
     return FitPlan(
         name, interactions, fits, beside, available_bytes(), "cpu" if gpu is None else str(gpu), free, free_on_disk,

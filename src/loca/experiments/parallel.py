@@ -35,7 +35,7 @@ class RunPlan:
         return [name for name in left if all(parent in done for parent in self.parents.get(name, ()))]
 
     def find_done(self, store: RunStore | None, keep: Collection[str] = ()) -> Done:
-        """All that an earlier comparison has finished, but those whose fitted model is to be kept."""
+        """All that an earlier comparison has finished, but those whose fitted model is needed."""
         done: Done = {}
         seen: set[str] = set(keep)
         while store is not None and (names := self.ready(done, seen)):
@@ -102,7 +102,7 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
                         say(message if message.startswith(f"{name}: ") else f"{name}: {message}")
                         continue
                     if kind == "done":
-                        done[name], outcome = message, f"finished in {_seconds(message):,.1f} s"
+                        done[name], outcome = message, _finished(message)
                     else:
                         failed[name], outcome = message, f"failed: {message}"
                     running.pop(name).end(is_done=True)
@@ -159,8 +159,9 @@ class _ToParent(logging.Handler):
                 self._line.send(("said", text))
 
 
-def _seconds(measured: ComparedModel) -> float:
-    return measured.seconds + (0.0 if measured.tuning is None else measured.tuning.seconds)
+def _finished(measured: ComparedModel) -> str:
+    tuning = 0.0 if measured.tuning is None else measured.tuning.seconds
+    return f"finished in {measured.seconds + tuning:,.1f} s"
 
 
 def _announce(run: Run, left: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loca.config.settings import toml_text
+from loca.config.settings import flat_settings, toml_text
 from loca.errors import ConfigError, did_you_mean
 from loca.evaluation.significance import PairedDifference, verdict_on
 from loca.experiments.runs import ComparedModel
@@ -262,15 +262,6 @@ def paired_figures(paired: PairedDifference, t_p: float, wilcoxon_p: float) -> t
     t_text, wilcoxon_text = (f"{p:.2g}" if p > 0 else "< 1e-300" for p in (t_p, wilcoxon_p))
     interval = f"{paired.low:+.4f} … {paired.high:+.4f}"
     return f"{paired.mean:+.4f}", f"{paired.relative:+.1%}", interval, f"{paired.t:.1f}", t_text, wilcoxon_text
-
-
-def flat_settings(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The values of nested tables by their dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        dotted = f"{above}{name}"
-        flat |= flat_settings(value, f"{dotted}.") if isinstance(value, Mapping) else {dotted: value}
-    return flat
 
 
 def _in_words(settings: Mapping[str, Any]) -> str:

@@ -13,9 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import loca
+from loca.config.settings import flat_settings
 from loca.errors import ConfigError, LocaError
 from loca.experiments.parallel import RunPlan, execute_parallel
-from loca.experiments.report import flat_settings
 from loca.experiments.runs import ComparedModel, RunStore, describe_machine
 from loca.persistence.atomic_write import write_whole
 from loca.persistence.checkpoint import Checkpoint, first_difference

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from loca.config.model_factory import build_models
 from loca.config.options import PLANTED
-from loca.config.settings import Choice, Table, read_settings, read_toml
+from loca.config.settings import Choice, Table, flat_settings, read_settings, read_toml
 from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.experiments.comparison import compare
-from loca.experiments.report import flat_settings, settings_file
+from loca.experiments.report import settings_file
 from loca.persistence.atomic_write import write_whole
 from loca.registry import MODELS
 from loca.reproduction.benchmark import ALL_NAMES, SMALL, Benchmark, Sizes
