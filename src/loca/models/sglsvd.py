@@ -23,6 +23,7 @@ from loca.random_streams import stream
 _SETTLED = 0.01  # rounds end when fewer users than this share move, and the mean g changes by less
 _INITIAL_RANK = 32  # directions in which users differ before there are clusters
 _SPARE = 10  # directions that are followed beside those wanted, so that the last wanted ones are found sooner
+_SOLVED_WHOLE = 500  # users or items up to which the whole spectrum is solved
 _MOST_PASSES = 40
 _ENOUGH = 1e-4  # passes end when one more captures less than this share more of the squared matrix
 _NOTHING = 1e-10  # a squared singular value below this share of the largest is rounding
@@ -125,14 +126,14 @@ class SGLSVD(Recommender):
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Directions of all users and of each cluster, the users' places among them, and small matrices whole."""
         ranks = (self.global_rank, self.clusters * self.local_rank)
-        kept = 4 * (data.items * sum(ranks) + ranks[0] * ranks[1])
+        directions = 4 * (data.items * sum(ranks) + ranks[0] * ranks[1])
         places = 2 * 8 * data.users * max(self.global_rank, self.local_rank)
-        whole = 4 * 8 * min(data.users, data.items, 500) ** 2
+        whole = 4 * 8 * min(data.users, data.items, _SOLVED_WHOLE) ** 2
         learning = bytes_to_learn(data.items, self.clusters, self.global_rank, self.local_rank)
         return MemoryUse(
             main=learning + places + whole + data.row_bytes,
-            main_after=kept,
-            folder=kept,
+            main_after=directions,
+            folder=directions,
             advice="take fewer clusters or smaller ranks",
         )
 
@@ -179,7 +180,7 @@ def bytes_to_learn(items: int, clusters: int, global_rank: int, local_rank: int)
 
 
 def leading_directions(
-    rows: csr_array, start: Floats, spare: Floats, device: torch.device, solved_whole: int = 500
+    rows: csr_array, start: Floats, spare: Floats, device: torch.device, solved_whole: int = _SOLVED_WHOLE
 ) -> Floats:
     """The leading right singular vectors of sparse rows, (items, as many as `start` has); zeros beyond their rank.
 
