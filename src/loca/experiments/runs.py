@@ -37,12 +37,11 @@ from loca.persistence.checkpoint import (
 )
 from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext
 from loca.persistence.manifest import ModelState, fingerprint, read_value, write_value
-from loca.persistence.model_io import read_recency
 from loca.progress import say
 from loca.registry import KINDS
 from loca.search_space import Space
 from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, run_protocol, selection_data
-from loca.tuning.recency_selection import RecencyChoice, recency_json
+from loca.tuning.recency_selection import RecencyChoice, recency_from_json, recency_json
 from loca.tuning.warm_start import Tuning, remove_studies
 
 _FORMAT = 2  # 2: the metrics of `paper` are divided as in the paper
@@ -377,21 +376,17 @@ def _read_run(run: Run, state: ModelState) -> ComparedModel:
     tried = []
     for one in facts["tried"]:
         choice = None if one["recency"] is None else RecencyChoice.from_json(one["recency"])
-        tried.append(CandidateResult(**{**one, "recency": choice, "own": _read_recency(one["own"])}))
+        tried.append(CandidateResult(**{**one, "recency": choice, "own": recency_from_json(one["own"])}))
     return ComparedModel(
         name=run.name,
         evaluation=evaluation(facts, "metric"),
         **{name: facts[name] for name in _PLAIN},
         tried=tuple(tried),
-        recency=_read_recency(facts["recency"]),
+        recency=recency_from_json(facts["recency"]),
         tuning=None if tuning is None else _read_tuning(tuning, state.arrays, run.candidates[0]),
         by_count={int(count): evaluation(one, f"first {count}") for count, one in facts.get("by_count", {}).items()},
         found=dict(facts.get("found", {})),
     )
-
-
-def _read_recency(written: Any) -> Recency | None:
-    return None if written is None else read_recency(written)
 
 
 def _write_tuning(tuning: Tuning, arrays: dict[str, Any]) -> dict[str, Any]:

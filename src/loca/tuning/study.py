@@ -45,15 +45,10 @@ from loca.tuning.workers import READY, Worker, WorkerDied, threads_for
 
 # Attributes of a trial: what it took, why it ended, whether it is the template, and the process that runs it.
 _SECONDS, _REASON, _TEMPLATE, _PROCESS = "seconds", "reason", "template", "process"
-_DONE = "done"
-_FINGERPRINT = "subject"
-_OBJECTIVE = "NDCG@100 on validation"
-_TRIALS_FOR_IMPORTANCE = 16
+_DONE, _FINGERPRINT = "done", "subject"
 _MOST_FAILURES_IN_A_ROW = 10
-_RANDOM_TRIALS = 8
 # Grids beyond this are searched as endless spaces are.
 _LARGEST_GRID = 10_000
-_SECONDS_FOR_A_LOCK = 120
 # What settings may bring about; anything else is a mistake of the program, and ends the study.
 _TROUBLE = (
     LocaError,
@@ -114,9 +109,7 @@ class Tuner:
             # One process at a time: two would each take the last trial of the budget.
             with locked(folder / "next-trial.lock"):
                 trials = study.get_trials(deepcopy=False)
-                ended = [one.state for one in trials[first:] if one.state.is_finished()][-_MOST_FAILURES_IN_A_ROW:]
-                is_hopeless = ended == [TrialState.FAIL] * _MOST_FAILURES_IN_A_ROW
-                trial = self._propose(study, trials) if self._has_room(trials) and not is_hopeless else None
+                trial = self._propose(study, trials) if self._has_room(trials, first) else None
             if trial is None:
                 return
             limit = self.budget.seconds
@@ -128,7 +121,11 @@ class Tuner:
                 raise
             report(*message)
 
-    def _has_room(self, trials: list[FrozenTrial]) -> bool:
+    def _has_room(self, trials: list[FrozenTrial], first: int) -> bool:
+        """Whether another trial may begin: the budget has room, and not all of the run's last ones have failed."""
+        ended = [one.state for one in trials[first:] if one.state.is_finished()][-_MOST_FAILURES_IN_A_ROW:]
+        if ended == [TrialState.FAIL] * _MOST_FAILURES_IN_A_ROW:
+            return False
         running = sum(one.state == TrialState.RUNNING for one in trials)
         return self.budget.has_room(_counted(trials) + running, _seconds(trials))
 
@@ -153,7 +150,7 @@ class Tuner:
             study.sampler = PartialFixedSampler(dict(point), RandomSampler(seed=0))
         else:
             study.sampler = TPESampler(
-                n_startup_trials=_RANDOM_TRIALS,
+                n_startup_trials=8,
                 seed=derive_seed(self.seed, "sampler", self.name, len(tried)) % 2**32,
                 # A template outside the space has no point: without groups none could be compared with it.
                 group=own is None,
@@ -210,7 +207,7 @@ class Tuner:
         def start() -> Worker:
             return Worker.start(_work, (self, path, folder, first), threads=threads_for(self.processes), what=self.name)
 
-        has_room = self._has_room(study.get_trials(deepcopy=False))
+        has_room = self._has_room(study.get_trials(deepcopy=False), first)
         running = [start() for _ in range(min(self.processes, self.budget.trials or self.processes) * has_room)]
         try:
             while running:
@@ -218,11 +215,11 @@ class Tuner:
                 for worker in [one for one in running if one.line in lines]:
                     try:
                         message = worker.hear()
-                        if message is not None and message != _DONE:
-                            report(*message)
-                        elif message == _DONE:
+                        if message == _DONE:
                             running.remove(worker)
                             worker.end(is_done=True)
+                        elif message is not None:
+                            report(*message)
                     except WorkerDied as death:
                         running.remove(worker)
                         worker.end()
@@ -245,15 +242,13 @@ class Tuner:
 
         return {
             "loca": loca.__version__,
-            "objective": _OBJECTIVE,
+            "objective": "NDCG@100 on validation",
             "model": self.name,
             **{f"{self.name}.{key}": value for key, value in describe_model(self.template).items()},
             f"{self.name}, to the last bit": fingerprint(self.template),
             "space": str(self.space),
             "recency": self.recency,
-            "data": "/".join(
-                fingerprint(one) for one in (self.train, self.validation.histories, self.validation.targets)
-            ),
+            "data": "/".join(map(fingerprint, (self.train, self.validation.histories, self.validation.targets))),
             "repeats counted": self.validation.count_repeats,
         }
 
@@ -267,7 +262,7 @@ class Tuner:
         model = self._model_of(best)
         before = [one.value for one in trials if one.user_attrs.get(_TEMPLATE) and one.state == TrialState.COMPLETE]
         importances: dict[str, float] = {}
-        if finished >= _TRIALS_FOR_IMPORTANCE:  # fewer say nothing
+        if finished >= 16:  # fewer say nothing
             with warnings.catch_warnings(), suppress(ValueError, RuntimeError):
                 warnings.simplefilter("ignore")  # of few trials for this or that parameter: these are estimates
                 importances = optuna.importance.get_param_importances(study)
@@ -422,7 +417,7 @@ def open_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
     check_study_file(path)
 
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(path, timeout=_SECONDS_FOR_A_LOCK, check_same_thread=False)
+        connection = sqlite3.connect(path, timeout=120, check_same_thread=False)
         # Writes do not wait for the disk: a kill loses nothing, a crash of the machine the last of them.
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
