@@ -238,7 +238,23 @@ def is_named(name: str, names: Collection[str]) -> bool:
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent on each model: so many trials, finished or pruned, or so many seconds in all its trials."""
+    """Limit what tuning may spend on each model; at least one limit is needed.
+
+    Parameters
+    ----------
+    trials : int or None, default None
+        The most trials of a model, finished or pruned.
+    seconds : float or None, default None
+        The most seconds that the trials of a model take together.
+
+    Examples
+    --------
+    >>> budget = loca.Budget(trials=20, seconds=600)
+    >>> print(budget)
+    20 trials or 600 s per model
+    >>> budget.has_room(trials=19, seconds=700)
+    False
+    """
 
     trials: int | None = None
     seconds: float | None = None
@@ -259,5 +275,17 @@ class Budget:
         return f"{' or '.join(parts)} per model"
 
     def has_room(self, trials: int, seconds: float) -> bool:
-        """Whether another trial may begin after so many trials and seconds."""
+        """Say whether another trial may begin.
+
+        Parameters
+        ----------
+        trials : int
+            Trials so far.
+        seconds : float
+            Seconds so far.
+
+        Returns
+        -------
+        bool
+        """
         return (self.trials is None or trials < self.trials) and (self.seconds is None or seconds < self.seconds)

@@ -44,35 +44,66 @@ def compare(
     keep_in: str | Path | None = None,
     resume: bool = True,
 ) -> Comparison:
-    """Select, fit and measure every model by the protocol, then compare them user by user.
+    """Select, fit and evaluate several models by one protocol, and compare them user by user.
 
-    Differences (NDCG@100 where it is measured, else NDCG at the longest list): each Loca against its base model and
-    against the ensemble of that base, and every model against `control`. With a single test user there is nothing to
-    pair, and no difference comes back.
+    Differences are in NDCG@100 where it is computed, else in NDCG at the longest list: each Loca against its base model
+    and against the ensemble of that base, and every model against `control`. With a single test user there is nothing
+    to pair, and no difference comes back.
 
     Parameters
     ----------
-    models : one model or several candidates by name, or models that are named by what they are
-    split : train, validation and test
-    protocol : `"clean"` selects on validation; `"paper"` selects on test, as the paper's program does
-    refit : whether the selected candidate is fitted once more, on train + validation
-    recency : histories are weighed as the split says, with `"own"` as each model was trained for, with `"auto"` as
-        each selects on validation
-    at : the lengths of the lists that are measured
-    control : by default the single model that was best on validation
-    keep : the names of the fitted models to hold on to; the others are let go once measured
-    seed : of bootstrap intervals and of tuning
-    budget, space : every model is tuned under this budget first, in the space of its name, where choices are made; a
-        local model and an ensemble begin with what their base's study chose
-    narrowed : what holds of a model's parameters while it is tuned, by its name
-    processes : as many models are computed at a time; where one fails it is named in `failed`, and the others go on
-    keep_in : a folder for each model's outcome as soon as it is there, and for the trials of its tuning
-    resume : what is found there is not computed again; otherwise it is dropped. What was computed for other data or
-        settings is refused
+    models : mapping of str to Recommender or sequence of Recommender, or sequence of Recommender
+        Unfitted models by name, each with one candidate or several to select from; models without names are named by
+        their classes.
+    split : Split
+        With a validation part where something is selected.
+    protocol : {"clean", "paper"}, default "clean"
+        `"clean"` selects on validation; `"paper"` selects on test, as the paper's program does, and is not a result.
+    refit : bool, default True
+        Fit the selected candidate once more, on train and validation.
+    recency : {"given", "own", "auto"}, default "given"
+        How histories are weighted by age: as the split says, with `"own"` as each model was trained for, or with
+        `"auto"` as each model selects on validation.
+    at : iterable of int, default (50, 100)
+        The list lengths N.
+    control : str or None, default None
+        The model that all others are compared with; None takes the single model that was best on validation.
+    keep : collection of str, default ()
+        The names of the fitted models to return; the others are let go once evaluated.
+    seed : int, default 0
+        Seed of bootstrap intervals and of tuning.
+    budget : Budget or None, default None
+        Tune every model under this budget first; a local model and an ensemble begin with what their base's study
+        chose.
+    space : {"wide", "paper"}, default "wide"
+        Which search space of each model is tuned in.
+    narrowed : mapping of str to SpaceConstraints or None, default None
+        What holds of a model's parameters while it is tuned, by its name.
+    processes : int, default 1
+        How many models are computed at a time; where one fails it is named in `failed`, and the others go on.
+    keep_in : str, Path or None, default None
+        A folder for each model's outcome as soon as it is there, and for the trials of its tuning.
+    resume : bool, default True
+        Do not compute again what is found there; otherwise it is dropped. What was computed for other data or settings
+        is refused.
 
     Returns
     -------
-    What every model reached, and the differences; it prints as two tables.
+    Comparison
+        What every model reached, and the differences; prints as two tables.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> split = loca.leave_last_out(data, test=2, validation=2)
+    >>> models = {"popular": loca.Popularity(), "ease": [loca.EASE(l2=10.0), loca.EASE(l2=100.0)]}
+    >>> found = loca.compare(models, split, at=[10], control="popular")
+    >>> found.metric
+    'ndcg@10'
+    >>> len(found.of("ease").tried)
+    2
+    >>> found.difference("ease", "popular").paired.user_count
+    60
     """
     how = EvaluationProtocol(protocol, refit, recency, check_lengths(at), seed, budget, space)
     candidates = _named(models)
@@ -142,7 +173,7 @@ def _differences(
     metric: str,
     seed: int,
 ) -> tuple[Difference, ...]:
-    """Each Loca against its base and against the ensemble of that, and every model against the control."""
+    """Compare each Loca with its base and with the ensemble of that, and every model with the control."""
     pairs: list[tuple[str, str]] = []
     for name, model in models.items():
         if model.role == "local":
@@ -166,7 +197,7 @@ def _differences(
 def plan_runs(
     candidates: CandidateLists, split: Split, how: EvaluationProtocol, constraints: Mapping[str, SpaceConstraints]
 ) -> RunPlan:
-    """The runs of the named candidates; under a budget those that begin with what another's study chose come later."""
+    """Plan the runs; under a budget those that begin with what another's study chose come later."""
     data, budget = fingerprint(split), how.budget
     if budget is None:
         return RunPlan(tuple(candidates), {}, lambda name, done: Run(name, tuple(candidates[name]), how, data))

@@ -43,7 +43,7 @@ BANDWIDTH_CHOICES = (
     (Quantile(0.9, times=1.3), Quantile(0.5)),
 )
 PAIRS = (("loca-ease", "ease"), ("loca-ease", "ensemble-ease"), ("loca-vae", "mult-vae"), ("loca-vae", "ensemble-vae"))
-# Told apart by colour-blind readers too (Paul Tol's bright scheme).
+# Distinct for colour-blind readers too (Paul Tol's bright scheme).
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 _UNCOVERED = "#dddddd"
 _MOST_USERS = 1500

@@ -30,10 +30,16 @@ _DIFFERENCE_KEYS = (
 
 @dataclass(frozen=True)
 class Difference:
-    """`first` minus `second` over the same users.
+    """Hold `first` minus `second` over the same users.
 
-    `t_p_holm` and `wilcoxon_p_holm` are the p values of the two tests, each corrected by Holm over all differences of
-    the comparison.
+    Attributes
+    ----------
+    first, second : str
+        The names of the models.
+    paired : PairedDifference
+        The difference and its tests.
+    t_p_holm, wilcoxon_p_holm : float
+        The p values of the two tests, each corrected by Holm over all differences of the comparison.
     """
 
     first: str
@@ -43,7 +49,7 @@ class Difference:
     wilcoxon_p_holm: float
 
     def record(self) -> dict[str, Any]:
-        """Names and figures as JSON values."""
+        """Return names and figures as JSON values."""
         one, t_p, wilcoxon_p = self.paired, self.t_p_holm, self.wilcoxon_p_holm
         figures = (one.mean, one.relative, one.low, one.high, one.t, one.t_p, t_p, one.wilcoxon_p, wilcoxon_p)
         return dict(zip(_DIFFERENCE_KEYS, (self.first, self.second, *figures, one.user_count), strict=True))
@@ -51,17 +57,45 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The models in the order requested, and their differences in `metric`; prints as two tables.
+    """Hold what every model reached, in the order requested, and their differences; prints as two tables.
+
+    `compare` makes it.
 
     Parameters
     ----------
-    protocol, refit : how models were selected and fitted
-    metric, control : what differences are in, and the model that all others are compared with
-    measured : what every model reached
-    differences : paired, corrected over all of them
-    models : the fitted models that were to be held on to
-    budget, space : what each model was tuned under and in, where it was
-    failed : why other models have no place in the tables
+    protocol : {"clean", "paper"}
+        How models were selected.
+    refit : bool
+        Whether they were refitted on train and validation.
+    metric : str
+        What the differences are in, such as `"ndcg@100"`.
+    control : str or None
+        The model that all others are compared with.
+    measured : tuple of ComparedModel
+        What every model reached.
+    differences : tuple of Difference
+        Paired by user, p values corrected over all of them.
+    models : mapping of str to Recommender, default {}
+        The fitted models that were to be returned.
+    budget : Budget or None, default None
+        What each model was tuned under, where it was.
+    space : str, default "wide"
+        The search space in which it was tuned.
+    failed : mapping of str to str, default {}
+        Why other models have no place in the tables.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> split = loca.leave_last_out(data, test=2, validation=2)
+    >>> found = loca.compare([loca.Popularity(), loca.EASE()], split, at=[10])
+    >>> [one.name for one in found.measured]
+    ['Popularity', 'EASE']
+    >>> found.of("EASE").evaluation.values["ndcg@10"].shape
+    (60,)
+    >>> print(found.heading)
+    protocol clean: chosen on validation, refitted on train + validation, tested once; 60 test users, 30 items
+    budget: 1 setting per model
     """
 
     protocol: ProtocolName
@@ -76,14 +110,34 @@ class Comparison:
     failed: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, name: str) -> ComparedModel:
-        """What one model reached."""
+        """Return what one model reached.
+
+        Parameters
+        ----------
+        name : str
+            The name of the model.
+
+        Returns
+        -------
+        ComparedModel
+        """
         found = {one.name: one for one in self.measured}
         if name not in found:
             raise ConfigError(f"no model {name!r} in this comparison{did_you_mean(name, found)}")
         return found[name]
 
     def difference(self, first: str, second: str) -> Difference:
-        """One of the differences."""
+        """Return one of the differences.
+
+        Parameters
+        ----------
+        first, second : str
+            The names of two models that were compared, in this order.
+
+        Returns
+        -------
+        Difference
+        """
         found = {(one.first, one.second): one for one in self.differences}
         if (first, second) not in found:
             compared = ", ".join(" − ".join(pair) for pair in found) or "none"
@@ -114,11 +168,16 @@ class Comparison:
         return "settings to choose from: " + ", ".join(f"{name} {count}" for name, count in counts.items())
 
     def tables(self) -> tuple[TextTable, TextTable]:
-        """One row per model, and one per difference.
+        """Lay out one row per model, and one per difference.
 
         A model has Recall and NDCG at each length, the interval of the compared metric, the settings that it was chosen
         from and its seconds; where models were tuned, trials given up early and the seconds of tuning stand beside.
         A difference has its size, its interval, t, the p values of both tests, and a verdict.
+
+        Returns
+        -------
+        tuple of (TextTable, TextTable)
+            The models, and the differences.
         """
         names = [f"{metric}@{n}" for n in self.measured[0].evaluation.at for metric in ("recall", "ndcg")]
         titles = [name.replace("recall", "Recall").replace("ndcg", "NDCG") for name in names]
@@ -145,7 +204,7 @@ class Comparison:
         )
 
     def remarks(self) -> list[list[str]]:
-        """Lines below the tables, in groups: why there are no differences, what was chosen, and what failed."""
+        """Return lines below the tables, in groups: why there are no differences, what was chosen, what failed."""
         few, users = [], len(self.measured[0].evaluation.users)
         if users < 2 <= len(self.measured):
             few.append(f"no differences between the models: they need at least 2 test users, found {users}")
@@ -168,7 +227,12 @@ class Comparison:
         return "\n\n".join([self.heading, models.plain(), *compared, *map("\n".join, self.remarks())])
 
     def to_markdown(self) -> str:
-        """Heading, budget, both tables, the choices, and the settings that every model ended with, in Markdown."""
+        """Write heading, budget, both tables, the choices, and the settings that every model ended with, in Markdown.
+
+        Returns
+        -------
+        str
+        """
         models, differences = self.tables()
         parts = [*self.heading.split("\n"), models.markdown()]
         parts += [differences.markdown()] if self.differences else []
@@ -180,7 +244,12 @@ class Comparison:
         return "\n\n".join([*parts, "Settings:\n\n" + "\n".join(settings)]) + "\n"
 
     def to_csv(self) -> str:
-        """One line per model and metric: mean, interval, users, seconds, and what tuning took where there was any."""
+        """Write one line per model and metric: mean, interval, users, seconds, and what tuning took if any.
+
+        Returns
+        -------
+        str
+        """
         records = []
         for one in self.measured:
             intervals, tuning = one.evaluation.intervals(), one.tuning
@@ -197,12 +266,22 @@ class Comparison:
         return csv_text(records, (*keys, "finished", "pruned", "tuning_seconds"))
 
     def differences_to_csv(self) -> str:
-        """One line per difference: mean, interval, both tests and their corrected p values."""
+        """Write one line per difference: mean, interval, both tests and their corrected p values.
+
+        Returns
+        -------
+        str
+        """
         own = {"metric": self.metric, "is_result": self.protocol == "clean"}
         return csv_text([one.record() | own for one in self.differences], (*_DIFFERENCE_KEYS, *own))
 
     def to_json(self) -> dict[str, Any]:
-        """Everything that was measured, as JSON values; `is_result` is false where choices were made on test."""
+        """Return all figures as JSON values; `is_result` is false where choices were made on test.
+
+        Returns
+        -------
+        dict
+        """
         budget: dict[str, Any] = {"text": self._budget_text()}
         if self.budget is not None:
             budget |= {"trials": self.budget.trials, "seconds": self.budget.seconds, "space": self.space}

@@ -53,20 +53,32 @@ _BEGUN = "begun"
 
 @dataclass(frozen=True, eq=False)
 class ComparedModel:
-    """What came of a run.
+    """Hold what one model reached.
 
-    Parameters
+    Attributes
     ----------
-    name : the name of the run
-    evaluation : what the model reached on test
-    parameters : those it ended with
-    tried, chosen : the result of every candidate, and the place of the selected one
-    seconds : from the first fit to the evaluation
-    recency : what its test histories were weighed by
-    tuning : what its study came to, where it was tuned
-    settings : what sets it apart from the catalogue's model, None where a settings file could not say it
-    by_count : what the first models alone reached, by their number
-    found : what else is worth knowing of the fitted model and of the machine, by name
+    name : str
+        Its name in the comparison.
+    evaluation : Evaluation
+        What it reached on test.
+    parameters : dict
+        Those it ended with.
+    tried : tuple of CandidateResult
+        The result of every candidate.
+    chosen : int
+        The place of the selected candidate.
+    seconds : float
+        From the first fit to the evaluation.
+    recency : Recency or None
+        What its test histories were weighted by.
+    tuning : Tuning or None
+        What its study came to, where it was tuned.
+    settings : dict or None
+        What sets it apart from the model of its name; None where a settings file could not say it.
+    by_count : mapping of int to Evaluation
+        What the first local models alone reached, by their number.
+    found : mapping of str
+        What else is worth knowing of the fitted model and of the machine, by name.
     """
 
     name: str

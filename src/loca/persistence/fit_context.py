@@ -33,21 +33,31 @@ _LOCK = ".lock"
 
 @dataclass(frozen=True)
 class FitContext:
-    """What a fit runs with; the default saves nothing, reports to nobody and shares nothing.
+    """Hold what a fit runs with beside its data; the default saves nothing, reports to nobody and shares nothing.
 
-    Attributes
+    Parameters
     ----------
-    checkpoint : Checkpoint
-        Where the fit saves its progress, and finds that of an interrupted run.
-    on_validation : callable, optional
+    checkpoint : Checkpoint, default Checkpoint()
+        Where the fit saves its progress, and finds that of an interrupted run; `checkpoint_in` makes one.
+    on_validation : callable or None, default None
         Called with the number of epochs and the validation score after each evaluation; what it raises ends the fit.
         Inside a part, such as the global model of a `Loca`, the score is None: it is not that of the whole model.
-    cache : FitCache, optional
+    cache : FitCache or None, default None
         Fits of parts that several models have in common.
-    is_part : bool
+    is_part : bool, default False
         Whether what is fitted is a part of the model that the callback is about.
-    order_checked : bool
+    order_checked : bool, default False
         Whether the caller has warned of an order that looks like the file's; a model then does not warn again.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> rest, held_out, _ = loca.hold_last(data, 2)
+    >>> epochs = []
+    >>> context = loca.FitContext(on_validation=lambda epoch, score: epochs.append(epoch))
+    >>> model = loca.MultVAE(latent=8, epochs=3).fit(rest, validation=held_out, context=context)
+    >>> epochs
+    [1, 2, 3]
     """
 
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
@@ -57,11 +67,11 @@ class FitContext:
     order_checked: bool = False
 
     def inside(self, name: str) -> FitContext:
-        """The same context with a checkpoint whose names stand inside `name`."""
+        """Return the same context with a checkpoint whose names stand inside `name`."""
         return replace(self, checkpoint=self.checkpoint.inside(name))
 
     def report(self, epoch: int, score: float) -> None:
-        """Tell the callback, where there is one, what was reached after so many epochs."""
+        """Report to the callback, where there is one, what was reached after so many epochs."""
         if self.on_validation is not None:
             self.on_validation(epoch, None if self.is_part else score)
 
@@ -88,7 +98,8 @@ class FitContext:
         user_weights: npt.NDArray[Any] | None = None,
         validation: HeldOut | None = None,
     ) -> AnyLearner:
-        """A fitted model with the parameters of `model`, from the cache where the same was fitted on the same data.
+        """Fit a model with the parameters of `model`, or take it from the cache where the same was fitted on the same
+        data.
 
         User weights belong to one model alone: with them, and without a cache, the model is simply fitted.
         """
@@ -100,7 +111,7 @@ class FitContext:
 
 @dataclass(frozen=True)
 class FitCache:
-    """A folder of fitted models, at most a few, that several processes may share.
+    """Share a folder of fitted models, at most a few, between processes.
 
     `kinds` names the classes that the models may be made of.
     """
@@ -114,7 +125,7 @@ class FitCache:
     def fit(
         self, model: AnyLearner, train: Interactions | csr_array, validation: HeldOut | None, context: FitContext
     ) -> AnyLearner:
-        """A fitted model with the parameters of `model`, equal to the bit to what a fit gives."""
+        """Return a fitted model with the parameters of `model`, equal to the bit to what a fit gives."""
         import loca
 
         parameters = fingerprint(model)
@@ -174,19 +185,40 @@ def checkpoint_in(
     fresh: bool = False,
     seconds_between: float = 60.0,
 ) -> Iterator[FitContext]:
-    """A context for `fit` whose progress is saved in a folder, which goes when the work ends well.
+    """Save the progress of a fit in a folder, which goes when the work ends well.
+
+    After an error or a kill the folder stays, and a later run resumes from it.
 
     Parameters
     ----------
     folder : str or Path
-        Made when missing. After an error or a kill it stays, and a later run may resume from it.
+        Made when missing.
     fingerprint : mapping of JSON values
         All that the outcome depends on (`loca` is the version, `data` a digest). Progress of work with another
         fingerprint is refused, never mixed.
-    resume, fresh : bool
-        Whether progress found in the folder is used or dropped; with neither it is refused.
-    seconds_between : float
+    resume : bool
+        Go on from the progress found in the folder.
+    fresh : bool, default False
+        Drop the progress found in the folder. With neither `resume` nor `fresh` it is refused.
+    seconds_between : float, default 60.0
         How much work a kill may lose.
+
+    Yields
+    ------
+    FitContext
+        To be given to `fit` as `context`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> with TemporaryDirectory() as parent:
+    ...     work = Path(parent, "work")
+    ...     with loca.checkpoint_in(work, fingerprint={"data": "planted", "seed": 0}, resume=True) as context:
+    ...         model = loca.MultVAE(latent=8, epochs=2).fit(data, context=context)
+    ...     work.exists()
+    False
     """
     path = Path(folder)
     with open_checkpoint(path, fingerprint, resume=resume, fresh=fresh, seconds_between=seconds_between) as checkpoint:
@@ -195,7 +227,37 @@ def checkpoint_in(
 
 @contextmanager
 def keep_work_in(folder: Path, *, subject: Mapping[str, Any], resume: bool, **options: Any) -> Iterator[FitContext]:
-    """The former name of `checkpoint_in`; what it yields must now be given to `fit` as `context`."""
+    """Call `checkpoint_in` under its former name, with a warning.
+
+    What it yields must now be given to `fit` as `context`.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when missing.
+    subject : mapping of JSON values
+        The `fingerprint` of `checkpoint_in`.
+    resume : bool
+        Go on from the progress found in the folder.
+    **options
+        `fresh` and `seconds_between`, as for `checkpoint_in`.
+
+    Yields
+    ------
+    FitContext
+        To be given to `fit` as `context`.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as parent, warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", DeprecationWarning)
+    ...     with loca.keep_work_in(Path(parent, "work"), subject={"data": "planted"}, resume=True) as context:
+    ...         print(type(context).__name__)
+    FitContext
+    """
     warnings.warn("keep_work_in is now checkpoint_in: fit(…, context=what it yields)", DeprecationWarning, 3)
     with checkpoint_in(folder, fingerprint=subject, resume=resume, **options) as context:
         yield context

@@ -349,7 +349,7 @@ def _read_ids(path: Path, checksum: int) -> IdMap:
 
 
 def read_recency(written: Any) -> Recency:
-    """The recency that a JSON object tells of; shape and floor may be missing, as older models know of neither."""
+    """The recency that a JSON object describes; shape and floor may be missing, as older models know of neither."""
     return Recency(
         half_life=take(written, "half_life", int, float),
         unit=take(written, "unit", str),

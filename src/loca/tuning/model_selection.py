@@ -1,4 +1,4 @@
-"""Model selection: candidates are judged on validation, the best is refitted, and the test part is scored once."""
+"""Model selection: judge candidates on validation, refit the best, and score the test part once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,30 @@ from loca.registry import KINDS, MODELS, SpaceName
 from loca.search_space import Budget
 from loca.tuning.recency_selection import RecencyChoice, choose_recency, start_recency
 
-# Histories weigh what they carry, or what the model was trained for, or what each model chooses on validation.
+# Histories are weighted as they say, or as the model was trained for, or as each model chooses on validation.
 RecencyRule = Literal["given", "own", "auto"]
 
 
 @dataclass(frozen=True)
 class CandidateResult:
-    """One candidate: what sets it apart from the others, its NDCG@100 on validation, and the seconds it took.
+    """Hold what one candidate reached on validation.
 
-    `recency` is what it chose to weigh histories by, where that was its choice, `own` what it was fitted under, where
-    that was not `given` with the interactions; `ndcg` is measured under it. `report` describes the parts of a blend.
+    Attributes
+    ----------
+    settings : dict
+        What sets it apart from the other candidates.
+    ndcg : float
+        Its NDCG@100 on validation, under its recency.
+    seconds : float
+        What it took.
+    recency : RecencyChoice or None
+        What it chose to weight histories by, where that was its choice.
+    own : Recency or None
+        What it was fitted under, where that was not given.
+    given : bool
+        Whether histories were weighted as the interactions say.
+    report : str
+        Describes the parts of a blend.
     """
 
     settings: dict[str, Any]
@@ -50,7 +64,17 @@ class CandidateResult:
         return f"{', '.join(parts) or 'the only candidate'}: {self.ndcg:.4f}"
 
     def weigh(self, interactions: Interactions) -> Interactions:
-        """The interactions weighed by the recency that the candidate chose or has; as they are where that is given."""
+        """Weight interactions by the recency that the candidate chose or has.
+
+        Parameters
+        ----------
+        interactions : Interactions
+            Come back as they are where their own recency counts.
+
+        Returns
+        -------
+        Interactions
+        """
         if self.given:
             return interactions
         return interactions.with_recency(self.own if self.recency is None else self.recency.recency)
@@ -58,7 +82,28 @@ class CandidateResult:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The fitted `model` that was selected, and the result of every candidate; none where there was no validation."""
+    """Hold a selected model and the results of all candidates; prints as a short report.
+
+    Parameters
+    ----------
+    model : Recommender
+        The selected model, fitted.
+    tried : tuple of CandidateResult, default ()
+        The result of every candidate; empty where there was no validation data.
+    refitted : bool, default False
+        Whether the model was fitted once more, on everything.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> found = loca.fit(data, [loca.EASE(l2=10.0), loca.EASE(l2=100.0)])
+    >>> [one.settings for one in found.tried]
+    [{'l2': 10.0}, {'l2': 100.0}]
+    >>> found.best.ndcg == max(one.ndcg for one in found.tried)
+    True
+    >>> found.refitted
+    True
+    """
 
     model: Recommender
     tried: tuple[CandidateResult, ...] = ()
@@ -66,7 +111,7 @@ class Selection:
 
     @property
     def best(self) -> CandidateResult | None:
-        """The result of the selected candidate."""
+        """The result of the selected candidate; None where there was no validation data."""
         return self.tried[best_index(self.tried)] if self.tried else None
 
     def __str__(self) -> str:
@@ -90,36 +135,37 @@ def fit(
     seed: int = 0,
     context: FitContext = NO_CONTEXT,
 ) -> Selection:
-    """Selects a model on each user's last items, and refits it on everything: what the command `loca fit` does.
+    """Select a model on each user's last items, and refit it on everything.
+
+    The command `loca fit` does the same.
 
     Parameters
     ----------
-    data
+    data : Interactions
         All interactions.
-    model
-        A name of the catalogue (`"auto"`, `"ease"`, `"loca-vae"`, …), an unfitted model, or several to select from.
-    validation
+    model : str, Recommender or sequence of Recommender, default "auto"
+        The name of a model (`"auto"`, `"ease"`, `"loca-vae"`, …), an unfitted model, or several to select from.
+    validation : int, default 2
         How many of each user's last items are held out to select on; 0 selects nothing.
-    refit
-        Whether the selected model is fitted once more, on everything. Without, it has learned from the rest alone.
-    recency
-        How histories are weighed by age: a `Recency`, None, `"own"` (what each model was trained for), or `"auto"`
-        (each candidate chooses on validation).
-    budget
+    refit : bool, default True
+        Fit the selected model once more, on everything. Without, it has learned from the rest alone.
+    recency : Recency, None, "own" or "auto", default "own"
+        How histories are weighted by age: as given, not at all, with `"own"` as each model was trained for, or with
+        `"auto"` as each candidate chooses on validation.
+    budget : Budget or None, default None
         How long `"auto"` may search; for no other model.
-    seed
-        The seed of a model that is given by name.
-    context
-        A checkpoint to resume from and the like.
+    seed : int, default 0
+        Seed of a model that is given by name.
+    context : FitContext, default FitContext()
+        A checkpoint to resume from and the like; see `checkpoint_in`.
 
     Returns
     -------
     Selection
-        The fitted `model`, and in `tried` the validation score of every candidate. It prints as a short report.
+        The fitted `model`, and in `tried` the validation score of every candidate; prints as a short report.
 
     Examples
     --------
-    >>> import loca
     >>> data = loca.planted_communities(users=100, items=30, groups=5, history=12).interactions
     >>> found = loca.fit(data, [loca.EASE(l2=10.0), loca.EASE(l2=100.0)])
     >>> type(found.model).__name__, len(found.tried), len(found.model.train_data_) == len(data)
@@ -160,10 +206,10 @@ def select(
     refit: bool = False,
     context: FitContext = NO_CONTEXT,
 ) -> Selection:
-    """The candidate with the best NDCG@100 on `validation` after learning from `train`; ties go to the first.
+    """Find the candidate with the best NDCG@100 on `validation` after learning from `train`; ties go to the first.
 
     With `recency="own"` each candidate is fitted and judged under its `start_recency`; with `"auto"` it then chooses
-    one on validation, which the interactions it knows are weighed by from there on (blends choose part by part).
+    one on validation, which the interactions it knows are weighted by from there on (blends choose part by part).
     With `refit` a copy that holds all that was selected is fitted on `known`; without, the fitted candidate comes
     back, and knows the interactions `known` (default: `train`). The candidates themselves stay unfitted, and only the
     best so far is in memory. Of a candidate that an interrupted run has finished only the score and the selected
@@ -204,13 +250,44 @@ def choose_on_validation(
     recency: RecencyRule = "given",
     context: FitContext = NO_CONTEXT,
 ) -> tuple[Recommender, tuple[CandidateResult, ...]]:
-    """The fitted candidate with the best NDCG@100 on the validation part, and every candidate's score."""
+    """Fit candidates on the train part of a split and choose the best on its validation part.
+
+    The test part is not looked at.
+
+    Parameters
+    ----------
+    candidates : sequence of Recommender
+        Unfitted models; they stay unfitted. The first of equals is chosen.
+    split : Split
+        With a validation part.
+    recency : {"given", "own", "auto"}, default "given"
+        How histories are weighted by age: as the split says, with `"own"` as each model was trained for, or with
+        `"auto"` as each candidate chooses on validation.
+    context : FitContext, default FitContext()
+        A checkpoint to resume from and the like; see `checkpoint_in`.
+
+    Returns
+    -------
+    model : Recommender
+        The fitted candidate with the best NDCG@100 on validation.
+    tried : tuple of CandidateResult
+        The result of every candidate.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> split = loca.leave_last_out(data, test=2, validation=2)
+    >>> model, tried = loca.choose_on_validation([loca.EASE(), loca.Popularity()], split)
+    >>> len(tried)
+    2
+    >>> found = loca.evaluate(model, split.test, at=[10])
+    """
     found = select(candidates, *selection_data(split, "clean"), recency=recency, context=context)
     return found.model, found.tried
 
 
 def best_index(tried: Sequence[CandidateResult]) -> int:
-    """The place of the candidate with the best NDCG@100 on validation, the first of equals."""
+    """Return the place of the candidate with the best NDCG@100 on validation, the first of equals."""
     scores = [one.ndcg for one in tried]
     return scores.index(max(scores))
 
@@ -297,7 +374,7 @@ class EvaluationProtocol:
 class Outcome:
     """A fitted model, its test evaluation, what was tried for it, and the seconds from first fit to evaluation.
 
-    `chosen` is the place of the chosen candidate in `tried`, `test` the test part with its histories weighed.
+    `chosen` is the place of the chosen candidate in `tried`, `test` the test part with its histories weighted.
     """
 
     model: Recommender
@@ -309,7 +386,7 @@ class Outcome:
 
     @property
     def recency(self) -> Recency | None:
-        """What the test histories were weighed by."""
+        """What the test histories were weighted by."""
         return self.test.histories.recency
 
 

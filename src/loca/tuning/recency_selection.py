@@ -1,4 +1,4 @@
-"""Choosing on validation how a fitted model's histories are weighed by age, or that they are not."""
+"""Choose on validation how a fitted model's histories are weighted by age, or that they are not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LIST = 100
 
 @dataclass(frozen=True)
 class Gain:
-    """What a recency earns over none in mean NDCG@100 over the same users, and how sure that is.
+    """Hold what a recency earns over none in mean NDCG@100 over the same users, and how sure that is.
 
     `low` and `high` bound the paired t interval at 1 − 0.05 / (number of candidates): whichever candidate is picked,
     a `low` above zero is by mere chance in one of twenty choices at most. A single user leaves it unbounded.
@@ -49,10 +49,16 @@ class Gain:
 
 @dataclass(frozen=True)
 class RecencyChoice:
-    """The recency that validation speaks for, or None.
+    """Hold the recency that validation speaks for, or None; prints as one line.
 
-    `tried` holds every recency with its mean NDCG@100 on validation, none (None) first. `gain` is that of the chosen
-    recency; where none was chosen, that of the best which could not be distinguished from none.
+    Attributes
+    ----------
+    recency : Recency or None
+        The choice.
+    tried : tuple of (Recency or None, float)
+        Every recency with its mean NDCG@100 on validation, none (None) first.
+    gain : Gain
+        That of the chosen recency; where none was chosen, that of the best which could not be distinguished from none.
     """
 
     recency: Recency | None
@@ -97,11 +103,36 @@ class RecencyChoice:
 def choose_recency(
     model: Scorer, validation: HeldOut, candidates: Sequence[Recency | None] | None = None
 ) -> RecencyChoice:
-    """The candidate under which a fitted model is best on `validation`, if it is surely better than no recency.
+    """Choose the recency under which a fitted model is best on validation, if it is surely better than none.
 
-    Of the candidates whose gain over none has an interval above zero (see `Gain`) the one with the best mean NDCG@100
-    is chosen, the first of equals; where there is none, no recency. By default `recency_candidates` are tried, and the
-    recency that the model was trained for. The recency that the validation data carry themselves is not looked at.
+    Of the candidates whose gain over none has an interval above zero the one with the best mean NDCG@100 is chosen, the
+    first of equals; where there is none, no recency.
+
+    Parameters
+    ----------
+    model : Recommender
+        A fitted model; it is not fitted again.
+    validation : HeldOut
+        What the choice is made on. The recency that it carries itself is not looked at.
+    candidates : sequence of (Recency or None) or None, default None
+        What to try. None tries a usual set of half-lives, in positions and where the times allow it in time, and the
+        recency that the model was trained for.
+
+    Returns
+    -------
+    RecencyChoice
+        The `recency`, None where no candidate is surely better, and what was tried.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> rest, held_out, _ = loca.hold_last(data, 2)
+    >>> model = loca.EASE().fit(rest)
+    >>> found = loca.choose_recency(model, held_out, [loca.Recency(half_life=5), loca.Recency(half_life=20)])
+    >>> len(found.tried)
+    3
+    >>> found.ndcg >= found.ndcg_without
+    True
     """
     if candidates is None:
         candidates = (*recency_candidates(validation.histories), start_recency(model))
@@ -120,7 +151,7 @@ def choose_recency(
 
 
 def recency_candidates(histories: Interactions) -> tuple[Recency | None, ...]:
-    """None, then exponential, power and floored recencies in positions, and in time where the times allow it.
+    """Return None, then exponential, power and floored recencies in positions, and in time where the times allow it.
 
     Half-lives in time are shares of the median user's span from the first item to the last; they are left out where
     that is zero or where the median user's times hardly differ.
@@ -143,7 +174,7 @@ def recency_candidates(histories: Interactions) -> tuple[Recency | None, ...]:
 
 
 def start_recency(model: object) -> Recency | None:
-    """The recency that a model is to be fitted and first judged under: that of the histories it is trained on.
+    """Return the recency that a model is to be fitted and first judged under: that of the histories it is trained on.
 
     It is None but for models that learn from decayed prefixes (`prefix_decay`, with a `target` other than the whole
     set), by themselves or inside another model, and for `Auto`, which tries them.
