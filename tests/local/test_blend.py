@@ -135,7 +135,7 @@ def test_an_interrupted_fit_goes_on_within_its_parts(
 
     def keep_and_die(work: Checkpoint, name: str, state: ModelState) -> None:
         keep(work, name, state)
-        names.append(work._full(name))
+        names.append(work.full_name(name))
         if names[-1].startswith("part 1/") and state.facts["epoch"] == 3:
             raise Killed
 

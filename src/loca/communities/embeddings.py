@@ -11,14 +11,11 @@ from scipy.sparse import csr_array
 
 from loca.communities.geometry import Floats, unit_rows
 from loca.data.interactions import Interactions, as_histories
-from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError
 from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import (
     BaseEstimator,
-    ModelState,
     TrainingData,
-    UserWeights,
     check_histories,
     fitted,
     get_params,
@@ -38,21 +35,11 @@ class Embedder(Protocol):
 
     train_data_: Interactions | None
 
-    def fit(
-        self,
-        train: Interactions | csr_array,
-        *,
-        user_weights: UserWeights | None = None,
-        validation: HeldOut | None = None,
-    ) -> Self: ...
-
     def embed(self, histories: csr_array) -> Floats: ...
 
     def with_selected_params(self) -> Self: ...
 
     def memory_bytes(self, data: DataSize) -> MemoryUse: ...
-
-    def state(self) -> ModelState: ...
 
 
 def embed_users(embedder: Embedder, histories: csr_array) -> Floats:

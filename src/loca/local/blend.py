@@ -15,7 +15,18 @@ from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.top_n import rank_top_n
-from loca.local.blend_search import Column, PartEarned, ScaleName, find_blend, scaled_scores, search_memory, sharpened
+from loca.local.blend_search import (
+    Column,
+    PartEarned,
+    ScaleName,
+    cache_scores,
+    find_weights,
+    powers_to_try,
+    scaled_scores,
+    score_alone,
+    search_memory,
+    sharpened,
+)
 from loca.local.explain import BlendExplanation, Explainable, PartAnswer, item_order
 from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import (
@@ -166,25 +177,33 @@ class Blend(Recommender):
         return blend
 
     def _weigh(self, models: dict[int, Recommender], validation: HeldOut | None) -> None:
-        """Learn the columns of fitted models, and store the models that are in one."""
+        """Find the columns of fitted models on validation, or judge those given, and store the models in one."""
         given = None if self.columns is None else _shares(self.columns)
         if validation is None:
             self.columns_ = given or _shares([(number, 1.0, 1.0) for number in models])
         else:
-            found = find_blend(
-                models,
-                self.part_names(),
-                validation,
-                columns=given,
-                scale=self.scale,
-                powers=self.powers,
-                cache_bytes=self.cache_bytes,
-                seed=self.seed,
-            )
-            self.columns_, self.earned_, self.ndcg_ = found.columns, found.earned, found.ndcg
-            say(f"blend of {len({part for part, _, _ in found.columns})}: validation NDCG@100 {found.ndcg:.4f}")
+            tried = [(number, power) for number, power, _ in given or ()] or [
+                (number, power) for number in models for power in powers_to_try(models[number], validation, self.powers)
+            ]
+            sizes = {"cache_bytes": self.cache_bytes, "seed": self.seed}
+            cache = cache_scores(models, tried, validation, scale=self.scale, **sizes)
+            alone = score_alone(cache)
+            weights = find_weights(cache, alone) if given is None else np.array([weight for _, _, weight in given])
+            self.columns_ = tuple((*one, float(weight)) for one, weight in zip(tried, weights, strict=True) if weight)
+            self.ndcg_ = cache.ndcg(weights)
+            part_of, earned = np.array([number for number, _ in tried]), []
+            for number in dict.fromkeys(part_of.tolist()):
+                own = part_of == number
+                weight, others = float(weights[own].sum()), np.where(own, 0.0, weights)
+                # Nothing is found by a blend of nothing.
+                left = self.ndcg_ if not weight else cache.ndcg(others) if others.any() else 0.0
+                name, best = self.part_names()[number], float(alone[own].max())
+                earned.append(PartEarned(name, best, weight, self.ndcg_ - left))
+            self.earned_ = tuple(earned)
         used = {part for part, _, _ in self.columns_}
         self.models_ = {number: model for number, model in models.items() if number in used}
+        if self.ndcg_ is not None:
+            say(f"blend of {len(used)}: validation NDCG@100 {self.ndcg_:.4f}")
 
     def part_names(self) -> tuple[str, ...]:
         """Name the parts.

@@ -256,51 +256,6 @@ class PartEarned:
     loss_without: float
 
 
-@dataclass(frozen=True)
-class FoundBlend:
-    """The columns of a blend with weights that sum to 1, its NDCG@100 on validation, and what each part earned."""
-
-    columns: tuple[Column, ...]
-    ndcg: float
-    earned: tuple[PartEarned, ...]
-
-
-def find_blend(
-    models: Mapping[int, Recommender],
-    names: Sequence[str],
-    validation: HeldOut,
-    *,
-    columns: Sequence[Column] | None,
-    scale: ScaleName,
-    powers: Sequence[float],
-    cache_bytes: int,
-    seed: int,
-) -> FoundBlend:
-    """The parts (fitted models by number), powers and weights of the best validation NDCG@100 that the search finds.
-
-    Where `columns` are given they are only judged; parts without a column are not looked at.
-    """
-    if columns is None:
-        tried = [(number, power) for number, one in models.items() for power in powers_to_try(one, validation, powers)]
-    else:
-        tried = [(number, power) for number, power, _ in columns]
-    cache = cache_scores(models, tried, validation, scale=scale, cache_bytes=cache_bytes, seed=seed)
-    alone = score_alone(cache)
-    weights = find_weights(cache, alone) if columns is None else np.array([weight for _, _, weight in columns])
-    part_of = np.array([number for number, _ in tried])
-    ndcg = cache.ndcg(weights)
-    earned = []
-    for number in dict.fromkeys(part_of.tolist()):
-        own = part_of == number
-        weight = float(weights[own].sum())
-        others = np.where(own, 0.0, weights)
-        # Nothing is found by a blend of nothing.
-        left = ndcg if not weight else cache.ndcg(others) if others.any() else 0.0
-        earned.append(PartEarned(names[number], float(alone[own].max()), weight, ndcg - left))
-    used = tuple((*column, float(weight)) for column, weight in zip(tried, weights, strict=True) if weight > 0)
-    return FoundBlend(used, ndcg, tuple(earned))
-
-
 def powers_to_try(model: Recommender, validation: HeldOut, powers: Sequence[float]) -> tuple[float, ...]:
     """The powers that can make a difference: 1 alone where every item counts 1, or where the part does not mind."""
     histories = validation.history_matrix
