@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.communities.embeddings import TruncatedSVD
@@ -22,7 +21,7 @@ from loca.evaluation.evaluate import mean_ndcg
 from loca.local.blend import POWERS, Blend
 from loca.local.blend_search import sharpened
 from loca.local.ensemble import Ensemble
-from loca.local.explain import BlendExplanation, Explainable, Explanation
+from loca.local.explain import BlendExplanation, Explainable, Explanation, ItemOrder
 from loca.local.loca import Loca
 from loca.local.stacked.trainer import StackedTrainer
 from loca.memory import DataSize, MemoryUse
@@ -236,12 +235,7 @@ class Auto(Recommender):
         return fitted(self.model_, self).score(histories)
 
     def explain(
-        self,
-        history: csr_array,
-        n: int = 10,
-        *,
-        order: npt.NDArray[Any] | None = None,
-        data: Interactions | None = None,
+        self, history: csr_array, n: int = 10, *, order: ItemOrder = None, data: Interactions | None = None
     ) -> BlendExplanation | Explanation:
         """Show what each part of the blend adds to one list; of a chosen Loca, what its communities list.
 

@@ -8,7 +8,6 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions
@@ -27,7 +26,7 @@ from loca.local.blend_search import (
     search_memory,
     sharpened,
 )
-from loca.local.explain import BlendExplanation, Explainable, PartAnswer, item_order
+from loca.local.explain import BlendExplanation, Explainable, ItemOrder, PartAnswer, item_order
 from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import (
     ModelState,
@@ -247,12 +246,7 @@ class Blend(Recommender):
         return np.asarray(fitted(blended, self).cpu().numpy(), dtype=np.float32)
 
     def explain(
-        self,
-        history: csr_array,
-        n: int = 10,
-        *,
-        order: npt.NDArray[Any] | None = None,
-        data: Interactions | None = None,
+        self, history: csr_array, n: int = 10, *, order: ItemOrder = None, data: Interactions | None = None
     ) -> BlendExplanation:
         """Show what each part adds to the items of one list, where it ranks them, and what it would list alone.
 

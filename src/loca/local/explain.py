@@ -15,6 +15,7 @@ from loca.data.interactions import Interactions
 from loca.errors import DataError
 
 ItemRows = npt.NDArray[np.int32]
+ItemOrder = npt.NDArray[Any] | None  # the items of a history, oldest first
 Figures = npt.NDArray[np.float32]
 _PSEUDO_MEMBERS = 20.0
 
@@ -24,12 +25,7 @@ class Explainable(Protocol):
     """A model that says why its answer is what it is."""
 
     def explain(
-        self,
-        history: csr_array,
-        n: int = 10,
-        *,
-        order: npt.NDArray[Any] | None = None,
-        data: Interactions | None = None,
+        self, history: csr_array, n: int = 10, *, order: ItemOrder = None, data: Interactions | None = None
     ) -> Explanation | BlendExplanation:
         """Explain the top n of one history.
 
@@ -162,7 +158,7 @@ def _opening_lines(explanation: Explanation | BlendExplanation) -> list[str]:
     return [f"Recommended: {name_items(explanation.items, names)}", f"Because of:  {because}"]
 
 
-def item_order(history: csr_array, order: npt.NDArray[Any] | None) -> ItemRows:
+def item_order(history: csr_array, order: ItemOrder) -> ItemRows:
     """The items of the one history to explain, in `order` if given; other histories and orders are refused."""
     if history.shape[0] != 1 or history.nnz == 0:
         raise DataError(f"explain: expected one history with at least one item, found {history.nnz} items")

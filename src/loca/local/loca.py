@@ -24,7 +24,7 @@ from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Qu
 from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import rank_top_n
-from loca.local.explain import CommunityAnswer, Explanation, item_order, over_represented
+from loca.local.explain import CommunityAnswer, Explanation, ItemOrder, item_order, over_represented
 from loca.local.local_ease import LOCAL_BYTES
 from loca.local.local_models import (
     BlendValidator,
@@ -323,12 +323,7 @@ class Loca(Recommender):
         return np.asarray(next(blended).cpu().numpy(), dtype=np.float32)
 
     def explain(
-        self,
-        history: csr_array,
-        n: int = 10,
-        *,
-        order: npt.NDArray[Any] | None = None,
-        data: Interactions | None = None,
+        self, history: csr_array, n: int = 10, *, order: ItemOrder = None, data: Interactions | None = None
     ) -> Explanation:
         """Show which communities a list comes from, and what each of them and the global model would list alone.
 

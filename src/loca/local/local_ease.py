@@ -11,13 +11,7 @@ import torch
 from scipy.sparse import csr_array
 
 from loca.errors import DataError, ModelFileError, check_counts
-from loca.local.compressed_weights import (
-    ARRAY_TYPES,
-    Builder,
-    CompressedWeights,
-    SizeBudget,
-    largest_differences,
-)
+from loca.local.compressed_weights import ARRAY_TYPES, Builder, CompressedWeights, SizeBudget, largest_differences
 from loca.local.local_models import LocalModels, LocalTask
 from loca.memory import DataSize, MemoryUse, plan_memory, readable_bytes
 from loca.models.devices import choose_device, free_bytes
