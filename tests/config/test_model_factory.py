@@ -28,6 +28,13 @@ def test_settings_reach_the_model_and_the_models_inside_it() -> None:
     assert (model.anchors, model.train_bandwidth, model.base.l2) == (6, Quantile(0.5), 300.0)
 
 
+def test_when_each_community_stops_is_no_setting() -> None:
+    with pytest.raises(ConfigError, match="unknown option 'stopping' for loca-ease"):
+        build("loca-ease", {"stopping": "community"})
+    (model,) = build("loca-paper-vae", {})
+    assert model.stopping == "community"
+
+
 def test_choices_make_a_candidate_for_each_combination() -> None:
     models = build("loca-ease", {"anchors": Choice((2, 3)), "base": {"l2": Choice((10, 20))}})
     assert [(one.anchors, one.base.l2) for one in models] == [(2, 10.0), (2, 20.0), (3, 10.0), (3, 20.0)]

@@ -6,7 +6,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from loca.communities.geometry import Quantile
@@ -182,9 +182,10 @@ _EXPECTED: dict[Any, str] = {
 
 
 def parameters_of(taker: Callable[..., Any]) -> dict[str, Any]:
-    """The parameters of a class or function by name, each with its annotation."""
+    """The parameters of a class or function by name, each with its annotation; without fields marked as hidden."""
     hints = get_type_hints(taker.__init__ if isinstance(taker, type) else taker)  # type: ignore[misc]
-    return {name: hints.get(name, Any) for name in inspect.signature(taker).parameters}
+    hidden = {one.name for one in fields(taker) if one.metadata.get("hidden")} if is_dataclass(taker) else set()
+    return {name: hints.get(name, Any) for name in inspect.signature(taker).parameters if name not in hidden}
 
 
 def check_names(given: Iterable[str], known: Iterable[str], where: str) -> None:

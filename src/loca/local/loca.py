@@ -129,8 +129,8 @@ class Loca(Recommender):
     embedding: Embedder | None = None
     global_model: Recommender | None = None
     alpha: float | Literal["validation", "paper"] = "validation"
-    # One number of epochs for all local models, or each stops on its own members: the paper's protocol alone does that.
-    stopping: Literal["blended", "community"] = "blended"
+    # One number of epochs for all local models; or each stops on its own members, for the paper's protocol alone.
+    stopping: Literal["blended", "community"] = field(default="blended", metadata={"hidden": True})
     engine: EngineName = "auto"
     precision: PrecisionName = "float32"
     answer_precision: AnswerPrecision = "float32"

@@ -1,4 +1,4 @@
-"""The questions of all communities' members at once, against one community after the other."""
+"""Blended scores with the global model's share, and the validation of each community, against the formulas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 import loca.local.local_models as validation_file
 from loca.data.splits import HeldOut, Split
 from loca.evaluation.evaluate import mean_ndcg
-from loca.local.local_models import CommunityValidator, SeparateModels
+from loca.local.local_models import CommunityValidator, SeparateModels, blended_scores
 from loca.models.ease import EASE
 
 MODELS = 4
@@ -68,3 +68,26 @@ def test_a_member_without_a_held_out_item_judges_nobody(local: SeparateModels, p
     weights = answering(questions.n_users)
     found = CommunityValidator(fewer, weights).score(local, [0])
     assert found[0] == pytest.approx(expected_of(local, fewer, weights, 0), abs=1e-12)
+
+
+class Constant:
+    """Scores every item with one number, and counts the users it scored."""
+
+    def __init__(self, number: float) -> None:
+        self.number, self.users = number, 0
+
+    def score(self, histories: csr_array) -> np.ndarray:
+        self.users += histories.shape[0]
+        return np.full(histories.shape, self.number, np.float32)
+
+
+def test_the_global_model_has_its_share_of_covered_users_and_all_of_the_others() -> None:
+    local = SeparateModels.of([Constant(1.0), Constant(2.0)])  # type: ignore[list-item]
+    weights = csr_array(np.array([[1.0, 3.0], [0, 2.0], [0, 0]], np.float32))
+    histories = csr_array(np.eye(3, dtype=np.float32))
+    both = [one[:, 0].tolist() for one in blended_scores(local, Constant(10.0), histories, weights, (0.5, 0.0))]  # type: ignore[arg-type]
+    assert both == [pytest.approx([0.5 * 10 + 0.5 * 1.75, 6, 10]), pytest.approx([1.75, 2, 10])]
+    whole = Constant(10.0)
+    (alone,) = blended_scores(local, whole, histories, weights, (0.0,))  # type: ignore[arg-type]
+    assert alone[:, 0].tolist() == pytest.approx([1.75, 2, 10])
+    assert whole.users == 1, "without a share it scores only whom no community answers for"
