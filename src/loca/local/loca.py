@@ -90,8 +90,8 @@ class Loca(Recommender):
         The global model's share for covered users: a number from 0 to 1; `"validation"` chooses it on validation data
         (0 without any); `"paper"` is 0.
     stopping : {"blended", "community"}, default "blended"
-        How the epochs of networks are chosen. `"blended"` chooses one number for all local models, by the validation
-        score of the blend; with `"community"` each stops on the members of its community, as the paper's program does.
+        For the paper's protocol alone: with `"community"` each network stops on the members of its community. Else one
+        number of epochs is chosen for all local models, by the validation score of the blend.
     engine : {"auto", "stacked", "one_by_one"}, default "auto"
         How local models are trained; the scores are the same. `"auto"` and `"stacked"` train networks as one batched
         network, and store a local EASE as differences to the global one. `"one_by_one"` trains them in a loop and
