@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, csr_matrix
 
 import loca
 import loca.persistence.fit_context as fit_context
@@ -87,6 +87,9 @@ def test_what_was_fitted_before_is_not_fitted_again(planted_split: Split, tmp_pa
     context.fit_part("part", EASE(l2=3.0), train)
     context.fit_part("part", EASE(l2=3.0), csr_array(train.matrix()))
     assert fits == [3.0, 4.0, 3.0, 3.0, 3.0, 3.0]
+    context.fit_part("part", EASE(l2=3.0), csr_matrix(train.matrix()[:, ::-1]))
+    assert len(fits) == 7, "other matrices are other data, of whatever kind"
+    fits.pop()
     NO_CONTEXT.fit_part("part", EASE(l2=3.0), train, validation=questions)
     assert len(fits) == 7, "without a cache, a fit is a fit"
 

@@ -128,10 +128,11 @@ class FitCache:
         """Return a fitted model with the parameters of `model`, equal to the bit to what a fit gives."""
         import loca
 
-        parameters = fingerprint(model)
-        if parameters is None:
+        data = train if isinstance(train, Interactions) else csr_array(train)
+        parts = [loca.__version__, fingerprint(model), fingerprint(data), fingerprint(validation)]
+        if None in parts:
             return context.fit(model, train, validation=validation)
-        key = str(fingerprint([loca.__version__, parameters, fingerprint(train), fingerprint(validation)]))
+        key = str(fingerprint(parts))
         # Whoever comes second waits for the first: to fit the same at the same time would earn nothing.
         with locked(self.folder / f"{key}{_LOCK}"):
             found = self._load(key, type(model))
