@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
-from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
-from loca.communities.geometry import Quantile
+import loca
 from loca.errors import ConfigError, ModelFileError, check_choice, did_you_mean
-from loca.local.auto import Auto
-from loca.local.blend import Blend
-from loca.local.ensemble import Ensemble
-from loca.local.loca import Loca
-from loca.local.local_ease import EaseDifferences
-from loca.local.local_models import SeparateModels
-from loca.local.stacked.inference import StackedNetworks
-from loca.models.cdae import CDAE
-from loca.models.ease import EASE
-from loca.models.item_knn import ItemKNN
-from loca.models.llorma import LLORMA
-from loca.models.mult_vae import MultDAE, MultVAE
-from loca.models.next_ease import NextEASE
-from loca.models.popularity import Popularity
-from loca.models.rec_vae import RecVAE
-from loca.models.recommender import Recommender, clone
-from loca.models.sglsvd import SGLSVD
-from loca.models.slim import SLIM
-from loca.models.wmf import WMF
+from loca.models.recommender import Recommender
 from loca.persistence import load_model
 from loca.search_space import Among, Domain, Quantiles, Range, Space, log_range
 
@@ -44,8 +26,8 @@ class ModelRecord:
     ----------
     name
         What it is called on the command line.
-    make
-        Makes it, unfitted, with its defaults.
+    maker
+        Where its class is, as `models.ease.EASE`, or a function that makes it with other settings than its defaults.
     wide, paper
         The spaces it is tuned in: around every default, and the values that the paper tried. None where there is none;
         without a wide one its settings are given (the authors' own) or it searches by itself (`auto`).
@@ -58,7 +40,7 @@ class ModelRecord:
     """
 
     name: str
-    make: Callable[[], Recommender]
+    maker: str | Callable[[], Recommender]
     wide: Space | None = None
     paper: Space | None = None
     base: str | None = None
@@ -66,7 +48,18 @@ class ModelRecord:
     label: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "label", self.label or type(self.make()).__name__)
+        if isinstance(self.maker, str) and not self.label:
+            object.__setattr__(self, "label", self.maker.rpartition(".")[2])
+
+    def make(self) -> Recommender:
+        """The unfitted model with its defaults; its module is loaded only now."""
+        return cast(Recommender, (_class(self.maker) if isinstance(self.maker, str) else self.maker)())
+
+
+def _class(path: str) -> type:
+    """The class at a dotted path inside the package."""
+    module, _, name = path.rpartition(".")
+    return cast(type, getattr(import_module(f"loca.{module}"), name))
 
 
 _RIDGE: Mapping[str, Domain] = {"l2": log_range(1.0, 1e4), "denoising": Range(0.0, 0.9)}
@@ -141,32 +134,32 @@ _PAPER_VAE = Space({**_LEARNING, "hidden": Among((None, 600))}, fixed={**_SCHEDU
 _PAPER_REC_VAE = Space({**_LEARNING, "beta": Among((0.1, 0.01, 0.001))}, fixed=_SCHEDULE)
 
 
-def _next_vae() -> MultVAE:
+def _next_vae() -> loca.MultVAE:
     """A network of next items that learns some sets too, the settings with which `Auto` begins."""
-    return MultVAE(dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, target="next", set_share=0.3)
+    return loca.MultVAE(dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, target="next", set_share=0.3)
 
 
-def _paper_vae() -> MultVAE:
+def _paper_vae() -> loca.MultVAE:
     """The network of the paper's authors' program: little noise, no KL term, stopped by their patience of 50."""
-    return MultVAE(dropout=0.2, noise=0.01, kl_weight=0.0, epochs=300, patience=50)
+    return loca.MultVAE(dropout=0.2, noise=0.01, kl_weight=0.0, epochs=300, patience=50)
 
 
-def _loca_paper_vae() -> Loca:
+def _loca_paper_vae() -> loca.Loca:
     """LOCA_VAE with the authors' own settings: narrow communities, and no global share for who is covered."""
-    local = Loca(base=_paper_vae(), anchors=300, train_bandwidth=0.8, answer_bandwidth=0.4)
-    return clone(local, alpha="paper", stopping="community")
+    local = loca.Loca(base=_paper_vae(), anchors=300, train_bandwidth=0.8, answer_bandwidth=0.4)
+    return loca.clone(local, alpha="paper", stopping="community")
 
 
-def _loca_paper_ease() -> Loca:
+def _loca_paper_ease() -> loca.Loca:
     """LOCA_EASE with the authors' own settings; the distances are those of MultVAE's embeddings."""
-    local = Loca(base=EASE(l2=100.0), anchors=300, train_bandwidth=0.6, answer_bandwidth=0.5)
-    return clone(local, embedding=_paper_vae(), alpha="paper")
+    local = loca.Loca(base=loca.EASE(l2=100.0), anchors=300, train_bandwidth=0.6, answer_bandwidth=0.5)
+    return loca.clone(local, embedding=_paper_vae(), alpha="paper")
 
 
-def _llorma_vae() -> Loca:
+def _llorma_vae() -> loca.Loca:
     """One kernel to train and to answer with, around random anchors: what LLORMA does, over MultVAE."""
-    width = Quantile(0.9, times=1.3)
-    return Loca(base=MultVAE(), anchor_selection="random", train_bandwidth=width, answer_bandwidth=width)
+    width = loca.Quantile(0.9, times=1.3)
+    return loca.Loca(base=loca.MultVAE(), anchor_selection="random", train_bandwidth=width, answer_bandwidth=width)
 
 
 def _over(base: ModelRecord, *, svd: bool = False, by_epoch: bool = False, paper: bool = False) -> list[ModelRecord]:
@@ -182,11 +175,11 @@ def _over(base: ModelRecord, *, svd: bool = False, by_epoch: bool = False, paper
     local: Group | None = "local" if paper else None
     control: Group | None = "control" if paper else None
 
-    def make_local() -> Loca:
-        return Loca(base=base.make(), embedding=TruncatedSVD() if svd else None)
+    def make_local() -> loca.Loca:
+        return loca.Loca(base=base.make(), embedding=loca.TruncatedSVD() if svd else None)
 
-    def make_control() -> Ensemble:
-        return Ensemble(base=base.make())
+    def make_control() -> loca.Ensemble:
+        return loca.Ensemble(base=base.make())
 
     named = suffix.upper()
     return [
@@ -196,40 +189,49 @@ def _over(base: ModelRecord, *, svd: bool = False, by_epoch: bool = False, paper
 
 
 _SINGLES = (
-    ModelRecord("popularity", Popularity, Space(), Space(), group="baseline"),
+    ModelRecord("popularity", "models.popularity.Popularity", Space(), Space(), group="baseline"),
     ModelRecord(
-        "item-knn", ItemKNN, Space({"neighbours": log_range(5, 1000), "shrinkage": Range(0.0, 1e3)}), group="baseline"
+        "item-knn",
+        "models.item_knn.ItemKNN",
+        Space({"neighbours": log_range(5, 1000), "shrinkage": Range(0.0, 1e3)}),
+        group="baseline",
     ),
     ModelRecord(
         "wmf",
-        WMF,
+        "models.wmf.WMF",
         Space({**_FACTORS, "iterations": Range(5, 20)}, same=_ONE_RIDGE),
         Space(_PAPER_FACTORS),
         group="baseline",
     ),
-    ModelRecord("slim", SLIM, Space({"l1": log_range(0.1, 30.0), "l2": log_range(1.0, 1e3)}), group="baseline"),
-    ModelRecord("cdae", CDAE, Space(_CDAE), Space(_DECAYED, fixed=_SCHEDULE), group="baseline"),
-    ModelRecord("mult-dae", MultDAE, Space(_NETWORK), Space(_DECAYED, fixed=_SCHEDULE), group="baseline"),
-    ModelRecord("mult-vae", MultVAE, Space(_VARIATIONAL), _PAPER_VAE, group="baseline"),
-    ModelRecord("ease", EASE, Space(_RIDGE), Space({"l2": Among((1.0, 10.0, 100.0, 1000.0))}), group="baseline"),
-    ModelRecord("rec-vae", RecVAE, Space(_REC_VAE), _PAPER_REC_VAE, group="baseline"),
+    ModelRecord(
+        "slim", "models.slim.SLIM", Space({"l1": log_range(0.1, 30.0), "l2": log_range(1.0, 1e3)}), group="baseline"
+    ),
+    ModelRecord("cdae", "models.cdae.CDAE", Space(_CDAE), Space(_DECAYED, fixed=_SCHEDULE), group="baseline"),
+    ModelRecord(
+        "mult-dae", "models.mult_vae.MultDAE", Space(_NETWORK), Space(_DECAYED, fixed=_SCHEDULE), group="baseline"
+    ),
+    ModelRecord("mult-vae", "models.mult_vae.MultVAE", Space(_VARIATIONAL), _PAPER_VAE, group="baseline"),
+    ModelRecord(
+        "ease", "models.ease.EASE", Space(_RIDGE), Space({"l2": Among((1.0, 10.0, 100.0, 1000.0))}), group="baseline"
+    ),
+    ModelRecord("rec-vae", "models.rec_vae.RecVAE", Space(_REC_VAE), _PAPER_REC_VAE, group="baseline"),
     ModelRecord(
         "llorma",
-        LLORMA,
+        "models.llorma.LLORMA",
         Space({**_KERNELS, "iterations": Range(3, 10)}, same=_ONE_RIDGE),
         Space({**_PAPER_FACTORS, "bandwidth": _BANDWIDTHS}, fixed=_HUNDRED),
         group="baseline",
     ),
     ModelRecord(
         "sglsvd",
-        SGLSVD,
+        "models.sglsvd.SGLSVD",
         Space(_RANKS),
         Space({"clusters": Among((2, 3, 5, 10, 20, 50, 100))}),
         group="baseline",
         label="sGLSVD",
     ),
-    ModelRecord("next-ease", NextEASE, Space({**_RIDGE, **_NEXT_RIDGE}), group="beyond"),
-    ModelRecord("next-vae", _next_vae, Space({**_VARIATIONAL, **_NEXT})),
+    ModelRecord("next-ease", "models.next_ease.NextEASE", Space({**_RIDGE, **_NEXT_RIDGE}), group="beyond"),
+    ModelRecord("next-vae", _next_vae, Space({**_VARIATIONAL, **_NEXT}), label="MultVAE"),
 )
 _BY_NAME = {one.name: one for one in _SINGLES}
 _RECORDS = (
@@ -258,15 +260,50 @@ _RECORDS = (
     ModelRecord(
         "loca-paper-ease", _loca_paper_ease, base="ease", group="authors", label="LOCA_EASE, authors' settings"
     ),
-    ModelRecord("ensemble-paper-vae", lambda: Ensemble(base=_paper_vae(), models=300), base="mult-vae"),
-    ModelRecord("ensemble-paper-ease", lambda: Ensemble(base=EASE(l2=100.0), models=300), base="ease"),
-    ModelRecord("auto", Auto, group="beyond"),
+    ModelRecord(
+        "ensemble-paper-vae", lambda: loca.Ensemble(base=_paper_vae(), models=300), base="mult-vae", label="Ensemble"
+    ),
+    ModelRecord(
+        "ensemble-paper-ease",
+        lambda: loca.Ensemble(base=loca.EASE(l2=100.0), models=300),
+        base="ease",
+        label="Ensemble",
+    ),
+    ModelRecord("auto", "local.auto.Auto", group="beyond"),
 )
 RECORDS: Mapping[str, ModelRecord] = {one.name: one for one in _RECORDS}
 MODELS: Mapping[str, Callable[[], Recommender]] = {one.name: one.make for one in _RECORDS}
-_PARTS: tuple[type, ...] = (SeparateModels, StackedNetworks, EaseDifferences, TruncatedSVD, GivenEmbeddings, Quantile)
+
+
+class _Classes(Mapping[str, type]):
+    """Classes by name, each loaded from its place when it is first needed."""
+
+    def __init__(self, *paths: str) -> None:
+        self._paths = {path.rpartition(".")[2]: path for path in paths}
+
+    def __getitem__(self, name: str) -> type:
+        return _class(self._paths[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
 # The classes that a model folder may hold, by the name that it writes.
-KINDS: Mapping[str, type] = {one.__name__: one for one in (*(type(make()) for make in MODELS.values()), Blend, *_PARTS)}
+KINDS = _Classes(
+    *(one.maker for one in _RECORDS if isinstance(one.maker, str)),
+    "local.loca.Loca",
+    "local.ensemble.Ensemble",
+    "local.blend.Blend",
+    "local.local_models.SeparateModels",
+    "local.stacked.inference.StackedNetworks",
+    "local.local_ease.EaseDifferences",
+    "communities.embeddings.TruncatedSVD",
+    "communities.embeddings.GivenEmbeddings",
+    "communities.geometry.Quantile",
+)
 
 
 def names_of(*groups: Group) -> tuple[str, ...]:
@@ -333,7 +370,7 @@ def load(folder: str | Path, *, verify: bool = False) -> Recommender:
     known = model.train_data_
     if known is not None and model.count_items() != known.n_items:
         raise ModelFileError(f"{folder}: the model scores {model.count_items()} items, {known.n_items} are named")
-    communities = model.communities_ if known is not None and isinstance(model, Loca) else None
+    communities = cast(Any, model).communities_ if model.role == "local" else None
     if known is not None and communities is not None and (communities.anchors >= known.n_users).any():
         raise ModelFileError(f"{folder}: an anchor is none of the {known.n_users} users")
     return model
