@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,19 @@ if TYPE_CHECKING:
 
 MISTAKE = 2
 STOPPED = 130
+# Where each command is, in the order of the help text; only the module of the command that runs is loaded.
+COMMANDS = {
+    "demo": "demo.demo",
+    "data": "data.app",
+    "compare": "compare.compare_models",
+    "tune": "tune.tune_models",
+    "reproduce": "reproduce.reproduce_paper",
+    "plan": "plan.plan",
+    "fit": "fit.fit",
+    "recommend": "recommend.recommend_items",
+    "explain": "recommend.explain_answer",
+    "doctor": "doctor.look",
+}
 
 
 def run() -> None:
@@ -31,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         from loca.errors import LocaError
 
         try:
-            done = _app()(list(arguments) or ["--help"], prog_name="loca", standalone_mode=False)
+            done = _app(arguments)(list(arguments) or ["--help"], prog_name="loca", standalone_mode=False)
             if done != STOPPED:  # typer's own word for Ctrl-C inside a command
                 return done if isinstance(done, int) else 0
         except typer.TyperException as error:
@@ -46,12 +60,11 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-def _app() -> typer.Typer:
-    """All commands."""
+def _app(arguments: Sequence[str]) -> typer.Typer:
+    """The command that the arguments begin with; all commands where they begin otherwise."""
     import typer
 
     import loca
-    from loca.cli import compare, data, demo, doctor, fit, plan, recommend, reproduce, tune
     from loca.cli.options import grouped
 
     app = typer.Typer(
@@ -63,16 +76,13 @@ def _app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.command("demo")(grouped(demo.demo))
-    app.add_typer(data.app, name="data")
-    app.command("compare")(grouped(compare.compare_models))
-    app.command("tune")(grouped(tune.tune_models))
-    app.command("reproduce")(grouped(reproduce.reproduce_paper))
-    app.command("plan")(grouped(plan.plan))
-    app.command("fit")(grouped(fit.fit))
-    app.command("recommend")(grouped(recommend.recommend_items))
-    app.command("explain")(grouped(recommend.explain_answer))
-    app.command("doctor")(grouped(doctor.look))
+    for name in [one for one in COMMANDS if [one] == list(arguments[:1])] or COMMANDS:
+        module, _, act = COMMANDS[name].partition(".")
+        command = getattr(import_module(f"loca.cli.{module}"), act)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(grouped(command))
 
     @app.callback(invoke_without_command=True)
     def top(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
