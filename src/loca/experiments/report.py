@@ -10,6 +10,7 @@ from typing import Any
 
 from loca.config.settings import flat_settings, toml_text
 from loca.errors import ConfigError, did_you_mean
+from loca.evaluation.evaluate import Evaluation
 from loca.evaluation.significance import PairedDifference, verdict_on
 from loca.experiments.runs import ComparedModel
 from loca.models.recommender import Recommender
@@ -250,20 +251,16 @@ class Comparison:
         -------
         str
         """
-        records = []
+        records, costs = [], ("finished", "pruned", "tuning_seconds")
         for one in self.measured:
-            intervals, tuning = one.evaluation.intervals(), one.tuning
-            for metric, mean in one.evaluation.means().items():
-                low, high = intervals[metric]
-                record = {"model": one.name, "metric": metric, "mean": mean, "low": low, "high": high}
-                record |= {"users": len(one.evaluation.users), "seconds": f"{one.seconds:.2f}"}
-                record |= {"is_result": self.protocol == "clean"}
-                if tuning is not None:
-                    record |= {"finished": tuning.finished, "pruned": tuning.pruned}
-                    record |= {"tuning_seconds": f"{tuning.seconds:.2f}"}
-                records.append(record)
-        keys = ("model", "metric", "mean", "low", "high", "users", "seconds", "is_result")
-        return csv_text(records, (*keys, "finished", "pruned", "tuning_seconds"))
+            own = {"users": len(one.evaluation.users), "seconds": f"{one.seconds:.2f}"}
+            own |= {"is_result": self.protocol == "clean"}
+            if one.tuning is not None:
+                spent = (one.tuning.finished, one.tuning.pruned, f"{one.tuning.seconds:.2f}")
+                own |= dict(zip(costs, spent, strict=True))
+            for metric, figures in _metrics(one.evaluation).items():
+                records.append({"model": one.name, "metric": metric, **figures, **own})
+        return csv_text(records, (*records[0], *costs))
 
     def differences_to_csv(self) -> str:
         """Write one line per difference: mean, interval, both tests and their corrected p values.
@@ -305,8 +302,17 @@ class Comparison:
         return clean
 
 
+def _metrics(evaluation: Evaluation) -> dict[str, dict[str, float]]:
+    """The mean of each metric and its interval."""
+    bounds = evaluation.intervals()
+    return {
+        name: {"mean": mean, "low": bounds[name][0], "high": bounds[name][1]}
+        for name, mean in evaluation.means().items()
+    }
+
+
 def _measured_json(one: ComparedModel) -> dict[str, Any]:
-    evaluation, tuning, intervals = one.evaluation, one.tuning, one.evaluation.intervals()
+    evaluation, tuning = one.evaluation, one.tuning
     tried = []
     for other in one.tried:
         choice = {} if other.recency is None else {"recency_choice": other.recency.as_json()}
@@ -314,10 +320,7 @@ def _measured_json(one: ComparedModel) -> dict[str, Any]:
     written = {
         "name": one.name,
         "users": len(evaluation.users),
-        "metrics": {
-            name: {"mean": mean, "low": intervals[name][0], "high": intervals[name][1]}
-            for name, mean in evaluation.means().items()
-        },
+        "metrics": _metrics(evaluation),
         "catalogue_coverage": {str(n): share for n, share in evaluation.catalogue_coverage.items()},
         "novelty": {str(n): bits for n, bits in evaluation.novelty.items()},
         "parameters": one.parameters,
