@@ -408,20 +408,17 @@ def _read_json_lines(
     places = tables.find_columns(given, names, source.name, needed)
     fields = {role: names[place] for role, place in places.items()}
     schema = {field: _json_kind([one.get(field) for one in sample]) for field in fields.values()}
-    blocks = {}
-    for first_line, raw in source.line_blocks(block_bytes):
-        if not raw.strip():
-            continue
-        data = tables.as_utf8(raw)
-        place = f"{source.name} line {first_line}"
+
+    def read(first_line: int, data: bytes) -> pl.DataFrame:
         try:
             table = pl.read_ndjson(io.BytesIO(data), schema=schema)
             table = table.select(pl.col(field).alias(role) for role, field in fields.items())
-            blocks[place] = tables.typed(table, source.name, str)
+            return tables.typed(table, source.name, str)
         except (pl.exceptions.PolarsError, DataError):
             # A kind that changes on the way, or a mistake whose line must be found.
-            blocks[place] = _read_line_by_line(source.name, first_line, data, fields)
-    return tables.stack(blocks)
+            return _read_line_by_line(source.name, first_line, data, fields)
+
+    return tables.read_blocks(source, read, block_bytes)
 
 
 def _read_line_by_line(name: str, first_line: int, data: bytes, fields: Mapping[str, str]) -> pl.DataFrame:

@@ -133,7 +133,13 @@ def planted_communities(
     group_of = np.stack([rng.permutation(items) % groups for _ in range(communities)])  # (communities, items)
     favoured = rng.random((communities, items)).argsort(axis=1) < items // 3
     appeal = popularity * np.where(favoured, favour, 1.0)  # (communities, items)
-    memberships = _draw_memberships(users, communities, overlap, rng)
+    # Each user's shares in the communities: all in one, or divided between two.
+    own = rng.integers(0, communities, users)
+    other = (own + rng.integers(1, max(communities, 2), users)) % communities
+    divided = np.where(rng.random(users) < overlap, rng.uniform(0.2, 0.5, users), 0.0)
+    memberships = np.zeros((users, communities))
+    np.add.at(memberships, (np.arange(users), own), 1 - divided)
+    np.add.at(memberships, (np.arange(users), other), divided)
     lengths = np.clip(rng.poisson(history, users), shortest_history, items // 2)
     user_rows, item_rows, days = [], [], []
     for start in range(0, users, _USERS_PER_BLOCK):
@@ -164,17 +170,6 @@ def planted_communities(
         _FIRST_DAY + _SECONDS_A_DAY * np.concatenate(days),
     )
     return PlantedData(interactions, memberships, group_of, favoured)
-
-
-def _draw_memberships(users: int, communities: int, overlap: float, rng: np.random.Generator) -> Floats:
-    """Draw each user's shares in the communities: all in one, or divided between two."""
-    first = rng.integers(0, communities, users)
-    second = (first + rng.integers(1, max(communities, 2), users)) % communities
-    share = np.where(rng.random(users) < overlap, rng.uniform(0.2, 0.5, users), 0.0)
-    memberships = np.zeros((users, communities))
-    np.add.at(memberships, (np.arange(users), first), 1 - share)
-    np.add.at(memberships, (np.arange(users), second), share)
-    return memberships
 
 
 def _draw_items(

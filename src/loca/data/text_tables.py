@@ -292,70 +292,65 @@ def _finite(values: pl.Series) -> pl.Series:
     return pl.select(pl.when(numbers.is_finite()).then(numbers).alias(values.name)).to_series()
 
 
-def stack(blocks: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Blocks of one table, each under the place where it begins, as one table.
+# -- Blocks ------------------------------------------------------------------------------------------------------------
 
-    Where their kinds differ, ids become text and numbers become fractions; dates beside numbers are refused.
+
+def read_blocks(
+    source: Source, read: Callable[[int, bytes], pl.DataFrame], block_bytes: int, skipped: int = 0, quoted: bool = False
+) -> pl.DataFrame:
+    """A text file block by block as one table; `read` makes a table of whole lines in UTF-8, given the first's number.
+
+    Where the kinds of a column differ, ids become text and numbers become fractions; dates beside numbers are refused.
     """
-    parts = list(blocks.values())
-    columns = []
-    for name in parts[0].columns:
-        kinds = [part.schema[name] for part in parts]
-        if pl.Datetime in kinds and len(set(kinds)) > 1:
-            place = next(where for where, kind in zip(blocks, kinds, strict=True) if kind != kinds[0])
-            raise DataError(f"{place}: the time must be a number, or an ISO date, throughout")
-        kind: pl.DataType = pl.String() if pl.String in kinds else pl.Float64()
-        series = [part[name].cast(kind) if len(set(kinds)) > 1 else part[name] for part in parts]
-        columns.append(pl.concat(series, rechunk=True))
-    return pl.DataFrame(columns)
-
-
-# -- Delimited files ---------------------------------------------------------------------------------------------------
+    blocks: dict[str, pl.DataFrame] = {}
+    for first_line, data in source.line_blocks(block_bytes, quoted=quoted):
+        above = skipped if first_line == 1 else 0
+        body = data.split(b"\n", above)[-1] if data.count(b"\n") >= above else b""
+        if body.strip():
+            blocks[f"{source.name} line {first_line + above}"] = read(first_line + above, as_utf8(body))
+    if not blocks:
+        raise DataError(f"{source.name}: there is no row below the header")
+    times = {place: block.schema.get("time") for place, block in blocks.items()}
+    kinds = list(times.values())
+    if pl.Datetime in kinds and len(set(kinds)) > 1:
+        place = next(place for place, kind in times.items() if kind != kinds[0])
+        raise DataError(f"{place}: the time must be a number, or an ISO date, throughout")
+    return pl.concat(blocks.values(), how="vertical_relaxed", rechunk=True)
 
 
 def read_delimited(source: Source, shape: Shape, places: Mapping[str, int], block_bytes: int) -> pl.DataFrame:
     """The columns of `places`, role to position, each of one kind and without gaps."""
-    blocks: dict[str, pl.DataFrame] = {}
-    for first_line, data in source.line_blocks(block_bytes, quoted=shape.separator in _QUOTING_SEPARATORS):
-        skipped = shape.skipped if first_line == 1 else 0
-        body = data.split(b"\n", skipped)[-1] if data.count(b"\n") >= skipped else b""
-        if body.strip():
-            place = f"{source.name} line {first_line + skipped}"
-            blocks[place] = _read_block(source.name, first_line + skipped, as_utf8(body), shape, places)
-    if not blocks:
-        raise DataError(f"{source.name}: there is no row below the header")
-    return stack(blocks)
+    quoted, name, last = shape.separator in _QUOTING_SEPARATORS, source.name, shape.width - 1
+    long = len(shape.separator) > 1
 
+    def read(first_line: int, data: bytes) -> pl.DataFrame:
+        try:
+            text = pl.read_csv(
+                data.replace(shape.separator.encode(), _STAND_IN.encode()) if long else data,
+                has_header=False,
+                separator=_STAND_IN if long else shape.separator,
+                quote_char='"' if quoted else None,
+                schema={str(place): pl.String for place in range(shape.width)},
+                columns=sorted({*places.values(), last}),
+            ).with_row_index("row")
+        except pl.exceptions.PolarsError as error:
+            deque(rows_of(name, data.decode(), shape, first_line), maxlen=0)
+            # Even records that cannot be read have quotes that do not pair up.
+            numbered = enumerate(data.split(b"\n"), first_line)
+            unpaired = next((line for line, text in numbered if text.count(b'"') % 2), 1)
+            reason = str(error).splitlines()[0]
+            raise DataError(f"{name} line {unpaired}: quote marks out of place ({reason})") from error
+        # A row that is too short is filled up with nulls, and so is an empty last field: only a second look tells.
+        if text[str(last)].null_count():
+            deque(rows_of(name, data.decode(), shape, first_line), maxlen=0)
+            fields = pl.exclude("row")
+            text = text.filter(~pl.all_horizontal(fields.is_null() | (fields.str.strip_chars() == "")))
 
-def _read_block(name: str, first_line: int, data: bytes, shape: Shape, places: Mapping[str, int]) -> pl.DataFrame:
-    """Whole lines in UTF-8, the first of which has the number `first_line`: quick where all is well."""
-    separator, packed, last = shape.separator, data, shape.width - 1
-    if len(separator) > 1:
-        packed, separator = data.replace(separator.encode(), _STAND_IN.encode()), _STAND_IN
-    try:
-        text = pl.read_csv(
-            packed,
-            has_header=False,
-            separator=separator,
-            quote_char='"' if separator in _QUOTING_SEPARATORS else None,
-            schema={str(place): pl.String for place in range(shape.width)},
-            columns=sorted({*places.values(), last}),
-        ).with_row_index("row")
-    except pl.exceptions.PolarsError as error:
-        deque(rows_of(name, data.decode(), shape, first_line), maxlen=0)
-        # Even records that cannot be read have quotes that do not pair up.
-        unpaired = next((line for line, text in enumerate(data.split(b"\n"), first_line) if text.count(b'"') % 2), 1)
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{name} line {unpaired}: quote marks out of place ({reason})") from error
-    # A row that is too short is filled up with nulls, and so is an empty last field: only a second look tells.
-    if text[str(last)].null_count():
-        deque(rows_of(name, data.decode(), shape, first_line), maxlen=0)
-        fields = pl.exclude("row")
-        text = text.filter(~pl.all_horizontal(fields.is_null() | (fields.str.strip_chars() == "")))
+        def line_of(row: int) -> str:
+            lines = (line for line, _ in records(data.decode(), shape.separator))
+            return f"{name} line {first_line - 1 + next(islice(lines, text['row'][row], None))}"
 
-    def line_of(row: int) -> str:
-        lines = (line for line, _ in records(data.decode(), shape.separator))
-        return f"{name} line {first_line - 1 + next(islice(lines, text['row'][row], None))}"
+        table = text.select(pl.col(str(place)).alias(role) for role, place in places.items())
+        return typed(table, name, line_of, parse_ids=True)
 
-    table = text.select(pl.col(str(place)).alias(role) for role, place in places.items())
-    return typed(table, name, line_of, parse_ids=True)
+    return read_blocks(source, read, block_bytes, shape.skipped, quoted)
