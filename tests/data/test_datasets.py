@@ -1,5 +1,6 @@
-"""Every published format is read from a small file written in it."""
+"""Every published format is read from a small file written in it, and the paper's data sets as in the paper."""
 
+import dataclasses
 import gzip
 import json
 import zipfile
@@ -7,8 +8,10 @@ import zipfile
 import pytest
 from event_examples import histories_of
 
-from loca.data.datasets import LAYOUTS, find_layout
-from loca.data.readers import read_interactions
+from loca.data.datasets import LAYOUTS, PRINTED, find_layout, find_preset
+from loca.data.readers import read_interactions, read_preset
+from loca.data.recency import Recency
+from loca.data.splits import leave_last_out
 from loca.errors import ConfigError, DataError
 
 TAB = "196\t242\t3\t20\n196\t302\t3\t10\n22\t377\t1\t5\n"
@@ -136,3 +139,71 @@ def test_every_layout_says_what_it_is_and_is_tested_here():
         "amazon-ratings-2018",
         "amazon-reviews",
     }
+
+
+ROWS = [(1, item, 5, time) for item, time in zip("abcdefghia", range(10), strict=True)] + [(2, "z", 1, 3)]
+
+
+def write(path, kind):
+    if kind == "json":
+        names = ("reviewerID", "asin", "overall", "unixReviewTime")
+        path.write_text("\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in ROWS))
+        return
+    separator = {"csv": ",", "named csv": ",", "tab": "\t", "colons": "::"}[kind]
+    header = "userId,movieId,rating,timestamp\n" if kind == "named csv" else ""
+    path.write_text(header + "\n".join(separator.join(map(str, row)) for row in ROWS))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("ML10M", kind) for kind in ("colons", "csv", "tab")),
+        *(("ML20M", kind) for kind in ("named csv", "csv", "tab", "colons")),
+        *(("AMusic", kind) for kind in ("csv", "tab", "colons", "json")),
+        *(("agames", kind) for kind in ("csv", "json")),
+        *(("Yelp", kind) for kind in ("tab", "csv")),
+    ],
+)
+def test_each_preset_reads_its_published_and_its_authors_files(tmp_path, name, kind):
+    path = tmp_path / "data"
+    write(path, kind)
+    found = read_preset(name, path)
+    # Ten rows with a repeat are enough; user 2 goes, its item stays in the catalogue.
+    assert histories_of(found) == {1: list("abcdefghia")}
+    assert "z" in found.items
+    split = leave_last_out(found, test=5)
+    assert histories_of(split.test.targets) == {1: list("fghia")}
+    assert split.validation is None
+
+
+def test_a_preset_finds_the_table_in_the_published_zip(tmp_path):
+    write(tmp_path / "ratings.csv", "named csv")
+    path = tmp_path / "ml-20m.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("ml-20m/movies.csv", "movieId,title\n")
+        archive.write(tmp_path / "ratings.csv", "ml-20m/ratings.csv")
+    assert len(read_preset("ML20M", path, recency=Recency(3))) == 10
+
+
+def test_a_given_layout_goes_before_the_presets(tmp_path):
+    path = tmp_path / "data"
+    write(path, "csv")
+    assert len(read_preset("Yelp", path, layout="loca-rating")) == 10
+    with pytest.raises(DataError, match="one column found when split by"):
+        read_preset("Yelp", path, layout="yelp-eals")
+    path.write_text(path.read_text().replace(",", ";"))
+    with pytest.raises(DataError, match="the file seems to be split by ';'"):
+        read_preset("Yelp", path)
+
+
+def test_an_unknown_preset_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="unknown preset 'AMusik'; did you mean 'AMusic'"):
+        find_preset("AMusik")
+    with pytest.raises(ConfigError, match="known are ML10M, ML20M, AMusic, AGames, Yelp"):
+        find_preset("?")
+
+
+def test_the_printed_numbers_fit_together():
+    for printed in map(dataclasses.asdict, PRINTED.values()):
+        sparsity = 100 * (1 - printed["ratings"] / printed["users"] / printed["items"])
+        assert sparsity == pytest.approx(printed["sparsity"], abs=0.01)
