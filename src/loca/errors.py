@@ -11,7 +11,7 @@ class LocaError(Exception):
 
 
 class DataError(LocaError):
-    """The interactions, or the question asked of them, are not what was expected."""
+    """The interactions, or what is requested of them, are not what was expected."""
 
 
 class ConfigError(LocaError):
@@ -19,7 +19,7 @@ class ConfigError(LocaError):
 
 
 class NotFittedError(LocaError):
-    """A model was asked for an answer before it was fitted."""
+    """A model was used before it was fitted."""
 
 
 class ModelFileError(LocaError):
