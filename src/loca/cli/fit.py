@@ -17,21 +17,13 @@ from loca.errors import ConfigError, ModelFileError
 if TYPE_CHECKING:
     from loca.data.interactions import Interactions
 
-_AUTO = "Fitting by itself"
+_auto, _stopping = options.in_panel("Fitting by itself"), options.in_panel("Interruption")
 Folder = Annotated[Path, typer.Option("--out", help="The folder to save the model into.")]
 Budget = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME", help="How long --model auto may try, such as 600, 20min or 2h (12min).", rich_help_panel=_AUTO
-    ),
+    str | None, _auto("How long --model auto may try, such as 600, 20min or 2h (12min).", metavar="TIME")
 ]
-Trials = Annotated[
-    int | None, typer.Option(help="How many models --model auto may try (no limit).", rich_help_panel=_AUTO)
-]
-CheckpointEvery = Annotated[
-    float,
-    typer.Option(metavar="SECONDS", help="How much work a kill may lose, in seconds.", rich_help_panel="Interruption"),
-]
+Trials = Annotated[int | None, _auto("How many models --model auto may try (no limit).")]
+CheckpointEvery = Annotated[float, _stopping("How much work a kill may lose, in seconds.", metavar="SECONDS")]
 
 
 @dataclass(frozen=True)
