@@ -19,7 +19,17 @@ Column = int | str  # a column by its place or its name
 
 @dataclass(frozen=True, eq=False)
 class IdMap:
-    """The ids of all users, or of all items: row r has the id `values[r]` and, where given, the label `labels[r]`."""
+    """Map the ids of all users, or of all items, to row numbers and back.
+
+    Parameters
+    ----------
+    values : ndarray
+        Row r has the id `values[r]`: all text or all numbers, each once.
+    what : str, default "user"
+        What the rows are called in messages.
+    labels : ndarray or None, default None
+        What a person reads for each row, such as a title.
+    """
 
     values: npt.NDArray[Any]
     what: str = "user"
@@ -48,7 +58,7 @@ class IdMap:
 
     @classmethod
     def numbered(cls, count: int, what: str) -> IdMap:
-        """Ids 0 … count − 1, for data that came without ids (a bare matrix)."""
+        """Number rows that came without ids (a bare matrix): 0 … count − 1."""
         return cls(np.arange(count, dtype=np.int64), what)
 
     @cached_property
@@ -62,30 +72,60 @@ class IdMap:
         return self._find(outside_id) is not None
 
     def row(self, outside_id: Id) -> int:
-        """The row of one id; an unknown one is refused with the nearest known ids."""
+        """Return the row of one id; an unknown one is refused with the nearest known ids.
+
+        Parameters
+        ----------
+        outside_id : str, int or float
+            Text such as `"42"` also finds the number 42.
+
+        Returns
+        -------
+        int
+        """
         row = self._find(outside_id)
         if row is None:
             raise DataError(f"unknown {self.what} {outside_id!r}{self._nearest(str(outside_id))}")
         return row
 
     def rows(self, outside_ids: Iterable[Id]) -> npt.NDArray[np.int64]:
-        """The rows of many ids, in their order."""
+        """Return the rows of many ids, in their order.
+
+        Parameters
+        ----------
+        outside_ids : iterable of ids
+            All of them must be known.
+
+        Returns
+        -------
+        ndarray of int64
+        """
         return np.fromiter((self.row(one) for one in outside_ids), dtype=np.int64)
 
     def ids(self, rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[Id]:
-        """The ids of rows, as they were given."""
+        """Return the ids of rows, as they were given.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Row numbers.
+
+        Returns
+        -------
+        list of ids
+        """
         return list(self.values[np.asarray(rows, dtype=np.int64)].tolist())
 
     def label(self, row: int) -> str:
-        """What a person reads for this row: its label, or its id where it has none."""
+        """Return what a person reads for a row: its label, or its id where it has none."""
         return str(self.values[row]) if self.labels is None else str(self.labels[row])
 
     def keep(self, rows: npt.NDArray[Any]) -> IdMap:
-        """The map of a chosen part of the rows (row numbers or a mask), renumbered from 0 in that order."""
+        """Choose some rows (row numbers or a mask), renumbered from 0 in that order."""
         return IdMap(self.values[rows], self.what, None if self.labels is None else self.labels[rows])
 
     def with_labels(self, label_of: dict[Any, str]) -> IdMap:
-        """The same ids with labels; an id without one is shown as itself."""
+        """Give labels to ids; an id without one is shown as itself."""
         by_text = {str(key): label for key, label in label_of.items()}
         labels = np.array([by_text.get(str(value), str(value)) for value in self.values.tolist()], dtype=object)
         return IdMap(self.values, self.what, labels)

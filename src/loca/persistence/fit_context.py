@@ -67,11 +67,29 @@ class FitContext:
     order_checked: bool = False
 
     def inside(self, name: str) -> FitContext:
-        """Return the same context with a checkpoint whose names stand inside `name`."""
+        """Return the same context with a checkpoint whose names stand inside `name`.
+
+        Parameters
+        ----------
+        name : str
+            The name of a part of the work.
+
+        Returns
+        -------
+        FitContext
+        """
         return replace(self, checkpoint=self.checkpoint.inside(name))
 
     def report(self, epoch: int, score: float) -> None:
-        """Report to the callback, where there is one, what was reached after so many epochs."""
+        """Report to the callback, where there is one, what was reached.
+
+        Parameters
+        ----------
+        epoch : int
+            The number of epochs so far.
+        score : float
+            The validation score; of a part the callback gets None.
+        """
         if self.on_validation is not None:
             self.on_validation(epoch, None if self.is_part else score)
 
@@ -83,7 +101,24 @@ class FitContext:
         user_weights: npt.NDArray[Any] | None = None,
         validation: HeldOut | None = None,
     ) -> AnyLearner:
-        """Fit a model in this context; a model of a user's own need not know of contexts."""
+        """Fit a model in this context; a model of a user's own need not know of contexts.
+
+        Parameters
+        ----------
+        model : Recommender
+            The model that is fitted.
+        train : Interactions or csr_array
+            What it learns from.
+        user_weights : ndarray or None, default None
+            One weight ≥ 0 per user; None gives every user the weight 1.
+        validation : HeldOut or None, default None
+            What early stopping and other choices look at.
+
+        Returns
+        -------
+        Recommender
+            The same model, fitted.
+        """
         learner: Any = model
         given = {"context": self} if "context" in inspect.signature(learner.fit).parameters else {}
         learner.fit(train, user_weights=user_weights, validation=validation, **given)
@@ -98,10 +133,23 @@ class FitContext:
         user_weights: npt.NDArray[Any] | None = None,
         validation: HeldOut | None = None,
     ) -> AnyLearner:
-        """Fit a model with the parameters of `model`, or take it from the cache where the same was fitted on the same
-        data.
+        """Fit a part of a model, or take it from the cache where the same was fitted on the same data.
 
-        User weights belong to one model alone: with them, and without a cache, the model is simply fitted.
+        User weights belong to one model alone: with them, and without a cache, the part is simply fitted.
+
+        Parameters
+        ----------
+        name : str
+            The name of the part, for the checkpoint.
+        model : Recommender
+            An unfitted model with the parameters of the part.
+        train, user_weights, validation
+            As for `fit`.
+
+        Returns
+        -------
+        Recommender
+            The fitted part.
         """
         part = replace(self.inside(name), is_part=True)
         if self.cache is None or user_weights is not None:
