@@ -239,6 +239,8 @@ def test_findings_are_collected_by_kind_and_linked_to_their_exhibit(page: str) -
     text = re.sub(r"\s+", " ", page)
     assert '<h3>Matches the paper</h3> <ul> <li>It rises. <small><a href="#figure-4">Figure 4: anchors' in text
     assert "<h3>Differs from the paper</h3>" in text
+    assert "Nothing." not in text
+    assert page_of([], [TABLE], PROVENANCE, TITLE).count('<p class="quiet">Nothing.</p>') == 2
     assert "<h3>Not in the paper</h3>" in text
 
 

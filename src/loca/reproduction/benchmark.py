@@ -76,7 +76,7 @@ def open_data(name: str, *, seed: int = 0) -> StudiedData:
         near = did_you_mean(name, known) or f"; known by name are {', '.join(known)}"
         raise ConfigError(f"data {name!r}: there is no such file, and no data set of that name{near}")
     interactions = read_interactions(name, min_user_interactions=_LEAST_HISTORY)
-    # As text that can be written, and told apart from what is known by name.
+    # As text that can be written, and distinguished from what is known by name.
     called = Path(name).name.encode("utf-8", "replace").decode()
     return StudiedData(f"{called} (file)" if called in (PLANTED, *DATA_SETS) else called, called, interactions)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Told apart by colour-blind readers too (Paul Tol's bright scheme).
+# Distinguishable for colour-blind readers too (Paul Tol's bright scheme).
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 # Of other lengths than the colours, so that many labels never share both colour and marker.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
