@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -263,6 +264,19 @@ def test_an_array_that_a_foreign_program_left_unaligned_is_copied(tmp_path: Path
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8 + 1)
     (tmp_path / "a").write_bytes(len(text).to_bytes(8, "little") + text + np.arange(6.0).tobytes())
-    (back,) = read_arrays(map_arrays(tmp_path / "a"), {"a": {}}, verify=False).values()
+    (back,) = read_arrays(map_arrays(tmp_path / "a"), {"a": {"dtype": "F64", "shape": [6]}}, verify=False).values()
     assert back.flags.aligned
     assert back.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_model_of_many_parts_takes_few_file_handles(tmp_path: Path) -> None:
+    model = Tree().fit(None)
+    model.parts_ = {f"part {number}": example_model().parts_["global"] for number in range(60)}
+    save_model(model, tmp_path / "m")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + 20, hard))
+    try:
+        assert len(load(tmp_path / "m").parts_) == 60
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

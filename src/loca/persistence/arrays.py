@@ -129,10 +129,11 @@ def check_arrays(views: Arrays, notes: Mapping[str, Any]) -> None:
 
 
 def read_arrays(views: Arrays, notes: Mapping[str, Any], *, verify: bool) -> dict[str, npt.NDArray[Any]]:
-    """The checked arrays: small ones read and compared with their checksums, large ones as the views they are.
+    """The arrays of the notes: small ones read and compared with their checksums, large ones as the views they are.
 
     The checksum of a large array is looked at only to `verify`, which reads everything.
     """
+    check_arrays(views, notes)
     arrays = {}
     for name, note in notes.items():
         array = views[name]

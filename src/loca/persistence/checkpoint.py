@@ -20,7 +20,6 @@ from safetensors import SafetensorError
 
 from loca.errors import ConfigError, LocaError, ModelFileError
 from loca.persistence.arrays import (
-    check_arrays,
     describe_array,
     dump_json,
     map_arrays,
@@ -346,7 +345,6 @@ def _read_state(path: Path, name: str) -> ModelState:
     if take(about, "name", str) != name:
         raise ValueError(f"expected the state {name!r}, found {about['name']!r:.100}")
     shapes = take(about, "arrays", dict)
-    check_arrays(views, shapes)
     pairs = zip(shapes.items(), checksums[:-1].tolist(), strict=True)
     arrays = read_arrays(views, {key: {**shape, "checksum": one} for (key, shape), one in pairs}, verify=True)
     facts = read_values(take(about, "facts", dict), arrays, {})

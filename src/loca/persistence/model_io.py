@@ -178,10 +178,10 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
         manifest = _read_manifest(data)
     for name, size in manifest["files"].items():
         check_plain(folder / name, size=size)
-    known, views, needed = manifest["known"], {}, 0
+    known, needed = manifest["known"], 0
     for one in _array_files(manifest["model"]) + ([] if known is None else [known["arrays"]]):
         with _blaming(folder / one["file"]):
-            views[one["file"]] = found = map_arrays(folder / one["file"])
+            found = map_arrays(folder / one["file"])  # only to look: many mapped at once would take many file handles
             check_arrays(found, one["arrays"])
             is_data = known is not None and one is known["arrays"]
             needed += sum(array.nbytes for array in found.values() if is_data or is_read(array))
@@ -193,7 +193,7 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
             f"{folder}: the model needs {readable_bytes(needed)} of memory and {readable_bytes(free)} are "
             "free; close other programs or use a larger machine"
         )
-    train_data = None if known is None else _read_train_data(folder, known, views.pop(known["arrays"]["file"]))
+    train_data = None if known is None else _read_train_data(folder, known)
 
     def restore(written: Mapping[str, Any]) -> Any:
         """One model of the tree, after those inside it."""
@@ -201,7 +201,7 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
         arrays, file = {}, written["arrays"]
         if file is not None:
             with _blaming(folder / file["file"]):
-                arrays = read_arrays(views.pop(file["file"]), file["arrays"], verify=verify)
+                arrays = read_arrays(map_arrays(folder / file["file"]), file["arrays"], verify=verify)
         with _blaming(folder / MANIFEST):
             params = read_values(written["params"], arrays, kinds)
             kind = find_model_kind(written["kind"], params, kinds)
@@ -310,9 +310,9 @@ def _ids_as_json(ids: IdMap) -> bytes:
     return dump_json({"what": ids.what, "type": dtype, "ids": ids.values.tolist(), "labels": labels})
 
 
-def _read_train_data(folder: Path, written: Mapping[str, Any], views: Arrays) -> Interactions:
+def _read_train_data(folder: Path, written: Mapping[str, Any]) -> Interactions:
     """The interactions again, equal in ids, order, times and recency; they check themselves as ever."""
-    notes = written["arrays"]["arrays"]
+    views, notes = map_arrays(folder / written["arrays"]["file"]), written["arrays"]["arrays"]
     dtypes = {name: view.dtype.name for name, view in views.items() if name != "times"}
     if dtypes != {"offsets": "int64", "item_rows": "int32"}:
         raise ValueError(f"known interactions: expected offsets, item_rows and times, found {dtypes!r:.100}")
