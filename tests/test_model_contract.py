@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import loca
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.recency import SMALLEST_WEIGHT, Recency
@@ -320,3 +321,10 @@ def test_an_embedding_given_as_an_array_survives_its_file(planted_split: Split, 
     model.save(tmp_path / "model")
     histories = planted_split.test.history_matrix[:20]
     np.testing.assert_array_equal(load(tmp_path / "model").score(histories), model.score(histories))
+
+
+def test_former_names_still_work_for_one_release() -> None:
+    data = loca.planted_communities(users=40, items=20, groups=4, history=8, shortest_history=6).interactions
+    model = loca.EASE(l2=10.0).fit(data)
+    assert model.known_ is data
+    assert model.as_chosen().get_params() == model.get_params()

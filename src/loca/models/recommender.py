@@ -202,6 +202,15 @@ class BaseEstimator:
                 raise ModelFileError(f"{cls.__name__}: {name.removesuffix('_')}: {error}") from error
         return model
 
+    @property
+    def known_(self) -> Interactions | None:
+        """`train_data_` under its former name, for one release."""
+        return self.train_data_
+
+    def as_chosen(self) -> Self:
+        """Call `with_selected_params` under its former name, for one release."""
+        return self.with_selected_params()
+
     def save(self, folder: str | Path) -> None:
         """Write the fitted model into a folder, whole or not at all.
 
