@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from loca import memory
 
@@ -14,11 +15,11 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def all_bytes() -> int:
+def all_bytes(cgroup: Path = memory.CGROUP) -> int:
     """Bytes of main memory, free or not: those of the machine, capped by the container's limit."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        limit = memory._CGROUP_LIMIT.read_text().strip()
+        limit = (cgroup / "memory.max").read_text().strip()
     except OSError:
         return machine
     return machine if limit == "max" else min(machine, int(limit))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from loca import memory
 from machine import all_bytes, usable_cores, warn_of_small_machine
 
 
@@ -23,13 +22,12 @@ def test_too_few_cores_or_too_little_memory_are_told_in_one_line() -> None:
     assert "\n" not in few + little
 
 
-def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_CGROUP_LIMIT", tmp_path / "memory.max")
-    machine = all_bytes()
+def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:
+    machine = all_bytes(tmp_path)
     (tmp_path / "memory.max").write_text("max\n")
-    assert all_bytes() == machine
+    assert all_bytes(tmp_path) == machine
     (tmp_path / "memory.max").write_text("1000000\n")
-    assert all_bytes() == 1_000_000
+    assert all_bytes(tmp_path) == 1_000_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can be told which cores to use")

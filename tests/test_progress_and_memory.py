@@ -66,15 +66,12 @@ def test_much_memory_is_said_and_too_much_is_refused(
 
 
 @pytest.mark.parametrize(("limit", "expected"), [("3000", 2000), ("max", 10_240), ("500", 0)])
-def test_a_container_limit_counts(limit: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "max").write_text(f"{limit}\n")
-    (tmp_path / "current").write_text("1000\n")
-    monkeypatch.setattr(memory, "_from_meminfo", lambda: 10_240)
-    monkeypatch.setattr(memory, "_CGROUP_LIMIT", tmp_path / "max")
-    monkeypatch.setattr(memory, "_CGROUP_USED", tmp_path / "current")
-    assert memory.available_bytes() == expected
-    monkeypatch.setattr(memory, "_CGROUP_LIMIT", tmp_path / "absent")
-    assert memory.available_bytes() == 10_240
+def test_a_container_limit_counts(limit: str, expected: int, tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:  30 kB\nMemAvailable:  10 kB\n")
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert memory.available_bytes(tmp_path / "meminfo", tmp_path) == expected
+    assert memory.available_bytes(tmp_path / "meminfo", tmp_path / "absent") == 10_240
 
 
 def test_free_memory_is_some_and_no_more_than_there_is() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +14,7 @@ from scipy.sparse import csr_array
 from loca.errors import DataError
 from loca.progress import say
 
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_CGROUP_USED = Path("/sys/fs/cgroup/memory.current")
+MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _WORTH_SAYING = 50_000_000
 
 
@@ -115,11 +115,17 @@ class MemoryUse:
                 yield f"{inner}: {leaf}" if leaf else inner, use
 
 
-def available_bytes() -> int:
+def available_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int:
     """Bytes of main memory that a program may still take: the kernel's estimate, capped by the container's limit."""
-    free = _from_meminfo()
-    limit = _from_cgroup()
-    return min(free, limit) if limit is not None else free
+    # Outside Linux the total is the best that the standard library knows.
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError):
+        estimates = [line.split()[1] for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
+        free = int(estimates[0]) * 1024 if estimates else free
+    with suppress(OSError):
+        limit, used = ((cgroup / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        free = free if limit == "max" else min(free, max(int(limit) - int(used), 0))
+    return free
 
 
 def plan_memory(what: str, needed: int, advice: str) -> None:
@@ -139,22 +145,3 @@ def readable_bytes(count: float) -> str:
             return f"{size:.0f} {unit}" if unit in ("B", "kB") else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
-
-
-def _from_meminfo() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    # Outside Linux the total is the best that the standard library knows.
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _from_cgroup() -> int | None:
-    try:
-        limit, used = _CGROUP_LIMIT.read_text().strip(), _CGROUP_USED.read_text().strip()
-    except OSError:
-        return None
-    return None if limit == "max" else max(int(limit) - int(used), 0)
