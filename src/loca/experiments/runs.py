@@ -25,6 +25,7 @@ from loca.models.devices import choose_device
 from loca.models.recommender import Recommender
 from loca.persistence.atomic_write import remove_files
 from loca.persistence.checkpoint import (
+    FINGERPRINT_KEY,
     Checkpoint,
     file_name_of,
     first_difference,
@@ -267,7 +268,7 @@ class RunStore:
         if state is None:
             return None
         try:
-            difference = first_difference(state.facts["subject"], run.fingerprint())
+            difference = first_difference(state.facts[FINGERPRINT_KEY], run.fingerprint())
             if difference is None:
                 return _read_run(run, state)
         except (LookupError, TypeError, ValueError, AttributeError, LocaError) as error:
@@ -347,7 +348,7 @@ def _run_state(run: Run, measured: ComparedModel) -> ModelState:
         for one in measured.tried
     ]
     facts = {
-        "subject": run.fingerprint(),
+        FINGERPRINT_KEY: run.fingerprint(),
         "at": list(evaluation.at),
         "users": users.tolist() if users.dtype.kind == "O" else users,
         **_summary(evaluation),

@@ -34,14 +34,16 @@ from loca.persistence.model_io import LARGEST_MANIFEST, holds_format, open_seale
 from loca.progress import say
 
 # The names of files, formats and keys are those of the first version, so that its folders can still be resumed.
-FINGERPRINT_FILE = "subject.json"
+FINGERPRINT_KEY = "subject"
+FINGERPRINT_FILE = f"{FINGERPRINT_KEY}.json"
 _FINGERPRINT_FORMAT = "loca-unfinished-work"
-_KEY = "subject"
 _STATE_FORMAT = "loca-state"
 _VERSION = 1
 _ENDING = ".safetensors"
 _NEW = ".new"
-_FILE_NAME = re.compile(r"(?:subject\.json|work-(?:[\w.~-]|%[0-9A-F]{2})+\.safetensors)(?:\.new)?", re.ASCII)
+_FILE_NAME = re.compile(
+    rf"(?:{FINGERPRINT_KEY}\.json|work-(?:[\w.~-]|%[0-9A-F]{{2}})+\.safetensors)(?:\.new)?", re.ASCII
+)
 # Three of them and the rest fit the 255 bytes of a file name.
 _LONGEST_STEP = 72
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -167,7 +169,7 @@ def open_checkpoint(
             if resume:
                 say(f"{folder}: no unfinished work to go on with; this run starts from the beginning")
             remove_files(folder, own_files(folder))
-            text = sealed_json(_FINGERPRINT_FORMAT, _VERSION, {_KEY: dict(fingerprint)})
+            text = sealed_json(_FINGERPRINT_FORMAT, _VERSION, {FINGERPRINT_KEY: dict(fingerprint)})
             put_file(folder / FINGERPRINT_FILE, lambda file: file.write(text))
         try:
             yield Checkpoint(folder, seconds_between)
@@ -210,7 +212,7 @@ def _check_fingerprint(folder: Path, fingerprint: Mapping[str, Any]) -> None:
     path = folder / FINGERPRINT_FILE
     try:
         data = read_plain(path, most=LARGEST_MANIFEST)
-        before = take(open_sealed(data, _FINGERPRINT_FORMAT, _VERSION), _KEY, dict)
+        before = take(open_sealed(data, _FINGERPRINT_FORMAT, _VERSION), FINGERPRINT_KEY, dict)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; start over with --fresh") from None
     difference = first_difference(before, fingerprint)

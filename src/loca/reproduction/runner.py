@@ -18,7 +18,7 @@ from loca.errors import ConfigError, LocaError
 from loca.experiments.parallel import RunPlan, execute_parallel
 from loca.experiments.runs import ComparedModel, RunStore, describe_machine
 from loca.persistence.atomic_write import write_whole
-from loca.persistence.checkpoint import Checkpoint, first_difference
+from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, first_difference
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.registry import RECORDS
@@ -319,7 +319,7 @@ def measure(one: Measurement, folder: Path) -> tuple[Records, float]:
     begun = time.perf_counter()
     records = one.measure()
     seconds = time.perf_counter() - begun
-    facts = {"subject": _fingerprint(one), "records": records, "seconds": seconds}
+    facts = {FINGERPRINT_KEY: _fingerprint(one), "records": records, "seconds": seconds}
     Checkpoint(folder).save(one.name, ModelState(facts=facts))
     return records, seconds
 
@@ -330,7 +330,7 @@ def load_measured(one: Measurement, folder: Path) -> tuple[Records, float] | Non
     state = Checkpoint(folder).load(one.name)
     if state is None:
         return None
-    difference = first_difference(state.facts["subject"], _fingerprint(one))
+    difference = first_difference(state.facts[FINGERPRINT_KEY], _fingerprint(one))
     if difference is not None:
         raise ConfigError(
             f"{folder} holds records of {one.name} that are not those requested: {difference}; start over with "

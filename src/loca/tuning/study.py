@@ -32,7 +32,7 @@ from loca.data.splits import HeldOut
 from loca.errors import ConfigError, LocaError, check_counts
 from loca.models.recommender import Recommender, clone
 from loca.persistence.atomic_write import locked
-from loca.persistence.checkpoint import first_difference
+from loca.persistence.checkpoint import FINGERPRINT_KEY, first_difference
 from loca.persistence.fit_context import FitCache, FitContext
 from loca.persistence.manifest import fingerprint
 from loca.progress import bar, say, without_bars
@@ -45,7 +45,7 @@ from loca.tuning.workers import READY, Worker, WorkerDied, threads_for
 
 # Attributes of a trial: what it took, why it ended, whether it is the template, and the process that runs it.
 _SECONDS, _REASON, _TEMPLATE, _PROCESS = "seconds", "reason", "template", "process"
-_DONE, _FINGERPRINT = "done", "subject"
+_DONE = "done"
 _MOST_FAILURES_IN_A_ROW = 10
 # Grids beyond this are searched as endless spaces are.
 _LARGEST_GRID = 10_000
@@ -395,9 +395,9 @@ def open_study(path: Path | None, name: str, fingerprint: Mapping[str, Any]) -> 
         return
     with _locked_storage(path) as storage:
         study = optuna.create_study(direction="maximize", study_name=name, storage=storage, load_if_exists=True)
-        stored = study.user_attrs.get(_FINGERPRINT)
+        stored = study.user_attrs.get(FINGERPRINT_KEY)
         if stored is None:
-            study.set_user_attr(_FINGERPRINT, dict(fingerprint))
+            study.set_user_attr(FINGERPRINT_KEY, dict(fingerprint))
         elif (difference := first_difference(stored, fingerprint)) is not None:
             raise ConfigError(
                 f"{path}: its study of {name} is another one: {difference}; go on with what it was begun with, "
