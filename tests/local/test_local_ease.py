@@ -15,8 +15,14 @@ from scipy.sparse import csr_array
 
 import loca.local.local_ease as differences_file
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
-from loca.local.compressed_weights import CompressedWeights, SizeBudget, largest_differences
-from loca.local.local_ease import EaseDifferences, fit_ease_differences, plan_solving
+from loca.local.local_ease import (
+    CompressedWeights,
+    EaseDifferences,
+    SizeBudget,
+    fit_ease_differences,
+    largest_differences,
+    plan_solving,
+)
 from loca.local.local_models import LocalTask, blend_local
 from loca.models.ease import EASE
 from loca.models.ease_solver import EaseSystem, solve_systems

@@ -13,10 +13,9 @@ from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.splits import Split
 from loca.errors import DataError
-from loca.local.compressed_weights import SizeBudget
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.local.local_ease import EaseDifferences, fit_ease_differences, is_centre_for, plan_solving
+from loca.local.local_ease import EaseDifferences, SizeBudget, fit_ease_differences, is_centre_for, plan_solving
 from loca.local.local_models import LocalTask, SeparateModels, blend_local
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
+from torch import Tensor
 
-from loca.errors import DataError, ModelFileError, check_counts
-from loca.local.compressed_weights import ARRAY_TYPES, Builder, CompressedWeights, SizeBudget, largest_differences
+from loca.errors import ConfigError, DataError, ModelFileError, check_counts
 from loca.local.local_models import LocalModels, LocalTask
 from loca.memory import DataSize, MemoryUse, plan_memory, readable_bytes
 from loca.models.devices import choose_device, free_bytes
 from loca.models.ease import EASE
-from loca.models.ease_solver import DeviceRows
+from loca.models.ease_solver import DeviceRows, WeightRows
 from loca.models.next_ease import NextEASE, bytes_to_solve_next
 from loca.models.recommender import ModelState, Recommender, Scores, check_histories, fitted, get_params
 from loca.progress import bar, say
 
 LinearModel = EASE | NextEASE  # the models that are linear (`Recommender.is_linear`)
 LOCAL_BYTES = 9_000_000
+# The arrays of `CompressedWeights`, and the types that each may have.
+ARRAY_TYPES = {"columns": "u2 u4", "values": "f2 f4", "row_starts": "u4", "offsets": "i8", "scales": "f4"}
+_SAMPLED_ROWS = 512
+# So many times the wanted entries are expected above the first threshold, which is read off a sample of rows.
+_MARGIN = 1.3
+# The largest value of a community becomes this, so that 16 bits hold values down to a billionth of it.
+_LARGEST_IN_16_BITS = 32768.0
+_LEAST_SCALE = float(np.finfo(np.float32).tiny)
 _ENTRIES_AT_ONCE = 2**24
 _USERS_AT_ONCE = 512
 # Where so many of the rows are needed, reading all in one go is quicker than picking them.
@@ -32,6 +41,153 @@ _LARGEST_BATCHED_SYSTEM = 512
 _MOST_AT_ONCE = 64
 _BLOCK_ROWS = 1024
 _ADVICE = "take fewer communities, smaller local_bytes or filter rare items"
+
+
+@dataclass(frozen=True)
+class SizeBudget:
+    """How many entries of an items × items array one community may store, and in which types.
+
+    Everything is stored in 32 bits where `local_bytes` allow that, else everything in 16, else the largest in 16.
+    """
+
+    item_count: int
+    entries: int
+    index_type: np.dtype[Any]
+    value_type: np.dtype[Any]
+
+    @classmethod
+    def of(cls, item_count: int, local_bytes: int) -> Self:
+        """What fits into `local_bytes`."""
+        index_type = np.dtype(np.uint16 if item_count <= 65_536 else np.uint32)
+        fixed, off_diagonal = 4 * (item_count + 2), item_count * (item_count - 1)  # row starts, and the scale
+        whole = fixed + off_diagonal * (index_type.itemsize + 4)
+        value_type = np.dtype(np.float32 if whole <= local_bytes else np.float16)
+        entry = index_type.itemsize + value_type.itemsize
+        if local_bytes < fixed + entry:
+            raise ConfigError(
+                f"local_bytes: expected at least {fixed + entry:,} for {item_count:,} items, found {local_bytes!r}"
+            )
+        return cls(item_count, min((local_bytes - fixed) // entry, max(off_diagonal, 1)), index_type, value_type)
+
+    @property
+    def stored_bytes(self) -> int:
+        """What one community takes with all its entries, in memory and in its file."""
+        entry = self.index_type.itemsize + self.value_type.itemsize
+        return 4 * (self.item_count + 2) + 8 + self.entries * entry
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedWeights:
+    """The entries of all communities one after the other, rows in order.
+
+    Row i of community j has the entries from offsets[j] + row_starts[j, i] to offsets[j] + row_starts[j, i + 1]; a
+    weight is its value times scales[j].
+    """
+
+    columns: npt.NDArray[Any]  # (entries,)
+    values: npt.NDArray[Any]  # (entries,)
+    row_starts: npt.NDArray[Any]  # (communities, items + 1)
+    offsets: npt.NDArray[Any]  # (communities + 1,)
+    scales: npt.NDArray[Any]  # (communities,)
+
+    def __post_init__(self) -> None:
+        for name, types in ARRAY_TYPES.items():
+            found = getattr(self, name).dtype
+            if found not in [np.dtype(one) for one in types.split()]:
+                raise ModelFileError(f"EASE differences: {name} are {found}, expected {types.replace(' ', ' or ')}")
+        starts, offsets = self.row_starts, self.offsets
+        if starts.ndim != 2 or starts.shape[1] < 2 or offsets.shape != (len(starts) + 1,):
+            raise ModelFileError(f"EASE differences: {offsets.shape} offsets do not fit row starts {starts.shape}")
+        if self.scales.shape != (len(starts),) or self.columns.ndim != 1 or self.columns.shape != self.values.shape:
+            raise ModelFileError("EASE differences: expected one value per column and one scale per community")
+        rising = (starts[:, 0] == 0).all() and (starts[:, 1:] >= starts[:, :-1]).all()
+        if not (rising and offsets[0] == 0 and np.array_equal(np.diff(offsets), starts[:, -1].astype(np.int64))):
+            raise ModelFileError("EASE differences: expected row starts that rise from 0 to each community's entries")
+        if offsets[-1] != len(self.columns):
+            raise ModelFileError(f"EASE differences: expected {offsets[-1]} entries, found {len(self.columns)}")
+        if self.columns.max(initial=0) >= self.item_count:
+            raise ModelFileError(f"EASE differences: expected columns below {self.item_count}, found one beyond")
+        if not (np.isfinite(self.scales).all() and (self.scales > 0).all()):
+            raise ModelFileError("EASE differences: expected finite scales above 0")
+
+    def __len__(self) -> int:
+        return len(self.row_starts)
+
+    @property
+    def item_count(self) -> int:
+        """How many items there are."""
+        return int(self.row_starts.shape[1] - 1)
+
+    def rows(self, keys: npt.NDArray[np.int64]) -> csr_array:
+        """The rows `community · items + item` of rising keys, in 32 bits, (keys, items)."""
+        communities, items = np.divmod(keys, self.item_count)
+        firsts = self.offsets[communities] + self.row_starts[communities, items]
+        counts = self.row_starts[communities, items + 1].astype(np.int64) - self.row_starts[communities, items]
+        starts = np.concatenate([[0], np.cumsum(counts)])  # (keys + 1,)
+        places: Any = slice(int(firsts[0]), int(firsts[0] + starts[-1])) if len(keys) else slice(0)
+        if len(keys) and keys[-1] - keys[0] != len(keys) - 1:  # there are gaps between the rows
+            places = np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], counts)
+        values = self.values[places].astype(np.float32)
+        values *= np.repeat(self.scales[communities], counts)
+        # One type for both, or scipy copies the longer array.
+        kind = np.int32 if starts[-1] < 2**31 else np.int64
+        columns = self.columns[places].astype(kind)
+        return csr_array((values, columns, starts.astype(kind)), shape=(len(keys), self.item_count))
+
+    def on_device(self, community: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Where the entries of one community stand in the flat items × items array, and their weights in 32 bits."""
+        part = slice(int(self.offsets[community]), int(self.offsets[community + 1]))
+        columns = torch.from_numpy(self.columns[part].astype(np.int32)).to(device)
+        starts = torch.from_numpy(self.row_starts[community].astype(np.int64)).to(device)
+        values = torch.from_numpy(np.array(self.values[part])).to(device, torch.float32)
+        first_of_row = torch.arange(self.item_count, device=device) * self.item_count
+        places = torch.repeat_interleave(first_of_row, starts.diff(), output_size=len(columns)) + columns
+        return places, values * float(self.scales[community])
+
+
+def largest_differences(weight_rows: WeightRows, centre: Tensor, budget: SizeBudget) -> dict[str, npt.NDArray[Any]]:
+    """The largest differences of item-to-item weights to the centre's, as arrays for one community.
+
+    They are exactly the `budget.entries` largest by size; among equal ones the first by row and column. A first
+    threshold, from evenly spaced rows, is one that somewhat more differences exceed; it is lowered until enough do.
+    """
+    count, entries = len(centre), budget.entries
+    threshold = 0.0
+    if entries < count * (count - 1):
+        sampled = torch.arange(0, count, max(1, count // _SAMPLED_ROWS), device=centre.device)
+        sizes = (weight_rows(sampled) - centre[sampled]).abs_().flatten()
+        expected = int(_MARGIN * entries * len(sampled) / count)
+        if expected < len(sizes):
+            threshold = float(sizes.kthvalue(len(sizes) - expected).values)
+        del sizes  # it may be as large as a block
+    while True:
+        found = []  # the flat places and the values of all differences larger than the threshold, rows in order
+        for first in range(0, count, _BLOCK_ROWS):
+            items = torch.arange(first, min(first + _BLOCK_ROWS, count), device=centre.device)
+            differences = weight_rows(items).sub_(centre[first : first + len(items)]).flatten()
+            larger = (differences.abs() > threshold).nonzero().flatten()
+            found.append((larger + first * count, differences[larger]))
+        places, values = (torch.cat(parts) for parts in zip(*found, strict=True))
+        if threshold == 0 or len(places) >= entries:
+            break
+        threshold = threshold / 2 if threshold > 1e-30 else 0.0
+    if len(values) > entries:
+        sizes = values.abs()
+        least = sizes.kthvalue(len(sizes) - entries + 1).values
+        chosen = sizes > least
+        equal = (sizes == least).nonzero().flatten()
+        chosen[equal[: entries - int(chosen.sum())]] = True
+        places, values = places[chosen], values[chosen]
+    row_counts = torch.bincount(torch.div(places, count, rounding_mode="floor"), minlength=count)
+    half = budget.value_type == np.float16
+    largest = float(values.abs().max()) if len(values) else 0.0
+    scale = max(float(np.float32(largest / _LARGEST_IN_16_BITS)), _LEAST_SCALE) if half else 1.0
+    return {
+        "columns": (places % count).to(torch.int32).cpu().numpy().astype(budget.index_type),
+        "values": (values / scale).to(torch.float16 if half else torch.float32).cpu().numpy(),
+        "row_starts": np.concatenate([[0], row_counts.cumsum(0).cpu().numpy()]).astype(np.uint32),
+        "scales": np.array([scale], dtype=np.float32),
+    }
 
 
 class EaseDifferences(LocalModels):
@@ -52,16 +208,13 @@ class EaseDifferences(LocalModels):
     def around(self, centre: object, device: torch.device | None = None) -> Self:
         """Itself, with the model that the differences are differences to; scores come from `device`, if given."""
         if not (isinstance(centre, Recommender) and centre.is_linear):
-            raise ModelFileError(
-                f"expected an EASE or NextEASE that the local models differ from, found {type(centre).__name__}"
-            )
-        if centre.count_items() != self.count_items():
-            raise ModelFileError(
-                f"EASE differences: expected a centre of {self.count_items()} items, found {centre.count_items()}"
-            )
-        self.centre_ = centre
+            found = type(centre).__name__
+            raise ModelFileError(f"expected an EASE or NextEASE that the local models differ from, found {found}")
+        items, found_items = self.count_items(), centre.count_items()
+        if found_items != items:
+            raise ModelFileError(f"EASE differences: expected a centre of {items} items, found {found_items}")
+        self.centre_, self._centre_on_device = centre, None
         self.device = self.device if device is None else device
-        self._centre_on_device = None
         self._on_device.clear()
         return self
 
@@ -79,10 +232,8 @@ class EaseDifferences(LocalModels):
         """
         rows = check_histories(histories, self.count_items())
         if answer_weights.shape != (rows.shape[0], len(self)):
-            raise DataError(
-                f"answer_weights: expected {rows.shape[0]} users × {len(self)} communities, "
-                f"found shape {answer_weights.shape}"
-            )
+            wanted = f"{rows.shape[0]} users × {len(self)} communities"
+            raise DataError(f"answer_weights: expected {wanted}, found shape {answer_weights.shape}")
         shares = csr_array(answer_weights).astype(np.float64)
         shares.eliminate_zeros()
         shares.data /= np.repeat(np.asarray(shares.sum(axis=1)).ravel(), np.diff(shares.indptr))
@@ -102,9 +253,10 @@ class EaseDifferences(LocalModels):
         members = csr_array(shares.T.tocsr())
         needed = np.zeros(len(stored), dtype=np.int64)  # rows of Δ_j, counted once per member
         np.add.at(needed, np.repeat(np.arange(len(stored)), np.diff(members.indptr)), lengths[members.indices])
-        costs = np.minimum(stored.entry_counts, needed * (stored.entry_counts / stored.item_count)) + needed
-        start = 0
-        while start < len(stored):
+        entries = np.diff(stored.offsets)
+        costs = np.minimum(entries, needed * (entries / stored.item_count)) + needed
+        start = stop = 0
+        while (start := stop) < len(stored):
             within = np.searchsorted(np.cumsum(costs[start:]), self.entries_at_once, side="right")
             stop = start + max(1, int(within))
             if costs[start:stop].any():
@@ -113,7 +265,6 @@ class EaseDifferences(LocalModels):
                 for first in range(0, len(blended), _USERS_AT_ONCE):
                     block = slice(first, first + _USERS_AT_ONCE)
                     blended[block] += (weighted[block] @ differences).toarray()
-            start = stop
         return blended
 
     def _blend_spread(self, rows: csr_array, shares: csr_array) -> torch.Tensor:
@@ -154,8 +305,7 @@ class EaseDifferences(LocalModels):
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         """The differences as they were saved, still without their centre; the arrays are not copied."""
         model = cls(**params)
-        missing = set(ARRAY_TYPES) - set(state.arrays)
-        if missing:
+        if missing := set(ARRAY_TYPES) - set(state.arrays):
             raise ModelFileError(f"EASE differences: the arrays {', '.join(sorted(missing))} are missing")
         model.differences_ = CompressedWeights(**{name: state.arrays[name] for name in ARRAY_TYPES})
         return model
@@ -188,26 +338,33 @@ def fit_ease_differences(task: LocalTask, centre: LinearModel, local_bytes: int 
     A finished model is saved at the task's checkpoint, and not solved again by a run that goes on.
     """
     base: Any = task.models[0]
-    count, matrix, checkpoint = len(task.models), task.data.matrix, task.data.context.checkpoint
+    count, checkpoint = len(task.models), task.data.context.checkpoint
     device, budget = choose_device(base.device), SizeBudget.of(centre.count_items(), local_bytes)
     at_once = plan_solving(task, budget, device)
     centre_weights = _weights_of(centre).to(device)
-    builder = Builder(count, budget)
+    # Room for all entries of all models, which are added without a second copy.
+    columns = np.empty(count * budget.entries, dtype=budget.index_type)
+    values = np.empty(count * budget.entries, dtype=budget.value_type)
+    row_starts = np.zeros((count, budget.item_count + 1), dtype=np.uint32)
+    offsets, scales = np.zeros(count + 1, dtype=np.int64), np.ones(count, dtype=np.float32)
     with bar(task.what, count) as progress:
         for start in range(0, count, at_once):
             group = range(start, min(start + at_once, count))
             saved = {number: checkpoint.load(f"{task.what} {number}") for number in group}
             missing = [task.weights_of(number) for number in group if saved[number] is None]
-            solutions = base.solve_each(matrix, missing, device, task.moments)
+            solutions = base.solve_each(task.data.matrix, missing, device, task.moments)
             for number in group:
                 state = saved.pop(number)
                 if state is None:
                     state = ModelState(largest_differences(next(solutions), centre_weights, budget))
                     checkpoint.save(f"{task.what} {number}", state)
-                builder.add(state.arrays)
+                found, first = state.arrays, offsets[number]
+                offsets[number + 1] = end = first + len(found["columns"])
+                columns[first:end], values[first:end] = found["columns"], found["values"]
+                row_starts[number], scales[number] = found["row_starts"], found["scales"][0]
                 progress.advance()
     model = EaseDifferences(local_bytes=local_bytes)
-    model.differences_ = builder.build()
+    model.differences_ = CompressedWeights(columns[:end], values[:end], row_starts, offsets, scales)
     return model.around(centre, device)
 
 
@@ -232,15 +389,12 @@ def plan_solving(task: LocalTask, budget: SizeBudget, device: torch.device) -> i
     plan_memory(name, on_host, _ADVICE)
     free, _ = torch.cuda.mem_get_info(device)
     if shared + one > free:
-        raise DataError(
-            f"{what}: {readable_bytes(shared + one)} of GPU memory needed, {readable_bytes(free)} are free; "
-            "use the CPU or filter rare items"
-        )
+        lack = f"{readable_bytes(shared + one)} of GPU memory needed, {readable_bytes(free)} are free"
+        raise DataError(f"{what}: {lack}; use the CPU or filter rare items")
     if base.uses_order or size > _LARGEST_BATCHED_SYSTEM:
         return 1
     at_once = min(max(1, int((free / 2 - shared) // one)), count, _MOST_AT_ONCE)
-    needed = readable_bytes(shared + at_once * one)
-    say(f"{what}: {at_once} of up to {size:,} equations at once, {needed} of GPU")
+    say(f"{what}: {at_once} of up to {size:,} equations at once, {readable_bytes(shared + at_once * one)} of GPU")
     return at_once
 
 
