@@ -85,9 +85,7 @@ def explain_answer(folder: Folder, who: Who, output: Output, count: Count = 5) -
     model, known = _load(folder, who)
     import numpy as np
 
-    from loca.local.explain import Explainable
-
-    if not isinstance(model, Explainable):
+    if not hasattr(model, "explain"):
         kind = type(model).__name__
         raise ConfigError(f"{folder} holds {kind}, which has no communities to explain; fit a loca model for that")
     texts, documents = [], []

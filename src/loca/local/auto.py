@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +20,7 @@ from loca.evaluation.evaluate import mean_ndcg
 from loca.local.blend import POWERS, Blend
 from loca.local.blend_search import sharpened
 from loca.local.ensemble import Ensemble
-from loca.local.explain import BlendExplanation, Explainable, Explanation, ItemOrder
+from loca.local.explain import BlendExplanation, Explanation, ItemOrder
 from loca.local.loca import Loca
 from loca.local.stacked.trainer import StackedTrainer
 from loca.memory import DataSize, MemoryUse
@@ -30,28 +29,13 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.network_base import score_on
 from loca.models.next_ease import NextEASE
-from loca.models.recommender import (
-    ModelState,
-    Recommender,
-    Scores,
-    TrainingData,
-    clone,
-    fitted,
-    get_params,
-    positive,
-    whole,
-)
+from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, clone, fitted, positive, whole
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
 
 _L2 = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 _EASE_AXES = {"l2": _L2, "denoising": (0.0, 0.5)}
-_NEXT_AXES = {
-    "next_count": (3, 10, 30),
-    "ordinary": (0.1, 0.3, 1.0, 3.0, 10.0),
-    "prefix_decay": (0.5, 0.8, 0.9),
-    "l2": _L2,
-}
+_NEXT_AXES = {"next_count": (3, 10, 30), "ordinary": (0.1, 0.3, 1.0, 3.0, 10.0), "prefix_decay": (0.5, 0.8, 0.9)}
 # The shares of the budget that have passed at most when EASE, LOCA over it, NextEASE and NextEASE alone are done.
 _EASE_SHARE, _LOCAL_SHARE, _NEXT_SHARE, _ALONE_SHARE = 0.2, 0.3, 0.5, 0.58
 COMMUNITIES = 24
@@ -135,18 +119,15 @@ class Auto(Recommender):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._recency()
-
-    def _recency(self) -> Recency | None:
-        return None if self.decay is None else Recency.per_position(self.decay)
+        self._recency = None if self.decay is None else Recency.per_position(self.decay)
 
     def _fit(self, data: TrainingData) -> None:
         """Search on validation and blend; with `chosen` only that is fitted."""
         train, validation = data.train, data.validation
         if isinstance(train, Interactions) and train.recency is None:
-            train = train.with_recency(self._recency())
+            train = train.with_recency(self._recency)
         if validation is not None and validation.histories.recency is None:
-            validation = validation.with_recency(self._recency())
+            validation = validation.with_recency(self._recency)
         if self.chosen is not None:
             chosen = clone(self.chosen)
             self.model_ = data.context.fit(chosen, train, user_weights=data.user_weights, validation=validation)
@@ -174,7 +155,7 @@ class Auto(Recommender):
             parts["Loca of EASE"] = Climb(search, "Loca of EASE", local, {}, _LOCAL_SHARE).run()
 
         start = NextEASE(l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device)
-        following = Climb(search, "NextEASE", start, _NEXT_AXES, _NEXT_SHARE)
+        following = Climb(search, "NextEASE", start, _NEXT_AXES | {"l2": _L2}, _NEXT_SHARE)
         parts["NextEASE"] = best = following.run()
         if best is not None and search.may_take(following.longest, _ALONE_SHARE):
             # The same without EASE's own aim errs differently.
@@ -201,22 +182,21 @@ class Auto(Recommender):
         plan = search.remember("networks", lambda: plan_networks(search, network))
         ensembles: dict[str, Recommender] = {}
         longest = 0.0
-        for number, (name, target) in enumerate(TARGETS.items()):
-            if number >= plan["targets"] or not search.may_take(longest):
+        for number, (name, target) in enumerate(list(TARGETS.items())[: plan["targets"]]):
+            if not search.may_take(longest):
                 break
             base = clone(network, seed=network.seed + number, epochs=plan["epochs"], **target)
             ensemble = Ensemble(base=base, models=plan["members"], seed=base.seed)
             started = time.perf_counter()
             try:
-                model = search.fit(ensemble, name)
+                ensembles[f"MultVAE, {name}"] = model = search.fit(ensemble, name)
             except DataError as error:
                 say(f"auto: no networks: {error}")  # too large for the memory there is
                 break
             ndcg = search.judge(model, 1.0)
             seconds = time.perf_counter() - started
             longest = max(longest, seconds)
-            search.count(name, ensemble, ndcg, 1.0, seconds)
-            ensembles[f"MultVAE, {name}"] = model
+            search.count(Trial(name, settings_of(ensemble), ndcg, 1.0, seconds))
         return ensembles
 
     def score(self, histories: csr_array) -> Scores:
@@ -255,10 +235,12 @@ class Auto(Recommender):
         BlendExplanation or Explanation
             Prints as text.
         """
-        model: object = fitted(self.model_, self)
-        if not isinstance(model, Explainable):
+        model: Any = fitted(self.model_, self)
+        if not hasattr(model, "explain"):
             raise ConfigError(f"expected a blend or a Loca to explain, found a chosen {type(model).__name__}")
-        return model.explain(history, n, order=order, data=self.train_data_ if data is None else data)
+        found: BlendExplanation | Explanation
+        found = model.explain(history, n, order=order, data=self.train_data_ if data is None else data)
+        return found
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate the chosen model, or all kinds that are tried: the best of each stays while the next is fitted."""
@@ -341,29 +323,32 @@ def plan_networks(search: Search, network: MultVAE) -> dict[str, Any]:
     return {"targets": 1, "members": 1, "epochs": epochs}
 
 
+@dataclass(eq=False)
 class Search:
     """Fits models on the training data, judges them on validation, and counts time, trials and scores.
 
     What an interrupted run has judged is not judged again.
     """
 
-    def __init__(
-        self, data: TrainingData, validation: HeldOut, seconds: float, trials: int | None = None, seed: int = 0
-    ) -> None:
-        self.data, self.validation, self.seconds, self.most_trials = data, validation, seconds, trials
+    data: TrainingData
+    validation: HeldOut
+    seconds: float
+    most_trials: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
         self.trials: list[Trial] = []
-        self._judged_on = validation
-        users = np.flatnonzero(validation.targets.counts() > 0)
+        self._judged_on = self.validation
+        users = np.flatnonzero(self.validation.targets.counts() > 0)
         if len(users) > _MOST_USERS:
-            drawn = stream(seed, "validation users of auto").permutation(users)[:_MOST_USERS]
-            self._judged_on = validation.of_users(np.sort(drawn))
+            drawn = stream(self.seed, "validation users of auto").permutation(users)[:_MOST_USERS]
+            self._judged_on = self.validation.of_users(np.sort(drawn))
         self._started = time.perf_counter()
-        self._charged = 0.0
 
     @property
     def seconds_left(self) -> float:
         """What is left of the budget; the time that an interrupted run took for what it judged counts too."""
-        return self.seconds - self._charged - (time.perf_counter() - self._started)
+        return self.seconds - (time.perf_counter() - self._started)
 
     @property
     def share_judged(self) -> float:
@@ -387,9 +372,8 @@ class Search:
         """NDCG@100 on validation of a fitted model that sees the histories at a power."""
         return mean_ndcg(lambda rows: score_on(model, sharpened(rows, power)), self._judged_on, 100)
 
-    def count(self, name: str, model: Recommender, ndcg: float, power: float, seconds: float) -> None:
+    def count(self, trial: Trial) -> None:
         """Counts a trial and reports it."""
-        trial = Trial(name, settings_of(model), ndcg, power, seconds)
         self.trials.append(trial)
         say(f"auto: trial {len(self.trials)}: {trial}")
 
@@ -400,7 +384,7 @@ class Search:
         """
         saved = self.data.context.checkpoint.load(what)
         if saved is not None:
-            self._charged += saved.facts["seconds"]
+            self._started -= saved.facts["seconds"]
             return dict(saved.facts)
         started = time.perf_counter()
         facts = make()
@@ -409,94 +393,89 @@ class Search:
         return facts
 
 
+@dataclass(eq=False)
 class Climb:
     """Hill climbing of one family of quick models, an axis of settings at a time, one step up or down at a time.
 
-    It may go on until `share` of the budget's seconds have passed. `longest` is what a trial took at most.
+    It starts with `best` and may go on until `share` of the budget's seconds have passed. `longest` is what a trial
+    took at most.
     """
 
-    def __init__(
-        self, search: Search, name: str, start: Recommender, axes: Mapping[str, Sequence[Any]], share: float
-    ) -> None:
-        self._search, self._name, self._axes, self._share = search, name, axes, share
-        self._best = start
-        self._fitted: Recommender | None = None
-        self._ndcg = -np.inf
-        self._power = 1.0
-        self.longest = 0.0
+    search: Search
+    name: str
+    best: Recommender
+    axes: Mapping[str, Sequence[Any]]
+    share: float
+    longest: float = field(default=0.0, init=False)
 
     def run(self) -> Recommender | None:
         """The best fitted model, None where the budget allows not even the first; one model is tried at any price."""
-        if self._search.trials and not self._search.may_take(0.0, self._share):
+        self._fitted: Recommender | None = None
+        self._ndcg, self._power = -np.inf, 1.0
+        if self.search.trials and not self.search.may_take(0.0, self.share):
             return None
         try:
-            self._improves()
+            self._improves(clone(self.best), self._power)
         except DataError as error:
             # Too large for the memory there is; other kinds may take less.
-            say(f"auto: no {self._name}: {error}")
+            say(f"auto: no {self.name}: {error}")
             return None
         self._climb_power()
-        for axis, values in self._axes.items():
-            _climb(values, get_params(self._best)[axis], partial(self._may_improve, axis))
+        for axis, values in self.axes.items():
+            self._climb(values, self.best.get_params()[axis], axis)
         self._climb_power()
-        return self._fit_best()
-
-    def _may_improve(self, axis: str, value: Any) -> bool:
-        return self._search.may_take(self.longest, self._share) and self._improves(**{axis: value})
-
-    def _improves(self, **settings: Any) -> bool:
-        """Whether the best model with other settings is better still, and then becomes the best."""
-        model, power, new = clone(self._best, **settings), self._power, []
-
-        def judge() -> dict[str, Any]:
-            new.append(self._search.fit(model, self._name))
-            return {"ndcg": self._search.judge(new[0], power)}
-
-        facts = self._search.remember(f"{self._name} {settings_of(model)} {power:g}", judge)
-        ndcg, seconds = float(facts["ndcg"]), float(facts["seconds"])
-        self.longest = max(self.longest, seconds)
-        self._search.count(self._name, model, ndcg, power, seconds)
-        if ndcg <= self._ndcg:
-            return False
-        self._best, self._ndcg, self._fitted = model, ndcg, new[0] if new else None
-        return True
-
-    def _fit_best(self) -> Recommender:
-        """The best model; one that an interrupted run has judged is fitted once more, when it is needed."""
-        if self._fitted is None:
-            self._fitted = self._search.fit(self._best, self._name)
-        return self._fitted
+        # One that an interrupted run has judged is fitted once more.
+        return self.search.fit(self.best, self.name) if self._fitted is None else self._fitted
 
     def _climb_power(self) -> None:
         """Finds the power at which the best model sees the histories; that costs no fit."""
+        if self.search.validation.histories.recency is not None:
+            self._climb(POWERS, self._power)
 
-        def improves(power: float) -> bool:
-            what = f"{self._name} {settings_of(self._best)} {power:g}"
-            facts = self._search.remember(what, lambda: {"ndcg": self._search.judge(self._fit_best(), power)})
-            if float(facts["ndcg"]) <= self._ndcg:
-                return False
-            self._ndcg, self._power = float(facts["ndcg"]), power
+    def _climb(self, values: Sequence[Any], start: Any, axis: str | None = None) -> None:
+        """Goes up, or else down, the values of an axis, or of the power, as long as each is better than the last."""
+        first = list(values).index(start)
+        for step in (1, -1):
+            place = first + step
+            while 0 <= place < len(values):
+                if axis is None:
+                    better = self._improves(self.best, values[place])
+                elif better := self.search.may_take(self.longest, self.share):
+                    better = self._improves(clone(self.best, **{axis: values[place]}), self._power)
+                if not better:
+                    break
+                place += step
+            if place != first + step:
+                return
+
+    def _improves(self, model: Recommender, power: float) -> bool:
+        """Whether a model at a power is better than the best, and then becomes the best; a new model is a trial."""
+        is_new = model is not self.best
+        found = None if is_new else self._fitted
+
+        def judge() -> dict[str, Any]:
+            nonlocal found
+            if found is None:
+                found = self.search.fit(model, self.name)
+            return {"ndcg": self.search.judge(found, power)}
+
+        settings = settings_of(model)
+        facts = self.search.remember(f"{self.name} {settings} {power:g}", judge)
+        ndcg, seconds = float(facts["ndcg"]), float(facts["seconds"])
+        if is_new:
+            self.longest = max(self.longest, seconds)
+            self.search.count(Trial(self.name, settings, ndcg, power, seconds))
+        if ndcg > self._ndcg:
+            self.best, self._power, self._ndcg, self._fitted = model, power, ndcg, found
             return True
-
-        if self._search.validation.histories.recency is not None:
-            _climb(POWERS, self._power, improves)
-
-
-def _climb(values: Sequence[Any], start: Any, improves: Callable[[Any], bool]) -> None:
-    """Goes up, or else down, the values as long as each is better than the one before."""
-    first = list(values).index(start)
-    for step in (1, -1):
-        place = first + step
-        while 0 <= place < len(values) and improves(values[place]):
-            place += step
-        if place != first + step:
-            return
+        if not is_new:
+            self._fitted = found
+        return False
 
 
-def settings_of(model: object) -> str:
+def settings_of(model: Recommender) -> str:
     """The settings of a model in one line, mostly those of its base where it has one; without seeds and devices."""
-    params = get_params(model)
-    base = params.get("base")
-    own = {} if base is None else {"models": params.get("models", params.get("anchors"))}
-    shown = {**own, **(params if base is None else get_params(base))}
+    shown = model.get_params()
+    if "base" in shown:
+        shown = {"models": shown.get("models", shown.get("anchors")), **shown["base"].get_params()}
     return ", ".join(f"{name} {value}" for name, value in shown.items() if name not in ("seed", "device"))
