@@ -17,11 +17,9 @@ from loca.errors import DataError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.local.blend import POWERS, Blend
 from loca.local.blend_search import (
-    cache_scores,
-    find_weights,
+    ScoreCache,
     powers_to_try,
     scaled_scores,
-    score_alone,
     sharpened,
     z_scores,
 )
@@ -63,10 +61,10 @@ def squares(count: int, seed: int = 1) -> list[np.ndarray]:
     return list(np.random.default_rng(seed).normal(size=(count, ITEMS, ITEMS)))
 
 
-def cache_of(models: list[Recommender], held_out: HeldOut, **settings: int) -> object:
+def cache_of(models: list[Recommender], held_out: HeldOut, **settings: int) -> ScoreCache:
     columns = [(number, 1.0) for number in range(len(models))]
     given = {"cache_bytes": 10**9, "seed": 0} | settings
-    return cache_scores(dict(enumerate(models)), columns, held_out, scale="z-score", **given)
+    return ScoreCache.of(dict(enumerate(models)), columns, held_out, "z-score", **given)
 
 
 def blended_by(models: list[Recommender], weights: list[float]) -> Blend:
@@ -215,21 +213,20 @@ def test_the_search_ends_no_lower_than_the_best_column_and_the_equal_blend() -> 
     truth, *noises = squares(6)
     models = [linear(truth + (place + 1) * noise / 2) for place, noise in enumerate(noises)]
     cache = cache_of(models, questions(truth))
-    alone = score_alone(cache)
-    weights = find_weights(cache, alone)
+    alone = cache.score_alone()
+    weights = cache.find_weights(alone)
     assert weights.sum() == pytest.approx(1)
     assert (weights >= 0).all()
     assert weights.argmax() == 0
     assert cache.ndcg(weights) >= max(alone.max(), cache.ndcg(np.full(5, 0.2)), cache.ndcg((weights > 0) / 5))
 
 
-class Hill:
+class Hill(ScoreCache):
     """In place of a cache: two columns whose NDCG falls away from a best share of the first one, flat within `flat`."""
 
-    column_count = 2
-
     def __init__(self, peak: float, flat: float) -> None:
-        self.peak, self.flat = peak, flat
+        super().__init__((), 2, 0)
+        vars(self).update(peak=peak, flat=flat)
 
     def ndcg(self, weights: np.ndarray) -> float:
         return 1 - max(0.0, abs(weights[0] / weights.sum() - self.peak) - self.flat)
@@ -243,10 +240,10 @@ class Hill:
 
 def test_equal_weights_are_taken_where_they_do_as_well() -> None:
     flat, steep = Hill(0.65, 0.2), Hill(0.75, 0.01)
-    assert find_weights(flat, score_alone(flat)).tolist() == [0.5, 0.5]
-    assert find_weights(steep, score_alone(steep))[0] == pytest.approx(0.75, abs=0.02)
+    assert flat.find_weights(flat.score_alone()).tolist() == [0.5, 0.5]
+    assert steep.find_weights(steep.score_alone())[0] == pytest.approx(0.75, abs=0.02)
     alone = Hill(1.0, 0.1)
-    assert find_weights(alone, score_alone(alone)).tolist() == [1.0, 0.0]
+    assert alone.find_weights(alone.score_alone()).tolist() == [1.0, 0.0]
 
 
 def test_a_z_score_forgets_scale_and_shift_and_a_flat_answer_says_nothing() -> None:

@@ -14,31 +14,10 @@ from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.top_n import rank_top_n
-from loca.local.blend_search import (
-    Column,
-    PartEarned,
-    ScaleName,
-    cache_scores,
-    find_weights,
-    powers_to_try,
-    scaled_scores,
-    score_alone,
-    search_memory,
-    sharpened,
-)
-from loca.local.explain import BlendExplanation, Explainable, ItemOrder, PartAnswer, item_order
+from loca.local.blend_search import Column, PartEarned, ScaleName, ScoreCache, powers_to_try, scaled_scores, sharpened
+from loca.local.explain import BlendExplanation, ItemOrder, PartAnswer, list_to_explain
 from loca.memory import DataSize, MemoryUse
-from loca.models.recommender import (
-    ModelState,
-    Recommender,
-    Scores,
-    TrainingData,
-    clone,
-    fitted,
-    get_params,
-    param,
-    whole,
-)
+from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, clone, fitted, param, whole
 from loca.progress import say
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0)
@@ -131,17 +110,7 @@ class Blend(Recommender):
         return range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
 
     @classmethod
-    def of(
-        cls,
-        models: Sequence[Recommender],
-        validation: HeldOut,
-        *,
-        names: Sequence[str] | None = None,
-        scale: ScaleName = "z-score",
-        powers: Sequence[float] = POWERS,
-        cache_bytes: int = CACHE_BYTES,
-        seed: int = 0,
-    ) -> Self:
+    def of(cls, models: Sequence[Recommender], validation: HeldOut, **params: Any) -> Self:
         """Blend models that are fitted already: only the columns are found on validation.
 
         Parameters
@@ -150,24 +119,23 @@ class Blend(Recommender):
             Fitted models of the same items.
         validation : HeldOut
             What the columns are found on.
-        names, scale, powers, cache_bytes, seed
-            As for the class.
+        **params : Any
+            The parameters of the class: `names`, `scale`, `powers`, `cache_bytes` and `seed`.
 
         Returns
         -------
         Blend
             A fitted blend that holds the models themselves.
         """
-        blend = cls(parts=models, names=names, scale=scale, powers=powers, cache_bytes=cache_bytes, seed=seed)
+        blend = cls(parts=models, **params)
         blend.parts = tuple(clone(model) for model in models)
         for model in models:
             kind, data = type(model).__name__, model.train_data_
             if model.count_items() != validation.n_items:
                 raise DataError(f"{kind} scores {model.count_items()} items, validation has {validation.n_items}")
             if data is not None and not np.array_equal(data.items.values, validation.histories.items.values):
-                raise DataError(
-                    f"{kind}: its items are not those of validation in the same order; fit it on the train part"
-                )
+                problem = "its items are not those of validation in the same order; fit it on the train part"
+                raise DataError(f"{kind}: {problem}")
         train = next((model.train_data_ for model in models if model.train_data_ is not None), None)
         weighed = validation.weighed_as(train)
         blend._weigh(dict(enumerate(models)), weighed)
@@ -178,27 +146,24 @@ class Blend(Recommender):
     def _weigh(self, models: dict[int, Recommender], validation: HeldOut | None) -> None:
         """Find the columns of fitted models on validation, or judge those given, and store the models in one."""
         given = None if self.columns is None else _shares(self.columns)
-        if validation is None:
-            self.columns_ = given or _shares([(number, 1.0, 1.0) for number in models])
-        else:
+        self.columns_ = given or _shares([(number, 1.0, 1.0) for number in models])
+        if validation is not None:
             tried = [(number, power) for number, power, _ in given or ()] or [
                 (number, power) for number in models for power in powers_to_try(models[number], validation, self.powers)
             ]
-            sizes = {"cache_bytes": self.cache_bytes, "seed": self.seed}
-            cache = cache_scores(models, tried, validation, scale=self.scale, **sizes)
-            alone = score_alone(cache)
-            weights = find_weights(cache, alone) if given is None else np.array([weight for _, _, weight in given])
+            cache = ScoreCache.of(models, tried, validation, self.scale, self.cache_bytes, self.seed)
+            alone = cache.score_alone()
+            weights = cache.find_weights(alone) if given is None else np.array([weight for _, _, weight in given])
             self.columns_ = tuple((*one, float(weight)) for one, weight in zip(tried, weights, strict=True) if weight)
             self.ndcg_ = cache.ndcg(weights)
-            part_of, earned = np.array([number for number, _ in tried]), []
+            part_of = np.array([number for number, _ in tried])
             for number in dict.fromkeys(part_of.tolist()):
                 own = part_of == number
                 weight, others = float(weights[own].sum()), np.where(own, 0.0, weights)
                 # Nothing is found by a blend of nothing.
                 left = self.ndcg_ if not weight else cache.ndcg(others) if others.any() else 0.0
                 name, best = self.part_names()[number], float(alone[own].max())
-                earned.append(PartEarned(name, best, weight, self.ndcg_ - left))
-            self.earned_ = tuple(earned)
+                self.earned_ += (PartEarned(name, best, weight, self.ndcg_ - left),)
         used = {part for part, _, _ in self.columns_}
         self.models_ = {number: model for number, model in models.items() if number in used}
         if self.ndcg_ is not None:
@@ -214,11 +179,10 @@ class Blend(Recommender):
         """
         if self.names is not None:
             return tuple(self.names)
-        bases = [get_params(part).get("base") for part in self.parts]
-        plain = [
-            type(part).__name__ + (f" of {type(base).__name__}" if base is not None else "")
-            for part, base in zip(self.parts, bases, strict=True)
-        ]
+        plain = []
+        for part in self.parts:
+            base = part.get_params().get("base")
+            plain.append(type(part).__name__ + ("" if base is None else f" of {type(base).__name__}"))
         seen = [plain[: place + 1].count(name) for place, name in enumerate(plain)]
         return tuple(name if time == 1 else f"{name} {time}" for name, time in zip(plain, seen, strict=True))
 
@@ -267,47 +231,32 @@ class Blend(Recommender):
             Prints as text.
         """
         columns, models = fitted(self.columns_, self), fitted(self.models_, self)
-        data = self.train_data_ if data is None else data
-        in_order, history = item_order(history, order), csr_array(history)
-        items, scores = rank_top_n(self.score(history), history, n)
-        listed = items[0][items[0] >= 0]
+        data, history = self.train_data_ if data is None else data, csr_array(history)
+        listed = list_to_explain(self, history, n, order, data)
+        items = listed["items"][listed["items"] >= 0]
         weights = {part: sum(weight for one, _, weight in columns if one == part) for part, _, _ in columns}
         # Σ weight · (scaled score − its mean over all items) over the part's columns, each (items,).
         lifts = {part: np.zeros(history.shape[1], dtype=np.float32) for part in weights}
         for part, power, weight in columns:
             scaled = scaled_scores(models[part], history, power, self.scale)[0].cpu().numpy()
             lifts[part] += np.float32(weight) * (scaled - scaled.mean())
-        sizes = np.sum([np.abs(lift[listed]) for lift in lifts.values()], axis=0)
+        sizes = np.sum([np.abs(lift[items]) for lift in lifts.values()], axis=0)
         answers = []
         for part in sorted(weights, key=lambda part: (-weights[part], part)):  # the heaviest first
-            model, added = models[part], lifts[part][listed]
-            ranking, ranked = rank_top_n(lifts[part][None] / np.float32(weights[part]), history, history.shape[1])
-            places = np.zeros(history.shape[1], dtype=np.int64)
-            places[ranking[0][ranking[0] >= 0]] = np.arange(1, int((ranking[0] >= 0).sum()) + 1)
+            model, added = models[part], lifts[part][items]
+            ranked = rank_top_n(lifts[part][None] / np.float32(weights[part]), history, history.shape[1])
+            ranking, scores = ranked[0][0], ranked[1][0]
+            ranks = np.zeros(history.shape[1], dtype=np.int64)
+            ranks[ranking[ranking >= 0]] = np.arange(1, int((ranking >= 0).sum()) + 1)
             inside = None
-            if isinstance(model, Explainable):  # at the power where it weighs most
+            if hasattr(model, "explain"):  # at the power where it weighs most
                 power = max((weight, power) for number, power, weight in columns if number == part)[1]
                 inside = model.explain(sharpened(history, power), n, order=order, data=data)
-            answers.append(
-                PartAnswer(
-                    name=self.part_names()[part],
-                    weight=weights[part],
-                    items=ranking[0][: len(listed)],
-                    scores=ranked[0][: len(listed)],
-                    contributions=added,
-                    shares=np.divide(added, sizes, out=np.zeros_like(added), where=sizes > 0),
-                    ranks=places[listed],
-                    inside=inside,
-                )
-            )
-        return BlendExplanation(
-            history=in_order,
-            items=listed,
-            scores=scores[0][: len(listed)],
-            parts=tuple(answers),
-            names=None if data is None else data.items,
-            ordered=order is not None,
-        )
+            name, own = self.part_names()[part], (ranking[: len(items)], scores[: len(items)])
+            shares = np.divide(added, sizes, out=np.zeros_like(added), where=sizes > 0)
+            answers.append(PartAnswer(name, weights[part], *own, added, shares, ranks[items], inside))
+        listed |= {"items": items, "scores": listed["scores"][: len(items)]}
+        return BlendExplanation(**listed, parts=tuple(answers))
 
     def report(self) -> str:
         """Tabulate what each part earned on validation.
@@ -319,10 +268,9 @@ class Blend(Recommender):
         """
         if self.ndcg_ is None:
             return "This blend was not judged on validation: its weights are equal, or as given."
-        names = [one.name for one in self.earned_]
-        width = max(map(len, ["the blend", *names]))
-        lines = [f"{'NDCG@100 on validation':<{max(width, 22)}}   alone  weight  without it"]
-        width = max(width, 22)
+        title = "NDCG@100 on validation"
+        width = max(len(title), *(len(one.name) for one in self.earned_))
+        lines = [f"{title:<{width}}   alone  weight  without it"]
         for one in sorted(self.earned_, key=lambda one: -one.weight):
             lost = f"{-one.loss_without:+10.4f}" if one.weight else f"{'not used':>10}"
             lines.append(f"{one.name:<{width}}  {one.alone:6.4f}  {one.weight:6.3f}  {lost}")
@@ -335,7 +283,7 @@ class Blend(Recommender):
         columns = len(wanted) * len(self.powers) if self.columns is None else len(self.columns)
         if data.validation_users:
             answering = max(steps.values(), key=lambda step: step.device)
-            steps["weights of the blend"] = search_memory(data, columns, self.cache_bytes, answering)
+            steps["weights of the blend"] = ScoreCache.memory_bytes(data, columns, self.cache_bytes, answering)
         return MemoryUse.in_turn(steps)
 
     def count_items(self) -> int:
@@ -346,11 +294,8 @@ class Blend(Recommender):
         """Copy the blend with the parts and columns that validation chose."""
         if self.models_ is None or self.columns_ is None:
             return clone(self)
-        models = self.models_
-        parts = tuple(
-            models[number].with_selected_params() if number in models else clone(part)
-            for number, part in enumerate(self.parts)
-        )
+        fitted_or_not = [self.models_.get(number, part) for number, part in enumerate(self.parts)]
+        parts = tuple(one.with_selected_params() for one in fitted_or_not)
         return clone(self, parts=parts, columns=self.columns_)
 
     def state(self) -> ModelState:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ ScaleName = Literal["z-score", "log-probability"]
 # A column of a blend: the number of the part, the power at which it sees the histories, its weight.
 Column = tuple[int, float, float]
 Weights = npt.NDArray[np.float64]
+AtPowers = Sequence[tuple[int, float]]  # columns without their weights
+Counts = npt.NDArray[np.int64]
+Models = Mapping[int, Recommender]  # by the numbers of the parts
 AT = 100  # NDCG@100, as everywhere on validation
 DEPTH = 200
 # Few enough for a block's blended scores to stay near the processor.
@@ -42,9 +45,8 @@ def scaled_scores(model: Recommender, histories: csr_array, power: float, scale:
     scores = score_on(model, sharpened(histories, power))
     scaled = scores.log_softmax(dim=1) if scale == "log-probability" and model.gives_logits else z_scores(scores)
     if not bool(torch.isfinite(scaled).all()):
-        raise DataError(
-            f"{type(model).__name__}: expected finite scores to blend, found others: has its training diverged?"
-        )
+        problem = "expected finite scores to blend, found others: has its training diverged?"
+        raise DataError(f"{type(model).__name__}: {problem}")
     return scaled
 
 
@@ -79,7 +81,37 @@ class CachedBlock:
     scores: Tensor  # (columns, users, candidates)
     unseen: Tensor  # (users, candidates)
     places: Tensor  # (users, targets)
-    target_counts: npt.NDArray[np.int64]  # (users,)
+    target_counts: Counts  # (users,)
+
+    @classmethod
+    def of(cls, columns: list[Tensor], histories: csr_array, targets: csr_array, counts: Counts) -> Self:
+        """The block of some users: each column's scores of all items (users, items), and their numbers of targets."""
+        device = next((one.device for one in columns if one.device.type != "cpu"), torch.device("cpu"))
+        columns = [one.to(device) for one in columns]
+        users, item_count = columns[0].shape
+        entries = (np.stack(one.tocoo().coords).astype(np.int64) for one in (histories, targets))
+        of_seen, of_targets = (tuple(torch.from_numpy(one).to(device)) for one in entries)  # user and item of each
+        seen = torch.zeros((users, item_count), dtype=torch.bool, device=device)
+        seen[of_seen] = True
+        candidates = torch.zeros_like(seen)
+        candidates[of_targets] = True
+        for scores in columns:
+            best = scores.masked_fill(seen, -torch.inf).topk(min(DEPTH, item_count), sorted=False).indices
+            candidates.scatter_(1, best, True)
+        candidates &= ~seen
+        place_of = candidates.cumsum(dim=1, dtype=torch.int32) - 1  # (users, items)
+        width = max(1, int(place_of[:, -1].max()) + 1)
+        rows, items = candidates.nonzero(as_tuple=True)
+        item_at = torch.zeros((users, width), dtype=torch.int64, device=device)
+        unseen = torch.full((users, width), -torch.inf, device=device)
+        places = place_of[rows, items].long()
+        item_at[rows, places], unseen[rows, places] = items, 0.0
+        # What only fills a row up is 0 in every column, so that it stays at −inf whatever the weights.
+        cached = torch.stack([scores.gather(1, item_at) for scores in columns]).masked_fill_(unseen == -torch.inf, 0.0)
+        numbers = torch.arange(targets.nnz, device=device) - torch.from_numpy(targets.indptr).to(device)[of_targets[0]]
+        wanted = torch.full((users, int(np.diff(targets.indptr).max())), -1, dtype=torch.int64, device=device)
+        wanted[of_targets[0], numbers] = torch.where(candidates[of_targets], place_of[of_targets].long(), -1)
+        return cls(cached, unseen, wanted, counts)
 
     @property
     def size(self) -> int:
@@ -121,24 +153,6 @@ class CachedBlock:
         return float((gains.sum(axis=1) / ideal).sum())
 
 
-def search_memory(data: DataSize, columns: int, cache_bytes: int, answering: MemoryUse) -> MemoryUse:
-    """What the search takes: every column's scores of the candidates of as many users as the cache holds.
-
-    They lie where the parts answer; on a machine with a GPU that may be either place.
-    """
-    candidates, arrays = min(data.items, columns * DEPTH), columns + 6
-    of_a_user = 4 * candidates * (columns + 1)
-    users = min(data.validation_users, max(1, cache_bytes // of_a_user))
-    scoring = 4 * arrays * min(block_rows(data.items, arrays=arrays), data.validation_users) * data.items
-    needed = users * of_a_user + max(scoring, 8 * users * candidates)
-    return MemoryUse(
-        main=needed,
-        device=needed if answering.device else 0,
-        device_name=answering.device_name,
-        advice="take a smaller cache_bytes",
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class ScoreCache:
     """What every column says of the candidates of `user_count` validation users."""
@@ -146,6 +160,56 @@ class ScoreCache:
     blocks: tuple[CachedBlock, ...]
     column_count: int
     user_count: int
+
+    @classmethod
+    def of(
+        cls, models: Models, columns: AtPowers, held_out: HeldOut, scale: ScaleName, cache_bytes: int, seed: int
+    ) -> Self:
+        """The scaled scores of every column, a part at a power, at each user's candidates.
+
+        Candidates are the columns' `DEPTH` best unseen items, and the targets. Users come in random order; where all of
+        them would take more than `cache_bytes`, those that fit are taken.
+        """
+        counts, count = held_out.target_counts, len(columns)
+        users = stream(seed, "validation users of a blend").permutation(np.flatnonzero(counts))
+        most_targets = int(np.diff(held_out.target_matrix.indptr).max())
+        widest = min(held_out.n_items, count * DEPTH + most_targets)
+        most_bytes = 4 * widest * (count + 1) + 8 * most_targets  # of one user
+        step = min(_USERS_AT_ONCE, block_rows(held_out.n_items, arrays=count + 6), max(1, cache_bytes // most_bytes))
+        blocks: list[CachedBlock] = []
+        used = cached = 0
+        with bar("blend: scoring with the parts", len(users)) as progress:
+            for start in range(0, len(users), step):
+                chosen = users[start : start + step]
+                chosen = chosen[np.argsort(-counts[chosen], kind="stable")]
+                histories, targets = (
+                    csr_array(one[chosen]) for one in (held_out.history_matrix, held_out.target_matrix)
+                )
+                scores = [scaled_scores(models[number], histories, power, scale) for number, power in columns]
+                block = CachedBlock.of(scores, histories, targets, counts[chosen])
+                if blocks and used + block.size > cache_bytes:
+                    found_on = f"{cached:,} of {len(users):,} validation users, drawn at random"
+                    room = f"the {readable_bytes(cache_bytes)} of its cache"
+                    say(f"blend: weights are found on {found_on}; more do not fit {room}")
+                    break
+                blocks.append(block)
+                used, cached = used + block.size, cached + len(chosen)
+                progress.advance(len(chosen))
+        return cls(tuple(blocks), count, cached)
+
+    @staticmethod
+    def memory_bytes(data: DataSize, columns: int, cache_bytes: int, answering: MemoryUse) -> MemoryUse:
+        """What the search takes: every column's scores of the candidates of as many users as the cache holds.
+
+        They lie where the parts answer; on a machine with a GPU that may be either place.
+        """
+        candidates, arrays = min(data.items, columns * DEPTH), columns + 6
+        of_a_user = 4 * candidates * (columns + 1)
+        users = min(data.validation_users, max(1, cache_bytes // of_a_user))
+        scoring = 4 * arrays * min(block_rows(data.items, arrays=arrays), data.validation_users) * data.items
+        needed = users * of_a_user + max(scoring, 8 * users * candidates)
+        place, advice = answering.device_name, "take a smaller cache_bytes"
+        return MemoryUse(main=needed, device=needed if answering.device else 0, device_name=place, advice=advice)
 
     def blended(self, weights: Weights) -> list[Tensor]:
         """The blended scores of every block."""
@@ -162,84 +226,48 @@ class ScoreCache:
             total += block.sum_ndcg(scores.add(block.scores[column], alpha=change) if change else scores)
         return total / self.user_count
 
+    def score_alone(self) -> Weights:
+        """The NDCG@100 of each column by itself."""
+        return np.array([self.ndcg(one) for one in np.eye(self.column_count)])
 
-def cache_scores(
-    models: Mapping[int, Recommender],
-    columns: Sequence[tuple[int, float]],
-    held_out: HeldOut,
-    *,
-    scale: ScaleName,
-    cache_bytes: int,
-    seed: int,
-) -> ScoreCache:
-    """The scaled scores of every column, a part at a power, at each user's candidates.
+    def find_weights(self, alone: Weights) -> Weights:
+        """Weights ≥ 0 of the columns, sum 1, by coordinate search from the best single column.
 
-    Candidates are the columns' `DEPTH` best unseen items, and the targets. Users come in random order; where all of
-    them would take more than `cache_bytes`, those that fit are taken.
-    """
-    counts = held_out.target_counts
-    users = stream(seed, "validation users of a blend").permutation(np.flatnonzero(counts))
-    most_targets = int(np.diff(held_out.target_matrix.indptr).max())
-    widest = min(held_out.n_items, len(columns) * DEPTH + most_targets)
-    most_bytes = 4 * widest * (len(columns) + 1) + 8 * most_targets  # of one user
-    step = min(_USERS_AT_ONCE, block_rows(held_out.n_items, arrays=len(columns) + 6), max(1, cache_bytes // most_bytes))
-    blocks: list[CachedBlock] = []
-    used = cached = 0
-    with bar("blend: scoring with the parts", len(users)) as progress:
-        for start in range(0, len(users), step):
-            chosen = users[start : start + step]
-            chosen = chosen[np.argsort(-counts[chosen], kind="stable")]
-            histories, targets = csr_array(held_out.history_matrix[chosen]), csr_array(held_out.target_matrix[chosen])
-            scores = [scaled_scores(models[number], histories, power, scale) for number, power in columns]
-            block = _cache_block(scores, histories, targets, counts[chosen])
-            if blocks and used + block.size > cache_bytes:
-                say(
-                    f"blend: weights are found on {cached:,} of {len(users):,} validation users, drawn at random; "
-                    f"more do not fit the {readable_bytes(cache_bytes)} of its cache"
-                )
-                break
-            blocks.append(block)
-            used, cached = used + block.size, cached + len(chosen)
-            progress.advance(len(chosen))
-    return ScoreCache(tuple(blocks), len(columns), cached)
-
-
-def _cache_block(
-    columns: list[Tensor], histories: csr_array, targets: csr_array, target_counts: npt.NDArray[np.int64]
-) -> CachedBlock:
-    device = next((one.device for one in columns if one.device.type != "cpu"), torch.device("cpu"))
-    columns = [one.to(device) for one in columns]
-    users, item_count = columns[0].shape
-    (seen_users, seen_items), (target_users, target_items) = _stored(histories, device), _stored(targets, device)
-    seen = torch.zeros((users, item_count), dtype=torch.bool, device=device)
-    seen[seen_users, seen_items] = True
-    candidates = torch.zeros_like(seen)
-    candidates[target_users, target_items] = True
-    for scores in columns:
-        best = scores.masked_fill(seen, -torch.inf).topk(min(DEPTH, item_count), sorted=False).indices
-        candidates.scatter_(1, best, True)
-    candidates &= ~seen
-    place_of = candidates.cumsum(dim=1, dtype=torch.int32) - 1  # (users, items)
-    width = max(1, int(place_of[:, -1].max()) + 1)
-    rows, items = candidates.nonzero(as_tuple=True)
-    item_at = torch.zeros((users, width), dtype=torch.int64, device=device)
-    unseen = torch.full((users, width), -torch.inf, device=device)
-    places = place_of[rows, items].long()
-    item_at[rows, places], unseen[rows, places] = items, 0.0
-    # What only fills a row up is 0 in every column, so that it stays at −inf whatever the weights.
-    cached = torch.stack([scores.gather(1, item_at) for scores in columns]).masked_fill_(unseen == -torch.inf, 0.0)
-    numbers = torch.arange(targets.nnz, device=device) - torch.from_numpy(targets.indptr).to(device)[target_users]
-    wanted = torch.full((users, int(np.diff(targets.indptr).max())), -1, dtype=torch.int64, device=device)
-    wanted[target_users, numbers] = torch.where(
-        candidates[target_users, target_items], place_of[target_users, target_items].long(), -1
-    )
-    return CachedBlock(cached, unseen, wanted, target_counts)
-
-
-def _stored(rows: csr_array, device: torch.device) -> tuple[Tensor, Tensor]:
-    """User and item of every stored entry."""
-    users = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    return torch.from_numpy(users).to(device), torch.from_numpy(rows.indices.astype(np.int64)).to(device)
+        A column's weight goes up or down by a share of the sum of weights, the shares getting smaller, as long as the
+        mean NDCG@100 rises; columns that earn nothing go. Equal weights of what is left are taken where they do as
+        well: they owe nothing to the noise of validation. Columns are tried best first, so their order does not matter.
+        """
+        order = np.argsort(-alone, kind="stable")
+        weights = np.zeros(len(alone))
+        weights[order[0]] = 1.0
+        best = float(alone[order[0]])
+        with bar("blend: finding weights", len(_STEPS)) as progress:
+            for step in _STEPS:
+                blended, rises = self.blended(weights), True
+                while rises:
+                    rises = False
+                    for column in order:
+                        up = step * float(weights.sum())
+                        down = min(up, float(weights[column]))
+                        # The last column cannot go.
+                        for change in (up, -down) if 0 < down < weights.sum() else (up,):
+                            reached = self.ndcg_of(blended, column, change)
+                            if reached > best + _LEAST_GAIN:
+                                weights[column] = max(weights[column] + change, 0.0)
+                                # Afresh, so that rounding does not pile up from change to change.
+                                blended, best, rises = self.blended(weights), reached, True
+                                break
+                progress.advance(note=f"NDCG@100 {best:.4f}")
+        best = self.ndcg(weights)
+        for column in np.argsort(weights, kind="stable"):  # the lightest first
+            without = np.where(np.arange(len(weights)) == column, 0.0, weights)
+            if weights[column] and without.any():
+                reached = self.ndcg(without)
+                if reached > best - _LEAST_GAIN:
+                    weights, best = without, max(best, reached)
+        weights /= weights.sum()
+        equal = (weights > 0) / np.count_nonzero(weights)
+        return equal if self.ndcg(equal) >= self.ndcg(weights) else weights
 
 
 @dataclass(frozen=True)
@@ -266,48 +294,3 @@ def powers_to_try(model: Recommender, validation: HeldOut, powers: Sequence[floa
     probed = csr_array(histories[weighted[:_PROBED_USERS]])
     flattest, sharpest = (scaled_scores(model, probed, power, "z-score") for power in (min(powers), max(powers)))
     return (1.0,) if len(powers) > 1 and torch.equal(flattest, sharpest) else tuple(powers)
-
-
-def score_alone(cache: ScoreCache) -> Weights:
-    """The NDCG@100 of each column by itself."""
-    return np.array([cache.ndcg(one) for one in np.eye(cache.column_count)])
-
-
-def find_weights(cache: ScoreCache, alone: Weights) -> Weights:
-    """Weights ≥ 0 of the columns, sum 1, by coordinate search from the best single column.
-
-    A column's weight goes up or down by a share of the sum of weights, the shares getting smaller, as long as the mean
-    NDCG@100 rises; columns that earn nothing go. Equal weights of what is left are taken where they do as well:
-    they owe nothing to the noise of validation. Columns are tried best first, so their order does not matter.
-    """
-    order = np.argsort(-alone, kind="stable")
-    weights = np.zeros(len(alone))
-    weights[order[0]] = 1.0
-    best = float(alone[order[0]])
-    with bar("blend: finding weights", len(_STEPS)) as progress:
-        for step in _STEPS:
-            blended, rises = cache.blended(weights), True
-            while rises:
-                rises = False
-                for column in order:
-                    up = step * float(weights.sum())
-                    down = min(up, float(weights[column]))
-                    # The last column cannot go.
-                    for change in (up, -down) if 0 < down < weights.sum() else (up,):
-                        reached = cache.ndcg_of(blended, column, change)
-                        if reached > best + _LEAST_GAIN:
-                            weights[column] = max(weights[column] + change, 0.0)
-                            # Afresh, so that rounding does not pile up from change to change.
-                            blended, best, rises = cache.blended(weights), reached, True
-                            break
-            progress.advance(note=f"NDCG@100 {best:.4f}")
-    best = cache.ndcg(weights)
-    for column in np.argsort(weights, kind="stable"):  # the lightest first
-        without = np.where(np.arange(len(weights)) == column, 0.0, weights)
-        if weights[column] and without.any():
-            reached = cache.ndcg(without)
-            if reached > best - _LEAST_GAIN:
-                weights, best = without, max(best, reached)
-    weights /= weights.sum()
-    equal = (weights > 0) / np.count_nonzero(weights)
-    return equal if cache.ndcg(equal) >= cache.ndcg(weights) else weights

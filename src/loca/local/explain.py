@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from loca.communities.communities import Locality
 from loca.data.id_map import Id, IdMap
 from loca.data.interactions import Interactions
 from loca.errors import DataError
+from loca.evaluation.top_n import rank_top_n
+from loca.models.recommender import Recommender
 
 ItemRows = npt.NDArray[np.int32]
 ItemOrder = npt.NDArray[Any] | None  # the items of a history, oldest first
@@ -20,27 +22,42 @@ Figures = npt.NDArray[np.float32]
 _PSEUDO_MEMBERS = 20.0
 
 
-@runtime_checkable
-class Explainable(Protocol):
-    """A model that says why its answer is what it is."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExplainedList:
+    """The answer to one history (`items`); a subclass says where it comes from.
 
-    def explain(
-        self, history: csr_array, n: int = 10, *, order: ItemOrder = None, data: Interactions | None = None
-    ) -> Explanation | BlendExplanation:
-        """Explain the top n of one history.
+    `history` stands oldest first where it is `ordered`, else in the order of the item rows.
+    """
 
-        Parameters
-        ----------
-        history : csr_array
-            One row with at least one item.
-        n : int
-            The length of the lists.
-        order : array of item rows, optional
-            The items of the history, oldest first; a sparse row stores no order.
-        data : Interactions, optional
-            Names users and items in place of the model's own training data.
-        """
-        ...
+    history: ItemRows
+    items: ItemRows
+    scores: Figures
+    names: IdMap | None = None
+    ordered: bool = False
+
+    def _named(self, rows: npt.NDArray[Any]) -> str:
+        """The items by their titles, ids or rows, separated by commas; a place that could not be filled is left out."""
+        return ", ".join(str(row) if self.names is None else self.names.label(int(row)) for row in rows if row >= 0)
+
+    def _opening_lines(self) -> list[str]:
+        """What is recommended, and because of what: the ten newest items where the history's order is known."""
+        newest = f"the newest of {len(self.history)}, {self._named(self.history[::-1][:10])}"
+        because = newest if self.ordered else self._named(self.history)
+        return [f"Recommended: {self._named(self.items)}", f"Because of:  {because}"]
+
+
+def list_to_explain(
+    model: Recommender, history: csr_array, n: int, order: ItemOrder, data: Interactions | None
+) -> dict[str, Any]:
+    """The fields of an `ExplainedList`: a model's list for the one history, which is refused where it is another."""
+    if history.shape[0] != 1 or history.nnz == 0:
+        raise DataError(f"explain: expected one history with at least one item, found {history.nnz} items")
+    if order is not None and set(np.asarray(order).tolist()) != set(history.indices.tolist()):
+        raise DataError("explain: expected the order to name the items of the history, and no others")
+    in_order = np.asarray(history.indices if order is None else order, dtype=np.int32)
+    items, scores = rank_top_n(model.score(history), history, n)
+    named = {"names": None if data is None else data.items, "ordered": order is not None}
+    return {"history": in_order, "items": items[0], "scores": scores[0], **named}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,42 +74,31 @@ class CommunityAnswer:
     lifts: Figures
 
 
-@dataclass(frozen=True, eq=False)
-class Explanation:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Explanation(ExplainedList):
     """The answer to one history (`items`), and where it comes from; `alpha` is the share of the global model.
 
-    `history` stands oldest first where it is `ordered`, else in the order of the item rows. `locality` says how local
-    the model is over all its users.
+    `locality` says how local the model is over all its users.
     """
 
-    history: ItemRows
-    items: ItemRows
-    scores: Figures
     alpha: float
     global_items: ItemRows
     global_scores: Figures
     communities: tuple[CommunityAnswer, ...]
-    names: IdMap | None = None
-    ordered: bool = False
     locality: Locality | None = None
 
     def __str__(self) -> str:
-        lines = _opening_lines(self)
+        lines = self._opening_lines()
         if not self.communities:
             lines.append("No community covers this history: the global model answers alone.")
-        for part in self.communities:
-            lines.append(
-                f"{part.weight:6.1%} community {part.community} around {part.anchor} ({part.members:,} members)"
-            )
-            lines.append(f"       says       {name_items(part.items, self.names)}")
-            lines.append(f"       known for  {name_items(part.distinctive, self.names)}")
-        lines.append(f"{self.alpha:6.1%} the global model")
-        lines.append(f"       says       {name_items(self.global_items, self.names)}")
+        for one in self.communities:
+            lines.append(f"{one.weight:6.1%} community {one.community} around {one.anchor} ({one.members:,} members)")
+            lines.append(f"       says       {self._named(one.items)}")
+            lines.append(f"       known for  {self._named(one.distinctive)}")
+        lines += [f"{self.alpha:6.1%} the global model", f"       says       {self._named(self.global_items)}"]
         count = len(self.communities)
         lines.append(f"{count} {'community answers' if count == 1 else 'communities answer'} this history.")
-        if self.locality is not None:
-            lines.append(f"The model: {self.locality}.")
-        return "\n".join(lines)
+        return "\n".join(lines if self.locality is None else [*lines, f"The model: {self.locality}."])
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,57 +120,23 @@ class PartAnswer:
     inside: Explanation | BlendExplanation | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class BlendExplanation:
-    """The answer to one history (`items`), and what each part, the heaviest first, has to do with it.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BlendExplanation(ExplainedList):
+    """The answer to one history (`items`), and what each part, the heaviest first, has to do with it."""
 
-    `history` stands oldest first where it is `ordered`, else in the order of the item rows.
-    """
-
-    history: ItemRows
-    items: ItemRows
-    scores: Figures
     parts: tuple[PartAnswer, ...]
-    names: IdMap | None = None
-    ordered: bool = False
 
     def __str__(self) -> str:
-        labels = [name_items(self.items[[place]], self.names) for place in range(len(self.items))]
-        width = max(map(len, ["its share and place by", *labels]))
-        lines = [*_opening_lines(self), f"{'its share and place by':<{width}}"]
-        lines += [f"{label:<{width}}" for label in labels]
+        labels = ["its share and place by", *(self._named(self.items[[place]]) for place in range(len(self.items)))]
+        rows, lines = [f"{label:<{max(map(len, labels))}}" for label in labels], []
         for part in self.parts:
             figures = [f"{share:+.0%}, {rank:,}." for share, rank in zip(part.shares, part.ranks, strict=True)]
-            for place, text in enumerate([part.name, *figures], start=2):
-                lines[place] += f"  {text:>{max(len(part.name), 14)}}"
-        for part in self.parts:
-            lines.append(f"{part.weight:6.1%} {part.name}")
-            lines.append(f"       says       {name_items(part.items, self.names)}")
+            for place, text in enumerate([part.name, *figures]):
+                rows[place] += f"  {text:>{max(len(part.name), 14)}}"
+            lines += [f"{part.weight:6.1%} {part.name}", f"       says       {self._named(part.items)}"]
             if part.inside is not None:
                 lines += [f"       {line}" for line in str(part.inside).splitlines()[2:]]
-        return "\n".join(lines)
-
-
-def name_items(rows: npt.NDArray[Any], names: IdMap | None) -> str:
-    """The items by their titles, ids or rows, separated by commas; a place that could not be filled is left out."""
-    return ", ".join(str(row) if names is None else names.label(int(row)) for row in rows if row >= 0)
-
-
-def _opening_lines(explanation: Explanation | BlendExplanation) -> list[str]:
-    """What is recommended, and because of what: the ten newest items where the history's order is known."""
-    history, names = explanation.history, explanation.names
-    newest = f"the newest of {len(history)}, {name_items(history[::-1][:10], names)}"
-    because = newest if explanation.ordered else name_items(history, names)
-    return [f"Recommended: {name_items(explanation.items, names)}", f"Because of:  {because}"]
-
-
-def item_order(history: csr_array, order: ItemOrder) -> ItemRows:
-    """The items of the one history to explain, in `order` if given; other histories and orders are refused."""
-    if history.shape[0] != 1 or history.nnz == 0:
-        raise DataError(f"explain: expected one history with at least one item, found {history.nnz} items")
-    if order is not None and set(np.asarray(order).tolist()) != set(history.indices.tolist()):
-        raise DataError("explain: expected the order to name the items of the history, and no others")
-    return np.asarray(history.indices if order is None else order, dtype=np.int32)
+        return "\n".join([*self._opening_lines(), *rows, *lines])
 
 
 def over_represented(matrix: csr_array, answer_weights: csr_array, count: int) -> tuple[ItemRows, Figures]:

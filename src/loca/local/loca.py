@@ -24,7 +24,7 @@ from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Qu
 from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import rank_top_n
-from loca.local.explain import CommunityAnswer, Explanation, ItemOrder, item_order, over_represented
+from loca.local.explain import CommunityAnswer, Explanation, ItemOrder, list_to_explain, over_represented
 from loca.local.local_ease import LOCAL_BYTES
 from loca.local.local_models import (
     BlendValidator,
@@ -344,42 +344,24 @@ class Loca(Recommender):
             The communities strongest first; prints as text.
         """
         communities, alpha = fitted(self.communities_, self), fitted(self.alpha_, self)
-        data = self.train_data_ if data is None else data
-        in_order, history = item_order(history, order), csr_array(history)
+        data, history = self.train_data_ if data is None else data, csr_array(history)
+        listed = list_to_explain(self, history, n, order, data)
         distinctive, lifts = fitted(self.distinctive_, self)
         answering = self.answer_weights(history)
+        shares = (1 - alpha) * answering.data / answering.data.sum()
         answers = []
         for place in np.argsort(-answering.data, kind="stable"):
-            community = int(answering.indices[place])
-            local = fitted(self.locals_, self).score_with(community, history)
-            items, scores = rank_top_n(local, history, n)
-            anchor = int(communities.anchors[community])
+            number = int(answering.indices[place])
+            anchor, members = int(communities.anchors[number]), int(fitted(self.members_, self)[number])
+            name = anchor if data is None else data.users.ids([anchor])[0]
+            items, scores = rank_top_n(fitted(self.locals_, self).score_with(number, history), history, n)
+            known_for = distinctive[number][:n], lifts[number][:n]
             answers.append(
-                CommunityAnswer(
-                    community=community,
-                    anchor=anchor if data is None else data.users.ids([anchor])[0],
-                    weight=float((1 - alpha) * answering.data[place] / answering.data.sum()),
-                    members=int(fitted(self.members_, self)[community]),
-                    items=items[0],
-                    scores=scores[0],
-                    distinctive=distinctive[community][:n],
-                    lifts=lifts[community][:n],
-                )
+                CommunityAnswer(number, name, float(shares[place]), members, items[0], scores[0], *known_for)
             )
-        global_items, global_scores = rank_top_n(fitted(self.global_, self).score(history), history, n)
-        items, scores = rank_top_n(self.score(history), history, n)
-        return Explanation(
-            history=in_order,
-            ordered=order is not None,
-            items=items[0],
-            scores=scores[0],
-            alpha=alpha if answers else 1.0,
-            global_items=global_items[0],
-            global_scores=global_scores[0],
-            communities=tuple(answers),
-            names=None if data is None else data.items,
-            locality=self.locality_,
-        )
+        items, scores = rank_top_n(fitted(self.global_, self).score(history), history, n)
+        listed |= {"alpha": alpha if answers else 1.0, "communities": tuple(answers), "locality": self.locality_}
+        return Explanation(**listed, global_items=items[0], global_scores=scores[0])
 
     def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
         """Return α, epochs, bandwidths in units, coverage, and how local the model is in the mean.
