@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,9 @@ from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import Evaluation, evaluate
 from loca.models.devices import choose_device
 from loca.models.recommender import Recommender
+from loca.persistence import checkpoint as checkpoints
 from loca.persistence.atomic_write import remove_files
-from loca.persistence.checkpoint import (
-    FINGERPRINT_KEY,
-    Checkpoint,
-    file_name_of,
-    first_difference,
-    holds_work,
-    open_checkpoint,
-    own_files,
-    put_file,
-    remove_work,
-    writable_folder,
-)
+from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, file_name_of, own_files
 from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext
 from loca.persistence.manifest import ModelState, fingerprint, read_value, write_value
 from loca.progress import say
@@ -45,9 +35,11 @@ from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, run
 from loca.tuning.recency_selection import RecencyChoice, recency_from_json, recency_json
 from loca.tuning.warm_start import Tuning, remove_studies
 
+RUNS_FOLDER = "cells"  # named so by the first version, whose results are still found
 _FORMAT = 2  # 2: the metrics of `paper` are divided as in the paper
 _TUNING = "tuning"
 _PLAIN = ("parameters", "chosen", "seconds", "settings")  # what is stored of a model as it is
+_SUMMARY = ("catalogue_coverage", "novelty")  # what is stored of an evaluation beside its values
 _UNFINISHED = "unfinished"  # marks a comparison, and ends the name of a run's checkpoint
 _BEGUN = "begun"
 
@@ -130,18 +122,14 @@ class Run:
         """All that the numbers of the run depend on, as JSON values."""
         described = [describe_model(one) for one in self.candidates]
         parameters = described[0] if len(described) == 1 else {f"candidate {k}": one for k, one in enumerate(described)}
-        protocol = self.protocol
+        own = asdict(self.protocol)
+        own |= {"at": ", ".join(map(str, own["at"])), "space": None if self.space is None else str(self.space)}
+        own["compare.seed"] = own.pop("seed")
         return {
             "format of the cell": _FORMAT,
             "loca": loca.__version__,
             "compared as": self.name,
-            "protocol": protocol.protocol,
-            "refit": protocol.refit,
-            "recency": protocol.recency,
-            "at": ", ".join(map(str, protocol.at)),
-            "compare.seed": protocol.seed,
-            "budget": None if protocol.budget is None else asdict(protocol.budget),
-            "space": None if self.space is None else str(self.space),
+            **own,
             "candidates": len(self.candidates),
             **parameters,
             "to the last bit": [fingerprint(one) for one in self.candidates],
@@ -156,48 +144,35 @@ class Run:
 
         The trials of tuning are stored in the file `study`, if any, and go on from there.
         """
-        tuning = None if self.space is None else self._tune(self.space, split, study, context.checkpoint)
+        tuning = None if self.space is None else self._tune(split, study, context.checkpoint)
         candidates = self.candidates if tuning is None else (tuning.best,)
         outcome = run_protocol(candidates, split, self.protocol, context)
-        model = outcome.model
+        model, evaluation, chosen = outcome.model, outcome.evaluation, outcome.chosen
         settings: Table | None = None if tuning is None else tuning.settings
         if tuning is None:
             with suppress(ConfigError):  # it holds what is made in a program alone, such as given embeddings
-                chosen = outcome.tried[outcome.chosen].settings
-                settings = settings_of(self.name, candidates[outcome.chosen], tuple(chosen))
-        by_count = {}
+                settings = settings_of(self.name, candidates[chosen], tuple(outcome.tried[chosen].settings))
+        by_count, at, seed = {}, evaluation.at, evaluation.seed
         for count in self.counts:
-            first, own = model.truncate(count), self.protocol
-            by_count[count] = outcome.evaluation
-            if first is not model:
-                by_count[count] = evaluate(first, outcome.test, at=own.at, seed=own.seed)
-        measured = ComparedModel(
-            name=self.name,
-            evaluation=outcome.evaluation,
-            parameters=describe_model(model),
-            tried=outcome.tried,
-            chosen=outcome.chosen,
-            seconds=outcome.seconds,
-            recency=outcome.recency,
-            tuning=tuning,
-            settings=settings,
-            by_count=by_count,
-            found={"machine": describe_machine(), "torch": str(torch.__version__), **model.facts(self.counts)},
-        )
-        return measured, model
+            first = model.truncate(count)
+            by_count[count] = evaluation if first is model else evaluate(first, outcome.test, at=at, seed=seed)
+        found = {"machine": describe_machine(), "torch": str(torch.__version__), **model.facts(self.counts)}
+        how = outcome.tried, chosen, outcome.seconds, outcome.recency
+        measured = (self.name, evaluation, describe_model(model), *how, tuning, settings, by_count, found)
+        return ComparedModel(*measured), model
 
-    def _tune(self, space: Space, split: Split, study: Path | None, checkpoint: Checkpoint) -> Tuning:
+    def _tune(self, split: Split, study: Path | None, checkpoint: Checkpoint) -> Tuning:
         """What tuning comes to; an interrupted run that got so far has saved it."""
         from loca.tuning.study import Tuner  # it needs optuna, which is an extra
 
         protocol, (template,) = self.protocol, self.candidates
+        assert self.space is not None
         assert protocol.budget is not None
         saved = checkpoint.load(_TUNING)
         if saved is not None:
             return _read_tuning(saved.facts[_TUNING], saved.arrays, template)
-        train, validation = selection_data(split, protocol.protocol)
-        own = protocol.budget, protocol.recency, protocol.seed
-        tuning = Tuner(self.name, template, train, validation, space, *own).tune(study)
+        data, limits = selection_data(split, protocol.protocol), (protocol.budget, protocol.recency, protocol.seed)
+        tuning = Tuner(self.name, template, data[0], data[1], self.space, *limits).tune(study)
         arrays: dict[str, Any] = {}
         checkpoint.save(_TUNING, ModelState(arrays, {_TUNING: _write_tuning(tuning, arrays)}))
         return tuning
@@ -213,9 +188,9 @@ def describe_machine() -> str:
 class RunStore:
     """The runs of a comparison in a folder: finished ones are found again, unfinished ones go on.
 
-    `cells/` holds one file for each finished run, `studies/` the trials of its tuning, both under the name of the run.
-    `cells/unfinished` is there from the begin of a comparison to its end. Without `keeps_begun` a run that was only
-    begun leaves nothing: what hundreds of networks have learned takes tens of gigabytes.
+    The folder `runs` holds one file for each finished run, `studies/` the trials of its tuning, both under the name of
+    the run. A mark in `runs` is there from the begin of a comparison to its end. Without `keeps_begun` a run that was
+    only begun leaves nothing: what hundreds of networks have learned takes tens of gigabytes.
     """
 
     folder: Path
@@ -224,7 +199,7 @@ class RunStore:
     @property
     def runs(self) -> Path:
         """The folder of the finished runs."""
-        return self.folder / "cells"
+        return self.folder / RUNS_FOLDER
 
     def _study_of(self, stem: str) -> Path:
         return self.folder / "studies" / f"{stem}.db"
@@ -240,12 +215,24 @@ class RunStore:
 
     @contextmanager
     def opened(self, names: Iterable[str], *, resume: bool) -> Iterator[None]:
-        """While this lasts no other comparison may use the folder; without `resume` what is there is dropped first."""
-        with writable_folder(self.runs) as writable:
+        """While this lasts no other comparison may use the folder.
+
+        Without `resume` all results there are dropped first, and the studies of the runs called `names`.
+        """
+        with checkpoints.writable_folder(self.runs) as writable:
             if not writable:
                 raise ConfigError(f"{self.folder}: may not be written; choose another folder to keep the results in")
             if not resume:
-                self._drop(names)
+                finished, begun = [one for one in own_files(self.runs) if one.startswith("work-")], self._begun()
+                if finished or begun:
+                    say(f"{self.folder}: the earlier results there are replaced")
+                remove_files(self.runs, finished)
+                shutil.rmtree(self.folder / "parts", ignore_errors=True)
+                for one in begun:
+                    checkpoints.remove_work(one)
+                files = {*finished, *map(file_name_of, names)}
+                for stem in {*map(_stem, files), *(one.stem for one in begun)}:
+                    remove_studies(self._study_of(stem))
             try:
                 yield
             except BaseException:
@@ -253,9 +240,13 @@ class RunStore:
                     self.finish()  # a mistake that was noticed before anything was done
                 raise
 
+    def _begun(self) -> list[Path]:
+        """The checkpoints of the runs that were begun and not finished."""
+        return [one for one in self.runs.glob(f"*.{_UNFINISHED}") if one.is_dir()]
+
     def begin(self) -> None:
         """Mark the folder as that of an unfinished comparison, until `finish`."""
-        put_file(self.runs / _UNFINISHED, lambda file: file.write(b""))
+        checkpoints.put_file(self.runs / _UNFINISHED, lambda file: file.write(b""))
 
     def finish(self) -> None:
         """Take away the mark of an unfinished comparison, and the parts that its runs have shared."""
@@ -268,7 +259,7 @@ class RunStore:
         if state is None:
             return None
         try:
-            difference = first_difference(state.facts[FINGERPRINT_KEY], run.fingerprint())
+            difference = checkpoints.first_difference(state.facts[FINGERPRINT_KEY], run.fingerprint())
             if difference is None:
                 return _read_run(run, state)
         except (LookupError, TypeError, ValueError, AttributeError, LocaError) as error:
@@ -283,66 +274,43 @@ class RunStore:
         """Execute a run, going on where an interrupted one stopped, and store what comes of it."""
         if run.shares_parts:
             context = replace(context, cache=FitCache(self.folder / "parts", KINDS))
-        with self._checkpointed(run, context) as (own, study):
-            measured, model = run.execute(split, study=study, context=own)
-            Checkpoint(self.runs).save(run.name, _run_state(run, measured))
-        return measured, model
-
-    @contextmanager
-    def _checkpointed(self, run: Run, context: FitContext) -> Iterator[tuple[FitContext, Path | None]]:
-        """The context with a checkpoint, and the file of the run's study; nothing of both without `keeps_begun`."""
-        if not self.keeps_begun:
-            yield context, None
-            return
-        stem = _stem(run.name)
-        unfinished, study = self.runs / f"{stem}.{_UNFINISHED}", self._study_of(stem)
-        fingerprint = {**run.fingerprint(), "device in use": choose_device("auto").type}
-        resume = unfinished.is_dir() and holds_work(unfinished)
-        with open_checkpoint(unfinished, fingerprint, resume=resume) as checkpoint:
-            if run.space is not None and not resume:
-                remove_studies(study)
-                study.parent.mkdir(parents=True, exist_ok=True)
-                checkpoint.save(_BEGUN, ModelState())  # from here on the trials in the study are of this fingerprint
+        study = None
+        with ExitStack() as opened:
+            if self.keeps_begun:
+                stem = _stem(file_name_of(run.name))
+                unfinished = self.runs / f"{stem}.{_UNFINISHED}"
+                own = {**run.fingerprint(), "device in use": choose_device("auto").type}
+                resume = unfinished.is_dir() and checkpoints.holds_work(unfinished)
+                checkpoint = opened.enter_context(checkpoints.open_checkpoint(unfinished, own, resume=resume))
+                context = replace(context, checkpoint=checkpoint)
+                study = None if run.space is None else self._study_of(stem)
+                if study is not None and not resume:
+                    remove_studies(study)
+                    study.parent.mkdir(parents=True, exist_ok=True)
+                    checkpoint.save(_BEGUN, ModelState())  # from here on the trials in the study are of this run
             try:
-                yield replace(context, checkpoint=checkpoint), study
+                measured, model = run.execute(split, study=study, context=context)
             except (ConfigError, DataError):
-                if run.space is not None and not study.exists():  # no trial has learned anything: a mistake
-                    checkpoint.delete(_BEGUN)
+                if study is not None and not study.exists():  # no trial has learned anything: a mistake
+                    context.checkpoint.delete(_BEGUN)
                     with suppress(OSError):
                         study.parent.rmdir()
                 raise
-
-    def _begun(self) -> list[Path]:
-        return [one for one in self.runs.glob(f"*.{_UNFINISHED}") if one.is_dir()]
-
-    def _drop(self, names: Iterable[str]) -> None:
-        finished, begun = [one for one in own_files(self.runs) if one.startswith("work-")], self._begun()
-        if finished or begun:
-            say(f"{self.folder}: the earlier results there are replaced")
-        stems = {_stem(name) for name in names} | {
-            one.removeprefix("work-").split(".safetensors")[0] for one in finished
-        }
-        remove_files(self.runs, finished)
-        shutil.rmtree(self.folder / "parts", ignore_errors=True)
-        for one in begun:
-            stems.add(one.name.removesuffix(f".{_UNFINISHED}"))
-            remove_work(one)
-        for stem in stems:
-            remove_studies(self._study_of(stem))
+            Checkpoint(self.runs).save(run.name, _write_run(run, measured))
+        return measured, model
 
 
-def _stem(name: str) -> str:
-    """A name as part of a file name."""
-    return file_name_of(name).removeprefix("work-").removesuffix(".safetensors")
+def _stem(file_name: str) -> str:
+    """The name of a run as part of other file names, by the name of its file."""
+    return file_name.removeprefix("work-").rsplit(".safetensors", 1)[0]
 
 
-def _run_state(run: Run, measured: ComparedModel) -> ModelState:
+def _write_run(run: Run, measured: ComparedModel) -> ModelState:
     """What came of a run as arrays and facts; the lists of items are left out."""
     evaluation, users = measured.evaluation, measured.evaluation.users
-    evaluations = {"metric": evaluation} | {f"first {count}": one for count, one in measured.by_count.items()}
-    arrays: dict[str, Any] = {
-        f"{begin}/{name}": values for begin, one in evaluations.items() for name, values in one.values.items()
-    }
+    arrays: dict[str, Any] = {f"metric/{name}": values for name, values in evaluation.values.items()}
+    for count, one in measured.by_count.items():
+        arrays |= {f"first {count}/{name}": values for name, values in one.values.items()}
     tried = [
         vars(one) | {"recency": None if one.recency is None else one.recency.as_json(), "own": recency_json(one.own)}
         for one in measured.tried
@@ -351,21 +319,15 @@ def _run_state(run: Run, measured: ComparedModel) -> ModelState:
         FINGERPRINT_KEY: run.fingerprint(),
         "at": list(evaluation.at),
         "users": users.tolist() if users.dtype.kind == "O" else users,
-        **_summary(evaluation),
-        "item_count": evaluation.item_count,
-        "seed": evaluation.seed,
+        **{name: vars(evaluation)[name] for name in (*_SUMMARY, "item_count", "seed")},
         **{name: vars(measured)[name] for name in _PLAIN},
         "tried": tried,
         "recency": recency_json(measured.recency),
         _TUNING: None if measured.tuning is None else _write_tuning(measured.tuning, arrays),
-        "by_count": {str(count): _summary(one) for count, one in measured.by_count.items()},
+        "by_count": {str(k): {name: vars(one)[name] for name in _SUMMARY} for k, one in measured.by_count.items()},
         "found": dict(measured.found),
     }
     return ModelState(arrays, facts)
-
-
-def _summary(evaluation: Evaluation) -> dict[str, Any]:
-    return {"catalogue_coverage": evaluation.catalogue_coverage, "novelty": evaluation.novelty}
 
 
 def _read_run(run: Run, state: ModelState) -> ComparedModel:
@@ -373,18 +335,12 @@ def _read_run(run: Run, state: ModelState) -> ComparedModel:
     facts, tuning = state.facts, state.facts[_TUNING]
     users = np.array(facts["users"], dtype=object if isinstance(facts["users"], list) else None)
 
-    def evaluation(summary: Mapping[str, Any], begin: str) -> Evaluation:
+    def evaluation(begin: str, summary: Mapping[str, Any]) -> Evaluation:
         named = ((name.partition("/"), values) for name, values in state.arrays.items())
-        return Evaluation(
-            at=tuple(facts["at"]),
-            users=users,
-            lists=np.empty((len(users), 0), np.int32),
-            values={name: np.array(values) for (whose, _, name), values in named if whose == begin},
-            catalogue_coverage=dict(summary["catalogue_coverage"]),
-            novelty=dict(summary["novelty"]),
-            item_count=facts["item_count"],
-            seed=facts["seed"],
-        )
+        values = {name: np.array(values) for (whose, _, name), values in named if whose == begin}
+        coverage, novelty = (dict(summary[name]) for name in _SUMMARY)
+        known = tuple(facts["at"]), users, np.empty((len(users), 0), np.int32)
+        return Evaluation(*known, values, coverage, novelty, facts["item_count"], facts["seed"])
 
     tried = []
     for one in facts["tried"]:
@@ -392,12 +348,12 @@ def _read_run(run: Run, state: ModelState) -> ComparedModel:
         tried.append(CandidateResult(**{**one, "recency": choice, "own": recency_from_json(one["own"])}))
     return ComparedModel(
         name=run.name,
-        evaluation=evaluation(facts, "metric"),
+        evaluation=evaluation("metric", facts),
         **{name: facts[name] for name in _PLAIN},
         tried=tuple(tried),
         recency=recency_from_json(facts["recency"]),
         tuning=None if tuning is None else _read_tuning(tuning, state.arrays, run.candidates[0]),
-        by_count={int(count): evaluation(one, f"first {count}") for count, one in facts.get("by_count", {}).items()},
+        by_count={int(count): evaluation(f"first {count}", one) for count, one in facts.get("by_count", {}).items()},
         found=dict(facts.get("found", {})),
     )
 

@@ -16,7 +16,7 @@ import loca
 from loca.config.settings import flat_settings
 from loca.errors import ConfigError, LocaError
 from loca.experiments.parallel import RunPlan, execute_parallel
-from loca.experiments.runs import ComparedModel, RunStore, describe_machine
+from loca.experiments.runs import RUNS_FOLDER, ComparedModel, RunStore, describe_machine
 from loca.persistence.atomic_write import write_whole
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, first_difference
 from loca.persistence.manifest import ModelState
@@ -183,7 +183,7 @@ def _drop(request: Reproduction) -> None:
 
 def _mention_others(request: Reproduction) -> None:
     """Says what the folder also stores: tables, figures and page are of the request alone."""
-    found = sorted(one.parent.name for one in (request.folder / STORED).glob("*/cells"))
+    found = sorted(one.parent.name for one in (request.folder / STORED).glob(f"*/{RUNS_FOLDER}"))
     others = [name for name in found if name not in {one.name for one in request.benchmarks}]
     if others:
         say(f"{request.folder} also stores {', '.join(others)}, which is not requested and not shown")
