@@ -17,8 +17,24 @@ BLOCK_BYTES = 1 << 25
 HEAD_BYTES = 1 << 18
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
+DAMAGED_ZIP = "the zip file is cut short or damaged"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _TABLE_SUFFIXES = tuple(".csv .tsv .dat .data .rating .ratings .txt .inter .json .jsonl .ndjson .parquet .gz".split())
+
+
+@contextmanager
+def reporting_damage(name: str, damage: str = "the packed data is damaged") -> Iterator[None]:
+    """Damage found while a file is read is reported in one line that begins with `name`."""
+    try:
+        yield
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{name}: the packed data is cut short or damaged ({error})") from error
+    except (gzip.BadGzipFile, zipfile.BadZipFile) as error:
+        raise DataError(f"{name}: {damage} ({error})") from error
+    except RuntimeError as error:
+        raise DataError(f"{name}: cannot be unpacked ({error})") from error
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read ({error.strerror or error})") from error
 
 
 @dataclass(frozen=True)
@@ -36,24 +52,15 @@ class Source:
     @contextmanager
     def opened(self) -> Iterator[IO[bytes]]:
         """The plain bytes as a stream; damage found on the way is reported in one line."""
-        try:
-            with ExitStack() as stack:
-                if self.member is None:
-                    packed: IO[bytes] = stack.enter_context(self.path.open("rb"))
-                else:
-                    archive = stack.enter_context(zipfile.ZipFile(self.path))
-                    packed = stack.enter_context(archive.open(self.member))
-                start = packed.read(2)
-                packed.seek(0)
-                yield cast(IO[bytes], gzip.GzipFile(fileobj=packed)) if start == _GZIP else packed
-        except (EOFError, zlib.error) as error:
-            raise DataError(f"{self.name}: the packed data is cut short or damaged ({error})") from error
-        except (gzip.BadGzipFile, zipfile.BadZipFile) as error:
-            raise DataError(f"{self.name}: the packed data is damaged ({error})") from error
-        except RuntimeError as error:
-            raise DataError(f"{self.name}: cannot be unpacked ({error})") from error
-        except OSError as error:
-            raise DataError(f"{self.name}: cannot be read ({error.strerror or error})") from error
+        with reporting_damage(self.name), ExitStack() as stack:
+            if self.member is None:
+                packed: IO[bytes] = stack.enter_context(self.path.open("rb"))
+            else:
+                archive = stack.enter_context(zipfile.ZipFile(self.path))
+                packed = stack.enter_context(archive.open(self.member))
+            start = packed.read(2)
+            packed.seek(0)
+            yield cast(IO[bytes], gzip.GzipFile(fileobj=packed)) if start == _GZIP else packed
 
     def is_plain(self) -> bool:
         """Whether the file is neither gzipped nor inside a zip, so that a path to it is enough."""
@@ -93,45 +100,32 @@ def find_source(path: str | Path, members: Sequence[str] = ()) -> Source:
         raise DataError(f"{found}: there is no such file{did_you_mean(found.name, near)}")
     if found.is_dir():
         inside = [found / name for member in members for name in (member, PurePosixPath(member).name)]
-        for candidate in inside:
-            if candidate.is_file():
-                return find_source(candidate)
-        raise DataError(
-            f"{found}: is a folder; expected {' or '.join(members) or 'a file'} in it, or the path of a file"
-        )
-    try:
-        with found.open("rb") as stream:
-            start = stream.read(4)
-    except OSError as error:
-        raise DataError(f"{found}: cannot be read ({error.strerror or error})") from error
+        if candidate := next((one for one in inside if one.is_file()), None):
+            return find_source(candidate)
+        expected = " or ".join(members) or "a file"
+        raise DataError(f"{found}: is a folder; expected {expected} in it, or the path of a file")
+    with reporting_damage(str(found)), found.open("rb") as stream:
+        start = stream.read(4)
     if not start:
         raise DataError(f"{found.name}: the file is empty")
-    if start in _ZIP:
-        return Source(found, _pick_member(found, members))
-    suffix = found.suffix.lower()
-    if suffix == ".zip" or (suffix == ".gz" and not start.startswith(_GZIP)):
-        kind = "zip" if suffix == ".zip" else "gzip"
-        raise DataError(f"{found.name}: not a {kind} file, in spite of its name")
-    return Source(found)
-
-
-def _pick_member(path: Path, members: Sequence[str]) -> str:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [one for one in archive.namelist() if not one.endswith("/")]
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{path.name}: the zip file is cut short or damaged ({error})") from error
-    names = [one for one in names if not one.startswith("__MACOSX") and not PurePosixPath(one).name.startswith(".")]
+    if start not in _ZIP:
+        for suffix, kind, is_such in ((".zip", "zip", False), (".gz", "gzip", start.startswith(_GZIP))):
+            if found.suffix.lower() == suffix and not is_such:
+                raise DataError(f"{found.name}: not a {kind} file, in spite of its name")
+        return Source(found)
+    with reporting_damage(found.name, DAMAGED_ZIP), zipfile.ZipFile(found) as archive:
+        names = [one for one in archive.namelist() if not one.endswith("/") and not one.startswith("__MACOSX")]
+    names = [one for one in names if not PurePosixPath(one).name.startswith(".")]
     if not names:
-        raise DataError(f"{path.name}: the zip file holds no files")
+        raise DataError(f"{found.name}: the zip file holds no files")
     for member in members:
         if member in names:
-            return member
+            return Source(found, member)
         same_name = [one for one in names if PurePosixPath(one).name == PurePosixPath(member).name]
         if len(same_name) == 1:
-            return same_name[0]
+            return Source(found, same_name[0])
     tables = [one for one in names if one.lower().endswith(_TABLE_SUFFIXES)] or names
     if len(tables) > 1:
         listed = ", ".join(tables[:5]) + (", …" if len(tables) > 5 else "")
-        raise DataError(f"{path.name}: expected one table, found {len(tables)} ({listed}); unpack the one you mean")
-    return tables[0]
+        raise DataError(f"{found.name}: expected one table, found {len(tables)} ({listed}); unpack the one you mean")
+    return Source(found, tables[0])

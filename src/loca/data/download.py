@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import math
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from loca.data.archives import BLOCK_BYTES, Source
+from loca.data.archives import BLOCK_BYTES, DAMAGED_ZIP, Source, reporting_damage
 from loca.data.datasets import Checksum, DataSet
 from loca.errors import DataError
 from loca.progress import bar, say
@@ -33,7 +34,7 @@ _CHUNK_BYTES = 1 << 18
 _MEGABYTE = 1e6
 # Answers that may be others a moment later: the server is busy, wants patience, or stands behind one that failed.
 _PASSING_CODES = frozenset({408, 425, 429, 500, 502, 503, 504})
-_SHA256 = re.compile(r"([0-9a-f]{64})(?:\s.*)?", re.DOTALL)
+_ROOM = "make it writable, make room, or take another folder with --to"
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,8 @@ class Fetched:
 
 def data_folder(chosen: Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
     """Where downloaded data goes: the chosen folder, else LOCA_DATA, else loca/data in the user's cache folder."""
-    if chosen is not None:
-        return chosen.expanduser()
-    if environment.get("LOCA_DATA"):
-        return Path(environment["LOCA_DATA"]).expanduser()
+    if chosen is not None or environment.get("LOCA_DATA"):
+        return Path(chosen or environment["LOCA_DATA"]).expanduser()
     cache = Path(environment.get("XDG_CACHE_HOME", ""))
     # The XDG rules have a relative path ignored.
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "loca" / "data"
@@ -88,30 +87,26 @@ def fetch(data_set: DataSet, folder: Path, *, again: bool = False, patience: Pat
 
     The licence is shown before the download. A file that was there stays as it is until a sound one takes its place.
     """
-    home = folder / data_set.name
-    path = home / data_set.file_name
+    path = folder / data_set.name / data_set.file_name
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with _alone_in(home):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone_in(path.parent):
             is_new = again or not path.exists()
-            if not is_new:
-                checksum = _check_present(data_set, path)
-                say(f"{data_set.name}: already there and sound, not downloaded again ({path})")
-            else:
+            if is_new:
                 say(f"{data_set.name}: {data_set.about}. By {data_set.licence.maker}.")
                 say(f"Terms: {data_set.licence.terms}. See {data_set.licence.address}")
                 try:
-                    checksum = _download(data_set, path, patience or Patience())
+                    checksum = _Download(data_set, path, patience or Patience()).run()
                 finally:
                     with suppress(OSError):
-                        home.rmdir()  # goes only where nothing arrived: an empty folder would look like a data set
+                        path.parent.rmdir()  # only where nothing arrived: an empty folder would look like a data set
+            else:
+                checksum = _check_present(data_set, path)
+                say(f"{data_set.name}: already there and sound, not downloaded again ({path})")
             return Fetched(path, path.stat().st_size, checksum, is_new)
     except OSError as error:
-        where = error.filename or home
-        raise DataError(
-            f"{data_set.name}: {where} cannot be used ({error.strerror or error}); make it writable, make room, or "
-            "take another folder with --to"
-        ) from error
+        reason = f"{error.filename or path.parent} cannot be used ({error.strerror or error})"
+        raise DataError(f"{data_set.name}: {reason}; {_ROOM}") from error
 
 
 @contextmanager
@@ -139,19 +134,17 @@ def _alone_in(folder: Path) -> Iterator[None]:
 def _check_present(data_set: DataSet, path: Path) -> Checksum:
     """The checksum of a file that is there already, if its bytes are what they should be."""
     expected, record = data_set.checksum, _record_of(path)
-    if expected is None and record.exists():
-        found = _SHA256.fullmatch(record.read_text(encoding="utf-8", errors="replace"))
-        if found is None:
-            raise DataError(f"{record}: expected a SHA-256 and a file name; remove it to take stock of the file anew")
-        expected = Checksum("sha256", found[1], "download")
-    if expected is None:
+    if expected is None and not record.exists():
         _check_opens(path, data_set.file_name)
         return _record_own(path, _digest(path, "sha256"))
+    if expected is None:
+        found = re.match(r"[0-9a-f]{64}(?!\S)", record.read_text(encoding="utf-8", errors="replace"))
+        if found is None:
+            raise DataError(f"{record}: expected a SHA-256 and a file name; remove it to take stock of the file anew")
+        expected = Checksum("sha256", found[0], "download")
     if (digest := _digest(path, expected.algorithm)) != expected.digest:
-        raise DataError(
-            f"{path}: its {expected.title} is {digest}, expected {expected.digest}; it is damaged or another version, "
-            "--again downloads it anew"
-        )
+        difference = f"its {expected.title} is {digest}, expected {expected.digest}"
+        raise DataError(f"{path}: {difference}; it is damaged or another version, --again downloads it anew")
     return expected
 
 
@@ -160,11 +153,8 @@ def _check_opens(path: Path, name: str) -> None:
     if path.stat().st_size == 0:
         raise DataError(f"{name}: the file is empty")
     if name.endswith(".zip"):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                damaged = archive.testzip()
-        except zipfile.BadZipFile as error:
-            raise DataError(f"{name}: the zip file is cut short or damaged ({error})") from error
+        with reporting_damage(name, DAMAGED_ZIP), zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
         if damaged is not None:
             raise DataError(f"{name}: the zip file is damaged at {damaged}")
     elif name.endswith(".gz"):
@@ -222,177 +212,161 @@ class _WebRedirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """What has arrived of a file; beside it lies a note of where it came from and which version it is."""
+class _Download:
+    """Brings one file: what has arrived lies in `part`; `note` says where that came from and which version it is."""
 
-    path: Path
-    note: Path
+    def __init__(self, data_set: DataSet, path: Path, patience: Patience) -> None:
+        self.data_set, self.path, self.patience = data_set, path, patience
+        self.part, self.note = (path.with_name(path.name + ending) for ending in (".part", ".part.json"))
 
     @property
     def size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
+        return self.part.stat().st_size if self.part.exists() else 0
 
     def arrived(self, address: str) -> tuple[int, str]:
         """How many bytes came from this address, and of which version (ETag or date); 0 where no note says so."""
-        try:
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             note = json.loads(self.note.read_text(encoding="utf-8"))
             version = note["version"]
             # It is sent back as a header, which takes no other signs.
             if note["address"] == address and version.isascii() and version.isprintable():
                 return self.size, version
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            pass
         return 0, ""
 
     def restart(self, address: str | None = None, version: str | None = None) -> None:
         """Throws away what has arrived; a version without a sign gets no note, so it is never gone on with."""
         self.note.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
+        self.part.unlink(missing_ok=True)
         if version is not None:
             self.note.write_text(json.dumps({"address": address, "version": version}), encoding="utf-8")
 
+    def run(self) -> Checksum:
+        """Puts the whole file in its place, from the first address that gives it; else what arrived stays for later.
 
-def _download(data_set: DataSet, path: Path, patience: Patience) -> Checksum:
-    """Puts the whole file in its place, from the first address that gives it; else what arrived stays for later.
-
-    An address from which something has arrived before comes first.
-    """
-    part = _Part(path.with_name(path.name + ".part"), path.with_name(path.name + ".part.json"))
-    reasons = []
-    for address in sorted(data_set.addresses, key=lambda one: part.arrived(one)[0] == 0):
+        An address from which something has arrived before comes first.
+        """
+        name, path, reasons = self.data_set.name, self.path, []
+        for address in sorted(self.data_set.addresses, key=lambda one: self.arrived(one)[0] == 0):
+            try:
+                self.receive_patiently(address)
+                break
+            except _RefusedError as error:
+                reasons.append(f"{address}: {error}")
+        else:
+            way_on = f"check the network and try again, or get the file by other means and put it at {path}"
+            if self.size:
+                way_on = f"{megabytes(self.size)} are saved, run the same command later to go on from there"
+            raise DataError(f"{name}: could not be downloaded ({'; '.join(reasons)}); {way_on}")
+        expected = self.data_set.checksum
+        digest = _digest(self.part, "sha256" if expected is None else expected.algorithm)
         try:
-            _receive_patiently(data_set.name, address, part, patience)
-            break
-        except _RefusedError as error:
-            reasons.append(f"{address}: {error}")
-    else:
-        way_on = (
-            f"{megabytes(part.size)} are saved, run the same command later to go on from there"
-            if part.size
-            else f"check the network and try again, or get the file by other means and put it at {path}"
-        )
-        raise DataError(f"{data_set.name}: could not be downloaded ({'; '.join(reasons)}); {way_on}")
-    expected = data_set.checksum
-    digest = _digest(part.path, "sha256" if expected is None else expected.algorithm)
-    try:
-        if expected is None:
-            _check_opens(part.path, path.name)
-            # Unlike a packed file, a text does not say itself where it ends.
-            with part.path.open("rb") as file:
-                file.seek(-1, os.SEEK_END)
-                if path.suffix not in (".zip", ".gz") and file.read() != b"\n":
-                    raise DataError(
-                        f"{path.name}: the download ends within a line, so it was cut short; it was removed, try again"
-                    )
-        elif digest != expected.digest:
-            raise DataError(
-                f"{data_set.name}: the download has the {expected.title} {digest}, expected {expected.digest}; it was "
-                "removed, try again, and if it stays so the publisher has changed the file"
-            )
-    except DataError:
-        part.restart()
-        raise
-    # Gone before the move: a stop between the two leaves a file without a record, which is taken stock of anew.
-    _record_of(path).unlink(missing_ok=True)
-    part.note.unlink(missing_ok=True)
-    part.path.replace(path)
-    return _record_own(path, digest) if expected is None else expected
+            if expected is None:
+                _check_opens(self.part, path.name)
+                # Unlike a packed file, a text does not say itself where it ends.
+                with self.part.open("rb") as file:
+                    file.seek(-1, os.SEEK_END)
+                    if path.suffix not in (".zip", ".gz") and file.read() != b"\n":
+                        problem = "the download ends within a line, so it was cut short; it was removed, try again"
+                        raise DataError(f"{path.name}: {problem}")
+            elif digest != expected.digest:
+                difference = f"the download has the {expected.title} {digest}, expected {expected.digest}"
+                advice = "it was removed, try again, and if it stays so the publisher has changed the file"
+                raise DataError(f"{name}: {difference}; {advice}")
+        except DataError:
+            self.restart()
+            raise
+        # Gone before the move: a stop between the two leaves a file without a record, which is taken stock of anew.
+        _record_of(path).unlink(missing_ok=True)
+        self.note.unlink(missing_ok=True)
+        self.part.replace(path)
+        return _record_own(path, digest) if expected is None else expected
 
-
-def _receive_patiently(name: str, address: str, part: _Part, patience: Patience) -> None:
-    # Bytes of another address are not gone on with, so they are no mark to get past.
-    first = furthest = part.arrived(address)[0]
-    failures = 0
-    while True:
-        try:
-            return _receive(name, address, part, patience.timeout)
-        except _CutError as cut:
-            failures = 0 if part.size > furthest else failures + 1
-            furthest = max(furthest, part.size)
-            # Without a network the first try says so; later the network may be back in a moment.
-            if failures >= patience.tries or (isinstance(cut, _UnreachedError) and furthest == first):
-                raise _RefusedError(str(cut)) from cut
-            pause = patience.pause * 2**failures
-            say(f"{name}: {cut}; trying again in {pause:.0f} s")
-            time.sleep(pause)
-
-
-def _receive(name: str, address: str, part: _Part, timeout: float) -> None:
-    """Gets what is missing and writes it; a server that does not know the version, or no parts, sends all anew."""
-    begun, version = part.arrived(address)
-    request = urllib.request.Request(address, headers={"User-Agent": "loca", "Accept-Encoding": "identity"})
-    if request.type not in ("http", "https"):
-        raise _RefusedError("expected an address that begins with https:// or http://")
-    if begun:
-        request.add_header("Range", f"bytes={begun}-")
-        request.add_header("If-Range", version)
-    try:
-        response = urllib.request.build_opener(_WebRedirects).open(request, timeout=timeout)
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code == 416 and begun:
-                if error.headers.get("Content-Range") == f"bytes */{begun}":
-                    return  # nothing is missing
-                part.restart()
-                raise _CutError("what had arrived does not fit the file, which begins anew") from error
-            answer = f"the server answers {error.code} {error.reason}"
-        raise (_CutError(answer) if error.code in _PASSING_CODES else _RefusedError(answer)) from error
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, ssl.SSLCertVerificationError):
-            raise _RefusedError(f"its certificate is not trusted: {error.reason.verify_message}") from error
-        reason = getattr(error.reason, "strerror", None) or error.reason
-        raise _UnreachedError(f"no connection: {reason}") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _cut_by(error) from error
-    with response:
-        if response.headers.get_content_type() == "text/html":
-            raise _RefusedError(
-                "a web page came instead of the file; it may have moved, or the network asks for a login"
-            )
-        start, length = 0, response.headers.get("Content-Length", "")
-        if response.status == 206:
-            found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-            if found is None or int(found[1]) != begun:
-                part.restart()
-                raise _CutError("the server sent another part than the one that was missing")
-            start, length = begun, found[2]
-        if start == 0:
-            # What tells one version of the file from another: its ETag, unless that is a weak one, or its date.
-            tag = response.headers.get("ETag")
-            is_strong = tag and not tag.startswith("W/")
-            part.restart(address, tag if is_strong else response.headers.get("Last-Modified"))
-        _write(name, response, part, start, int(length) if length.isdecimal() else None)
-
-
-def _write(name: str, response: IO[bytes], part: _Part, start: int, total: int | None) -> None:
-    """Writes the answer behind what has arrived; an answer that ends before its time is a cut."""
-    missing, folder = (total or 0) - start, part.path.parent
-    free = missing
-    with suppress(OSError):
-        free = shutil.disk_usage(folder).free
-    if free < missing:
-        raise DataError(
-            f"{name}: {megabytes(missing)} are to come, and {folder} has {megabytes(free)} free; make room, or take "
-            "another folder with --to"
-        )
-    # Counted in megabytes: bytes would fill the line with digits.
-    with part.path.open("ab") as file, bar(f"{name}, MB", (total or 0) / _MEGABYTE) as progress:
-        progress.advance(start / _MEGABYTE)
+    def receive_patiently(self, address: str) -> None:
+        # Bytes of another address are not gone on with, so they are no mark to get past.
+        first = furthest = self.arrived(address)[0]
+        failures = 0
         while True:
             try:
-                chunk = response.read(_CHUNK_BYTES)
-            except (OSError, http.client.HTTPException) as error:
-                raise _cut_by(error) from error
-            if not chunk:
-                break
-            file.write(chunk)
-            progress.advance(len(chunk) / _MEGABYTE)
-    if total is not None and part.size < total:
-        raise _CutError(f"the connection was cut at {megabytes(part.size)} of {megabytes(total)}")
+                return self.receive(address)
+            except _CutError as cut:
+                failures = 0 if self.size > furthest else failures + 1
+                furthest = max(furthest, self.size)
+                # Without a network the first try says so; later the network may be back in a moment.
+                if failures >= self.patience.tries or (isinstance(cut, _UnreachedError) and furthest == first):
+                    raise _RefusedError(str(cut)) from cut
+                pause = self.patience.pause * 2**failures
+                say(f"{self.data_set.name}: {cut}; trying again in {pause:.0f} s")
+                time.sleep(pause)
+
+    def receive(self, address: str) -> None:
+        """Gets what is missing and writes it; a server that does not know the version, or no parts, sends all anew."""
+        begun, version = self.arrived(address)
+        resumed = {"Range": f"bytes={begun}-", "If-Range": version} if begun else {}
+        headers = {"User-Agent": "loca", "Accept-Encoding": "identity", **resumed}
+        request = urllib.request.Request(address, headers=headers)
+        if request.type not in ("http", "https"):
+            raise _RefusedError("expected an address that begins with https:// or http://")
+        try:
+            response = urllib.request.build_opener(_WebRedirects).open(request, timeout=self.patience.timeout)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 416 and begun:
+                    if error.headers.get("Content-Range") == f"bytes */{begun}":
+                        return  # nothing is missing
+                    self.restart()
+                    raise _CutError("what had arrived does not fit the file, which begins anew") from error
+                kind = _CutError if error.code in _PASSING_CODES else _RefusedError
+                raise kind(f"the server answers {error.code} {error.reason}") from error
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, ssl.SSLCertVerificationError):
+                raise _RefusedError(f"its certificate is not trusted: {error.reason.verify_message}") from error
+            reason = getattr(error.reason, "strerror", None) or error.reason
+            raise _UnreachedError(f"no connection: {reason}") from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise _CutError(_cause(error)) from error
+        with response:
+            if response.headers.get_content_type() == "text/html":
+                advice = "it may have moved, or the network asks for a login"
+                raise _RefusedError(f"a web page came instead of the file; {advice}")
+            start, length = 0, response.headers.get("Content-Length", "")
+            if response.status == 206:
+                found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+                if found is None or int(found[1]) != begun:
+                    self.restart()
+                    raise _CutError("the server sent another part than the one that was missing")
+                start, length = begun, found[2]
+            if start == 0:
+                # What tells one version of the file from another: its ETag, unless that is a weak one, or its date.
+                tag = response.headers.get("ETag")
+                is_strong = tag and not tag.startswith("W/")
+                self.restart(address, tag if is_strong else response.headers.get("Last-Modified"))
+            self.append(response, start, int(length) if length.isdecimal() else 0)
+
+    def append(self, response: IO[bytes], start: int, total: int) -> None:
+        """Writes the answer behind what has arrived; one that ends before its `total` (0 if unknown) is a cut."""
+        name, missing, free = self.data_set.name, total - start, math.inf
+        with suppress(OSError):
+            free = shutil.disk_usage(self.part.parent).free
+        if free < missing:
+            room = f"{self.part.parent} has {megabytes(free)} free; make room, or take another folder with --to"
+            raise DataError(f"{name}: {megabytes(missing)} are to come, and {room}")
+        # Counted in megabytes: bytes would fill the line with digits.
+        with self.part.open("ab") as file, bar(f"{name}, MB", total / _MEGABYTE) as progress:
+            progress.advance(start / _MEGABYTE)
+            while True:
+                try:
+                    chunk = response.read(_CHUNK_BYTES)
+                except (OSError, http.client.HTTPException) as error:
+                    raise _CutError(_cause(error)) from error
+                if not chunk:
+                    break
+                file.write(chunk)
+                progress.advance(len(chunk) / _MEGABYTE)
+        if self.size < total:
+            raise _CutError(f"the connection was cut at {megabytes(self.size)} of {megabytes(total)}")
 
 
-def _cut_by(error: Exception) -> _CutError:
+def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return _CutError("the server fell silent")
-    return _CutError(f"the connection was cut ({str(error) or type(error).__name__})")
+        return "the server fell silent"
+    return f"the connection was cut ({str(error) or type(error).__name__})"

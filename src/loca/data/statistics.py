@@ -114,30 +114,19 @@ def describe(interactions: Interactions) -> Statistics:
     ratings                               728
     ...
     """
+    sizes = interactions.n_users, interactions.n_items, len(interactions)
     ratings, possible = len(interactions), interactions.n_users * interactions.n_items
+    sparsity = 100 * (1 - ratings / possible) if possible else 0.0
     popularity = np.bincount(interactions.item_rows, minlength=interactions.n_items)
-    from_the_top = np.sort(popularity)[::-1]
-    wide, narrow = (
-        100 * float(from_the_top[: max(len(from_the_top) * percent // 100, 1)].sum()) / max(ratings, 1)
-        for percent in (5, 2)
-    )
+    from_the_top = np.cumsum(np.sort(popularity)[::-1]) if len(popularity) else np.zeros(1)
+    top_5, top_2 = (float(from_the_top[max(len(popularity) * percent // 100, 1) - 1]) for percent in (5, 2))
+    concentrations = 100 * top_5 / max(ratings, 1), 100 * top_2 / max(ratings, 1)
     histories = interactions.counts() if interactions.n_users else np.zeros(1, np.int64)
+    lengths = int(histories.min()), float(np.median(histories)), int(histories.max())
     times = interactions.times if ratings else None
-    return Statistics(
-        users=interactions.n_users,
-        items=interactions.n_items,
-        ratings=ratings,
-        sparsity=100 * (1 - ratings / possible) if possible else 0.0,
-        concentration=wide,
-        narrow_concentration=narrow,
-        shortest_history=int(histories.min()),
-        median_history=float(np.median(histories)),
-        longest_history=int(histories.max()),
-        repeated_pairs=ratings - interactions.matrix().nnz,
-        unused_items=int((popularity == 0).sum()),
-        first_time=None if times is None else times.min().item(),
-        last_time=None if times is None else times.max().item(),
-    )
+    span = (None, None) if times is None else (times.min().item(), times.max().item())
+    repeated, unused = ratings - interactions.matrix().nnz, int((popularity == 0).sum())
+    return Statistics(*sizes, sparsity, *concentrations, *lengths, repeated, unused, *span)
 
 
 # Shorter histories are left out where there are longer ones, as the protocols leave them out.
@@ -219,11 +208,9 @@ class OrderCheck:
         if not self.looks_like_file_order or self.rising is None:
             return None
         verb, share = ("rise", self.rising) if self.rising > 0.5 else ("fall", 1 - self.rising)
-        where = "equal times" if self.timed else "neighbours"
-        return (
-            f"the order of items looks like the file's, not the users' (ids {verb} within {_percent(share)} of {where})"
-            ": do not trust what models gain from it"
-        )
+        found = f"ids {verb} within {100 * share:.0f} % of {'equal times' if self.timed else 'neighbours'}"
+        advice = "do not trust what models gain from it"
+        return f"the order of items looks like the file's, not the users' ({found}): {advice}"
 
     def lines(self) -> tuple[tuple[str, str], ...]:
         """Return what a person reads.
@@ -233,11 +220,11 @@ class OrderCheck:
         tuple of (str, str)
             Name and value, one pair per line.
         """
-        moments = f"{_percent(self.in_one_moment)} of {self.neighbours:,}" if self.timed else "no times are known"
+        moments = f"{100 * self.in_one_moment:.0f} % of {self.neighbours:,}" if self.timed else "no times are known"
         rising, direction = "none to compare", "no pair stands side by side in 3 histories"
         order = "looks like the file's, not the users'" if self.looks_like_file_order else "may be the users' own"
         if self.rising is not None:
-            rising = f"{_percent(self.rising)} of {self.compared:,} (chance 50 %, z = {self.rising_z:.1f})"
+            rising = f"{100 * self.rising:.0f} % of {self.compared:,} (chance 50 %, z = {self.rising_z:.1f})"
         if self.direction is not None and self.direction_by_chance is not None:
             direction = f"{self.direction:.3f} (chance {self.direction_by_chance:.3f}), {self.pairs:,} pairs"
         return (
@@ -276,12 +263,9 @@ def check_order(interactions: Interactions) -> OrderCheck:
     """
     data = interactions.distinct()
     long = data.counts() >= _LEAST_HISTORY
-    if long.any() and not long.all():
-        data = data.of_users(long)
-    follows = np.ones(len(data), dtype=bool)  # whether an interaction has one before it in its history
-    follows[data.offsets[:-1][data.counts() > 0]] = False
-    newer = np.flatnonzero(follows)
-    older = newer - 1
+    data = data.of_users(long if long.any() else data.counts() > 0)
+    newer = np.flatnonzero(data.places())  # interactions with one before them in their history
+    older, timed = newer - 1, data.times is not None
     alike = np.ones(len(newer), bool) if data.times is None else data.times[newer] == data.times[older]
     # The place of every item among the sorted ids: numbers, written as text or not, by size, all others as text.
     values = data.items.values.tolist()
@@ -291,30 +275,23 @@ def check_order(interactions: Interactions) -> OrderCheck:
     ranks[sorted(range(len(values)), key=values.__getitem__)] = np.arange(len(values))
     before, after = ranks[data.item_rows][older], ranks[data.item_rows][newer]
     compared, risen = int(alike.sum()), int((after > before)[alike].sum())
+    in_one_moment = compared / len(newer) if timed and len(newer) else 0.0
+    rising, z = (risen / compared, (2 * risen - compared) / math.sqrt(compared)) if compared else (None, 0.0)
     # One number for the pair, and the direction in its last bit: sorted, all of a pair stand together.
     keys = np.sort((np.minimum(before, after) * data.n_items + np.maximum(before, after)) * 2 + (before < after))
-    starts = np.flatnonzero(np.diff(keys >> 1, prepend=-1))
-    counts = np.diff(np.append(starts, len(keys)))
-    upward = np.add.reduceat(keys & 1, starts) if len(starts) else counts
+    pairs, counts = np.unique(keys >> 1, return_counts=True)
+    upward = np.bincount(np.searchsorted(pairs, keys >> 1), keys & 1, len(pairs))
     is_often = counts >= _LEAST_HISTORIES
     counts, upward = counts[is_often], upward[is_often]
-    shares = np.maximum(upward, counts - upward) / counts
-    # E[max(k, n − k)] for k ~ Binomial(n, ½): n/2 and the mean deviation from it, m · C(n, m) / 2ⁿ, m = ⌊n/2⌋ + 1.
-    m = counts // 2 + 1.0
-    log_choose = gammaln(counts + 1.0) - gammaln(m + 1) - gammaln(counts - m + 1)
-    by_chance = (counts / 2 + m * np.exp(log_choose - counts * math.log(2))) / counts
-    return OrderCheck(
-        histories=int((data.counts() > 0).sum()),
-        neighbours=len(newer),
-        timed=data.times is not None,
-        in_one_moment=compared / len(newer) if data.times is not None and len(newer) else 0.0,
-        compared=compared,
-        rising=risen / compared if compared else None,
-        rising_z=(2 * risen - compared) / math.sqrt(compared) if compared else 0.0,
-        pairs=len(counts),
-        direction=float(shares.mean()) if len(counts) else None,
-        direction_by_chance=float(by_chance.mean()) if len(counts) else None,
-    )
+    direction = by_chance = None
+    if len(counts):
+        direction = float((np.maximum(upward, counts - upward) / counts).mean())
+        # E[max(k, n − k)] for k ~ Binomial(n, ½): n/2 and the mean deviation from it, m · C(n, m) / 2ⁿ, m = ⌊n/2⌋ + 1.
+        m = counts // 2 + 1.0
+        log_choose = gammaln(counts + 1.0) - gammaln(m + 1) - gammaln(counts - m + 1)
+        by_chance = float(((counts / 2 + m * np.exp(log_choose - counts * math.log(2))) / counts).mean())
+    histories = data.n_users, len(newer), timed
+    return OrderCheck(*histories, in_one_moment, compared, rising, z, len(counts), direction, by_chance)
 
 
 def warn_of_file_order(train: Interactions | csr_array) -> None:
@@ -322,7 +299,3 @@ def warn_of_file_order(train: Interactions | csr_array) -> None:
     line = check_order(train if isinstance(train, Interactions) else Interactions.from_matrix(train)).warning()
     if line is not None:
         say(line)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
