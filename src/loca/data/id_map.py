@@ -39,20 +39,20 @@ class IdMap:
         values = np.asarray(self.values)
         if values.ndim != 1:
             raise DataError(f"{self.what} ids: expected one row of ids, found an array of shape {values.shape}")
-        if values.dtype.kind == "u":
-            values = values.astype(np.int64)
-        if values.dtype.kind in "US":
-            values = values.astype(object)
+        kinds: dict[str, Any] = {"u": np.int64, "U": object, "S": object}
+        values = values.astype(kinds.get(values.dtype.kind, values.dtype))
+        values.flags.writeable = False
         if values.dtype.kind not in "ifO":
             raise DataError(f"{self.what} ids: expected text or numbers, found {values.dtype}")
         if values.dtype.kind == "O" and not all(isinstance(value, str) for value in values):
             raise DataError(f"{self.what} ids: expected all text or all numbers, found a mixture")
-        object.__setattr__(self, "values", _frozen(values))
+        object.__setattr__(self, "values", values)
         if self.labels is not None:
-            labels = np.asarray(self.labels, dtype=object)
+            labels = np.array(self.labels, dtype=object)
+            labels.flags.writeable = False
             if labels.shape != values.shape:
                 raise DataError(f"{self.what} labels: expected {len(values)}, found {labels.size}")
-            object.__setattr__(self, "labels", _frozen(labels))
+            object.__setattr__(self, "labels", labels)
         if len(self._row_of) != len(values):
             raise DataError(f"{self.what} ids: {len(values) - len(self._row_of)} occur more than once")
 
@@ -147,18 +147,12 @@ class IdMap:
         return self._row_of.get(number) if is_exact else None
 
     def _nearest(self, text: str) -> str:
-        labels = () if self.labels is None else [str(label) for label in self.labels[:20_000].tolist()]
         names = [str(value) for value in self.values[:20_000].tolist()]
         close = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
-        if not close:
+        if not close and self.labels is not None:
+            labels = [str(label) for label in self.labels[:20_000].tolist()]
             titled = difflib.get_close_matches(text, labels, n=3, cutoff=0.5)
-            close = [f"{names[list(labels).index(title)]} ({title})" for title in titled]
+            close = [f"{names[labels.index(title)]} ({title})" for title in titled]
         if close:
             return "; close ones are " + ", ".join(close)
         return f"; the {len(self):,} known {self.what}s begin with " + ", ".join(names[:3]) if names else ""
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    copy = array.copy()
-    copy.flags.writeable = False
-    return copy

@@ -74,20 +74,12 @@ class Interactions:
             if self.times.shape != item_rows.shape:
                 raise DataError(f"expected {len(item_rows)} times, found {self.times.size}")
             object.__setattr__(self, "times", _read_only(self.times))
-            falls = np.flatnonzero(self.times[1:] < self.times[:-1]) + 1
-            begins = np.zeros(len(item_rows) + 1, dtype=bool)
-            begins[offsets] = True
-            if not begins[falls].all():
+            if not np.isin(np.flatnonzero(self.times[1:] < self.times[:-1]) + 1, offsets).all():
                 raise DataError("the times of a user's items must not fall: oldest first")
 
     @classmethod
     def from_events(
-        cls,
-        users: IdMap,
-        items: IdMap,
-        user_rows: npt.NDArray[Any],
-        item_rows: npt.NDArray[Any],
-        times: npt.NDArray[Any] | None = None,
+        cls, users: IdMap, items: IdMap, user_rows: Rows, item_rows: Rows, times: Rows | None = None
     ) -> Interactions:
         """Sort events into interactions.
 
@@ -203,15 +195,13 @@ class Interactions:
             The number of every interaction's moment in its user's history: 0 for the oldest, the same for equal times.
             Without times every interaction is a moment of its own.
         """
-        if self.times is None or len(self) == 0:
-            return self.places()
-        counts = self.counts()
-        starts = self.offsets[:-1][counts > 0]
-        begins = np.ones(len(self), dtype=bool)
-        begins[1:] = self.times[1:] != self.times[:-1]
-        begins[starts] = True
+        places = self.places()
+        if self.times is None:
+            return places
+        begins = places == 0
+        begins[1:] |= self.times[1:] != self.times[:-1]
         numbers = np.cumsum(begins)
-        return np.asarray(numbers - np.repeat(numbers[starts], counts[counts > 0]), dtype=np.int64)
+        return np.asarray(numbers - numbers[np.repeat(self.offsets[:-1], self.counts())], dtype=np.int64)
 
     def pairs(self) -> npt.NDArray[np.int64]:
         """Return one number for the user and the item of every interaction.
@@ -297,7 +287,12 @@ class Interactions:
             plain = part.matrix()
             plain.sort_indices()
             return plain
-        rows = part._rows(part.recency.weights(part._ages()))
+        # How much older each item is than its user's newest: in units of time, or in moments.
+        places = part.times if part.recency.unit == "time" else part.moments()
+        if places is None:
+            raise DataError("recency in units of time needs a time column; use positions instead")
+        newest = places[np.repeat(part.offsets[1:] - 1, part.counts())]
+        rows = part._rows(part.recency.weights(newest - places))
         rows.sort_indices()
         if rows.has_canonical_format:
             return rows
@@ -308,18 +303,6 @@ class Interactions:
         starts = np.flatnonzero(is_first)
         weights = np.maximum.reduceat(rows.data, starts)
         return csr_array((weights, rows.indices[starts], np.searchsorted(starts, rows.indptr)), shape=rows.shape)
-
-    def _ages(self) -> npt.NDArray[Any]:
-        """Return how much older each item is than its user's newest: in units of time, or in moments."""
-        places: npt.NDArray[Any] | None = self.times
-        if self.recency is None or self.recency.unit == "positions":
-            places = self.moments()
-        if places is None:
-            raise DataError("recency in units of time needs a time column; use positions instead")
-        if len(self) == 0:
-            return places
-        newest = places[np.maximum(self.offsets[1:] - 1, 0)]
-        return np.asarray(np.repeat(newest, self.counts()) - places)
 
     def of_users(self, user_rows: Rows) -> Interactions:
         """Choose some users; the items stay as they are.
@@ -392,7 +375,13 @@ def as_matrix(train: Interactions | csr_array) -> csr_array:
     The stored order of a row is the order of the history, oldest first: models that learn from the order read it
     there, all others may sort.
     """
-    matrix = train.matrix() if isinstance(train, Interactions) else _as_floats(_as_csr(train))
+    matrix = train.matrix() if isinstance(train, Interactions) else _as_csr(train)
+    if matrix.dtype != np.float32:
+        by_item = matrix.astype(np.float32)  # sorts every row and sums the values of a pair that is stored twice
+        if by_item.nnz == matrix.nnz:
+            arrays = matrix.data, matrix.indices, matrix.indptr
+            by_item = csr_array(arrays, shape=matrix.shape, dtype=np.float32, copy=True)
+        matrix = by_item
     if matrix.shape[0] == 0 or matrix.shape[1] == 0 or matrix.nnz == 0:
         raise DataError(f"nothing to learn from: {matrix.shape[0]} users, {matrix.shape[1]} items, {matrix.nnz} pairs")
     return matrix
@@ -419,15 +408,6 @@ def _as_csr(matrix: Any) -> Any:
         raise DataError(f"expected Interactions or a scipy sparse matrix, found {type(matrix).__name__}")
     rows: Any = matrix
     return csr_array(rows)
-
-
-def _as_floats(rows: Any) -> Any:
-    if rows.dtype == np.float32:
-        return rows
-    by_item = rows.astype(np.float32)  # sorts every row and sums the values of a pair that is stored twice
-    if by_item.nnz < rows.nnz:
-        return by_item
-    return csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape, dtype=np.float32, copy=True)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -221,21 +221,14 @@ def leave_last_out(interactions: Interactions, *, test: int = 5, validation: int
     validation: the last 1 of each user, 60 interactions of 60 users
     test: the last 2 of each user, 120 interactions of 60 users
     """
-    _check_count("test", test, 1)
-    _check_count("validation", validation, 0)
-    counts = _check_histories(interactions, keep, test=test, validation=validation)
-    test_counts = np.clip(counts - keep, 0, test)
-    validation_counts = np.clip(counts - keep - test_counts, 0, validation)
-    if validation and not validation_counts.any():
-        raise DataError(
-            f"nothing is left for validation: test={test} and keep={keep} come first, "
-            f"and the longest history has {counts.max()} interactions"
-        )
-    known, test_part, report = _hold(interactions, test_counts, "test", test)
-    if not validation:
-        return Split(known, None, test_part, known, (_about_train(known), *report))
-    train, validation_part, lines = _hold(known, validation_counts, "validation", validation)
-    return Split(train, validation_part, test_part, known, (_about_train(train), *lines, *report))
+    _check_histories(interactions, keep, test=(test, 1), validation=(validation, 0))
+    longest = interactions.counts().max()
+    if validation and longest - keep <= test:
+        reason = f"test={test} and keep={keep} come first, and the longest history has {longest} interactions"
+        raise DataError(f"nothing is left for validation: {reason}")
+    known, test_part, report = _hold(interactions, "test", test, keep)
+    train, validation_part, lines = _hold(known, "validation", validation, keep) if validation else (known, None, ())
+    return Split(train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report))
 
 
 def hold_last(interactions: Interactions, count: int, *, keep: int = 1) -> tuple[Interactions, HeldOut, Report]:
@@ -267,10 +260,9 @@ def hold_last(interactions: Interactions, count: int, *, keep: int = 1) -> tuple
     True
     >>> model = loca.EASE().fit(rest, validation=held_out)
     """
-    _check_count("validation", count, 1)
-    counts = _check_histories(interactions, keep, validation=count)
-    rest, held_out, lines = _hold(interactions, np.clip(counts - keep, 0, count), "validation", count)
-    return rest, held_out, (_about_train(rest), *lines)
+    _check_histories(interactions, keep, validation=(count, 1))
+    rest, held_out, lines = _hold(interactions, "validation", count, keep)
+    return rest, held_out, (f"train: {_size(rest)}", *lines)
 
 
 def hold_out_users(
@@ -313,19 +305,17 @@ def hold_out_users(
     able = np.flatnonzero(interactions.counts() >= 2)
     drawn = test_count + validation_count
     if drawn > len(able) or drawn >= user_count:
-        raise DataError(
-            f"cannot hold out {drawn} users and train on others: there are {user_count} users, "
-            f"{len(able)} of them with at least 2 interactions"
-        )
+        found = f"there are {user_count} users, {len(able)} of them with at least 2 interactions"
+        raise DataError(f"cannot hold out {drawn} users and train on others: {found}")
     chosen = stream(seed, "hold_out_users").permutation(able)[:drawn]
     is_test = np.isin(np.arange(user_count), chosen[:test_count])
     is_train = ~np.isin(np.arange(user_count), chosen)
     train, known = interactions.of_users(is_train), interactions.of_users(~is_test)
     test_part, report = _fold_in(interactions.of_users(is_test), train, fold_in, "test")
-    if not validation_count:
-        return Split(train, None, test_part, known, (_about_train(train), *report))
-    validation_part, lines = _fold_in(interactions.of_users(~is_test & ~is_train), train, fold_in, "validation")
-    return Split(train, validation_part, test_part, known, (_about_train(train), *lines, *report))
+    validation_part, lines = None, Report()
+    if validation_count:
+        validation_part, lines = _fold_in(interactions.of_users(~is_test & ~is_train), train, fold_in, "validation")
+    return Split(train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report))
 
 
 def split_at_time(
@@ -360,31 +350,28 @@ def split_at_time(
     if times is None:
         raise DataError("split_at_time needs a time column, and these interactions have none")
     test_start = _moment("test_from", test_from)
-    known = interactions.where(times < test_start)
-    if validation_from is None:
-        test_part, report = _later(known, interactions.where(times >= test_start), "test", test_from)
-        known = known.of_users(known.counts() > 0)
-        return Split(known, None, test_part, known, (_about_train(known), *report))
-    start = _moment("validation_from", validation_from)
+    start = test_start if validation_from is None else _moment("validation_from", validation_from)
     if start > test_start:
         raise ConfigError(f"validation_from ({validation_from}) must not lie after test_from ({test_from})")
+    train, known = interactions.where(times < start), interactions.where(times < test_start)
     test_part, report = _later(known, interactions.where(times >= test_start), "test", test_from)
-    train, between = interactions.where(times < start), interactions.where((times >= start) & (times < test_start))
-    validation_part, lines = _later(train, between, "validation", validation_from)
+    validation_part, lines = None, Report()
+    if validation_from is not None:
+        between = interactions.where((times >= start) & (times < test_start))
+        validation_part, lines = _later(train, between, "validation", validation_from)
     train, known = (one.of_users(one.counts() > 0) for one in (train, known))
-    return Split(train, validation_part, test_part, known, (_about_train(train), *lines, *report))
+    return Split(train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report))
 
 
-def _hold(
-    interactions: Interactions, held_counts: npt.NDArray[np.int64], what: str, requested: int
-) -> tuple[Interactions, HeldOut, Report]:
-    """Return the rest, each user's last `held_counts` interactions as held out, and what happened to whom."""
+def _hold(interactions: Interactions, what: str, requested: int, keep: int) -> tuple[Interactions, HeldOut, Report]:
+    """Return the rest, each user's last interactions as held out, and what happened to whom."""
     counts = interactions.counts()
+    held_counts = np.clip(counts - keep, 0, requested)
     is_last = interactions.places() >= np.repeat(counts - held_counts, counts)
     rest, targets = interactions.where(~is_last), interactions.where(is_last)
     held_out = HeldOut(rest.of_users(held_counts > 0), targets.of_users(held_counts > 0))
     fewer, none = int(((held_counts > 0) & (held_counts < requested)).sum()), int((held_counts == 0).sum())
-    lines = [f"{what}: the last {requested} of each user, {_about(targets)} of {_many(held_out.n_users, 'user')}"]
+    lines = [f"{what}: the last {requested} of each user, {_size(targets)}"]
     if fewer:
         lines.append(f"{what}: fewer than {requested} from {_many(fewer, 'user')} with too few interactions")
     if none:
@@ -398,11 +385,9 @@ def _fold_in(users: Interactions, train: Interactions, share: float, what: str) 
     known = np.clip(np.ceil(share * counts - 1e-9).astype(np.int64), 1, counts - 1)
     is_known = users.places() < np.repeat(known, counts)
     held_out = HeldOut(users.where(is_known), users.where(~is_known))
-    line = (
-        f"{what}: {_many(users.n_users, 'user')} never seen in training; the oldest {share:.0%} of each history is "
-        f"known, {_about(held_out.targets)} after it to be found"
-    )
-    return held_out, (line, *_about_targets(held_out, train, what))
+    rest = f"{_many(len(held_out.targets), 'interaction')} after it to be found"
+    line = f"never seen in training; the oldest {share:.0%} of each history is known, {rest}"
+    return held_out, (f"{what}: {_many(users.n_users, 'user')} {line}", *_about_targets(held_out, train, what))
 
 
 def _later(histories: Interactions, later: Interactions, what: str, moment: float | str) -> tuple[HeldOut, Report]:
@@ -412,13 +397,10 @@ def _later(histories: Interactions, later: Interactions, what: str, moment: floa
         span = f"the times run from {times.min()} to {times.max()}" if len(times) else "there are no times"
         raise DataError(f"{what}: no user has interactions both before {moment} and from it on; {span}")
     held_out = HeldOut(histories.of_users(has_history & has_later), later.of_users(has_history & has_later))
-    users = _many(held_out.n_users, "user")
-    lines = [f"{what}: from {moment} on, {_about(held_out.targets)} of {users} with a history"]
+    lines = [f"{what}: from {moment} on, {_size(held_out.targets)} with a history"]
     if newcomers := int((has_later & ~has_history).sum()):
-        lost = len(later) - len(held_out.targets)
-        lines.append(
-            f"{what}: {_many(newcomers, 'user')} with nothing before {moment} left out ({lost:,} interactions)"
-        )
+        lost = f"left out ({len(later) - len(held_out.targets):,} interactions)"
+        lines.append(f"{what}: {_many(newcomers, 'user')} with nothing before {moment} {lost}")
     return held_out, (*lines, *_about_targets(held_out, histories, what))
 
 
@@ -432,41 +414,32 @@ def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> 
     is_learned = np.zeros(held_out.n_items, dtype=bool)
     is_learned[learned_from.item_rows] = True
     unknown = int((~is_learned[held_out.targets.item_rows]).sum())
-    lines = []
-    if seen:
-        lines.append(f"{what}: {seen:,} of the targets already in their user's history, so that no list can name them")
-    if unknown:
-        lines.append(f"{what}: {unknown:,} of the targets new to everybody, so that no model can know them")
-    return lines
+    problems = {
+        "already in their user's history, so that no list can name them": seen,
+        "new to everybody, so that no model can know them": unknown,
+    }
+    return [f"{what}: {count:,} of the targets {problem}" for problem, count in problems.items() if count]
 
 
-def _about_train(train: Interactions) -> str:
-    return f"train: {_about(train)} of {_many(int((train.counts() > 0).sum()), 'user')}"
-
-
-def _about(interactions: Interactions) -> str:
-    return _many(len(interactions), "interaction")
+def _size(interactions: Interactions) -> str:
+    return f"{_many(len(interactions), 'interaction')} of {_many(int((interactions.counts() > 0).sum()), 'user')}"
 
 
 def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _check_histories(interactions: Interactions, keep: int, **held_out: int) -> npt.NDArray[np.int64]:
-    _check_count("keep", keep, 1)
-    counts = interactions.counts()
-    longest = int(counts.max(initial=0))
-    for name, count in held_out.items():
+def _check_histories(interactions: Interactions, keep: int, **held_out: tuple[int, int]) -> None:
+    """Refuse counts, each given with the smallest one that will do, that do not fit the histories."""
+    for name, (count, smallest) in {**held_out, "keep": (keep, 1)}.items():
+        if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < smallest:
+            raise ConfigError(f"{name}: expected a whole number of at least {smallest}, found {count!r}")
+    longest = int(interactions.counts().max(initial=0))
+    for name, (count, _) in held_out.items():
         if count > longest:
             raise DataError(f"{name}={count} is larger than every history: the longest has {longest} interactions")
     if longest <= keep:
         raise DataError(f"nothing can be held out: keep={keep}, and the longest history has {longest} interactions")
-    return counts
-
-
-def _check_count(name: str, value: Any, smallest: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < smallest:
-        raise ConfigError(f"{name}: expected a whole number of at least {smallest}, found {value!r}")
 
 
 def _user_count(name: str, value: float, n_users: int, smallest: int) -> int:

@@ -122,11 +122,11 @@ def describe(interactions: Interactions) -> Statistics:
     top_5, top_2 = (float(from_the_top[max(len(popularity) * percent // 100, 1) - 1]) for percent in (5, 2))
     concentrations = 100 * top_5 / max(ratings, 1), 100 * top_2 / max(ratings, 1)
     histories = interactions.counts() if interactions.n_users else np.zeros(1, np.int64)
-    lengths = int(histories.min()), float(np.median(histories)), int(histories.max())
+    shortest, median, longest = int(histories.min()), float(np.median(histories)), int(histories.max())
     times = interactions.times if ratings else None
     span = (None, None) if times is None else (times.min().item(), times.max().item())
     repeated, unused = ratings - interactions.matrix().nnz, int((popularity == 0).sum())
-    return Statistics(*sizes, sparsity, *concentrations, *lengths, repeated, unused, *span)
+    return Statistics(*sizes, sparsity, *concentrations, shortest, median, longest, repeated, unused, *span)
 
 
 # Shorter histories are left out where there are longer ones, as the protocols leave them out.
