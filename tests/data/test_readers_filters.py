@@ -35,7 +35,7 @@ def filter_plainly(pairs, min_user, min_item, repeat):
 @given(any_interactions(), st.integers(0, 4), st.integers(0, 4), st.booleans())
 def test_minimum_counts_equal_a_plain_loop(interactions, min_user, min_item, repeat):
     expected = filter_plainly(pairs_of(interactions), min_user, min_item, repeat)
-    options = {"min_user_interactions": min_user, "min_item_interactions": min_item, "repeat_filter": repeat}
+    options = {"min_user": min_user, "min_item": min_item, "repeat": repeat}
     if not expected and (min_user or min_item):
         with pytest.raises(DataError, match="no user left after filtering: at least"):
             keep_active(interactions, **options)
@@ -44,14 +44,14 @@ def test_minimum_counts_equal_a_plain_loop(interactions, min_user, min_item, rep
     assert pairs_of(found) == expected
     assert set(histories_of(found)) == {user for user, _ in expected}
     assert set(found.items.ids(range(found.n_items))) == {item for _, item in expected}
-    assert keep_active(interactions, **options, keep_unused_items=True).n_items == interactions.n_items
+    assert keep_active(interactions, **options, keep_unused=True).n_items == interactions.n_items
 
 
 def test_repeating_the_filter_goes_on_until_it_holds():
     interactions = interactions_of([[0, 1], [0, 1], [1, 2], [2]])
-    once = keep_active(interactions, min_user_interactions=2, min_item_interactions=2)
+    once = keep_active(interactions, min_user=2, min_item=2)
     assert histories_of(once) == {"u0": ["i0", "i1"], "u1": ["i0", "i1"], "u2": ["i1", "i2"]}
-    stable = keep_active(interactions, min_user_interactions=2, min_item_interactions=2, repeat_filter=True)
+    stable = keep_active(interactions, min_user=2, min_item=2, repeat=True)
     assert histories_of(stable) == {"u0": ["i0", "i1"], "u1": ["i0", "i1"]}
 
 
@@ -59,7 +59,7 @@ def test_unused_ids_go_and_unused_items_stay_where_asked():
     interactions = interactions_of([[], [3, 1]], n_items=5).with_titles({"i3": "three"})
     assert histories_of(keep_active(interactions)) == {"u1": ["i3", "i1"]}
     assert keep_active(interactions).items.label(1) == "three"
-    kept = keep_active(interactions, keep_unused_items=True)
+    kept = keep_active(interactions, keep_unused=True)
     assert (kept.n_users, kept.n_items) == (1, 5)
 
 
@@ -87,4 +87,4 @@ def test_repeats_are_kept_only_where_asked(tmp_path):
 
 def test_mistakes_in_filters_are_refused():
     with pytest.raises(ConfigError, match="min_item_interactions: expected a whole number of at least 0, found -1"):
-        keep_active(interactions_of([[0]]), min_item_interactions=-1)
+        keep_active(interactions_of([[0]]), min_item=-1)

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from loca.data.id_map import Column
 from loca.errors import ConfigError, did_you_mean
 
-_IN_ORDER: Mapping[str, Column] = MappingProxyType({"user": 0, "item": 1, "rating": 2, "time": 3})
+_IN_ORDER: Mapping[str, Column] = {"user": 0, "item": 1, "rating": 2, "time": 3}
 
 
 @dataclass(frozen=True)
@@ -133,27 +132,21 @@ class DataSet:
         return f"loca data describe {shlex.quote(str(path))} {how}"
 
 
-def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+_KINDS = {"printed": Printed, "licence": Licence, "checksum": Checksum}
 
 
-def _data_set(name: str, table: dict[str, Any]) -> DataSet:
-    for key, kind in (("printed", Printed), ("licence", Licence), ("checksum", Checksum)):
-        if key in table:
-            table[key] = kind(**table[key])
-    return DataSet(name, **_tuples(table))
+def _fields(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record of datasets.toml: lists become tuples, tables the records that they stand for."""
+    made = {key: tuple(value) for key, value in table.items() if isinstance(value, list)}
+    return {**table, **made, **{key: kind(**table[key]) for key, kind in _KINDS.items() if key in table}}
 
 
 _TABLES = tomllib.loads(files("loca.data").joinpath("datasets.toml").read_text(encoding="utf-8"))
-LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {name: Layout(name, **_tuples(table)) for name, table in _TABLES["layouts"].items()}
-)
-DATA_SETS: Mapping[str, DataSet] = MappingProxyType(
-    {name: _data_set(name, table) for name, table in _TABLES["data_sets"].items()}
-)
-PUBLIC_SETS: Mapping[str, DataSet] = MappingProxyType({one.name: one for one in DATA_SETS.values() if one.addresses})
-PRESETS: Mapping[str, DataSet] = MappingProxyType({one.label: one for one in DATA_SETS.values() if one.printed})
-PRINTED: Mapping[str, Printed] = MappingProxyType({name: one.printed for name, one in PRESETS.items() if one.printed})
+LAYOUTS = {name: Layout(name, **_fields(table)) for name, table in _TABLES["layouts"].items()}
+DATA_SETS = {name: DataSet(name, **_fields(table)) for name, table in _TABLES["data_sets"].items()}
+PUBLIC_SETS = {one.name: one for one in DATA_SETS.values() if one.addresses}
+PRESETS = {one.label: one for one in DATA_SETS.values() if one.printed}
+PRINTED = {name: one.printed for name, one in PRESETS.items() if one.printed}
 
 Record = TypeVar("Record", Layout, DataSet)
 

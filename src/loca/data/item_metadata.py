@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
 
 from loca.data import text_tables as tables
-from loca.data.archives import HEAD_BYTES, Source, find_source
+from loca.data.archives import HEAD_BYTES, find_source
 from loca.data.id_map import Column, Id
 from loca.data.readers import PARQUET_MARK, as_polars, is_json, json_objects
 from loca.data.synthetic import PlantedData
@@ -44,12 +44,23 @@ def read_titles(
     numbers. An item without a title is left out; of two titles for one item the first counts.
     """
     names: Sequence[str] | None
+    rows: Sequence[Sequence[Any]]
+    where = "the frame"
     if isinstance(source, str | Path):
         found = find_source(source, _MOVIE_FILES)
-        where, (names, rows) = found.name, _read_table(found, separator, header)
-    else:
+        where, head = found.name, found.read(HEAD_BYTES)
+        if head.startswith(PARQUET_MARK):
+            source = pl.read_parquet(io.BytesIO(found.read()))
+        elif is_json(head):
+            objects = [one for _, one in json_objects(where, found.read())]
+            names = list(dict.fromkeys(name for one in objects for name in one))
+            rows = [[one.get(name) for name in names] for one in objects]
+        else:
+            shape = tables.find_shape(found, tables.SEPARATORS if separator is None else (separator,), header)
+            names, rows = shape.names, [row for _, row in tables.rows_of(where, tables.as_text(found.read()), shape)]
+    if not isinstance(source, str | Path):
         table = as_polars(source)
-        where, names, rows = "the frame", table.columns, table.rows()
+        names, rows = table.columns, table.rows()
     listed = [str(place) for place in range(len(rows[0]))] if names is None else names
     places = {}
     for role, column in (("item", item), ("title", title)):
@@ -82,16 +93,23 @@ def read_genres(source: str | Path) -> dict[Id, Genres]:
         item_place, genre_place = 0, 2
     if item_place is None or genre_place is None:
         columns = "the columns " + ", ".join(names) if names else f"{shape.width} columns"
-        raise DataError(
-            f"{found.name}: expected MovieLens' movies.dat, movies.csv or u.item, or a header that names an item and a "
-            f"genres column, found {columns} split by {shape.separator!r}"
-        )
-    pairs = []
-    for line, record in _text_rows(found, shape):
-        where, one = f"{found.name} line {line}", record[item_place].strip()
+        expected = "MovieLens' movies.dat, movies.csv or u.item, or a header that names an item and a genres column"
+        raise DataError(f"{found.name}: expected {expected}, found {columns} split by {shape.separator!r}")
+    pairs: list[tuple[str, Genres]] = []
+    for line, record in tables.rows_of(found.name, tables.as_text(found.read()), shape):
+        where, one, text = f"{found.name} line {line}", record[item_place].strip(), record[genre_place].strip()
         if not one:
             raise DataError(f"{where}: expected the id of an item, found nothing")
-        pairs.append((one, _flagged(record, where) if is_flagged else _listed(record[genre_place].strip(), where)))
+        if is_flagged:
+            flags = [flag.strip() for flag in record[-len(_FLAGS) :]]
+            for flag in [flag for flag in flags if flag not in ("0", "1")]:
+                raise DataError(f"{where}: expected {len(_FLAGS)} flags 0 or 1 for the genres, found {flag!r}")
+            genres = [name for name, flag in zip(_FLAGS, flags, strict=True) if flag == "1"]
+        else:
+            genres = [] if text in ("", "(no genres listed)") else [name.strip() for name in text.split("|")]
+        if not all(genres) or len(set(genres)) < len(genres):
+            raise DataError(f"{where}: expected different genres split by '|', found {text!r}")
+        pairs.append((one, tuple(genres)))
     return _first_of_each(pairs)
 
 
@@ -103,27 +121,6 @@ def genres_of_planted(planted: PlantedData) -> dict[Id, Genres]:
     }
 
 
-def _read_table(
-    source: Source, separator: str | None, header: bool | None
-) -> tuple[Sequence[str] | None, Sequence[Sequence[Any]]]:
-    """Column names (None where there are none) and rows."""
-    head = source.read(HEAD_BYTES)
-    if head.startswith(PARQUET_MARK):
-        table = pl.read_parquet(io.BytesIO(source.read()))
-        return table.columns, table.rows()
-    if is_json(head):
-        objects = [one for _, one in json_objects(source.name, tables.as_utf8(source.read()))]
-        names = list(dict.fromkeys(name for one in objects for name in one))
-        return names, [[one.get(name) for name in names] for one in objects]
-    shape = tables.find_shape(source, tables.SEPARATORS if separator is None else (separator,), header)
-    return shape.names, [record for _, record in _text_rows(source, shape)]
-
-
-def _text_rows(source: Source, shape: tables.Shape) -> Iterator[tuple[int, list[str]]]:
-    rows = tables.rows_of(source.name, tables.as_text(source.read()), shape)
-    return ((line, record) for line, record in rows if line > shape.skipped)
-
-
 def _first_of_each(pairs: Sequence[tuple[Any, Value]]) -> dict[Id, Value]:
     ids = [one for one, _ in pairs]
     if all(isinstance(one, str) for one in ids):
@@ -132,22 +129,3 @@ def _first_of_each(pairs: Sequence[tuple[Any, Value]]) -> dict[Id, Value]:
     for one, (_, value) in zip(ids, pairs, strict=True):
         values.setdefault(one, value)
     return values
-
-
-def _listed(text: str, where: str) -> Genres:
-    """The genres of a field such as Comedy|Drama."""
-    if text in ("", "(no genres listed)"):
-        return ()
-    names = tuple(name.strip() for name in text.split("|"))
-    if not all(names) or len(set(names)) < len(names):
-        raise DataError(f"{where}: expected different genres split by '|', found {text!r}")
-    return names
-
-
-def _flagged(record: Sequence[str], where: str) -> Genres:
-    """The genres whose flag, among the last fields of a line of u.item, is 1."""
-    flags = [flag.strip() for flag in record[-len(_FLAGS) :]]
-    for flag in flags:
-        if flag not in ("0", "1"):
-            raise DataError(f"{where}: expected {len(_FLAGS)} flags 0 or 1 for the genres, found {flag!r}")
-    return tuple(name for name, flag in zip(_FLAGS, flags, strict=True) if flag == "1")

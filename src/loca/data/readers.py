@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import narwhals as nw
 import numpy as np
@@ -27,10 +27,13 @@ from loca.errors import ConfigError, DataError
 from loca.progress import say
 
 PARQUET_MARK = b"PAR1"
+_NOBODY = "no user left after filtering"
 # Amazon's own shapes: a reviewer is A and at least nine more signs, a product an ASIN or an ISBN of ten signs.
 _AMAZON_USER = re.compile(r"A[0-9A-Z]{9,20}")
 _AMAZON_ITEM = re.compile(r"B[0-9A-Z]{9}|[0-9]{9}[0-9X]")
 _SAMPLE_OBJECTS = 100
+# The tables of all published zips, to find one where no layout is named.
+_PUBLISHED_TABLES = [member for layout in LAYOUTS.values() for member in layout.members]
 
 
 def read_interactions(
@@ -116,7 +119,7 @@ def read_interactions(
     plan = None if layout is None else find_layout(layout)
     needed = ("user", "item") if minimum_rating is None else ("user", "item", "rating")
     if isinstance(source, str | Path):
-        found = find_source(source, published_tables() if plan is None else plan.members)
+        found = find_source(source, _PUBLISHED_TABLES if plan is None else plan.members)
         interactions = _number(read_file(found, columns, needed, plan, separator, header), minimum_rating)
     elif plan is not None:
         kind = "sparse matrix" if issparse(source) else type(source).__name__
@@ -131,11 +134,7 @@ def read_interactions(
         interactions = interactions.distinct(keep="first")
     if minimum_rating is not None or min_user_interactions or min_item_interactions:
         interactions = keep_active(
-            interactions,
-            min_user_interactions=min_user_interactions,
-            min_item_interactions=min_item_interactions,
-            repeat_filter=repeat_filter,
-            keep_unused_items=keep_unused_items,
+            interactions, min_user_interactions, min_item_interactions, repeat_filter, keep_unused_items
         )
     return interactions.with_recency(recency)
 
@@ -175,67 +174,51 @@ def read_preset(
     >>> data.n_users, data.n_items, len(data)
     (2, 11, 21)
     """
+    layout = layout or layout_of(find_preset(name), source)
     return read_interactions(
-        source,
-        layout=layout or layout_of(find_preset(name), source),
-        distinct=False,
-        min_user_interactions=10,
-        keep_unused_items=True,
-        recency=recency,
+        source, layout=layout, distinct=False, min_user_interactions=10, keep_unused_items=True, recency=recency
     )
 
 
 def layout_of(data_set: DataSet, path: str | Path) -> str | None:
     """Find the layout of a data set that best fits a file's form and separator; None where the data set has none."""
-    head = find_source(path, published_tables()).read(4096)
-    found_json, separator = is_json(head), tables.guess_separator(tables.as_text(head).split("\n")[:10])
+    head = find_source(path, _PUBLISHED_TABLES).read(4096)
+    separator = None if is_json(head) else tables.guess_separator(tables.as_text(head).split("\n")[:10])
 
-    def fit(layout: Layout) -> tuple[bool, bool]:
-        return layout.is_json == found_json, found_json or separator in layout.separators
+    def fit(name: str) -> tuple[bool, bool]:
+        return LAYOUTS[name].is_json == is_json(head), separator in (None, *LAYOUTS[name].separators)
 
-    return max(data_set.layouts, key=lambda name: fit(LAYOUTS[name]), default=None)
-
-
-def published_tables() -> list[str]:
-    """Return the tables of all published zips, to find one where no layout is named."""
-    return [member for layout in LAYOUTS.values() for member in layout.members]
+    return max(data_set.layouts, key=fit, default=None)
 
 
 # -- Filters -----------------------------------------------------------------------------------------------------------
 
 
 def keep_active(
-    interactions: Interactions,
-    *,
-    min_user_interactions: int = 0,
-    min_item_interactions: int = 0,
-    repeat_filter: bool = False,
-    keep_unused_items: bool = False,
+    interactions: Interactions, min_user: int = 0, min_item: int = 0, repeat: bool = False, keep_unused: bool = False
 ) -> Interactions:
     """Leave the interactions of items, then of users, that have at least so many; users and items left without any go.
 
     Items are counted first and users on what they leave, so that every user left has the minimum. Users that go may
-    leave an item below its minimum: `repeat_filter` goes on until both hold. `keep_unused_items` keeps all items.
+    leave an item below its minimum: `repeat` goes on until both hold. `keep_unused` keeps all items.
     """
-    minima = {"item": min_item_interactions, "user": min_user_interactions}
+    minima = {"item": min_item, "user": min_user}
     for what, minimum in minima.items():
         if minimum < 0:
             raise ConfigError(f"min_{what}_interactions: expected a whole number of at least 0, found {minimum}")
     left, before = interactions, -1
-    while len(left) != before and (repeat_filter or before < 0):
+    while len(left) != before and (repeat or before < 0):
         before = len(left)
         for what in [what for what, minimum in minima.items() if minimum]:
             rows: npt.NDArray[Any] = left.user_rows() if what == "user" else left.item_rows
             counts = np.bincount(rows)
             left = left.where(counts[rows] >= minima[what])
             if len(left) == 0:
-                raise DataError(
-                    f"no user left after filtering: at least {minima[what]} interactions per {what}, "
-                    f"but the most that any {what} has is {counts.max(initial=0)}"
-                )
+                found = f"but the most that any {what} has is {counts.max(initial=0)}"
+                raise DataError(f"{_NOBODY}: at least {minima[what]} interactions per {what}, {found}")
     left = left if left.counts().all() else left.of_users(left.counts() > 0)
     is_used = np.bincount(left.item_rows, minlength=left.n_items) > 0
-    if keep_unused_items or is_used.all():
+    if keep_unused or is_used.all():
         return left
     new_rows = (np.cumsum(is_used) - 1).astype(np.int32)
     return replace(left, items=left.items.keep(is_used), item_rows=new_rows[left.item_rows])
@@ -244,9 +227,7 @@ def keep_active(
 def _at_least(ratings: npt.NDArray[Any], minimum: float) -> npt.NDArray[np.bool_]:
     is_rated = np.asarray(ratings >= minimum)
     if not is_rated.any():
-        raise DataError(
-            f"no user left after filtering: ratings of at least {minimum:g}, but the highest is {ratings.max()}"
-        )
+        raise DataError(f"{_NOBODY}: ratings of at least {minimum:g}, but the highest is {ratings.max()}")
     return is_rated
 
 
@@ -261,14 +242,11 @@ def _number(table: pl.DataFrame, minimum_rating: float | None) -> Interactions:
     """
     maps, rows = [], []
     for what in ("user", "item"):
-        ids = table[what]
-        distinct = ids.unique().sort()
-        if ids.dtype == pl.String:
-            maps.append(IdMap(np.array(distinct.to_list(), dtype=object), what))
-            rows.append(ids.cast(pl.Enum(distinct)).to_physical().to_numpy().astype(np.int32))
-        else:
-            maps.append(IdMap(distinct.to_numpy(), what))
-            rows.append(distinct.search_sorted(ids).to_numpy().astype(np.int32))
+        distinct = table[what].unique().sort()
+        is_text = distinct.dtype == pl.String
+        maps.append(IdMap(np.array(distinct.to_list(), dtype=object) if is_text else distinct.to_numpy(), what))
+        places = table[what].cast(pl.Enum(distinct)).to_physical() if is_text else distinct.search_sorted(table[what])
+        rows.append(places.to_numpy().astype(np.int32))
     times = None
     if "time" in table.columns:
         instants = table["time"]
@@ -316,7 +294,11 @@ def read_file(
         raise DataError(f"{source.name}: expected the layout {layout.name} ({layout.about}), found {form}")
     columns = {**({} if layout is None else layout.columns), **given}
     if form == "Parquet":
-        return _read_parquet(source, columns, needed)
+        try:
+            table = pl.scan_parquet(source.path if source.is_plain() else io.BytesIO(source.read()))
+            return _read_frame(table, columns, needed, source.name)
+        except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError) as error:
+            raise DataError(f"{source.name}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
     if form == "JSON":
         return _read_json_lines(source, columns, needed, block_bytes)
     separators = tables.SEPARATORS if layout is None else layout.separators
@@ -324,46 +306,34 @@ def read_file(
     shape = tables.find_shape(source, separators if separator is None else (separator,), header, named)
     is_unknown = layout is None and shape.names is None and not {"user", "item"} & given.keys()
     if is_unknown or (layout is not None and not layout.columns):
-        by_ids = _amazon_layout(shape.sample)
-        if by_ids is not None:
-            say(f"{source.name}: read as {by_ids.name}, by the shapes of its ids ({by_ids.about})")
-            columns = {**by_ids.columns, **given}
-        elif layout is not None:
-            raise DataError(
-                f"{source.name}: the first two columns do not look like Amazon's reviewers and products; "
-                "name the layout amazon-ratings-2014 (user first) or amazon-ratings-2018 (item first)"
-            )
+        # The 2014 or the 2018 order, by which of the first two columns holds reviewers and which products.
+        for name, user, item in (("amazon-ratings-2014", 0, 1), ("amazon-ratings-2018", 1, 0)):
+            rows = [(row[user], row[item]) for row in shape.sample if len(row) > 1]
+            fitting = [1 for one, other in rows if _AMAZON_USER.fullmatch(one) and _AMAZON_ITEM.fullmatch(other)]
+            if len(fitting) > len(rows) / 2:
+                say(f"{source.name}: read as {name}, by the shapes of its ids ({LAYOUTS[name].about})")
+                columns = {**LAYOUTS[name].columns, **given}
+                break
+        else:
+            if layout is not None:
+                advice = "name the layout amazon-ratings-2014 (user first) or amazon-ratings-2018 (item first)"
+                problem = "the first two columns do not look like Amazon's reviewers and products"
+                raise DataError(f"{source.name}: {problem}; {advice}")
     places = tables.find_columns(columns, shape.names or shape.width, source.name, needed)
     return tables.read_delimited(source, shape, places, block_bytes)
 
 
-def _amazon_layout(sample: Sequence[Sequence[str]]) -> Layout | None:
-    """The 2014 or the 2018 order, by which of the first two columns holds reviewers and which products; else None."""
-    rows = [row for row in sample if len(row) > 1]
-    for name, user, item in (("amazon-ratings-2014", 0, 1), ("amazon-ratings-2018", 1, 0)):
-        fitting = [row for row in rows if _AMAZON_USER.fullmatch(row[user]) and _AMAZON_ITEM.fullmatch(row[item])]
-        if len(fitting) > len(rows) / 2:
-            return LAYOUTS[name]
-    return None
-
-
-def _read_parquet(source: Source, given: Mapping[str, Column], needed: Sequence[str]) -> pl.DataFrame:
-    try:
-        table = pl.scan_parquet(source.path if source.is_plain() else io.BytesIO(source.read()))
-        names = table.collect_schema().names()
-        places = tables.find_columns(given, names, source.name, needed)
-        return _whole(table.select(pl.nth(place).alias(role) for role, place in places.items()).collect(), source.name)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{source.name}: cannot be read as Parquet ({reason})") from error
-
-
-def _read_frame(frame: Any, given: Mapping[str, Column], needed: Sequence[str]) -> pl.DataFrame:
+def _read_frame(
+    frame: Any, given: Mapping[str, Column], needed: Sequence[str], where: str = "the frame"
+) -> pl.DataFrame:
     known = _known_frame(frame)
     names = [str(name) for name in known.collect_schema().names()]
-    places = tables.find_columns(given, names, "the frame", needed)
+    places = tables.find_columns(given, names, where, needed)
     table = as_polars(known.select(*(nw.nth(place) for place in places.values())))
-    return _whole(table.select(pl.nth(place).alias(role) for place, role in enumerate(places)), "the frame")
+    if table.is_empty():
+        raise DataError(f"{where}: there is no row")
+    table.columns = list(places)
+    return tables.typed(table, where, lambda row: f"{where} row {row + 1}").rechunk()
 
 
 def as_polars(frame: Any) -> pl.DataFrame:
@@ -376,17 +346,10 @@ def as_polars(frame: Any) -> pl.DataFrame:
 
 def _known_frame(frame: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
     try:
-        known: nw.DataFrame[Any] | nw.LazyFrame[Any] = nw.from_native(frame)
+        return cast("nw.DataFrame[Any] | nw.LazyFrame[Any]", nw.from_native(frame))
     except TypeError as error:
         found = type(frame).__name__
         raise DataError(f"expected a path, a data frame or a sparse matrix, found {found}") from error
-    return known
-
-
-def _whole(table: pl.DataFrame, where: str) -> pl.DataFrame:
-    if table.is_empty():
-        raise DataError(f"{where}: there is no row")
-    return tables.typed(table, where, lambda row: f"{where} row {row + 1}").rechunk()
 
 
 # -- JSON lines --------------------------------------------------------------------------------------------------------
@@ -402,7 +365,7 @@ def _read_json_lines(
     head = source.read(HEAD_BYTES)
     if head.lstrip()[:1] == b"[":
         raise DataError(f"{source.name}: expected JSON lines, one object a line, found a JSON list")
-    whole_lines = tables.as_utf8(head[: head.rfind(b"\n") + 1] or head)
+    whole_lines = head[: head.rfind(b"\n") + 1] or head
     sample = [one for _, one in islice(json_objects(source.name, whole_lines), _SAMPLE_OBJECTS)]
     names = list(dict.fromkeys(name for one in sample for name in one))
     places = tables.find_columns(given, names, source.name, needed)
@@ -416,33 +379,30 @@ def _read_json_lines(
             return tables.typed(table, source.name, str)
         except (pl.exceptions.PolarsError, DataError):
             # A kind that changes on the way, or a mistake whose line must be found.
-            return _read_line_by_line(source.name, first_line, data, fields)
+            return read_line_by_line(first_line, data)
+
+    def read_line_by_line(first_line: int, data: bytes) -> pl.DataFrame:
+        places, objects, columns = [], [], []
+        for line, one in json_objects(source.name, data, first_line):
+            places.append(f"{source.name} line {line}")
+            objects.append(one)
+            for role, field in fields.items():
+                if (value := one.get(field)) is None:
+                    raise DataError(f"{places[-1]}: no {field!r}; the fields are {', '.join(one)}")
+                if isinstance(value, bool | list | dict):
+                    raise DataError(f"{places[-1]}: expected text or a number as {role}, found {json.dumps(value)}")
+        for role, field in fields.items():
+            values = [one[field] for one in objects]
+            kind = _json_kind(values)
+            columns.append(pl.Series(role, [str(one) for one in values] if kind == pl.String else values, dtype=kind))
+        return tables.typed(pl.DataFrame(columns), source.name, places.__getitem__)
 
     return tables.read_blocks(source, read, block_bytes)
 
 
-def _read_line_by_line(name: str, first_line: int, data: bytes, fields: Mapping[str, str]) -> pl.DataFrame:
-    lines: list[int] = []
-    columns: dict[str, list[Any]] = {role: [] for role in fields}
-    for line, one in json_objects(name, data, first_line):
-        lines.append(line)
-        for role, field in fields.items():
-            value = one.get(field)
-            if value is None:
-                raise DataError(f"{name} line {line}: no {field!r}; the fields are {', '.join(one)}")
-            if isinstance(value, bool | list | dict):
-                raise DataError(f"{name} line {line}: expected text or a number as {role}, found {json.dumps(value)}")
-            columns[role].append(value)
-    for role, values in columns.items():
-        if any(isinstance(value, str) for value in values):
-            columns[role] = [str(value) for value in values]
-    table = pl.DataFrame({role: pl.Series(values, dtype=_json_kind(values)) for role, values in columns.items()})
-    return tables.typed(table, name, lambda row: f"{name} line {lines[row]}")
-
-
 def json_objects(name: str, data: bytes, first_line: int = 1) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each object with the number of its line; blank lines are passed over."""
-    for line, text in enumerate(data.decode().split("\n"), first_line):
+    for line, text in enumerate(tables.as_text(data).split("\n"), first_line):
         if not text.strip():
             continue
         try:

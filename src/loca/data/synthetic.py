@@ -19,16 +19,16 @@ _FIRST_DAY = 1_577_836_800  # 2020-01-01, in seconds
 _SECONDS_A_DAY = 86_400
 _USERS_PER_BLOCK = 2048
 _ADJECTIVES = (
-    "Amber Ashen Bitter Bright Broken Burning Cobalt Copper Crimson Crooked Distant Drowned Early Empty "
-    "Endless Faded Fallen First Frozen Gentle Gilded Golden Hidden Hollow Iron Ivory Last Late Little Lonely "
-    "Long Lost Lunar Midnight Painted Pale Paper Quiet Restless Rising Salt Scarlet Secret Silent Silver "
-    "Sleeping Slow Stolen Strange Velvet"
+    "Amber Ashen Bitter Bright Broken Burning Cobalt Copper Crimson Crooked Distant Drowned Early Empty Endless Faded "
+    "Fallen First Frozen Gentle Gilded Golden Hidden Hollow Iron Ivory Last Late Little Lonely Long Lost Lunar "
+    "Midnight Painted Pale Paper Quiet Restless Rising Salt Scarlet Secret Silent Silver Sleeping Slow Stolen Strange "
+    "Velvet"
 ).split()
 _NOUNS = (
-    "Archive Avenue Bay Bridge Cathedral Circus Clockwork Coast Compass Crossing Dynasty Echo Empire Engine "
-    "Falls Fever Forest Garden Gate Harbour Highway Horizon Hotel House Island Kingdom Lantern Letter "
-    "Lighthouse Machine Mirror Mountain Ocean Orchard Orchestra Passage Promise River Road Season Shadow "
-    "Signal Station Stranger Summer Theatre Tide Tower Winter Witness"
+    "Archive Avenue Bay Bridge Cathedral Circus Clockwork Coast Compass Crossing Dynasty Echo Empire Engine Falls "
+    "Fever Forest Garden Gate Harbour Highway Horizon Hotel House Island Kingdom Lantern Letter Lighthouse Machine "
+    "Mirror Mountain Ocean Orchard Orchestra Passage Promise River Road Season Shadow Signal Station Stranger Summer "
+    "Theatre Tide Tower Winter Witness"
 ).split()
 
 
@@ -122,9 +122,8 @@ def planted_communities(
         raise ConfigError("planted communities: users, communities, groups and histories must be at least 1")
     plan_memory(f"planting {users:,} users", users * (communities + 2 * history) * 8, "plant fewer users")
     if items < max(2 * shortest_history, groups, 3):
-        raise ConfigError(
-            f"planted communities: {items} items are too few for {groups} groups and histories of {shortest_history}"
-        )
+        found = f"{items} items are too few for {groups} groups and histories of {shortest_history}"
+        raise ConfigError(f"planted communities: {found}")
     for name, share in (("overlap", overlap), ("stray", stray), ("drift", drift)):
         if not 0 <= share <= 1:
             raise ConfigError(f"{name}: expected a number from 0 to 1, found {share!r}")
@@ -162,13 +161,13 @@ def planted_communities(
         np.array([f"{letter}{row:0{len(str(count - 1))}d}" for row in range(count)], dtype=object)
         for letter, count in (("u", users), ("i", items))
     )
-    interactions = Interactions.from_events(
-        IdMap(user_ids, "user"),
-        IdMap(item_ids, "item", _titles(items, rng)),
-        np.concatenate(user_rows),
-        np.concatenate(item_rows),
-        _FIRST_DAY + _SECONDS_A_DAY * np.concatenate(days),
-    )
+    # A readable title for each item, all different; a number is added once the words are used up.
+    pairs = rng.permutation([f"{adjective} {noun}" for adjective in _ADJECTIVES for noun in _NOUNS]).tolist()
+    numbers = [f" {1 + item // len(pairs)}" if item >= len(pairs) else "" for item in range(items)]
+    titles = np.array([pairs[item % len(pairs)] + numbers[item] for item in range(items)], dtype=object)
+    times = _FIRST_DAY + _SECONDS_A_DAY * np.concatenate(days)
+    maps = IdMap(user_ids, "user"), IdMap(item_ids, "item", titles)
+    interactions = Interactions.from_events(*maps, np.concatenate(user_rows), np.concatenate(item_rows), times)
     return PlantedData(interactions, memberships, group_of, favoured)
 
 
@@ -189,16 +188,6 @@ def _draw_items(
         _, places = np.unique(turns, return_index=True)
         places = np.sort(places)[:length]
         is_early = places % 2 == first
-        histories.append(
-            np.concatenate([rng.permutation(turns[places[is_early]]), rng.permutation(turns[places[~is_early]])])
-        )
+        halves = [rng.permutation(turns[places[part]]) for part in (is_early, ~is_early)]
+        histories.append(np.concatenate(halves))
     return histories
-
-
-def _titles(items: int, rng: np.random.Generator) -> npt.NDArray[np.object_]:
-    """Make a readable title for each item, all different; a number is added once the words are used up."""
-    pairs = [f"{adjective} {noun}" for adjective in _ADJECTIVES for noun in _NOUNS]
-    order = rng.permutation(len(pairs))
-    titles = [pairs[order[place % len(pairs)]] for place in range(items)]
-    numbers = [f" {place // len(pairs) + 1}" if place >= len(pairs) else "" for place in range(items)]
-    return np.array([title + number for title, number in zip(titles, numbers, strict=True)], dtype=object)

@@ -70,10 +70,8 @@ def find_columns(
             if role not in found and place not in found.values():
                 found[role] = place
     elif not {"user", "item"} <= found.keys():
-        raise DataError(
-            f"{where}: {header} columns without names, so user, item, rating and time cannot be told apart; "
-            "give their positions, such as user=0, item=1, time=2"
-        )
+        problem = f"{header} columns without names, so user, item, rating and time cannot be told apart"
+        raise DataError(f"{where}: {problem}; give their positions, such as user=0, item=1, time=2")
     check_columns(found, names, where, needed)
     found = {role: found[role] for role in ROLES if role in found}
     if len(set(found.values())) < len(found):
@@ -86,9 +84,8 @@ def check_columns(found: Mapping[str, int], names: Sequence[str], where: str, ne
     """Refuses a table in which the column of a needed role was not found."""
     for role in needed:
         if role not in found:
-            raise DataError(
-                f"{where}: cannot tell which column holds the {role}s; the columns are {', '.join(names)}; say {role}=…"
-            )
+            problem = f"cannot tell which column holds the {role}s; the columns are {', '.join(names)}"
+            raise DataError(f"{where}: {problem}; say {role}=…")
 
 
 def position_of(column: Column, names: Sequence[str], where: str) -> int:
@@ -149,11 +146,11 @@ def find_shape(
         other = guess_separator(lines)
         several = len(_fields(lines[0], other)) > 1
         seems = f"the file seems to be split by {other!r}" if several else "expected at least two"
-        listed = " or ".join(repr(one) for one in separators)
-        raise DataError(f"{source.name}: one column found when split by {listed}; {seems}")
+        raise DataError(f"{source.name}: one column found when split by {' or '.join(map(repr, separators))}; {seems}")
     if header is None:
         usual = {*known_names, *" ".join(_USUAL_NAMES.values()).split()}
-        has_number = [any(_is_number(field) for field in row) for row in rows[:2]]
+        numbers = [pl.Series(row).str.strip_chars().cast(pl.Float64, strict=False) for row in rows[:2]]
+        has_number = [one.null_count() < len(one) for one in numbers]
         is_named = any(name.strip() in usual or _plain(name) in usual for name in rows[0])
         header = is_named or (not has_number[0] and has_number[-1])
     names = tuple(name.strip() for name in rows[0]) if header else None
@@ -174,13 +171,14 @@ def records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def rows_of(name: str, text: str, shape: Shape, first_line: int = 1) -> Iterator[tuple[int, list[str]]]:
-    """Each record that is not blank with its line; one with too few or too many fields is refused."""
-    for line, record in records(text, shape.separator):
-        if len(record) != shape.width and any(field.strip() for field in record):
-            found = f"expected {shape.width} fields split by {shape.separator!r}, found {len(record)}"
-            raise DataError(f"{name} line {first_line + line - 1}: {found}")
-        if any(field.strip() for field in record):
-            yield first_line + line - 1, record
+    """Each row below the header that is not blank, with its line; one with too few or too many fields is refused."""
+    for place, record in records(text, shape.separator):
+        line = first_line + place - 1
+        if line > shape.skipped and any(field.strip() for field in record):
+            if len(record) != shape.width:
+                found = f"expected {shape.width} fields split by {shape.separator!r}, found {len(record)}"
+                raise DataError(f"{name} line {line}: {found}")
+            yield line, record
 
 
 def guess_separator(lines: Sequence[str], separators: Sequence[str] = SEPARATORS) -> str:
@@ -201,21 +199,8 @@ def as_text(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def as_utf8(data: bytes) -> bytes:
-    """The same text in UTF-8."""
-    return data if data.isascii() else as_text(data).encode()
-
-
 def _fields(line: str, separator: str) -> list[str]:
     return next(records(line, separator))[1]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 # -- Typed columns -----------------------------------------------------------------------------------------------------
@@ -257,9 +242,7 @@ def _as_role(values: pl.Series, where: str) -> pl.Series:
         numbers = _finite(values.str.strip_chars())
         return _instants(values) if role == "time" and numbers.null_count() == len(values) else numbers
     if role == "time" and kind in (pl.Date, pl.Datetime):
-        if isinstance(kind, pl.Datetime) and kind.time_zone is not None:
-            values = values.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-        return values.cast(pl.Datetime("us"))
+        return values.cast(pl.Datetime("us"))  # in UTC
     if kind.is_integer():
         return values.cast(pl.Int64, strict=False)
     if kind.is_numeric():
@@ -271,9 +254,7 @@ def _as_role(values: pl.Series, where: str) -> pl.Series:
 def ids_from_text(text: pl.Series) -> pl.Series:
     """Whole numbers where every id is written as one, else the text as it stands; "007" is text."""
     numbers = text.cast(pl.Int64, strict=False)
-    if numbers.null_count() == 0 and bool((numbers.cast(pl.String) == text).all()):
-        return numbers
-    return text
+    return numbers if numbers.cast(pl.String).equals(text) else text
 
 
 def _instants(text: pl.Series) -> pl.Series:
@@ -302,18 +283,18 @@ def read_blocks(
 
     Where the kinds of a column differ, ids become text and numbers become fractions; dates beside numbers are refused.
     """
-    blocks: dict[str, pl.DataFrame] = {}
+    blocks = {}
     for first_line, data in source.line_blocks(block_bytes, quoted=quoted):
         above = skipped if first_line == 1 else 0
         body = data.split(b"\n", above)[-1] if data.count(b"\n") >= above else b""
         if body.strip():
-            blocks[f"{source.name} line {first_line + above}"] = read(first_line + above, as_utf8(body))
+            text = body if body.isascii() else as_text(body).encode()
+            blocks[f"{source.name} line {first_line + above}"] = read(first_line + above, text)
     if not blocks:
         raise DataError(f"{source.name}: there is no row below the header")
-    times = {place: block.schema.get("time") for place, block in blocks.items()}
-    kinds = list(times.values())
-    if pl.Datetime in kinds and len(set(kinds)) > 1:
-        place = next(place for place, kind in times.items() if kind != kinds[0])
+    is_date = {place: block.schema.get("time") == pl.Datetime for place, block in blocks.items()}
+    first = next(iter(is_date.values()))
+    for place in [place for place, found in is_date.items() if found != first]:
         raise DataError(f"{place}: the time must be a number, or an ISO date, throughout")
     return pl.concat(blocks.values(), how="vertical_relaxed", rechunk=True)
 
@@ -336,10 +317,9 @@ def read_delimited(source: Source, shape: Shape, places: Mapping[str, int], bloc
         except pl.exceptions.PolarsError as error:
             deque(rows_of(name, data.decode(), shape, first_line), maxlen=0)
             # Even records that cannot be read have quotes that do not pair up.
-            numbered = enumerate(data.split(b"\n"), first_line)
-            unpaired = next((line for line, text in numbered if text.count(b'"') % 2), 1)
-            reason = str(error).splitlines()[0]
-            raise DataError(f"{name} line {unpaired}: quote marks out of place ({reason})") from error
+            unpaired = (line for line, text in enumerate(data.split(b"\n"), first_line) if text.count(b'"') % 2)
+            reason = f"quote marks out of place ({str(error).splitlines()[0]})"
+            raise DataError(f"{name} line {next(unpaired, 1)}: {reason}") from error
         # A row that is too short is filled up with nulls, and so is an empty last field: only a second look tells.
         if text[str(last)].null_count():
             deque(rows_of(name, data.decode(), shape, first_line), maxlen=0)
