@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 import loca.local.local_models as validation_file
 from loca.data.splits import HeldOut, Split
 from loca.evaluation.evaluate import mean_ndcg
-from loca.local.local_models import CommunityValidator, SeparateModels, blended_scores
+from loca.local.local_models import SeparateModels, Validator, blended_scores
 from loca.models.ease import EASE
 
 MODELS = 4
@@ -44,7 +44,7 @@ def test_each_community_is_judged_by_its_own_members(
     questions = planted_split.validation
     assert questions is not None
     weights = answering(questions.n_users)
-    found = CommunityValidator(questions, weights).score(local, range(MODELS))
+    found = Validator(questions, weights).score_each(local, range(MODELS))
     assert set(found) == {0, 1, 2}  # nobody judges model 3
     assert len(set(found.values())) == 3
     for number, score in found.items():
@@ -54,10 +54,10 @@ def test_each_community_is_judged_by_its_own_members(
 def test_only_the_communities_asked_for_are_scored(local: SeparateModels, planted_split: Split) -> None:
     questions = planted_split.validation
     assert questions is not None
-    members = CommunityValidator(questions, answering(questions.n_users))
-    assert members.score(local, [1]) == {1: members.score(local, [0, 1, 2])[1]}
-    assert members.score(local, [3]) == {}
-    assert members.score(local, []) == {}
+    members = Validator(questions, answering(questions.n_users))
+    assert members.score_each(local, [1]) == {1: members.score_each(local, [0, 1, 2])[1]}
+    assert members.score_each(local, [3]) == {}
+    assert members.score_each(local, []) == {}
 
 
 def test_a_member_without_a_held_out_item_judges_nobody(local: SeparateModels, planted_split: Split) -> None:
@@ -66,7 +66,7 @@ def test_a_member_without_a_held_out_item_judges_nobody(local: SeparateModels, p
     whose = np.repeat(np.arange(questions.n_users), np.diff(questions.targets.offsets))
     fewer = HeldOut(questions.histories, questions.targets.where(whose >= questions.n_users // 2))
     weights = answering(questions.n_users)
-    found = CommunityValidator(fewer, weights).score(local, [0])
+    found = Validator(fewer, weights).score_each(local, [0])
     assert found[0] == pytest.approx(expected_of(local, fewer, weights, 0), abs=1e-12)
 
 

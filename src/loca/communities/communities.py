@@ -28,7 +28,6 @@ from loca.progress import say
 from loca.random_streams import derive_seed, stream
 
 AnchorSelection = Literal["coverage", "random", "kmeans", "farthest"]
-ANCHOR_SELECTIONS = get_args(AnchorSelection)
 _USERS_PER_BLOCK = 8192
 _USERS_PER_BATCH = 4_096
 
@@ -48,10 +47,8 @@ class Locality:
     answering: float
 
     def __str__(self) -> str:
-        return (
-            f"global share alpha {self.alpha:g}; a local model trains on {self.effective_share:.1%} of the users in "
-            f"effect; {self.answering:.3g} communities answer a user"
-        )
+        trained = f"a local model trains on {self.effective_share:.1%} of the users in effect"
+        return f"global share alpha {self.alpha:g}; {trained}; {self.answering:.3g} communities answer a user"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +69,9 @@ class Communities:
         check_choice("kernel", self.kernel, KERNELS)
         check_bandwidth("train_bandwidth", self.train_bandwidth)
         check_bandwidth("answer_bandwidth", self.answer_bandwidth)
-        if self.anchor_embeddings.ndim != 2 or self.anchors.shape != self.anchor_embeddings.shape[:1]:
-            raise DataError(
-                f"communities: {self.anchors.shape} anchors do not fit embeddings {self.anchor_embeddings.shape}"
-            )
+        found, around = self.anchors.shape, self.anchor_embeddings.shape
+        if len(around) != 2 or found != around[:1]:
+            raise DataError(f"communities: {found} anchors do not fit embeddings {around}")
 
     def __len__(self) -> int:
         return len(self.anchors)
@@ -114,9 +110,7 @@ class Communities:
         """How much each community's answer counts for each user, users × communities; empty for an uncovered user."""
         kernel = KERNELS[self.kernel]
         blocks = [csr_array(kernel(distances, self.answer_bandwidth)) for distances in self._distances(embeddings)]
-        if not blocks:
-            return csr_array(np.zeros((0, len(self)), dtype=np.float32))
-        return csr_array(vstack(blocks, format="csr"))
+        return csr_array(vstack([csr_array((0, len(self)), dtype=np.float32), *blocks], format="csr"))
 
     def _distances(self, embeddings: npt.NDArray[Any]) -> Iterator[Floats]:
         """The distances of users to all anchors, block by block of users."""
@@ -147,10 +141,8 @@ def find_communities(
     chosen = choose_anchors(rows, anchors, anchor_selection, answer_units, seed, device)
     found = Communities(chosen, rows[chosen], train_units, answer_units, kernel, 0.0)
     coverage = float((np.diff(found.answer_weights(rows).indptr) > 0).mean())
-    say(
-        f"{anchors} communities by {anchor_selection}: train bandwidth {train_units:.3f}, "
-        f"answer bandwidth {answer_units:.3f}, {coverage:.1%} of {len(rows):,} users covered"
-    )
+    widths = f"train bandwidth {train_units:.3f}, answer bandwidth {answer_units:.3f}"
+    say(f"{anchors} communities by {anchor_selection}: {widths}, {coverage:.1%} of {len(rows):,} users covered")
     return replace(found, coverage=coverage)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from loca.data.splits import HeldOut
 from loca.errors import ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.local.local_ease import LOCAL_BYTES
@@ -20,17 +19,7 @@ from loca.local.stacked.ops import PrecisionName
 from loca.local.training import Engine, EngineName, copies_of, local_memory, train_locals
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import ranking_bytes
-from loca.models.recommender import (
-    ModelState,
-    Recommender,
-    Scores,
-    TrainingData,
-    UserWeights,
-    clone,
-    fitted,
-    get_params,
-    whole,
-)
+from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, UserWeights, clone, fitted, whole
 from loca.random_streams import stream
 
 
@@ -94,22 +83,21 @@ class Ensemble(Recommender):
 
     def _fit(self, data: TrainingData) -> None:
         """Train all models; one number of epochs for all, chosen on the validation score of the averaged scores."""
-        weights, validation = data.user_weights, data.validation
+        weights, held_out = data.user_weights, data.validation
 
         def weights_of(number: int) -> UserWeights:
-            if "seed" in get_params(self.base):
+            if "seed" in self.base.get_params():
                 return weights
             rng = stream(self.seed, "bootstrap sample", number)
             return weights * rng.multinomial(len(weights), np.full(len(weights), 1 / len(weights)))
 
-        def validate(models: LocalModels, held_out: HeldOut) -> float:
+        def validate(models: LocalModels) -> float:
             block = ranking_bytes(models.device)
-            return mean_ndcg(lambda rows: self._mean(models, rows), held_out, 100, block_bytes=block)
+            return mean_ndcg(lambda rows: self._mean(models, rows), fitted(held_out, self), 100, block_bytes=block)
 
         copies = copies_of(self.base, self.models, self.seed, "ensemble member")
         task = LocalTask(copies, data, weights_of, "ensemble")
-        on_models = None if validation is None else lambda models: validate(models, validation)
-        self.models_, self.epochs_ = train_locals(task, self._engine(), on_models)
+        self.models_, self.epochs_ = train_locals(task, self._engine(), None if held_out is None else validate)
 
     def truncate(self, count: int) -> Self:
         """Leave the first models alone, which are those of an ensemble that has no more.

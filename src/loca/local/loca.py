@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.communities import (
-    ANCHOR_SELECTIONS,
-    AnchorSelection,
-    Communities,
-    Locality,
-    check_anchor_count,
-    find_communities,
-)
+from loca.communities.communities import AnchorSelection, Communities, Locality, check_anchor_count, find_communities
 from loca.communities.coverage import bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, embedding_dimensions
 from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
@@ -26,35 +19,18 @@ from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import rank_top_n
 from loca.local.explain import CommunityAnswer, Explanation, ItemOrder, list_to_explain, over_represented
 from loca.local.local_ease import LOCAL_BYTES
-from loca.local.local_models import (
-    BlendValidator,
-    CommunityValidator,
-    LocalModels,
-    LocalTask,
-    blended_scores,
-    first_models,
-    truncated,
-)
+from loca.local.local_models import LocalModels, LocalTask, Validator, blended_scores, first_models, truncated
 from loca.local.stacked.inference import AnswerPrecision
 from loca.local.stacked.ops import PrecisionName
 from loca.local.training import Engine, EngineName, copies_of, local_memory, scaled_weights, train_locals
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import choose_device, free_bytes
-from loca.models.recommender import (
-    ModelState,
-    Recommender,
-    Scores,
-    TrainingData,
-    UserWeights,
-    clone,
-    fitted,
-    get_params,
-    whole,
-)
+from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, UserWeights, clone, fitted, whole
 from loca.progress import say
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 DISTINCTIVE_ITEMS = 20
+_LOCALITY = ("effective_share", "answering")  # the figures of `Locality` that a file holds beside alpha
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -150,7 +126,7 @@ class Loca(Recommender):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("anchor_selection", self.anchor_selection, ANCHOR_SELECTIONS)
+        check_choice("anchor_selection", self.anchor_selection, get_args(AnchorSelection))
         check_choice("kernel", self.kernel, KERNELS)
         check_bandwidth("train_bandwidth", self.train_bandwidth)
         check_bandwidth("answer_bandwidth", self.answer_bandwidth)
@@ -170,40 +146,58 @@ class Loca(Recommender):
 
     def _fit(self, data: TrainingData) -> None:
         """Follow the paper's algorithm: find communities, train a local model for each, learn how to combine them."""
-        matrix, weights = data.matrix, data.user_weights
+        matrix, weights, context = data.matrix, data.user_weights, data.context
         has_history = np.diff(matrix.indptr) > 0
         check_anchor_count(self.anchors, int(has_history.sum()))
 
         # The global model, which answers for whom no community does, and an embedding of every user. Under recency a
         # community is one of present taste, and membership moves as a history grows.
-        self.global_ = data.fit_part(
-            "global model", clone(self.base if self.global_model is None else self.global_model)
-        )
-        self.embedder_ = self._fit_embedder(data)
-        self.global_.train_data_ = self.embedder_.train_data_ = None  # stored once, here
-        embeddings = embed_users(self.embedder_, as_histories(data.train))
+        unfitted = self.base if self.global_model is None else self.global_model
+        embedder: Any = data.fit_part("global model", clone(unfitted))
+        self.global_ = embedder
+        if self.embedding is not None:
+            embedder = data.fit_part("embedding", clone(self.embedding))
+        elif not isinstance(embedder, Embedder):
+            embedder = context.fit_part("embedding", TruncatedSVD(seed=self.seed), data.train)
+        self.embedder_ = embedder
+        self.global_.train_data_ = embedder.train_data_ = None  # stored once, here
+        embeddings = embed_users(embedder, as_histories(data.train))
 
-        # Communities around anchors, of the users who have a history.
-        found = data.context.checkpoint.load_or_make(
-            "communities", lambda: self._find_communities(embeddings, np.flatnonzero(has_history)).state()
-        )
-        self.communities_ = communities = Communities.restore(found)
+        # Communities around anchors. Only users with a history can be anchors, and only they are counted.
+        def find() -> ModelState:
+            users = np.flatnonzero(has_history)
+            names = ("anchors", "anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel", "seed")
+            settings = {name: getattr(self, name) for name in names}
+            found = find_communities(embeddings[users], **settings, device=self._device())
+            return replace(found, anchors=users[found.anchors]).state()
 
-        # One local model for each, trained with the weights of its community.
+        self.communities_ = communities = Communities.restore(context.checkpoint.load_or_make("communities", find))
+
+        # One local model for each, trained with the weights of its community. They are judged without the global
+        # model's share where that is still to be chosen: with it, local models that have learned nothing yet would look
+        # as good as the global one, and stop there.
         def weights_of(community: int) -> UserWeights:
             together = weights * communities.train_weights(embeddings, community)
             return scaled_weights(together, float(weights.sum(dtype=np.float64)))
 
-        validator = None
-        if data.validation is not None:
-            answering = self.answer_weights(data.validation.history_matrix)
-            validator = BlendValidator(data.validation, answering, self.global_)
         models = copies_of(self.base, self.anchors, self.seed, "local model")
         task = LocalTask(models, data, weights_of, "local models", self.global_)
-        self.locals_, self.local_epochs_ = self._train_locals(task, validator)
+        self.alpha_ = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
+        if data.validation is None:
+            self.locals_, self.local_epochs_ = train_locals(task, self._engine())
+        else:
+            answering = self.answer_weights(data.validation.history_matrix)
+            validator, alphas = Validator(data.validation, answering, self.global_), (self.alpha_,)
+            members = validator if self.stopping == "community" else None
+            self.locals_, self.local_epochs_ = train_locals(
+                task, self._engine(), lambda local: validator.score(local, alphas)[0], members
+            )
+            if self.alpha == "validation":
+                scores = validator.score(self.locals_, ALPHAS)
+                self.alpha_ = ALPHAS[int(np.argmax(scores))]
+                say(f"global share alpha = {self.alpha_:g}: blended validation NDCG@100 {max(scores):.4f}")
 
-        # α, the global model's share; and what is known of the communities.
-        self.alpha_ = self._choose_alpha(validator)
+        # What is known of the communities.
         answering = communities.answer_weights(embeddings)
         self.members_ = np.bincount(answering.indices, minlength=self.anchors)
         self.distinctive_ = over_represented(matrix, answering, DISTINCTIVE_ITEMS)
@@ -211,49 +205,8 @@ class Loca(Recommender):
         answered = np.diff(answering.indptr)[has_history]
         self.locality_ = Locality(self.alpha_, float(trained_on.mean()), float(answered.mean()))
 
-    def _fit_embedder(self, data: TrainingData) -> Embedder:
-        if self.embedding is not None:
-            return data.fit_part("embedding", clone(self.embedding))
-        global_model: object = self.global_
-        if isinstance(global_model, Embedder):
-            return global_model
-        return data.context.fit_part("embedding", TruncatedSVD(seed=self.seed), data.train)
-
-    def _find_communities(self, embeddings: Floats, users: npt.NDArray[np.int64]) -> Communities:
-        """Find communities of some users: only they can be anchors, and only they are counted."""
-        found = find_communities(
-            embeddings[users],
-            anchors=self.anchors,
-            anchor_selection=self.anchor_selection,
-            train_bandwidth=self.train_bandwidth,
-            answer_bandwidth=self.answer_bandwidth,
-            kernel=self.kernel,
-            seed=self.seed,
-            device=get_params(self.base).get("device", "auto"),
-        )
-        return replace(found, anchors=users[found.anchors])
-
-    def _train_locals(self, task: LocalTask, validator: BlendValidator | None) -> tuple[LocalModels, int | None]:
-        if validator is None:
-            return train_locals(task, self._engine())
-        if self.stopping == "community":
-            members = CommunityValidator(validator.held_out, validator.answer_weights)
-            return train_locals(task, self._engine(), members=members)
-        # Judged without the global model's share where that is still to be chosen: with it, local models that have
-        # learned nothing yet would look as good as the global one, and stop there.
-        alpha = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
-        return train_locals(task, self._engine(), lambda local: validator.score(local, (alpha,))[0])
-
-    def _choose_alpha(self, validator: BlendValidator | None) -> float:
-        if not isinstance(self.alpha, str):
-            return float(self.alpha)
-        if self.alpha == "paper" or validator is None:
-            # Without validation there is nothing to choose on: the paper's rule.
-            return 0.0
-        scores = validator.score(fitted(self.locals_, self), ALPHAS)
-        best = int(np.argmax(scores))
-        say(f"global share alpha = {ALPHAS[best]:g}: blended validation NDCG@100 {scores[best]:.4f}")
-        return ALPHAS[best]
+    def _device(self) -> str:
+        return str(self.base.get_params().get("device", "auto"))
 
     def embed(self, histories: csr_array) -> Floats:
         """Embed users.
@@ -407,24 +360,20 @@ class Loca(Recommender):
             embedder = TruncatedSVD(seed=self.seed)
         if embedder is not None:
             steps["embedding"] = embedder.memory_bytes(data)
-        steps["communities"] = self._communities_memory(data, embedding_dimensions(embedder or unfitted))
-        steps |= local_memory(self.base, self.anchors, self._engine(), data, "local models", unfitted)
-        return MemoryUse.in_turn(steps)
 
-    def _communities_memory(self, data: DataSize, dimensions: int) -> MemoryUse:
-        """Estimate embeddings, the neighbourhoods of greedy coverage, and the weights with which communities answer."""
-        width = self.answer_bandwidth
+        # Communities: embeddings, the neighbourhoods of greedy coverage, and the weights with which communities answer.
+        dimensions, width = embedding_dimensions(embedder or unfitted), self.answer_bandwidth
         share = width.level if isinstance(width, Quantile) and width.times <= 1 else 1.0
         embeddings = 4 * data.users * dimensions
         stays = embeddings + 16 * int(data.users * self.anchors * share + 1)  # weight and community, by user and back
-        device, needed, bits = choose_device(get_params(self.base).get("device", "auto")), 0, 0
+        device, needed, bits = choose_device(self._device()), 0, 0
         if self.anchor_selection == "coverage":
             needed = bytes_on_device(data.users, dimensions)
             if device.type != "cuda" or needed > free_bytes(device):
                 needed, bits = 0, bytes_of_bits(data.users)
         # Of 64 bits for each anchor: its user, its members, its distinctive items with their lifts.
         numbers = 2 + min(DISTINCTIVE_ITEMS, data.items)
-        return MemoryUse(
+        steps["communities"] = MemoryUse(
             main=stays + 3 * embeddings + max(bits, quantile_bytes(data.users, dimensions)),
             device=needed,
             main_after=stays,
@@ -432,6 +381,8 @@ class Loca(Recommender):
             device_name=str(device),
             advice="use anchor_selection 'kmeans', 'farthest' or 'random'",
         )
+        steps |= local_memory(self.base, self.anchors, self._engine(), data, "local models", unfitted)
+        return MemoryUse.in_turn(steps)
 
     def count_items(self) -> int:
         """Return how many items it scores."""
@@ -441,74 +392,73 @@ class Loca(Recommender):
         """Copy the model with the epochs and the α that validation chose."""
         if self.global_ is None or self.alpha_ is None:
             return clone(self)
-        base = clone(self.base)
-        if self.local_epochs_ is not None and "epochs" in get_params(base):
-            base = clone(base, epochs=self.local_epochs_)
-        embedding = None if self.embedding is None else fitted(self.embedder_, self).with_selected_params()
-        return clone(
-            self, base=base, global_model=self.global_.with_selected_params(), embedding=embedding, alpha=self.alpha_
-        )
+        chosen: dict[str, Any] = {"global_model": self.global_.with_selected_params(), "alpha": self.alpha_}
+        if self.local_epochs_ is not None and "epochs" in self.base.get_params():
+            chosen["base"] = clone(self.base, epochs=self.local_epochs_)
+        if self.embedding is not None:
+            chosen["embedding"] = fitted(self.embedder_, self).with_selected_params()
+        return clone(self, **chosen)
 
     def state(self) -> ModelState:
         communities, local = fitted(self.communities_, self).state(), fitted(self.locals_, self)
         parts: dict[str, Any] = {"global": self.global_, "local models": local}
-        embedder: object = self.embedder_
-        if embedder is not self.global_:
-            parts["embedder"] = embedder
-        if local.centre_ is not None and local.centre_ is not self.global_:
-            parts["centre"] = local.centre_
+        apart: dict[str, Any] = {"embedder": self.embedder_, "centre": local.centre_}
+        parts |= {name: one for name, one in apart.items() if one is not None and one is not self.global_}
         items, lifts = fitted(self.distinctive_, self)
         learned: dict[str, npt.NDArray[Any]] = {"distinctive_items": items, "distinctive_lifts": lifts}
         arrays = {**communities.arrays, **learned, "members": fitted(self.members_, self)}
-        facts: dict[str, Any] = {"alpha": self.alpha_, "local_epochs": self.local_epochs_}
+        facts = {**communities.facts, "alpha": self.alpha_, "local_epochs": self.local_epochs_}
         if self.locality_ is not None:
-            figures = self.locality_
-            facts["locality"] = {"effective_share": figures.effective_share, "answering": figures.answering}
-        return ModelState(arrays, {**communities.facts, **facts}, parts)
+            facts["locality"] = {name: getattr(self.locality_, name) for name in _LOCALITY}
+        return ModelState(arrays, facts, parts)
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model, facts = cls(**params), state.facts
+        model, alpha = cls(**params), state.facts["alpha"]
         items, lifts, members = (state.arrays[name] for name in ("distinctive_items", "distinctive_lifts", "members"))
-        local, global_model = state.parts.get("local models"), state.parts.get("global")
-        embedder = state.parts.get("embedder", global_model)
+        local, whole_model = state.parts.get("local models"), state.parts.get("global")
+        embedder = state.parts.get("embedder", whole_model)
         if set(state.parts) - {"embedder", "centre"} != {"global", "local models"} or not isinstance(
             local, LocalModels
         ):
             raise ModelFileError(f"loca: expected a global and local models, found {', '.join(sorted(state.parts))}")
-        if not isinstance(global_model, Recommender):
+        if not isinstance(whole_model, Recommender):
             raise ModelFileError("loca: the global model is not a recommender")
         if not isinstance(embedder, Embedder):
             raise ModelFileError(f"loca: {type(embedder).__name__} cannot embed histories")
-        local.around(state.parts.get("centre", global_model))
-        item_count = global_model.count_items()
+        local.around(state.parts.get("centre", whole_model))
+        item_count = whole_model.count_items()
         try:
             communities = Communities.restore(state)
             dimensions = embedder.embed(csr_array(np.zeros((1, item_count), dtype=np.float32))).shape[1]
         except LocaError as problem:
             raise ModelFileError(f"loca: communities or embedder do not fit: {problem}") from problem
-        count = len(communities)
-        if len(local) != count:
-            raise ModelFileError(f"loca: expected {count} local models, found {len(local)}")
-        if members.shape != (count,) or items.ndim != 2 or len(items) != count or lifts.shape != items.shape:
-            raise ModelFileError(f"loca: the arrays do not fit {count} communities")
-        if not (items.dtype.kind == "i" and (items >= 0).all() and (communities.anchors >= 0).all()):
-            raise ModelFileError("loca: an item or an anchor has a row below 0")
-        if not np.isfinite(communities.anchor_embeddings).all():
-            raise ModelFileError("loca: the anchor embeddings hold NaN or infinity")
-        if dimensions != communities.anchor_embeddings.shape[1]:
-            raise ModelFileError(f"loca: the embedder gives {dimensions} dimensions, the anchors have others")
-        if local.count_items() != item_count or int(items.max(initial=0)) >= item_count:
-            raise ModelFileError(f"loca: expected parts that all score the same {item_count} items")
-        if not isinstance(facts["alpha"], int | float) or not 0 <= facts["alpha"] <= 1:
-            raise ModelFileError(f"loca: expected alpha from 0 to 1, found {facts['alpha']!r}")
-        model.global_, model.embedder_, model.communities_, model.locals_ = global_model, embedder, communities, local
-        model.local_epochs_, model.alpha_ = facts["local_epochs"], float(facts["alpha"])
+        count, anchors = len(communities), communities.anchor_embeddings
+        figures = state.facts.get("locality")  # a model that was saved before this was measured has none
+        numbers: list[Any] = [figures.get(name) for name in _LOCALITY] if isinstance(figures, dict) else [None]
+        fitting = members.shape == (count,) and items.ndim == 2 and len(items) == count and lifts.shape == items.shape
+        rows = items.dtype.kind == "i" and (items >= 0).all() and (communities.anchors >= 0).all()
+        scored = local.count_items() == item_count and int(items.max(initial=0)) < item_count
+        checks = {
+            f"expected {count} local models, found {len(local)}": len(local) == count,
+            f"the arrays do not fit {count} communities": fitting,
+            "an item or an anchor has a row below 0": rows,
+            "the anchor embeddings hold NaN or infinity": np.isfinite(anchors).all(),
+            f"the embedder gives {dimensions} dimensions, the anchors have others": dimensions == anchors.shape[1],
+            f"expected parts that all score the same {item_count} items": scored,
+            f"expected alpha from 0 to 1, found {alpha!r}": _is_number(alpha) and alpha <= 1,
+            f"expected the figures of its locality as numbers ≥ 0, found {figures!r}": figures is None
+            or all(map(_is_number, numbers)),
+        }
+        for fault, holds in checks.items():
+            if not holds:
+                raise ModelFileError(f"loca: {fault}")
+        model.global_, model.embedder_, model.communities_, model.locals_ = whole_model, embedder, communities, local
+        model.local_epochs_, model.alpha_ = state.facts["local_epochs"], float(alpha)
         model.members_, model.distinctive_ = members, (items, lifts)
-        if facts.get("locality") is not None:  # a model that was saved before this was measured has none
-            figures = facts["locality"] if isinstance(facts["locality"], dict) else {}
-            numbers = [figures.get(name) for name in ("effective_share", "answering")]
-            if not all(isinstance(one, int | float) and 0 <= one < float("inf") for one in numbers):
-                raise ModelFileError(f"loca: expected the figures of its locality as numbers ≥ 0, found {figures!r}")
-            model.locality_ = Locality(model.alpha_, float(figures["effective_share"]), float(figures["answering"]))
+        model.locality_ = None if figures is None else Locality(model.alpha_, *map(float, numbers))
         return model
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < float("inf")

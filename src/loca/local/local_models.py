@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,40 +18,30 @@ from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import UserRows, mean_ndcgs, ndcg_of_each
 from loca.models.devices import ranking_bytes
 from loca.models.network_base import NetworkModel, score_on
-from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights
+from loca.models.recommender import AnyModel, Recommender, Scores, TrainingData, UserWeights
 from loca.persistence.manifest import ModelState
 
-Covered = npt.NDArray[np.bool_]
+ScoreWith = Callable[[int, csr_array], Tensor]
 _MAIN_MEMORY = torch.device("cpu")
 
 
 def blend_local(
-    histories: csr_array,
-    answer_weights: csr_array,
-    score_with: Callable[[int, csr_array], Tensor],
-    device: torch.device = _MAIN_MEMORY,
-) -> tuple[Tensor, Covered]:
-    """Σ_j w_j · M_j(history) / Σ_j w_j for every user, users × items on the device, and who is covered at all.
+    histories: csr_array, answer_weights: csr_array, score_with: ScoreWith, device: torch.device = _MAIN_MEMORY
+) -> Tensor:
+    """Σ_j w_j · M_j(history) / Σ_j w_j for every user, users × items on the device; an uncovered user's row is zero.
 
-    `score_with(j, histories)` is called once for each local model j, with exactly the users whom it answers for. An
-    uncovered user's row is zero.
+    `score_with(j, histories)` is called once for each local model j, with exactly the users whom it answers for.
     """
     totals = np.asarray(answer_weights.sum(axis=1)).ravel()  # (users,)
     blended = torch.zeros(histories.shape, device=device)
     by_community = answer_weights.tocsc()
-    for community in range(by_community.shape[1]):
+    for community in np.flatnonzero(np.diff(by_community.indptr)).tolist():
         part = slice(by_community.indptr[community], by_community.indptr[community + 1])
         members, weights = by_community.indices[part], by_community.data[part]
-        if not len(members):
-            continue
         shares = torch.from_numpy((weights / totals[members]).astype(np.float32)).to(device)
         answers = score_with(community, csr_array(histories[members])).to(device)
         blended[torch.from_numpy(members.astype(np.int64)).to(device)] += shares[:, None] * answers
-    return blended, totals > 0
-
-
-AnyModel = TypeVar("AnyModel")
-WeightsOf = Callable[[int], UserWeights]
+    return blended
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +53,7 @@ class LocalTask:
 
     models: list[Recommender]
     data: TrainingData
-    weights_of: WeightsOf
+    weights_of: Callable[[int], UserWeights]
     what: str
     centre: Recommender | None = None
 
@@ -94,11 +83,9 @@ def truncated(model: AnyModel, count: int, size: int) -> AnyModel:
     """A fitted model of `size` models with its first `count` alone; all of them are the model itself."""
     if not 1 <= count <= size:
         raise ConfigError(f"expected from 1 to {size} of the models, found {count}")
-    if count == size:
-        return model
-    first: Any = copy.copy(model)
-    first.answering_models_ = count
-    return cast(AnyModel, first)
+    first = copy.copy(model)
+    vars(first)["answering_models_"] = count
+    return model if count == size else first
 
 
 @runtime_checkable
@@ -168,9 +155,7 @@ class SeparateModels(LocalModels):
 
     def blend(self, histories: csr_array, answer_weights: csr_array) -> Tensor:
         """The scores of all models, blended by the weights; each scores once, those it answers for."""
-        return blend_local(
-            histories, answer_weights, lambda number, rows: score_on(self.models_[number], rows), self.device
-        )[0]
+        return blend_local(histories, answer_weights, lambda j, rows: score_on(self.models_[j], rows), self.device)
 
     def state(self) -> ModelState:
         return ModelState(parts={f"model {number}": model for number, model in enumerate(self.models_)})
@@ -189,11 +174,7 @@ class SeparateModels(LocalModels):
 
 
 def blended_scores(
-    local: LocalModels,
-    global_model: Recommender,
-    histories: csr_array,
-    answer_weights: csr_array,
-    alphas: Sequence[float],
+    local: LocalModels, whole: Recommender, histories: csr_array, answer_weights: csr_array, alphas: Sequence[float]
 ) -> Iterator[Tensor]:
     """For each α: α · global + (1 − α) · local where a community answers, the global scores where none does.
 
@@ -204,63 +185,52 @@ def blended_scores(
     if not any(alphas):
         rest = np.flatnonzero(~covered)
         if len(rest):
-            local_scores[rest] = score_on(global_model, csr_array(histories[rest])).to(local_scores.device)
+            local_scores[rest] = score_on(whole, csr_array(histories[rest])).to(local_scores.device)
         yield from (local_scores for _ in alphas)
         return
-    global_scores = score_on(global_model, histories).to(local_scores.device)
+    global_scores = score_on(whole, histories).to(local_scores.device)
     for alpha in alphas:
         share = torch.from_numpy(np.where(covered, np.float32(alpha), np.float32(1))).to(local_scores.device)[:, None]
         yield share * global_scores + (1 - share) * local_scores
 
 
 @dataclass(frozen=True, eq=False)
-class BlendValidator:
-    """Validation data with the weights of the communities that answer each user, users × communities."""
+class Validator:
+    """Validation data with the weights of the communities that answer each user, users × communities.
+
+    `global_model` answers those whom no community does; to judge each community alone it is not needed.
+    """
 
     held_out: HeldOut
     answer_weights: csr_array
-    global_model: Recommender
+    global_model: Recommender | None = None
 
     def score(self, local: LocalModels, alphas: Sequence[float]) -> list[float]:
         """The mean NDCG@100 of the blended answer for each of the `alphas`."""
-        histories = self.held_out.history_matrix
+        whole: Any = self.global_model
 
         def score_users(users: UserRows) -> Iterator[Tensor]:
             # The same arrays every time where all users are one block: networks that learn store what they make of it.
-            rows, weights = histories, self.answer_weights
+            rows, weights = self.held_out.history_matrix, self.answer_weights
             if len(users) < self.held_out.n_users:
                 rows, weights = csr_array(rows[users]), csr_array(weights[users])
-            return blended_scores(local, self.global_model, rows, weights, alphas)
+            return blended_scores(local, whole, rows, weights, alphas)
 
         return mean_ndcgs(score_users, self.held_out, 100, block_bytes=ranking_bytes(local.device))
 
+    def score_each(self, local: LocalModels, communities: Iterable[int]) -> dict[int, float]:
+        """The mean NDCG@100 of each of the communities by its own model, over the users whom it answers for.
 
-@dataclass(frozen=True, eq=False)
-class CommunityValidator:
-    """Validation data for each community alone, of the users whom it answers for; all communities at once."""
+        All are scored at once; nothing is given for a community that nobody judges.
+        """
+        pairs = self.answer_weights.tocsc().tocoo()  # community by community
+        judges = (self.held_out.target_counts[pairs.row] > 0) & np.isin(pairs.col, list(communities))
+        community, user = (part[judges].astype(np.int64) for part in (pairs.col, pairs.row))
 
-    held_out: HeldOut
-    answer_weights: csr_array
-
-    @cached_property
-    def _pairs(self) -> tuple[UserRows, UserRows]:
-        """Community and user of every pair: each community's users who have a held-out item."""
-        communities = self.answer_weights.tocsc()
-        community = np.repeat(np.arange(communities.shape[1]), np.diff(communities.indptr))
-        user = communities.indices.astype(np.int64)
-        judges = self.held_out.target_counts[user] > 0
-        return community[judges], user[judges]
-
-    def score(self, local: LocalModels, communities: Iterable[int]) -> dict[int, float]:
-        """The mean NDCG@100 of each of the communities by its own model; nothing of one that nobody judges."""
-        requested = np.zeros(len(local), dtype=np.bool_)
-        requested[list(communities)] = True
-        community, user = (part[requested[self._pairs[0]]] for part in self._pairs)
-
-        def score_pairs(pairs: UserRows) -> Tensor:
+        def score_pairs(places: UserRows) -> Tensor:
             """The scores of those pairs, left where they are computed."""
-            rows = csr_array(self.held_out.history_matrix[user[pairs]])
-            return local.blend(rows, one_for_each(community[pairs], len(local)))
+            rows = csr_array(self.held_out.history_matrix[user[places]])
+            return local.blend(rows, one_for_each(community[places], len(local)))
 
         values = ndcg_of_each(score_pairs, self.held_out, user, 100, block_bytes=ranking_bytes(local.device))
         sums, counts = np.bincount(community, values, len(local)), np.bincount(community, minlength=len(local))

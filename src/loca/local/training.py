@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import torch
 
 from loca.errors import DataError, check_choice, check_counts
 from loca.local.local_ease import LOCAL_BYTES, differences_memory, fit_ease_differences, is_centre_for
-from loca.local.local_models import CommunityValidator, LocalModels, LocalTask, SeparateModels
+from loca.local.local_models import LocalModels, LocalTask, SeparateModels, Validator
 from loca.local.stacked.inference import AnswerPrecision, StackedNetworks
 from loca.local.stacked.ops import PrecisionName, multiplies_densely
 from loca.local.stacked.trainer import StackedTrainer, plan_stacks
@@ -65,9 +65,8 @@ def copies_of(base: Recommender, count: int, seed: int, name: str) -> list[Recom
 def scaled_weights(weights: UserWeights, total: float) -> npt.NDArray[np.float32]:
     """Weights scaled to sum to `total`, so that regularisation means the same in every local model."""
     if not weights.any():
-        raise DataError(
-            "a community has no user with a weight above 0; give more users a weight, or widen train_bandwidth"
-        )
+        problem = "a community has no user with a weight above 0"
+        raise DataError(f"{problem}; give more users a weight, or widen train_bandwidth")
     return np.asarray(weights * (total / weights.sum(dtype=np.float64)), dtype=np.float32)
 
 
@@ -87,20 +86,15 @@ def local_memory(
     return {name: many}
 
 
-class TrainedLocals(NamedTuple):
-    """Fitted local models, and the number of epochs that counted (None for a base that does not learn by epochs)."""
-
-    models: LocalModels
-    epochs: int | None
-
-
 def train_locals(
     task: LocalTask,
     engine: Engine,
     validate: Callable[[LocalModels], float] | None = None,
-    members: CommunityValidator | None = None,
-) -> TrainedLocals:
+    members: Validator | None = None,
+) -> tuple[LocalModels, int | None]:
     """Train all models of a task; those that learn by epochs in parallel.
+
+    The number of epochs that counted is given too, None for a base that does not learn by epochs.
 
     Parameters
     ----------
@@ -108,13 +102,13 @@ def train_locals(
         What to train, and how.
     validate : callable, optional
         Scores all models together: they stop at the epoch that it likes best.
-    members : CommunityValidator, optional
+    members : Validator, optional
         Stops each model at the best epoch of the users whom it answers for, in place of `validate`; a model without
         any runs all its epochs, and the median of the epochs is given back.
     """
     first: Any = task.models[0]
     if not first.learns_by_epoch:
-        return TrainedLocals(_fit_in_turn(task, engine), None)
+        return _fit_in_turn(task, engine), None
     trainers, local = _begin(task, engine)
     if members is not None:
         epochs = _stop_each(task, trainers, local, members)
@@ -126,7 +120,7 @@ def train_locals(
         epochs = [best.epoch or first.epochs] * len(task.models)
     for model, epoch in zip(task.models, epochs, strict=True):
         model.best_epoch_ = epoch
-    return TrainedLocals(local.finished(engine.answer_precision), int(np.median(epochs)))
+    return local.finished(engine.answer_precision), int(np.median(epochs))
 
 
 def _fit_in_turn(task: LocalTask, engine: Engine) -> LocalModels:
@@ -163,21 +157,15 @@ def _begin(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalMod
         return models[number].begin(matrix, task.weights_of(number), task.moments)
 
     one = begin(0)
-    device, network = one.device, one.network
+    device, network, precision = one.device, one.network, engine.precision
     if not (engine.is_stacked and models[0].stackable):
         if device.type == "cpu":
             size = sum(weight.numel() * 4 for weight in network.parameters())
             plan_memory(what, size * _COPIES_WHILE_TRAINING * count, _ADVICE)
         return [one, *(begin(number) for number in range(1, count))], SeparateModels.of(models)
-    plan = plan_stacks(
-        network,
-        models[0].batch_size,
-        networks=count,
-        users=matrix.shape[0] if count > 1 else max(1, len(one.support)),
-        device=device,
-        precision=engine.precision,
-        dense=multiplies_densely(matrix, device, engine.precision),
-    )
+    where = {"device": device, "precision": precision, "dense": multiplies_densely(matrix, device, precision)}
+    users = matrix.shape[0] if count > 1 else max(1, len(one.support))
+    plan = plan_stacks(network, models[0].batch_size, networks=count, users=users, **where)
     say(str(plan))
     if device.type == "cpu":
         plan_memory(what, plan.device_bytes, _ADVICE)
@@ -187,23 +175,19 @@ def _begin(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalMod
         numbers = range(first, min(first + size, count))
         try:
             trainers = [begin(number) for number in numbers]
-            stack = StackedTrainer(trainers, precision=engine.precision, at_once=at_once, parked=len(numbers) < count)
+            stacks.append(StackedTrainer(trainers, precision=precision, at_once=at_once, parked=len(numbers) < count))
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
             size = max(1, size // 2)
             at_once = min(at_once, size)
             say(f"stacked engine: out of memory; stacks of {size} from here on")
-            continue
-        stacks.append(stack)
-        first = numbers.stop
-    networks = [model.network_ for model in models]
-    return stacks, StackedNetworks.of(networks, device, quick=engine.precision == "bfloat16")
+        else:
+            first = numbers.stop
+    return stacks, StackedNetworks.of([one.network_ for one in models], device, quick=precision == "bfloat16")
 
 
-def _stop_each(
-    task: LocalTask, trainers: Sequence[Trainer], local: LocalModels, members: CommunityValidator
-) -> list[int]:
+def _stop_each(task: LocalTask, trainers: Sequence[Trainer], local: LocalModels, members: Validator) -> list[int]:
     """Train each network to the best epoch of its own validation users, and give that epoch.
 
     A network without validation users runs all epochs. The bar counts the networks that have stopped.
@@ -231,7 +215,7 @@ def _stop_each(
             loss = float(np.mean([trainer.run_epoch() for trainer in trainers]))
             progress.advance(0, note=f"epoch {epoch}, loss {loss:.2f}, {len(active)} still learn")
             if epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs:
-                for number, score in members.score(local, active).items():
+                for number, score in members.score_each(local, active).items():
                     best[number].offer(epoch, score, [networks[number]])
                 stopped = {one for one in active if best[one].is_final(epoch, schedule.patience)}
                 active -= stopped

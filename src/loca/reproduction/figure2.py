@@ -14,7 +14,7 @@ from loca.communities.geometry import angular_distances, unit_rows
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.evaluation.evaluate import measure
-from loca.local.local_models import CommunityValidator, LocalModels, LocalTask
+from loca.local.local_models import LocalModels, LocalTask, Validator
 from loca.local.training import Engine, copies_of, train_locals
 from loca.models.recommender import TrainingData
 from loca.random_streams import stream
@@ -131,7 +131,7 @@ def _train_and_measure(benchmark: Benchmark, seed: int) -> Records:
     # The validation data of the closest users of every anchor, scored after every epoch.
     places = (core.ravel(), np.repeat(np.arange(count), core.shape[1]))
     closest = csr_array((np.ones(core.size), places), (validation.n_users, count))
-    validator = CommunityValidator(validation, closest)
+    validator = Validator(validation, closest)
     records = _measured(benchmark.split.test, core, lambda _, rows: whole.score(rows), seed, "MultVAE", None)
     for share in SHARES:
         trained = order[:, : max(2, round(share * len(embeddings)))]
@@ -140,21 +140,19 @@ def _train_and_measure(benchmark: Benchmark, seed: int) -> Records:
     return records
 
 
-def _train(
-    benchmark: Benchmark, seed: int, train: Interactions, trained: Rows, validator: CommunityValidator
-) -> LocalModels:
+def _train(benchmark: Benchmark, seed: int, train: Interactions, trained: Rows, validator: Validator) -> LocalModels:
     def weights_of(number: int) -> npt.NDArray[np.float32]:
         weights = np.zeros(train.n_users, dtype=np.float32)
         weights[trained[number]] = 1
         return weights
 
     def judge(models: LocalModels) -> float:
-        return float(np.mean(list(validator.score(models, range(len(trained))).values())))
+        return float(np.mean(list(validator.score_each(models, range(len(trained))).values())))
 
     copies = copies_of(benchmark.model("mult-vae", seed), len(trained), seed, "pilot model")
     data = TrainingData(train, train.matrix(), np.ones(train.n_users, dtype=np.float32))
     task = LocalTask(copies, data, weights_of, f"local models of {trained.shape[1]:,} users")
-    return train_locals(task, Engine("auto", benchmark.model("loca-vae").precision), judge).models
+    return train_locals(task, Engine("auto", benchmark.model("loca-vae").precision), judge)[0]
 
 
 def _measured(
