@@ -372,7 +372,7 @@ def test_the_demo_refuses_what_cannot_work(call: Call, tmp_path: Path) -> None:
 def test_the_demo_refuses_a_foreign_model_folder_before_any_work(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demonstration, "planted_communities", lambda **given: pytest.fail("work was done"))
+    monkeypatch.setattr(loca, "planted_communities", lambda **given: pytest.fail("work was done"))
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "thesis.tex").write_text("years of work")
     assert "not a loca model" in call("demo", "--out", tmp_path).mistake

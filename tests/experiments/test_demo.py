@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import loca
 import loca.experiments.demo as demo
 from loca.communities.geometry import Quantile
 from loca.data.recency import Recency
@@ -151,6 +152,6 @@ def test_recency_reaches_every_model_of_the_demonstration_and_the_saved_one(tmp_
 
 def test_a_model_that_comes_back_changed_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = planted_communities(users=150, seed=0).interactions
-    monkeypatch.setattr(demo, "load", lambda folder: EASE(l2=1.0).fit(other))
+    monkeypatch.setattr(loca, "load", lambda folder: EASE(l2=1.0).fit(other))
     with pytest.raises(LocaError, match="does not score as the saved one did"):
         demo.run_demo(tmp_path / "demo", users=150, models=small_models())

@@ -9,7 +9,7 @@ from pathlib import Path
 from loca.data.splits import Split
 from loca.data.statistics import warn_of_file_order
 from loca.errors import ConfigError, LocaError, did_you_mean
-from loca.evaluation.metrics import check_lengths
+from loca.evaluation.metrics import Values, check_lengths
 from loca.evaluation.significance import holm, paired_difference
 from loca.experiments.parallel import RunPlan, execute_here, execute_parallel
 from loca.experiments.report import Comparison as Comparison
@@ -106,7 +106,14 @@ def compare(
     60
     """
     how = EvaluationProtocol(protocol, refit, recency, check_lengths(at), seed, budget, space)
-    candidates = _named(models)
+    candidates: dict[str, list[Recommender]] = {}
+    if isinstance(models, Mapping):
+        candidates = {name: [one] if isinstance(one, Recommender) else list(one) for name, one in models.items()}
+    for model in () if isinstance(models, Mapping) else models:
+        name, base = type(model).__name__, get_params(model).get("base")
+        name = name if base is None else f"{name}({type(base).__name__})"
+        same = sum(one == name or one.startswith(f"{name} ") for one in candidates)
+        candidates[f"{name} {same + 1}" if same else name] = [model]
     for name in (*keep, *([] if control is None else [control])):
         if name not in candidates:
             raise ConfigError(f"no model {name!r} to compare with{did_you_mean(name, candidates)}")
@@ -140,58 +147,31 @@ def compare(
     if control not in measured:
         control = max(singles, key=lambda name: measured[name].selected.ndcg, default=None)
     metric = f"ndcg@{100 if 100 in how.at else how.at[-1]}"
-    return Comparison(
-        protocol=protocol,
-        refit=refit,
-        metric=metric,
-        control=control,
-        measured=tuple(measured.values()),
-        differences=_differences(firsts, control, measured, metric, seed),
-        models=fitted,
-        budget=budget,
-        space=space,
-        failed=failed,
-    )
-
-
-def _named(models: Mapping[str, Candidates] | Sequence[Recommender]) -> dict[str, list[Recommender]]:
-    if isinstance(models, Mapping):
-        return {name: [one] if isinstance(one, Recommender) else list(one) for name, one in models.items()}
-    named: dict[str, list[Recommender]] = {}
-    for model in models:
-        name, base = type(model).__name__, get_params(model).get("base")
-        name = name if base is None else f"{name}({type(base).__name__})"
-        same = sum(one == name or one.startswith(f"{name} ") for one in named)
-        named[f"{name} {same + 1}" if same else name] = [model]
-    return named
+    values = {name: one.evaluation.values[metric] for name, one in measured.items()}
+    differences = _differences(firsts, control, values, seed)
+    reached = tuple(measured.values()), differences, fitted
+    return Comparison(protocol, refit, metric, control, *reached, budget, space, failed)
 
 
 def _differences(
-    models: Mapping[str, Recommender],
-    control: str | None,
-    measured: Mapping[str, ComparedModel],
-    metric: str,
-    seed: int,
+    models: Mapping[str, Recommender], control: str | None, values: Mapping[str, Values], seed: int
 ) -> tuple[Difference, ...]:
     """Compare each Loca with its base and with the ensemble of that, and every model with the control."""
+    bases = {name: get_params(one)["base"] for name, one in models.items() if one.role in ("local", "ensemble")}
+    ensembles = [(name, bases[name]) for name, one in models.items() if one.role == "ensemble"]
     pairs: list[tuple[str, str]] = []
-    for name, model in models.items():
-        if model.role == "local":
-            base = type(get_params(model)["base"])
-            ensembles = {other: get_params(one)["base"] for other, one in models.items() if one.role == "ensemble"}
-            pairs += [(name, other) for other, one in [*models.items(), *ensembles.items()] if isinstance(one, base)]
+    for name in (one for one, model in models.items() if model.role == "local"):
+        alike = [other for other, one in [*models.items(), *ensembles] if isinstance(one, type(bases[name]))]
+        pairs += [(name, other) for other in alike]
     if control is not None:
         pairs += [(name, control) for name in models if name != control]
-    values = {name: one.evaluation.values[metric] for name, one in measured.items()}
     if min(map(len, values.values())) < 2:
         return ()
     unique = list(dict.fromkeys(pairs))
     paired = [paired_difference(values[first], values[second], seed=seed) for first, second in unique]
     t_p, wilcoxon_p = holm(one.t_p for one in paired), holm(one.wilcoxon_p for one in paired)
-    return tuple(
-        Difference(*pair, one, float(t_p[place]), float(wilcoxon_p[place]))
-        for place, (pair, one) in enumerate(zip(unique, paired, strict=True))
-    )
+    corrected = zip(unique, paired, t_p.tolist(), wilcoxon_p.tolist(), strict=True)
+    return tuple(Difference(*pair, one, by_t, by_wilcoxon) for pair, one, by_t, by_wilcoxon in corrected)
 
 
 def plan_runs(

@@ -97,12 +97,20 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
                 if not running:
                     break
                 progress.advance(0, note=", ".join(running))
-                for name, kind, message in _messages(running):
+                lines = wait([worker.line for worker in running.values()])
+                for name, worker in [pair for pair in running.items() if pair[1].line in lines]:
+                    message: Any
+                    try:
+                        kind, message = worker.hear() or (READY, "")
+                    except WorkerDied as death:
+                        kind, message = "failed", str(death)
                     if kind == "said":
                         say(message if message.startswith(f"{name}: ") else f"{name}: {message}")
+                    if kind not in ("done", "failed"):
                         continue
                     if kind == "done":
-                        done[name], outcome = message, _finished(message)
+                        done[name], tuning = message, message.tuning
+                        outcome = f"finished in {message.seconds + (tuning.seconds if tuning else 0.0):,.1f} s"
                     else:
                         failed[name], outcome = message, f"failed: {message}"
                     running.pop(name).end(is_done=True)
@@ -117,19 +125,6 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
     return failed
 
 
-def _messages(running: Mapping[str, Worker]) -> list[tuple[str, str, Any]]:
-    """Wait until workers send something: the name of each that did, the kind of its message, and the message."""
-    lines, found = wait([worker.line for worker in running.values()]), []
-    for name, worker in running.items():
-        if worker.line in lines:
-            try:
-                message = worker.hear()
-            except WorkerDied as death:
-                message = "failed", str(death)
-            found += [] if message is None else [(name, *message)]
-    return found
-
-
 def _work(line: Connection, run: Run, split: Split, store: RunStore | None, has_listener: bool) -> None:
     """What a worker does: it sends what comes of the run, or in one line why nothing does."""
     line.send(READY)
@@ -139,11 +134,12 @@ def _work(line: Connection, run: Run, split: Split, store: RunStore | None, has_
         logger.setLevel(logging.INFO)
     try:
         line.send(("done", execute(run, split, store)[0]))
-    except LocaError as error:
-        line.send(("failed", " ".join(str(error).split())))
     except Exception as error:
-        say(traceback.format_exc())
-        line.send(("failed", f"{type(error).__name__}: {' '.join(str(error).split())}"))
+        reason = " ".join(str(error).split())
+        if not isinstance(error, LocaError):
+            say(traceback.format_exc())
+            reason = f"{type(error).__name__}: {reason}"
+        line.send(("failed", reason))
 
 
 class _ToParent(logging.Handler):
@@ -157,11 +153,6 @@ class _ToParent(logging.Handler):
         with suppress(OSError):
             for text in record.getMessage().splitlines():
                 self._line.send(("said", text))
-
-
-def _finished(measured: ComparedModel) -> str:
-    tuning = 0.0 if measured.tuning is None else measured.tuning.seconds
-    return f"finished in {measured.seconds + tuning:,.1f} s"
 
 
 def _announce(run: Run, left: int) -> None:
