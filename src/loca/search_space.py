@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -167,17 +167,12 @@ class Space:
         stays = all(values[name] == value for name, value in self.fixed.items())
         return point if stays and all(values[name] == values[source] for name, source in self.same.items()) else None
 
-    @property
-    def size(self) -> int | None:
-        """How many points there are, where every domain is a choice among a few; None for endless spaces."""
-        grids = [domain.values for domain in self.domains.values() if isinstance(domain, Among)]
-        return math.prod(map(len, grids)) if len(grids) == len(self.domains) else None
-
-    def points(self) -> Iterator[dict[str, Plain]]:
-        """All points of a space that has a size, those of the last parameter changing first."""
+    def grid(self, largest: float = math.inf) -> list[dict[str, Plain]] | None:
+        """All points, the last parameter changing first; None where they are endless or more than `largest`."""
         values = [domain.drawn for domain in self.domains.values() if isinstance(domain, Among)]
-        for one in product(*values):
-            yield dict(zip(self.domains, one, strict=True))
+        if len(values) < len(self.domains) or math.prod(map(len, values)) > largest:
+            return None
+        return [dict(zip(self.domains, one, strict=True)) for one in product(*values)]
 
     def without(self, names: Collection[str]) -> Space:
         """The space in which some parameters, and what belongs to them, stay as the model has them."""
@@ -185,12 +180,6 @@ class Space:
         domains = {name: one for name, one in self.domains.items() if name in left}
         same = {name: one for name, one in self.same.items() if name in left and one in domains}
         return Space(domains, {name: one for name, one in self.fixed.items() if name in left}, same)
-
-    def among(self, name: str, values: tuple[Any, ...]) -> Space:
-        """The space in which a parameter is tried at some values alone; what is the same as it follows."""
-        narrow = self.without([name])
-        followers = {one: source for one, source in self.same.items() if source == name}
-        return Space({**narrow.domains, name: Among(values)}, narrow.fixed, {**narrow.same, **followers})
 
 
 @dataclass(frozen=True)
@@ -208,10 +197,11 @@ class SpaceConstraints:
         return is_named(name, (*self.fixed, *self.listed))
 
     def narrow(self, space: Space) -> Space:
-        """What is left of a space."""
+        """What is left of a space; what has the value of a listed parameter follows it."""
         space = space.without(self.fixed)
         for name, values in self.listed.items():
-            space = space.among(name, values)
+            left, followers = space.without([name]), {one: name for one, source in space.same.items() if source == name}
+            space = Space({**left.domains, name: Among(values)}, left.fixed, {**left.same, **followers})
         return space
 
 

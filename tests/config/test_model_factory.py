@@ -15,11 +15,10 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultDAE, MultVAE
-from loca.registry import MODELS
 
 
 def build(name: str, table: dict[str, Any], seed: int = 0) -> list[Any]:
-    return build_models([name], {name: table}, MODELS, seed)[name]
+    return build_models([name], {name: table}, seed)[name]
 
 
 def test_settings_reach_the_model_and_the_models_inside_it() -> None:
@@ -89,25 +88,25 @@ def test_a_wrong_setting_is_refused_before_anything_is_fitted(table: dict[str, A
 
 def test_settings_of_models_that_are_not_asked_for_are_checked_too() -> None:
     with pytest.raises(ConfigError, match="unknown option 'latnt' for mult-vae"):
-        build_models(["ease"], {"mult-vae": {"latnt": 3}}, MODELS, 0)
+        build_models(["ease"], {"mult-vae": {"latnt": 3}}, 0)
 
 
 def test_ensemble_stands_for_the_control_of_every_loca_model() -> None:
-    names = expand_names(["ease", "ensemble", "loca-vae", "loca-ease", "ease"], MODELS)
+    names = expand_names(["ease", "ensemble", "loca-vae", "loca-ease", "ease"])
     assert names == ["ease", "ensemble-vae", "ensemble-ease", "loca-vae", "loca-ease"]
     with pytest.raises(ConfigError, match="'ensemble' is the control of a loca model"):
-        expand_names(["ease", "ensemble"], MODELS)
+        expand_names(["ease", "ensemble"])
     with pytest.raises(ConfigError, match="unknown model 'easy'; did you mean 'ease'"):
-        expand_names(["easy"], MODELS)
+        expand_names(["easy"])
     with pytest.raises(ConfigError, match="unknown model 'qqq'; there are popularity, "):
-        expand_names(["qqq"], MODELS)
+        expand_names(["qqq"])
     with pytest.raises(ConfigError, match="at least one model"):
-        expand_names([], MODELS)
+        expand_names([])
 
 
 def test_a_control_is_as_large_as_its_loca_and_chooses_from_the_same_bases() -> None:
     table = {"anchors": 7, "train_bandwidth": Choice(("q0.5", "q0.9")), "base": {"l2": Choice((10, 20))}}
-    built = build_models(["ensemble-ease", "loca-ease"], {"loca-ease": table}, MODELS, 3)
+    built = build_models(["ensemble-ease", "loca-ease"], {"loca-ease": table}, 3)
     assert list(built) == ["ensemble-ease", "loca-ease"]
     assert len(built["loca-ease"]) == 4
     controls = [one for one in built["ensemble-ease"] if isinstance(one, Ensemble)]
@@ -119,7 +118,7 @@ def test_a_control_is_as_large_as_its_loca_and_chooses_from_the_same_bases() -> 
 
 def test_a_controls_own_settings_win() -> None:
     settings = {"loca-ease": {"anchors": 7}, "ensemble-ease": {"models": 3}}
-    built = build_models(["loca-ease", "ensemble-ease"], settings, MODELS, 0)
+    built = build_models(["loca-ease", "ensemble-ease"], settings, 0)
     (control,) = built["ensemble-ease"]
     assert isinstance(control, Ensemble)
     assert control.models == 3

@@ -254,7 +254,7 @@ def check_request(
 
     own = config.build_section(kind, section(command), command)
     known = (command, "data", "planted") if command == "describe" else (command, *_SHARED)
-    models = expand_names(own.model_names, MODELS) if own.model_names or command != "describe" else []
+    models = expand_names(own.model_names) if own.model_names or command != "describe" else []
     elsewhere = (*MODELS, *_COMMANDS, *_SHARED)
     tables = read_settings(
         settings.config, given, assignments, choices, sections=known, models=models, elsewhere=elsewhere
@@ -282,7 +282,7 @@ def check_request(
         planted={"seed": own.seed, **planted},
         split=split,
         recency=recency,
-        models=build_models(models, tables, MODELS, own.seed),
+        models=build_models(models, tables, own.seed),
         tables={name: tables[name] for name in models},
         section=section,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,13 +13,12 @@ from loca.errors import ConfigError, did_you_mean
 from loca.local.ensemble import Ensemble
 from loca.models.recommender import Recommender, clone
 from loca.persistence.manifest import get_params, is_model
+from loca.registry import MODELS
 
-Catalogue = Mapping[str, Callable[[], Recommender]]
 
-
-def expand_names(names: Sequence[str], catalogue: Catalogue) -> list[str]:
+def expand_names(names: Sequence[str]) -> list[str]:
     """The names without doubles, with `ensemble` as the ensembles of the bases that the loca models use."""
-    known, expanded = [*catalogue, "ensemble"], list[str]()
+    known, expanded = [*MODELS, "ensemble"], list[str]()
     controls = [one.replace("loca-", "ensemble-", 1) for one in names if one.startswith("loca-")]
     for name in names:
         if name not in known:
@@ -33,36 +32,26 @@ def expand_names(names: Sequence[str], catalogue: Catalogue) -> list[str]:
     return list(dict.fromkeys(expanded))
 
 
-def build_models(
-    names: Sequence[str], settings: Mapping[str, Table], catalogue: Catalogue, seed: int
-) -> dict[str, list[Recommender]]:
-    """The candidates of each named model.
+def build_models(names: Sequence[str], settings: Mapping[str, Table], seed: int) -> dict[str, list[Recommender]]:
+    """The candidates of each named model: one for each combination of the choices in its settings, without doubles.
 
     An ensemble beside a loca model of the same base has that model's base and number of models, in every variant
-    that the loca model may choose from, so that the control may choose from the same; its own settings win.
+    that the loca model may choose from, so that the control may choose from the same; its own settings win. The
+    settings of models that are not named are checked too.
     """
-    for name in (one for one in settings if one in catalogue and one not in names):
-        build_candidates(name, [catalogue[name]()], settings[name], catalogue, seed)  # a check, nothing more
     built: dict[str, list[Recommender]] = {}
-    for name in sorted(names, key=lambda name: name.startswith("ensemble-")):
-        templates = [catalogue[name]()]
-        if name.startswith("ensemble-") and (local := name.replace("ensemble-", "loca-", 1)) in built:
+    others = [name for name in settings if name in MODELS and name not in names]
+    for name in sorted([*others, *names], key=lambda name: name.startswith("ensemble-")):
+        templates, local = [MODELS[name]()], name.replace("ensemble-", "loca-", 1)
+        if local != name and local in names:
             beside = map(get_params, built[local])
             templates = [Ensemble(base=clone(one["base"]), models=one["anchors"]) for one in beside]
-        built[name] = build_candidates(name, templates, settings.get(name, {}), catalogue, seed)
+        built[name] = []
+        for table, template in product(_alternatives(settings.get(name, {})), templates):
+            model = _apply(template, table, name, seed)
+            if describe_model(model) not in map(describe_model, built[name]):
+                built[name].append(model)
     return {name: built[name] for name in names}
-
-
-def build_candidates(
-    name: str, templates: Sequence[Recommender], table: Mapping[str, Any], catalogue: Catalogue, seed: int
-) -> list[Recommender]:
-    """The templates with the settings of the table, once for each combination of its choices, without doubles."""
-    candidates: list[Recommender] = []
-    for concrete, template in product(_without_choices(table), templates):
-        model = _apply(template, concrete, name, catalogue, seed)
-        if describe_model(model) not in map(describe_model, candidates):
-            candidates.append(model)
-    return candidates
 
 
 def describe_model(model: object) -> dict[str, Any]:
@@ -86,57 +75,43 @@ def what_differs(models: Sequence[object]) -> list[dict[str, Any]]:
     return [{name: one.get(name) for name in differing if name in one} for one in described]
 
 
-def _without_choices(table: Mapping[str, Any]) -> Iterator[Table]:
-    """Every table that takes one value of each choice, the values of the last choice changing first."""
-    alternatives: list[list[Any]] = []
-    for value in table.values():
-        if isinstance(value, Choice):
-            alternatives.append(list(value.values))
-        elif isinstance(value, Mapping):
-            alternatives.append(list(_without_choices(value)))
-        else:
-            alternatives.append([value])
-    for values in product(*alternatives):
-        yield dict(zip(table, values, strict=True))
+def _alternatives(value: Any) -> list[Any]:
+    """All that a setting may be: the values of a choice, or a table's combinations of them, the last changing first."""
+    if isinstance(value, Mapping):
+        return [dict(zip(value, some, strict=True)) for some in product(*map(_alternatives, value.values()))]
+    return list(value.values) if isinstance(value, Choice) else [value]
 
 
-def _apply(model: Any, table: Mapping[str, Any], where: str, catalogue: Catalogue, seed: int) -> Any:
+def _apply(model: Any, table: Mapping[str, Any], where: str, seed: int) -> Any:
     """A copy of the model with the settings of the table, checked by the annotations of its constructor.
 
-    Whatever is not set keeps its default; seeds follow the command's.
+    Whatever is not set keeps its default; seeds follow the command's. A model inside is named by its value or by its
+    entry `model`; else it is the one that is there.
     """
     annotations = parameters_of(type(model))
     check_names(table, annotations, where)
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"seed": seed} if "seed" in annotations else {}
     for name, annotation in annotations.items():
-        current, key = getattr(model, name), f"{where}.{name}"
-        takes_model = bool({Recommender, Embedder} & {*union_members(annotation)})
-        if name in table and (is_model(current) or takes_model):
-            changes[name] = _inner(current, table[name], key, catalogue, seed)
-        elif name in table:
-            changes[name] = check_value(key, annotation, table[name])
-        elif name == "seed":
-            changes[name] = seed
-        elif is_model(current):
-            changes[name] = _apply(current, {}, key, catalogue, seed)
+        current, key, value = getattr(model, name), f"{where}.{name}", table.get(name, {})
+        takes_model = is_model(current) or bool({Recommender, Embedder} & {*union_members(annotation)})
+        if name in table and not takes_model:
+            changes[name] = check_value(key, annotation, value)
+        elif name in table or is_model(current):
+            inside = dict(value) if isinstance(value, Mapping) else {"model": value}
+            kind, known = inside.pop("model", None), dict[str, Any](MODELS, svd=TruncatedSVD)
+            is_none = str(kind).lower() == "none"
+            if kind is not None and is_none and not inside:
+                changes[name] = None
+                continue
+            if not is_none:
+                if kind not in known:
+                    nearest = did_you_mean(str(kind), known) or f"; there are {', '.join(known)}"
+                    raise ConfigError(f"{key}: unknown model {kind!r}{nearest}")
+                current = known[kind]()
+            if not is_model(current):
+                raise ConfigError(f"{key}: there is no model to set options of; name one with {key}=ease")
+            changes[name] = _apply(current, inside, key, seed)
     try:
         return clone(model, **changes)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-
-
-def _inner(current: Any, value: Any, where: str, catalogue: Catalogue, seed: int) -> Any:
-    """A model inside another: named by `value` or by its entry `model`, else the one that is there."""
-    table = dict(value) if isinstance(value, Mapping) else {"model": value}
-    known: dict[str, Callable[[], Any]] = {**catalogue, "svd": TruncatedSVD}
-    name = table.pop("model", None)
-    if name is not None and str(name).lower() != "none":
-        if name not in known:
-            nearest = did_you_mean(str(name), known) or f"; there are {', '.join(known)}"
-            raise ConfigError(f"{where}: unknown model {name!r}{nearest}")
-        current = known[name]()
-    elif name is not None and not table:
-        return None
-    if not is_model(current):
-        raise ConfigError(f"{where}: there is no model to set options of; name one with {where}=ease")
-    return _apply(current, table, where, catalogue, seed)

@@ -49,11 +49,8 @@ class DataOptions:
             find_layout(self.layout)
         if self.preset is not None:
             find_preset(self.preset)
-            fixed = [name for name in self._given() if name not in ("preset", "layout", "titles")]
-            if fixed:
-                raise ConfigError(
-                    f"data.preset {self.preset!r} says how the data is read; leave out {', '.join(fixed)}"
-                )
+            if fixed := ", ".join(name for name in self._given() if name not in ("preset", "layout", "titles")):
+                raise ConfigError(f"data.preset {self.preset!r} says how the data is read; leave out {fixed}")
 
     def _given(self) -> list[str]:
         return [one.name for one in fields(self) if getattr(self, one.name) != one.default]
@@ -95,25 +92,25 @@ class RecencyOptions:
 
     def recency(self) -> RecencyRequest:
         """The recency that these options request: one, `auto`, None, or each model's own where nothing is said."""
-        beside: dict[str, Any] = {"shape": self.shape, "floor": self.floor}
-        beside = {name: value for name, value in beside.items() if value is not None}
-        text, name = str(self.half_life), next(iter(beside), "")
+        given: dict[str, Any] = {"shape": self.shape, "floor": self.floor}
+        given = {name: value for name, value in given.items() if value is not None}
+        text, name = str(self.half_life), next(iter(given), "")
         if self.decay is not None:
             if text != OWN:
                 raise ConfigError("recency: expected a half_life or a decay, found both")
             if self.shape not in (None, "exponential"):
                 raise ConfigError(f"recency.decay: is exponential; for the shape {self.shape!r} say a half_life")
             return Recency.per_position(self.decay, floor=self.floor or 0.0)
-        if text == OWN and beside:
-            raise ConfigError(f"recency.{name}: needs a half_life too; expected recency.half_life=4, say")
         request = OWN if text == OWN else parse_recency_request(text)
-        if request == AUTO and beside:
-            raise ConfigError(f"recency.{name}: auto chooses it; leave it out, or say a half_life")
-        if not beside or not isinstance(request, Recency):
+        if not given or request is None:
             return request
+        if request == OWN:
+            raise ConfigError(f"recency.{name}: needs a half_life too; expected recency.half_life=4, say")
+        if request == AUTO:
+            raise ConfigError(f"recency.{name}: auto chooses it; leave it out, or say a half_life")
         if ":" in text:
             raise ConfigError(f"recency.{name}: half_life says it all in {text!r}; leave one of them out")
-        return replace(request, **beside)
+        return replace(request, **given)
 
 
 def parse_recency(text: str) -> Recency | None:
@@ -149,25 +146,14 @@ def read_data(source: str, options: DataOptions, planted: PlantedData | None) ->
 
     if planted is not None:
         return planted.interactions
-    if options.preset is not None:
-        interactions = read_preset(options.preset, source, layout=options.layout)
+    given = {name.removesuffix("_column"): value for name, value in vars(options).items()}
+    preset, titles = given.pop("preset"), given.pop("titles")
+    if preset is not None:
+        interactions = read_preset(preset, source, layout=options.layout)
     else:
-        interactions = read_interactions(
-            source,
-            user=options.user_column,
-            item=options.item_column,
-            rating=options.rating_column,
-            time=options.time_column,
-            layout=options.layout,
-            separator=options.separator,
-            header=options.header,
-            minimum_rating=options.min_rating,
-            distinct=not options.keep_repeats,
-            min_user_interactions=options.min_user_interactions,
-            min_item_interactions=options.min_item_interactions,
-            repeat_filter=options.repeat_filter,
-        )
-    return interactions if options.titles is None else interactions.with_titles(read_titles(options.titles))
+        given |= {"minimum_rating": given.pop("min_rating"), "distinct": not given.pop("keep_repeats")}
+        interactions = read_interactions(source, **given)
+    return interactions if titles is None else interactions.with_titles(read_titles(titles))
 
 
 Section = TypeVar("Section")

@@ -95,8 +95,8 @@ def _given(
     config: Path | None, options: Mapping[str, Mapping[str, Any]], assignments: Sequence[str]
 ) -> Iterator[tuple[str, tuple[str, ...], Any]]:
     """Where each setting comes from, its path and its value; the later ones win."""
-    for path, value in _leaves({} if config is None else read_toml(config), ()):
-        yield str(config), path, value
+    for name, value in flat_settings({} if config is None else read_toml(config)).items():
+        yield str(config), tuple(name.split(".")), value
     for section, table in options.items():
         yield from (("options", (section, key), value) for key, value in table.items() if value is not None)
     for text in assignments:
@@ -134,17 +134,13 @@ def _divide(text: str, option: str) -> tuple[tuple[str, ...], str]:
     return path, value
 
 
-def flat_settings(table: Mapping[str, Any]) -> dict[str, Any]:
+def flat_settings(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """The values of nested tables by their dotted names."""
-    return {".".join(path): value for path, value in _leaves(table, ())}
-
-
-def _leaves(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    flat: dict[str, Any] = {}
     for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, (*above, name))
-        else:
-            yield (*above, name), value
+        path = f"{above}{name}"
+        flat |= flat_settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return flat
 
 
 def _put(settings: dict[str, Table], path: tuple[str, ...], value: Any) -> None:
@@ -159,20 +155,50 @@ def _put(settings: dict[str, Table], path: tuple[str, ...], value: Any) -> None:
     table[last] = value
 
 
-# What the settings of a command say elsewhere, or what is no choice of anybody's.
-_LEFT_OUT = ("seed", "device")
-
-
 def settings_of(name: str, model: Recommender, always: Collection[str]) -> Table:
     """The parameters in which a model differs from the catalogue's of that name, and those named `always`."""
     return _differences(MODELS[name]() if name in MODELS else None, model, always)
 
 
+def _differences(made: object | None, model: object, always: Collection[str]) -> Table:
+    before, table = {} if made is None else get_params(made), Table()
+    for name, value in get_params(model).items():
+        if name in ("seed", "device"):  # said elsewhere in a command's settings, or no choice of anybody's
+            continue
+        if is_model(value):
+            inner, kind = before.get(name), Table()
+            if type(inner) is not type(value):
+                makers: dict[str, Callable[[], object]] = {**MODELS, "svd": TruncatedSVD}
+                known = ((one, made) for one, make in makers.items() if type(made := make()) is type(value))
+                kind["model"], inner = next(known, (None, None))
+                if inner is None:
+                    what = f"the settings of a {type(value).__name__} cannot be written"
+                    raise ConfigError(f"{what}: the catalogue has no such model")
+            inside = [one.removeprefix(f"{name}.") for one in always if one.startswith(f"{name}.")]
+            if kind := kind | _differences(inner, value, inside):
+                table[name] = kind
+        elif name in always or name not in before or before[name] != value:
+            plain = "none" if value is None else exact_text(value) if isinstance(value, Quantile) else value
+            if not isinstance(plain, bool | int | float | str):
+                raise ConfigError(f"{value!r:.60} cannot be written as a setting; expected a number, a word or none")
+            table[name] = plain
+    return table
+
+
 def toml_text(comments: Iterable[str], sections: Mapping[str, Table]) -> str:
     """A TOML file: the lines of comment first, then a table for each section, in their order."""
     lines = [f"# {' '.join(line.split())}".rstrip() for line in comments]
+
+    def write(path: str, table: Mapping[str, Any]) -> None:
+        inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+        lines.extend(["", f"[{path}]"])
+        # JSON's text, numbers, lists, true and false are TOML's too.
+        lines.extend(f"{key} = {json.dumps(table[key], allow_nan=False)}" for key in table if key not in inner)
+        for key, value in inner.items():
+            write(f"{path}.{key}", value)
+
     for name, table in sections.items():
-        lines += _table_lines((name,), table)
+        write(name, table)
     return "\n".join(lines) + "\n"
 
 
@@ -183,59 +209,3 @@ def check_unwritable(path: Path) -> None:
     parent = path.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise ConfigError(f"{path}: cannot be written, {parent} is no folder that may be; choose another name")
-
-
-def _differences(made: object | None, model: object, always: Collection[str]) -> Table:
-    before = {} if made is None else get_params(made)
-    table: Table = {}
-    for name, value in get_params(model).items():
-        if name in _LEFT_OUT:
-            continue
-        inside = [one.removeprefix(f"{name}.") for one in always if one.startswith(f"{name}.")]
-        if is_model(value):
-            inner = _inner(before.get(name), value, inside)
-            if inner:
-                table[name] = inner
-        elif name in always or name not in before or before[name] != value:
-            table[name] = _plain(value)
-    return table
-
-
-def _inner(before: object | None, value: object, always: Collection[str]) -> Table:
-    """The settings of a model inside another; one of another kind is named first."""
-    if type(before) is type(value):
-        return _differences(before, value, always)
-    makers: dict[str, Callable[[], object]] = {**MODELS, "svd": TruncatedSVD}
-    for name, make in makers.items():
-        made = make()
-        if type(made) is type(value):
-            return {"model": name, **_differences(made, value, always)}
-    raise ConfigError(f"the settings of a {type(value).__name__} cannot be written: the catalogue has no such model")
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as the settings of a command hold it."""
-    if value is None:
-        return "none"
-    if isinstance(value, Quantile):
-        return exact_text(value)
-    if isinstance(value, bool | int | float | str):
-        return value
-    raise ConfigError(f"{value!r:.60} cannot be written as a setting; expected a number, a word or none")
-
-
-def _table_lines(path: Sequence[str], table: Table) -> list[str]:
-    lines, inner = ["", f"[{'.'.join(path)}]"], list[str]()
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            inner += _table_lines((*path, key), dict(value))
-        else:
-            lines.append(f"{key} = {_toml(value)}")
-    return lines + inner
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    # JSON's text, numbers, true and false are TOML's too.
-    return json.dumps(value, ensure_ascii=True, allow_nan=False)

@@ -16,7 +16,7 @@ from loca.experiments.runs import ComparedModel, Run, RunStore
 from loca.models.recommender import Recommender
 from loca.persistence.fit_context import FitContext
 from loca.progress import bar, say
-from loca.tuning.workers import READY, Worker, WorkerDied, threads_for
+from loca.tuning.workers import Worker, WorkerDied, threads_for
 
 Done = dict[str, ComparedModel]
 
@@ -127,7 +127,6 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
 
 def _work(line: Connection, run: Run, split: Split, store: RunStore | None, has_listener: bool) -> None:
     """What a worker does: it sends what comes of the run, or in one line why nothing does."""
-    line.send(READY)
     if has_listener:
         logger = logging.getLogger("loca")
         logger.addHandler(_ToParent(line))

@@ -28,7 +28,7 @@ from loca.evaluation.significance import PairedDifference, bootstrap_intervals, 
 from loca.experiments.runs import ComparedModel, Run
 from loca.models.recommender import Recommender, clone
 from loca.persistence.manifest import fingerprint
-from loca.registry import MODELS, RECORDS, names_of
+from loca.registry import RECORDS, names_of
 from loca.reproduction.charts import Chart, Curve
 from loca.reproduction.report import Finding, Records, ReportItem, ReportTable, Value
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, counted_as_paper
@@ -272,7 +272,7 @@ class Benchmark:
     def model(self, name: str, seed: int = 0) -> Any:
         """The named model by its settings, unfitted; local models and ensembles have as many as the sizes say."""
         if seed not in self._built:
-            self._built[seed] = build_models(ALL_NAMES, self.tables, MODELS, seed)
+            self._built[seed] = build_models(ALL_NAMES, self.tables, seed)
         model: Any = clone(self._built[seed][name][0])
         if model.role in SIZE_PARAMETERS:
             size = self.sizes.sweep_models if name in _OF_DAE else self.sizes.local_models
@@ -283,7 +283,7 @@ class Benchmark:
 
     def check(self) -> None:
         """Refuses settings that no model can have, before anything is computed or dropped."""
-        build_models(ALL_NAMES, self.tables, MODELS, 0)
+        build_models(ALL_NAMES, self.tables, 0)
 
     def check_size(self, names: Sequence[str]) -> None:
         """Refuses more local models than there are users for them, where the named models have any."""

@@ -102,7 +102,7 @@ def tune_models(
     for name in (one for one in names if benchmark.model(one).role == "local"):
         tables[name] = {**tables.get(name, {}), **few}
     own = folder / benchmark.name
-    models = build_models(names, tables, MODELS, 0)
+    models = build_models(names, tables, 0)
     plan = plan_from_settings(models, "wide", {name: tables.get(name, {}) for name in names})
     comparison = compare(
         plan.templates,

@@ -19,7 +19,7 @@ from loca.models.recommender import Recommender, clone
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.progress import say
-from loca.registry import KINDS, MODELS, SpaceName
+from loca.registry import KINDS, SpaceName
 from loca.search_space import Budget
 from loca.tuning.recency_selection import RecencyChoice, choose_recency, start_recency
 
@@ -172,7 +172,7 @@ def fit(
     ('EASE', 2, True)
     """
     if isinstance(model, str):
-        candidates = build_models(expand_names([model], MODELS), {}, MODELS, seed)[model]
+        candidates = build_models(expand_names([model]), {}, seed)[model]
     else:
         candidates = [model] if isinstance(model, Recommender) else list(model)
     if budget is not None:

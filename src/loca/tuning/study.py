@@ -10,7 +10,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from multiprocessing.connection import Connection, wait
@@ -41,7 +41,7 @@ from loca.registry import KINDS
 from loca.search_space import Budget, Space
 from loca.tuning.model_selection import RecencyRule, select
 from loca.tuning.warm_start import Tuning, remove_studies, shared_fits_of
-from loca.tuning.workers import READY, Worker, WorkerDied, threads_for
+from loca.tuning.workers import Worker, WorkerDied, threads_for
 
 # Attributes of a trial: what it took, why it ended, whether it is the template, and the process that runs it.
 _SECONDS, _REASON, _TEMPLATE, _PROCESS = "seconds", "reason", "template", "process"
@@ -50,13 +50,8 @@ _MOST_FAILURES_IN_A_ROW = 10
 # Grids beyond this are searched as endless spaces are.
 _LARGEST_GRID = 10_000
 # What settings may bring about; anything else is a mistake of the program, and ends the study.
-_TROUBLE = (
-    LocaError,
-    MemoryError,
-    torch.OutOfMemoryError,
-    np.linalg.LinAlgError,
-    torch.linalg.LinAlgError,  # type: ignore[attr-defined]
-)
+_SINGULAR = (np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
+_TROUBLE = (LocaError, MemoryError, torch.OutOfMemoryError, *_SINGULAR)
 
 
 Report = Callable[[str, float, str], None]
@@ -90,12 +85,19 @@ class Tuner:
         path = folder / "study.db" if study is None and self.processes > 1 else study
         try:
             with _quiet_optuna(), open_study(path, self.name, self._fingerprint()) as found:
-                first = len(found.get_trials(deepcopy=False))
-                with _reporting(found, self.budget) as report:
+                trials, budget = found.get_trials(deepcopy=False), self.budget
+                # One bar for all trials; those of the fits inside are not drawn.
+                with bar(f"tuning {self.name}", budget.trials or budget.seconds or 0) as progress, without_bars():
+                    progress.advance(_counted(trials) if budget.trials else _seconds(trials))
+
+                    def report(line: str, amount: float, note: str) -> None:
+                        say(line)
+                        progress.advance(amount, note=note)
+
                     if path is None or self.processes == 1:
-                        self.search(found, folder, first, report)
+                        self.search(found, folder, len(trials), report)
                     else:
-                        self._search_in_processes(found, path, folder, first, report)
+                        self._search_in_processes(found, path, folder, len(trials), report)
                 return self._result(found)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -112,10 +114,9 @@ class Tuner:
                 trial = self._propose(study, trials) if self._has_room(trials, first) else None
             if trial is None:
                 return
-            limit = self.budget.seconds
+            limit = math.inf if self.budget.seconds is None else self.budget.seconds
             try:
-                seconds = math.inf if limit is None else (limit - _seconds(trials)) / self.processes
-                message = self._run(study, trial, seconds, cache)
+                message = self._run(study, trial, (limit - _seconds(trials)) / self.processes, cache)
             except BaseException:
                 study.tell(trial, state=TrialState.FAIL)  # it says nothing, and is tried again
                 raise
@@ -137,30 +138,24 @@ class Tuner:
         own = point = self.space.coordinates(self.template)
         tried = [one for one in trials if not _is_stopped(one)]
         is_template = not any(one.user_attrs.get(_TEMPLATE) for one in tried)
-        is_grid = self.space.size is not None and self.space.size <= _LARGEST_GRID
-        if is_grid and not is_template:
-            points = list(self.space.points())
+        grid = self.space.grid(_LARGEST_GRID)
+        if grid is not None and not is_template:
             taken = [one.params for one in tried if own is not None or not one.user_attrs.get(_TEMPLATE)]
-            order = stream(self.seed, "grid", self.name).permutation(len(points))
-            point = next((points[place] for place in order if points[place] not in taken), None)
+            order = stream(self.seed, "grid", self.name).permutation(len(grid))
+            point = next((grid[place] for place in order if grid[place] not in taken), None)
             if point is None:
                 return None
-        if point is not None and (is_grid or is_template):
+        if point is not None and (grid is not None or is_template):
             # Not enqueued: what a kill leaves in the queue would come up again out of its turn.
             study.sampler = PartialFixedSampler(dict(point), RandomSampler(seed=0))
         else:
-            study.sampler = TPESampler(
-                n_startup_trials=8,
-                seed=derive_seed(self.seed, "sampler", self.name, len(tried)) % 2**32,
-                # A template outside the space has no point: without groups none could be compared with it.
-                group=own is None,
-                multivariate=True,
-                constant_liar=True,
-            )
+            seed = derive_seed(self.seed, "sampler", self.name, len(tried)) % 2**32
+            # A template outside the space has no point: without groups none could be compared with it.
+            rules: dict[str, Any] = {"group": own is None, "multivariate": True, "constant_liar": True}
+            study.sampler = TPESampler(n_startup_trials=8, seed=seed, **rules)
         trial = study.ask()
         trial.set_user_attr(_PROCESS, os.getpid())
-        if is_template:
-            trial.set_user_attr(_TEMPLATE, True)
+        trial.set_user_attr(_TEMPLATE, is_template)
         if point is not None or not is_template:
             self.space.draw(trial)
         return trial
@@ -282,9 +277,8 @@ class Tuner:
 
 def _work(line: Connection, tuner: Tuner, path: Path, folder: Path, first: int) -> None:
     """The life of a worker: a trial after the other."""
-    with _quiet_optuna(), open_storage(path) as storage:
+    with _quiet_optuna(), open_storage(path, in_worker=True) as storage:
         study = optuna.load_study(study_name=tuner.name, storage=storage)
-        line.send(READY)
         tuner.search(study, folder, first, lambda *message: line.send(message))
         line.send(_DONE)
 
@@ -357,20 +351,6 @@ def _best(trials: list[FrozenTrial]) -> FrozenTrial | None:
 
 
 @contextmanager
-def _reporting(study: optuna.Study, budget: Budget) -> Iterator[Report]:
-    """One bar for all trials, those of the fits inside are not drawn; what comes reports a line about each."""
-    trials = study.get_trials(deepcopy=False)
-    with bar(f"tuning {study.study_name}", budget.trials or budget.seconds or 0) as progress, without_bars():
-        progress.advance(_counted(trials) if budget.trials else _seconds(trials))
-
-        def report(line: str, amount: float, note: str) -> None:
-            say(line)
-            progress.advance(amount, note=note)
-
-        yield report
-
-
-@contextmanager
 def _quiet_optuna() -> Iterator[None]:
     """While this lasts, optuna says nothing but what went wrong: the trials are reported here."""
     before = optuna.logging.get_verbosity()
@@ -387,13 +367,10 @@ def _quiet_optuna() -> Iterator[None]:
 def open_study(path: Path | None, name: str, fingerprint: Mapping[str, Any]) -> Iterator[optuna.Study]:
     """The study called `name` in a file, made where it is missing; one with another fingerprint is refused.
 
-    Trials that a killed process left running are marked as failed. The file is locked against a second run. A study
-    without a trial that counts is dropped at the end: nothing was learned, and the corrected command begins anew.
+    Trials that a killed process left running are marked as failed. A study without a trial that counts is dropped at
+    the end: nothing was learned, and the corrected command begins anew.
     """
-    if path is None:
-        yield optuna.create_study(direction="maximize", study_name=name)
-        return
-    with _locked_storage(path) as storage:
+    with nullcontext() if path is None else open_storage(path) as storage:
         study = optuna.create_study(direction="maximize", study_name=name, storage=storage, load_if_exists=True)
         stored = study.user_attrs.get(FINGERPRINT_KEY)
         if stored is None:
@@ -407,14 +384,18 @@ def open_study(path: Path | None, name: str, fingerprint: Mapping[str, Any]) -> 
         try:
             yield study
         finally:
-            if not _counted(study.get_trials(deepcopy=False)):
+            if storage is not None and not _counted(study.get_trials(deepcopy=False)):
                 optuna.delete_study(study_name=name, storage=storage)
 
 
 @contextmanager
-def open_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
-    """The SQLite file as optuna's storage, closed at the end; what goes wrong with it is reported in one line."""
-    check_study_file(path)
+def open_storage(path: Path, *, in_worker: bool = False) -> Iterator[optuna.storages.RDBStorage]:
+    """The SQLite file as optuna's storage, closed at the end; what goes wrong with it is reported in one line.
+
+    It is locked against a second run, which would take the trials of the first for left behind; workers share the lock
+    of the process that started them. A file that is left without studies goes.
+    """
+    names_in(path)  # refuses what is no file of studies
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=120, check_same_thread=False)
@@ -423,13 +404,17 @@ def open_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
         connection.execute("PRAGMA synchronous=NORMAL")
         return connection
 
-    url = f"sqlite:///{quote(str(path.absolute()))}"
+    url, is_left = f"sqlite:///{quote(str(path.absolute()))}", True
     try:
         storage = optuna.storages.RDBStorage(url, engine_kwargs={"creator": connect})
     except RuntimeError as error:
         raise ConfigError(f"{path}: a study of another optuna ({' '.join(str(error).split())[:200]})") from None
     try:
-        yield storage
+        with nullcontext() if in_worker else locked(path, "another run is tuning there"):
+            try:
+                yield storage
+            finally:
+                is_left = in_worker or bool(storage.get_all_studies())
     except (optuna.exceptions.StorageInternalError, SQLAlchemyError, sqlite3.Error) as error:
         cause = error.__cause__ or error
         reason = " ".join(str(getattr(cause, "orig", cause)).split())[:200]
@@ -437,25 +422,15 @@ def open_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
     finally:
         storage.remove_session()
         storage.engine.dispose()
+        if not is_left:
+            remove_studies(path)
 
 
 def names_in(path: Path) -> list[str]:
-    """The names of the studies in a file; none where there is no file."""
-    check_study_file(path)
-    if not path.exists() or path.stat().st_size == 0:
-        return []
-    with open_storage(path) as storage:
-        return [one.study_name for one in storage.get_all_studies()]
+    """The names of the studies in a file; none where there is no file.
 
-
-def drop_study(path: Path, name: str) -> None:
-    """Removes a study from a file; the others stay, and without any the file goes."""
-    with _quiet_optuna(), _locked_storage(path) as storage:
-        optuna.delete_study(study_name=name, storage=storage)
-
-
-def check_study_file(path: Path) -> None:
-    """Refuses a place that is no SQLite file of studies, or that cannot be written."""
+    A place that is no SQLite file of studies, or that cannot be written, is refused.
+    """
     if path.is_dir():
         raise ConfigError(f"{path}: expected a file for the study, found a folder; choose another name")
     parent = path.absolute().parent
@@ -464,29 +439,17 @@ def check_study_file(path: Path) -> None:
     if not all(os.access(place, os.W_OK) for place in (parent, path) if place.exists()):
         raise ConfigError(f"{path}: may not be written; choose another name for the study")
     if not path.exists() or path.stat().st_size == 0:
-        return
-    with suppress(sqlite3.Error):
-        read_only = f"file:{quote(str(path.absolute()))}?mode=ro"
-        with closing(sqlite3.connect(read_only, uri=True)) as connection:
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+        return []
+    url = f"file:{quote(str(path.absolute()))}?mode=ro"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(url, uri=True)) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
         if not tables or {"studies", "trials"} <= tables:
-            return
+            found = connection.execute("SELECT study_name FROM studies ORDER BY study_id") if tables else ()
+            return [name for (name,) in found]
     raise ConfigError(f"{path}: not an SQLite file of studies; choose another name for the study")
 
 
-@contextmanager
-def _locked_storage(path: Path) -> Iterator[optuna.storages.RDBStorage]:
-    """The storage, held against a second run that would take the trials of the first for left behind.
-
-    A file that is left without studies goes.
-    """
-    left = True
-    try:
-        with open_storage(path) as storage, locked(path, "another run is tuning there"):
-            try:
-                yield storage
-            finally:
-                left = bool(storage.get_all_studies())
-    finally:
-        if not left:
-            remove_studies(path)
+def drop_study(path: Path, name: str) -> None:
+    """Removes a study from a file; the others stay, and without any the file goes."""
+    with _quiet_optuna(), open_storage(path) as storage:
+        optuna.delete_study(study_name=name, storage=storage)

@@ -18,7 +18,7 @@ import torch
 from loca.errors import ConfigError, LocaError
 from loca.progress import show_progress
 
-READY = "ready"
+_READY = "ready"
 _SECONDS_TO_END = 5.0
 
 
@@ -64,8 +64,8 @@ class Worker:
                     'your own, begin under  if __name__ == "__main__":'
                 ) from None
             raise WorkerDied(f"its process {how}") from None
-        self.is_ready |= message == READY
-        return None if message == READY else message
+        self.is_ready |= message == _READY
+        return None if message == _READY else message
 
     def end(self, *, is_done: bool = False) -> None:
         """Ends the process, whatever it does; one that is done may put its things away first."""
@@ -102,4 +102,5 @@ def _live(work: Callable[..., None], line: Connection, threads: int, given: tupl
     torch.set_num_threads(threads)
     threadpool_limits(limits=threads)
     show_progress(False)
+    line.send(_READY)
     work(line, *given)
