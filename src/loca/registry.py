@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import UserDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -99,7 +100,8 @@ _REC_VAE: Mapping[str, Domain] = {
 }
 _NEXT_COUNT = log_range(1, 50)
 _NEXT = {"next_count": _NEXT_COUNT, "prefix_decay": Range(0.5, 0.98), "set_share": Range(0.0, 0.8)}
-_NEXT_RIDGE = {"next_count": _NEXT_COUNT, "prefix_decay": Range(0.3, 0.98), "ordinary": log_range(0.01, 10.0)}
+_ORDER = {"next_count": _NEXT_COUNT, "prefix_decay": Range(0.3, 0.98), "ordinary": log_range(0.01, 10.0)}
+_NEXT_RIDGE = {**_RIDGE, **_ORDER}
 _CONFIDENT: Mapping[str, Domain] = {"confidence": log_range(1.0, 500.0), "user_l2": log_range(1.0, 1e3)}
 _FACTORS = {"factors": log_range(32, 1024), **_CONFIDENT, "frequency_scaling": Range(0.0, 1.0)}
 _KERNELS = {"anchors": log_range(10, 100), "bandwidth": Range(0.6, 5.0), "factors": log_range(8, 128), **_CONFIDENT}
@@ -131,6 +133,12 @@ _BANDWIDTHS, _HUNDRED = Among((0.8, 1.0, 2.0, 4.0, 5.0)), {"anchors": 100}
 _LOCA = Space({"train_bandwidth": Range(0.8, 2.0), "answer_bandwidth": Range(0.2, 0.8)})
 # MultVAE's layer is as wide as its authors', Liang et al., had it; the paper says no width.
 _PAPER_VAE = Space({**_LEARNING, "hidden": Among((None, 600))}, fixed={**_SCHEDULE, "weight_decay": 0.0})
+_PAPER_LLORMA = Space({**_PAPER_FACTORS, "bandwidth": _BANDWIDTHS}, fixed=_HUNDRED)
+_CLUSTERS = Space({"clusters": Among((2, 3, 5, 10, 20, 50, 100))})
+# One kernel to train and to answer with.
+_ONE_WIDE = Space({"anchors": _ANCHORS, "train_bandwidth": _TRAIN_BANDWIDTH}, same=_ONE_KERNEL)
+_ONE_PAPER = Space({"train_bandwidth": _BANDWIDTHS}, fixed=_HUNDRED, same=_ONE_KERNEL)
+_AS_GIVEN = None, None  # no spaces
 _PAPER_REC_VAE = Space({**_LEARNING, "beta": Among((0.1, 0.01, 0.001))}, fixed=_SCHEDULE)
 
 
@@ -156,144 +164,88 @@ def _loca_paper_ease() -> loca.Loca:
     return loca.clone(local, embedding=_paper_vae(), alpha="paper")
 
 
+def _ensemble_paper_vae() -> loca.Ensemble:
+    """The control of LOCA_VAE with the authors' own settings."""
+    return loca.Ensemble(base=_paper_vae(), models=300)
+
+
+def _ensemble_paper_ease() -> loca.Ensemble:
+    """The control of LOCA_EASE with the authors' own settings."""
+    return loca.Ensemble(base=loca.EASE(l2=100.0), models=300)
+
+
 def _llorma_vae() -> loca.Loca:
     """One kernel to train and to answer with, around random anchors: what LLORMA does, over MultVAE."""
     width = loca.Quantile(0.9, times=1.3)
     return loca.Loca(base=loca.MultVAE(), anchor_selection="random", train_bandwidth=width, answer_bandwidth=width)
 
 
-def _over(base: ModelRecord, *, svd: bool = False, by_epoch: bool = False, paper: bool = False) -> list[ModelRecord]:
+def _over(name: str, *, svd: bool = False, by_epoch: bool = False, paper: bool = False) -> list[ModelRecord]:
     """The records of the local model over a base, and of the ensemble that is its control.
 
     `svd` embeds users by a truncated SVD and not by the base, `by_epoch` says that the base stops early, `paper` that
     the paper has both.
     """
-    suffix = base.name.removeprefix("mult-")
-    wide = Space({**_COMMUNITIES, "alpha": _ALPHA} if by_epoch else _COMMUNITIES)
-    sizes = Space({"models": log_range(5, 160)})
-    grids = (_LOCA, Space()) if paper else (None, None)
-    local: Group | None = "local" if paper else None
-    control: Group | None = "control" if paper else None
-
-    def make_local() -> loca.Loca:
-        return loca.Loca(base=base.make(), embedding=loca.TruncatedSVD() if svd else None)
-
-    def make_control() -> loca.Ensemble:
-        return loca.Ensemble(base=base.make())
-
-    named = suffix.upper()
-    return [
-        ModelRecord(f"loca-{suffix}", make_local, wide, grids[0], base.name, local, f"LOCA_{named}"),
-        ModelRecord(f"ensemble-{suffix}", make_control, sizes, grids[1], base.name, control, f"Ensemble_{named}"),
-    ]
+    base, suffix = _SINGLES[name].make, name.removeprefix("mult-")
+    wide, sizes = Space({**_COMMUNITIES, "alpha": _ALPHA} if by_epoch else _COMMUNITIES), {"models": log_range(5, 160)}
+    local = ModelRecord(
+        f"loca-{suffix}", lambda: loca.Loca(base=base(), embedding=loca.TruncatedSVD() if svd else None), wide
+    )
+    control = ModelRecord(f"ensemble-{suffix}", lambda: loca.Ensemble(base=base()), Space(sizes))
+    if paper:
+        local, control = replace(local, paper=_LOCA, group="local"), replace(control, paper=Space(), group="control")
+    labels = f"LOCA_{suffix.upper()}", f"Ensemble_{suffix.upper()}"
+    return [replace(one, base=name, label=label) for one, label in zip((local, control), labels, strict=True)]
 
 
-_SINGLES = (
-    ModelRecord("popularity", "models.popularity.Popularity", Space(), Space(), group="baseline"),
-    ModelRecord(
-        "item-knn",
-        "models.item_knn.ItemKNN",
-        Space({"neighbours": log_range(5, 1000), "shrinkage": Range(0.0, 1e3)}),
-        group="baseline",
-    ),
-    ModelRecord(
-        "wmf",
-        "models.wmf.WMF",
-        Space({**_FACTORS, "iterations": Range(5, 20)}, same=_ONE_RIDGE),
-        Space(_PAPER_FACTORS),
-        group="baseline",
-    ),
-    ModelRecord(
-        "slim", "models.slim.SLIM", Space({"l1": log_range(0.1, 30.0), "l2": log_range(1.0, 1e3)}), group="baseline"
-    ),
-    ModelRecord("cdae", "models.cdae.CDAE", Space(_CDAE), Space(_DECAYED, fixed=_SCHEDULE), group="baseline"),
-    ModelRecord(
-        "mult-dae", "models.mult_vae.MultDAE", Space(_NETWORK), Space(_DECAYED, fixed=_SCHEDULE), group="baseline"
-    ),
-    ModelRecord("mult-vae", "models.mult_vae.MultVAE", Space(_VARIATIONAL), _PAPER_VAE, group="baseline"),
-    ModelRecord(
-        "ease", "models.ease.EASE", Space(_RIDGE), Space({"l2": Among((1.0, 10.0, 100.0, 1000.0))}), group="baseline"
-    ),
-    ModelRecord("rec-vae", "models.rec_vae.RecVAE", Space(_REC_VAE), _PAPER_REC_VAE, group="baseline"),
-    ModelRecord(
-        "llorma",
-        "models.llorma.LLORMA",
-        Space({**_KERNELS, "iterations": Range(3, 10)}, same=_ONE_RIDGE),
-        Space({**_PAPER_FACTORS, "bandwidth": _BANDWIDTHS}, fixed=_HUNDRED),
-        group="baseline",
-    ),
-    ModelRecord(
-        "sglsvd",
-        "models.sglsvd.SGLSVD",
-        Space(_RANKS),
-        Space({"clusters": Among((2, 3, 5, 10, 20, 50, 100))}),
-        group="baseline",
-        label="sGLSVD",
-    ),
-    ModelRecord("next-ease", "models.next_ease.NextEASE", Space({**_RIDGE, **_NEXT_RIDGE}), group="beyond"),
-    ModelRecord("next-vae", _next_vae, Space({**_VARIATIONAL, **_NEXT}), label="MultVAE"),
+_BASICS = (
+    ("popularity", "popularity.Popularity", Space(), Space()),
+    ("item-knn", "item_knn.ItemKNN", Space({"neighbours": log_range(5, 1000), "shrinkage": Range(0.0, 1e3)}), None),
+    ("wmf", "wmf.WMF", Space({**_FACTORS, "iterations": Range(5, 20)}, same=_ONE_RIDGE), Space(_PAPER_FACTORS)),
+    ("slim", "slim.SLIM", Space({"l1": log_range(0.1, 30.0), "l2": log_range(1.0, 1e3)}), None),
+    ("cdae", "cdae.CDAE", Space(_CDAE), Space(_DECAYED, fixed=_SCHEDULE)),
+    ("mult-dae", "mult_vae.MultDAE", Space(_NETWORK), Space(_DECAYED, fixed=_SCHEDULE)),
+    ("mult-vae", "mult_vae.MultVAE", Space(_VARIATIONAL), _PAPER_VAE),
+    ("ease", "ease.EASE", Space(_RIDGE), Space({"l2": Among((1.0, 10.0, 100.0, 1000.0))})),
+    ("rec-vae", "rec_vae.RecVAE", Space(_REC_VAE), _PAPER_REC_VAE),
+    ("llorma", "llorma.LLORMA", Space({**_KERNELS, "iterations": Range(3, 10)}, same=_ONE_RIDGE), _PAPER_LLORMA),
 )
-_BY_NAME = {one.name: one for one in _SINGLES}
+_SINGLES: Mapping[str, ModelRecord] = {
+    **{name: ModelRecord(name, f"models.{kind}", wide, paper, None, "baseline") for name, kind, wide, paper in _BASICS},
+    "sglsvd": ModelRecord("sglsvd", "models.sglsvd.SGLSVD", Space(_RANKS), _CLUSTERS, None, "baseline", "sGLSVD"),
+    "next-ease": ModelRecord("next-ease", "models.next_ease.NextEASE", Space(_NEXT_RIDGE), group="beyond"),
+    "next-vae": ModelRecord("next-vae", _next_vae, Space({**_VARIATIONAL, **_NEXT}), label="MultVAE"),
+}
 _RECORDS = (
-    *_SINGLES,
-    *_over(_BY_NAME["mult-vae"], by_epoch=True, paper=True),
-    *_over(_BY_NAME["ease"], svd=True, paper=True),
-    *_over(_BY_NAME["mult-dae"], by_epoch=True, paper=True),
-    *_over(_BY_NAME["wmf"]),
-    *_over(_BY_NAME["slim"], svd=True),
-    *_over(_BY_NAME["rec-vae"], by_epoch=True),
-    *_over(_BY_NAME["next-ease"], svd=True),
-    *_over(_BY_NAME["next-vae"], by_epoch=True),
-    ModelRecord(
-        "llorma-vae",
-        _llorma_vae,
-        Space({"anchors": _ANCHORS, "train_bandwidth": _TRAIN_BANDWIDTH}, same=_ONE_KERNEL),
-        Space({"train_bandwidth": _BANDWIDTHS}, fixed=_HUNDRED, same=_ONE_KERNEL),
-        "mult-vae",
-        "control",
-        "LLORMA_VAE",
-    ),
+    *_SINGLES.values(),
+    *_over("mult-vae", by_epoch=True, paper=True),
+    *_over("ease", svd=True, paper=True),
+    *_over("mult-dae", by_epoch=True, paper=True),
+    *_over("wmf"),
+    *_over("slim", svd=True),
+    *_over("rec-vae", by_epoch=True),
+    *_over("next-ease", svd=True),
+    *_over("next-vae", by_epoch=True),
+    ModelRecord("llorma-vae", _llorma_vae, _ONE_WIDE, _ONE_PAPER, "mult-vae", "control", "LLORMA_VAE"),
     # The models of the paper's authors with their own settings, which are compared as they are.
-    ModelRecord(
-        "loca-paper-vae", _loca_paper_vae, base="mult-vae", group="authors", label="LOCA_VAE, authors' settings"
-    ),
-    ModelRecord(
-        "loca-paper-ease", _loca_paper_ease, base="ease", group="authors", label="LOCA_EASE, authors' settings"
-    ),
-    ModelRecord(
-        "ensemble-paper-vae", lambda: loca.Ensemble(base=_paper_vae(), models=300), base="mult-vae", label="Ensemble"
-    ),
-    ModelRecord(
-        "ensemble-paper-ease",
-        lambda: loca.Ensemble(base=loca.EASE(l2=100.0), models=300),
-        base="ease",
-        label="Ensemble",
-    ),
+    ModelRecord("loca-paper-vae", _loca_paper_vae, *_AS_GIVEN, "mult-vae", "authors", "LOCA_VAE, authors' settings"),
+    ModelRecord("loca-paper-ease", _loca_paper_ease, *_AS_GIVEN, "ease", "authors", "LOCA_EASE, authors' settings"),
+    ModelRecord("ensemble-paper-vae", _ensemble_paper_vae, base="mult-vae", label="Ensemble"),
+    ModelRecord("ensemble-paper-ease", _ensemble_paper_ease, base="ease", label="Ensemble"),
     ModelRecord("auto", "local.auto.Auto", group="beyond"),
 )
 RECORDS: Mapping[str, ModelRecord] = {one.name: one for one in _RECORDS}
 MODELS: Mapping[str, Callable[[], Recommender]] = {one.name: one.make for one in _RECORDS}
 
 
-class _Classes(Mapping[str, type]):
+class _Classes(UserDict[str, Any]):
     """Classes by name, each loaded from its place when it is first needed."""
 
-    def __init__(self, *paths: str) -> None:
-        self._paths = {path.rpartition(".")[2]: path for path in paths}
-
     def __getitem__(self, name: str) -> type:
-        return _class(self._paths[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
+        return _class(self.data[name])
 
 
-# The classes that a model folder may hold, by the name that it writes.
-KINDS = _Classes(
-    *(one.maker for one in _RECORDS if isinstance(one.maker, str)),
+_INSIDE = (
     "local.loca.Loca",
     "local.ensemble.Ensemble",
     "local.blend.Blend",
@@ -304,6 +256,9 @@ KINDS = _Classes(
     "communities.embeddings.GivenEmbeddings",
     "communities.geometry.Quantile",
 )
+_PATHS = (*(one.maker for one in _RECORDS if isinstance(one.maker, str)), *_INSIDE)
+# The classes that a model folder may hold, by the name that it writes.
+KINDS: Mapping[str, type] = _Classes({path.rpartition(".")[2]: path for path in _PATHS})
 
 
 def names_of(*groups: Group) -> tuple[str, ...]:
@@ -319,16 +274,12 @@ def is_tuned(name: str, model: Recommender) -> bool:
 def space_of(name: str, kind: SpaceName) -> Space:
     """The space of a model of the catalogue: `wide`, ours, or `paper`, the values that the paper tried."""
     check_choice("space", kind, get_args(SpaceName))
-    spaces = {one.name: one.wide if kind == "wide" else one.paper for one in _RECORDS}
-    found = spaces.get(name)
-    if found is None:
-        known = [one for one, space in spaces.items() if space is not None]
-        has_wide = name in RECORDS and RECORDS[name].wide is not None
-        nearest = "; --space wide has one" if has_wide else did_you_mean(name, known)
-        raise ConfigError(
-            f"no {kind} space to tune {name!r} in{nearest or f'; there is one for {chr(44).join(known)}'}"
-        )
-    return found
+    spaces = {one.name: getattr(one, kind) for one in _RECORDS if getattr(one, kind) is not None}
+    if name in spaces:
+        return cast(Space, spaces[name])
+    has_wide = name in RECORDS and RECORDS[name].wide is not None
+    hint = "; --space wide has one" if has_wide else did_you_mean(name, spaces)
+    raise ConfigError(f"no {kind} space to tune {name!r} in{hint or f'; there is one for {chr(44).join(spaces)}'}")
 
 
 def load(folder: str | Path, *, verify: bool = False) -> Recommender:

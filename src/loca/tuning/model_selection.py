@@ -217,29 +217,64 @@ def select(
     """
     if not candidates:
         raise ConfigError("nothing to choose from: expected at least one candidate")
+    checkpoint, is_given = context.checkpoint, recency == "given"
+
+    def start(candidate: Recommender) -> Recency | None:
+        """What a candidate is fitted under; a blend that is to choose for its parts needs something to choose from."""
+        own = None if is_given else start_recency(candidate)
+        return Recency.per_position(0.9) if own is None and recency == "auto" and candidate.role == "blend" else own
+
+    def fit_candidate(place: int) -> Recommender:
+        data, held_out, own = train, validation, start(candidates[place])
+        if not is_given:
+            data, held_out = train.with_recency(own), validation.with_recency(own)
+        return context.inside(f"candidate {place}").fit(clone(candidates[place]), data, validation=held_out)
+
     tried: list[CandidateResult] = []
     best: Recommender | ModelState = ModelState()
     for place, (candidate, settings) in enumerate(zip(candidates, what_differs(candidates), strict=True)):
-        result, found = _try(f"candidate {place}", candidate, settings, train, validation, recency, context)
-        if all(result.ndcg > one.ndcg for one in tried):
+        name, own, started = f"candidate {place}", start(candidate), time.perf_counter()
+        found: Recommender | ModelState | None = checkpoint.load(name)
+        if found is None:
+            fitted, choice = fit_candidate(place), None
+            if recency == "auto" and fitted.role not in ("blend", "auto"):
+                choice = choose_recency(fitted, validation)
+                say(f"{type(fitted).__name__}: recency {choice}")
+            weighed = as_known(fitted, validation if is_given else validation.with_recency(own))
+            ndcg = mean_ndcg(fitted.score, weighed, 100) if choice is None else choice.ndcg
+            seconds, report, found = time.perf_counter() - started, fitted.report(), fitted
+            if checkpoint.saves:
+                arrays: dict[str, Any] = {}
+                selected = write_value(fitted.with_selected_params(), arrays, "as chosen")
+                facts = {"ndcg": ndcg, "seconds": seconds, "with_selected_params": selected, "report": report}
+                facts |= {} if choice is None else {"recency": choice.as_json()}
+                checkpoint.save(name, ModelState(arrays, facts))
+                checkpoint.delete_part(name)
+            del fitted
+        else:
+            stored = cast(ModelState, found).facts
+            ndcg, seconds, report = stored["ndcg"], stored["seconds"], stored["report"]
+            choice = None if stored.get("recency") is None else RecencyChoice.from_json(stored["recency"])
+        if all(ndcg > one.ndcg for one in tried):
             best = found if not refit or isinstance(found, ModelState) else found.with_selected_params()
         del found  # makes room for the next
-        tried.append(result)
+        tried.append(CandidateResult(settings, ndcg, seconds, choice, own, is_given, report))
         if len(candidates) > 1:
-            say(f"{type(candidate).__name__} with {result} NDCG@100 on validation")
+            say(f"{type(candidate).__name__} with {tried[-1]} NDCG@100 on validation")
     chosen = best_index(tried)
-    weighed = tried[chosen].weigh(train if known is None else known)
+    known_weighed = tried[chosen].weigh(train if known is None else known)
     if refit:
         if isinstance(best, ModelState):
             kinds = {**KINDS, **{type(one).__name__: type(one) for one in candidates}}
             best = read_value(best.facts["with_selected_params"], best.arrays, kinds)
         say("refitting on train and validation")
-        return Selection(context.inside("refit").fit(cast(Recommender, best), weighed), tuple(tried), refitted=True)
+        model = context.inside("refit").fit(cast(Recommender, best), known_weighed)
+        return Selection(model, tuple(tried), refitted=True)
     if isinstance(best, ModelState):
         say("the best candidate is one of the interrupted run's, of which the score is stored: fitting it once more")
-        best = _fit(candidates[chosen], train, validation, recency, context.inside(f"candidate {chosen}"))
-    if recency != "given" or known is not None:
-        best.train_data_ = weighed
+        best = fit_candidate(chosen)
+    if not is_given or known is not None:
+        best.train_data_ = known_weighed
     return Selection(best, tuple(tried))
 
 
@@ -290,56 +325,6 @@ def best_index(tried: Sequence[CandidateResult]) -> int:
     """Return the place of the candidate with the best NDCG@100 on validation, the first of equals."""
     scores = [one.ndcg for one in tried]
     return scores.index(max(scores))
-
-
-def _try(
-    name: str,
-    candidate: Recommender,
-    settings: dict[str, Any],
-    train: Interactions,
-    validation: HeldOut,
-    recency: RecencyRule,
-    context: FitContext,
-) -> tuple[CandidateResult, Recommender | ModelState]:
-    """What a candidate reaches, and the fitted model, or what an interrupted run has stored of it."""
-    own, state = _start(candidate, recency), context.checkpoint.load(name)
-    if state is not None:
-        facts = state.facts
-        choice = None if facts.get("recency") is None else RecencyChoice.from_json(facts["recency"])
-        scores = facts["ndcg"], facts["seconds"]
-        return CandidateResult(settings, *scores, choice, own, recency == "given", facts["report"]), state
-    started, choice = time.perf_counter(), None
-    fitted = _fit(candidate, train, validation, recency, context.inside(name))
-    if recency == "auto" and fitted.role not in ("blend", "auto"):
-        choice = choose_recency(fitted, validation)
-        say(f"{type(fitted).__name__}: recency {choice}")
-    weighed = validation if recency == "given" else validation.with_recency(own)
-    ndcg = mean_ndcg(fitted.score, as_known(fitted, weighed), 100) if choice is None else choice.ndcg
-    seconds = time.perf_counter() - started
-    result = CandidateResult(settings, ndcg, seconds, choice, own, recency == "given", fitted.report())
-    if context.checkpoint.saves:
-        arrays: dict[str, Any] = {}
-        selected = write_value(fitted.with_selected_params(), arrays, "as chosen")
-        facts = {"ndcg": ndcg, "seconds": seconds, "with_selected_params": selected, "report": result.report}
-        facts |= {} if choice is None else {"recency": choice.as_json()}
-        context.checkpoint.save(name, ModelState(arrays, facts))
-        context.checkpoint.delete_part(name)
-    return result, fitted
-
-
-def _fit(
-    candidate: Recommender, train: Interactions, validation: HeldOut, recency: RecencyRule, context: FitContext
-) -> Recommender:
-    if recency != "given":
-        start = _start(candidate, recency)
-        train, validation = train.with_recency(start), validation.with_recency(start)
-    return context.fit(clone(candidate), train, validation=validation)
-
-
-def _start(candidate: Recommender, recency: RecencyRule) -> Recency | None:
-    """What a candidate is fitted under; a blend that is to choose for its parts needs something to choose from."""
-    own = None if recency == "given" else start_recency(candidate)
-    return Recency.per_position(0.9) if own is None and recency == "auto" and candidate.role == "blend" else own
 
 
 ProtocolName = Literal["clean", "paper"]
@@ -416,14 +401,8 @@ def run_protocol(
     if protocol.protocol == "paper":
         split = counted_as_paper(split)
     refit = protocol.refit and protocol.protocol == "clean"
-    found = select(
-        candidates,
-        *selection_data(split, protocol.protocol),
-        recency=protocol.recency,
-        known=split.train_and_validation if refit else None,
-        refit=refit,
-        context=context,
-    )
+    data, known = selection_data(split, protocol.protocol), split.train_and_validation if refit else None
+    found = select(candidates, *data, recency=protocol.recency, known=known, refit=refit, context=context)
     chosen = best_index(found.tried)
     test = as_known(found.model, replace(split.test, histories=found.tried[chosen].weigh(split.test.histories)))
     evaluation = evaluate(found.model, test, at=protocol.at, seed=protocol.seed)

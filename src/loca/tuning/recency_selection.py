@@ -15,20 +15,10 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut
 from loca.evaluation.evaluate import Scorer, measure
-from loca.models.recommender import Recommender, Scores, get_params
+from loca.models.recommender import Recommender, get_params
 from loca.persistence.manifest import is_model
 from loca.persistence.model_io import read_recency
 from loca.text_table import finite
-
-_DECAYS = (0.95, 0.9, 0.85, 0.8, 0.7, 0.5)
-_POWER_HALF_LIVES = (1.0, 3.0, 10.0)
-_FLOORS = (0.05, 0.1)
-_DECAY_ABOVE_A_FLOOR = 0.85
-_SHARES_OF_THE_SPAN = (1 / 8, 1 / 3, 1.0)
-# With fewer the ages in time would say no more than first and last do.
-_DISTINCT_TIMES = 3
-_LEVEL = 0.05
-_LIST = 100
 
 
 @dataclass(frozen=True)
@@ -134,16 +124,29 @@ def choose_recency(
     >>> found.ndcg >= found.ndcg_without
     True
     """
+    from scipy import stats
+
     if candidates is None:
         candidates = (*recency_candidates(validation.histories), start_recency(model))
     rivals = [one for one in dict.fromkeys(candidates) if one is not None]
-    reference = _ndcgs(model, validation, None)
+
+    def ndcgs(recency: Recency | None) -> npt.NDArray[np.float64]:
+        weighed = validation.with_recency(recency)
+        matrix = weighed.history_matrix
+        measured = measure(lambda users: model.score(matrix[users]), weighed, at=(100,), what="choosing recency")
+        return np.asarray(measured.values["ndcg@100"], dtype=np.float64)
+
+    reference, chosen, best = ndcgs(None), None, Gain(0.0, 0.0, 0.0)
     tried: list[tuple[Recency | None, float]] = [(None, float(reference.mean()))]
-    chosen, best = None, Gain(0.0, 0.0, 0.0)
     for recency in rivals:
-        values = _ndcgs(model, validation, recency)
+        values = ndcgs(recency)
         tried.append((recency, float(values.mean())))
-        gain = _gain(values - reference, len(rivals))
+        differences, users, reach = values - reference, len(values), math.inf
+        if users > 1:
+            error = float(differences.std(ddof=1)) / math.sqrt(users)
+            reach = float(stats.t.ppf(1 - 0.05 / len(rivals) / 2, users - 1)) * error
+        mean = float(differences.mean())
+        gain = Gain(mean, mean - reach, mean + reach)
         # A sure gain stands above any that is not, however large that looks.
         if len(tried) == 2 or (gain.low > 0, gain.mean) > (best.low > 0, best.mean):
             chosen, best = (recency if gain.low > 0 else None), gain
@@ -162,15 +165,13 @@ def recency_candidates(histories: Interactions) -> tuple[Recency | None, ...]:
         times, starts, ends = histories.times, histories.offsets[:-1][some], histories.offsets[1:][some]
         span = float(np.median(times[ends - 1] - times[starts]))
         distinct = float(np.median(histories.moments()[ends - 1] + 1))
-        if span > 0 and math.isfinite(span) and distinct >= _DISTINCT_TIMES:
-            in_time = [Recency(share * span, unit="time") for share in _SHARES_OF_THE_SPAN]
-    return (
-        None,
-        *(Recency.per_position(decay) for decay in _DECAYS),
-        *(Recency(half_life, shape="power") for half_life in _POWER_HALF_LIVES),
-        *(Recency.per_position(_DECAY_ABOVE_A_FLOOR, floor=floor) for floor in _FLOORS),
-        *in_time,
-    )
+        # With fewer than three distinct times the ages would say no more than first and last do.
+        if span > 0 and math.isfinite(span) and distinct >= 3:
+            in_time = [Recency(share * span, unit="time") for share in (1 / 8, 1 / 3, 1.0)]
+    decays = [Recency.per_position(decay) for decay in (0.95, 0.9, 0.85, 0.8, 0.7, 0.5)]
+    powers = [Recency(half_life, shape="power") for half_life in (1.0, 3.0, 10.0)]
+    floored = [Recency.per_position(0.85, floor=floor) for floor in (0.05, 0.1)]
+    return None, *decays, *powers, *floored, *in_time
 
 
 def start_recency(model: object) -> Recency | None:
@@ -199,25 +200,3 @@ def recency_json(recency: Recency | None) -> dict[str, Any] | None:
 def recency_from_json(written: Mapping[str, Any] | None) -> Recency | None:
     """The recency again that `recency_json` has written."""
     return None if written is None else read_recency(written)
-
-
-def _ndcgs(model: Scorer, validation: HeldOut, recency: Recency | None) -> npt.NDArray[np.float64]:
-    """The NDCG@100 of each user with a held-out item."""
-    weighed = validation.with_recency(recency)
-
-    def score(user_rows: npt.NDArray[np.int64]) -> Scores:
-        return model.score(weighed.history_matrix[user_rows])
-
-    measured = measure(score, weighed, at=(_LIST,), what="choosing recency")
-    return np.asarray(measured.values[f"ndcg@{_LIST}"], dtype=np.float64)
-
-
-def _gain(differences: npt.NDArray[np.float64], candidates: int) -> Gain:
-    from scipy import stats
-
-    mean, users = float(differences.mean()), len(differences)
-    if users < 2:
-        return Gain(mean, -math.inf, math.inf)
-    error = float(differences.std(ddof=1)) / math.sqrt(users)
-    reach = float(stats.t.ppf(1 - _LEVEL / candidates / 2, users - 1)) * error
-    return Gain(mean, mean - reach, mean + reach)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from loca.config.model_factory import describe_model
 from loca.config.options import check_value, parameters_of
-from loca.config.settings import Choice, Table
+from loca.config.settings import Choice, Table, flat_settings
 from loca.errors import ConfigError
 from loca.models.recommender import Recommender, clone, get_params
 from loca.persistence.manifest import is_model
@@ -37,7 +37,7 @@ class TuningPlan:
 
     def parents(self) -> dict[str, tuple[str, ...]]:
         """The models that must be tuned before each: its base, and for an ensemble the local model beside it."""
-        return {name: tuple(filter(None, find_parents(name, self.templates))) for name in self.templates}
+        return {name: tuple(filter(None, self._parents(name))) for name in self.templates}
 
     def in_order(self) -> list[str]:
         """The names, each after its parents."""
@@ -49,22 +49,52 @@ class TuningPlan:
         What a user has set stays, and so does a setting of the model inside that is neither its parent's nor the
         default: it was set on purpose.
         """
-        model, constraints = self.templates[name], self.constraints.get(name, SpaceConstraints())
-        base, local = find_parents(name, self.templates)
+        model, (base, local) = self.templates[name], self._parents(name)
         if base is not None:
-            own, before = get_params(model)["base"], describe_model(self.templates[base])
-            described, defaults = describe_model(own), inspect.signature(type(own)).parameters
-            changes = {}
+            own, changes = get_params(model)["base"], {}
+            described, before = describe_model(own), describe_model(self.templates[base])
+            defaults = inspect.signature(type(own)).parameters
             for key, value in get_params(tuned[base]).items():
                 part = {one for one in (*described, *before) if is_named(one, [key])}
                 is_default = get_params(own)[key] in (defaults[key].default,)
                 is_free = is_default or all(described.get(one) == before.get(one) for one in part)
-                if is_free and not constraints.mentions(f"base.{key}"):
+                if is_free and not self._constraints(name).mentions(f"base.{key}"):
                     changes[key] = value
             model = clone(model, base=clone(own, **changes))
-        if local is not None and follows(name, self.templates, constraints):
-            model = clone(model, models=get_params(tuned[local])["anchors"])
-        return model
+        return clone(model, models=get_params(tuned[local])["anchors"]) if local and self.follows(name) else model
+
+    def follows(self, name: str) -> bool:
+        """Whether an ensemble has as many models as the local model beside it, so that it must have as many again."""
+        local = self._parents(name)[1]
+        if local is None or self._constraints(name).mentions("models"):
+            return False
+        return bool(get_params(self.templates[name])["models"] == get_params(self.templates[local])["anchors"])
+
+    def _constraints(self, name: str) -> SpaceConstraints:
+        return self.constraints.get(name, SpaceConstraints())
+
+    def _parents(self, name: str) -> tuple[str | None, str | None]:
+        """The base of a local model or an ensemble, and the local model beside an ensemble; None where there is none.
+
+        Among several of the same class the one whose parameters are most alike.
+        """
+        params = {other: get_params(one) for other, one in self.templates.items()}
+        base = params[name].get("base")
+        if base is None:
+            return None, None
+
+        def nearest(others: Mapping[str, object]) -> str | None:
+            differences, own = {}, describe_model(base)
+            for other, one in others.items():
+                if type(one) is type(base):
+                    described = describe_model(one)
+                    differences[other] = sum(own.get(key) != described.get(key) for key in {*own, *described})
+            return min(differences, key=lambda other: differences[other], default=None)
+
+        # Of several local models with the same base the one of the same name comes first: loca-vae for ensemble-vae.
+        names = sorted(params, key=lambda other: other != name.replace("ensemble-", "loca-", 1))
+        locals_ = {other: params[other]["base"] for other in names if {"base", "anchors"} <= params[other].keys()}
+        return nearest(self.templates), nearest(locals_) if "models" in params[name] else None
 
 
 @dataclass(frozen=True)
@@ -108,42 +138,6 @@ def check_optuna() -> None:
         raise ConfigError('tuning needs optuna; install it with  pip install "loca[tune]"')
 
 
-def find_parents(name: str, templates: Mapping[str, Recommender]) -> tuple[str | None, str | None]:
-    """The base of a local model or an ensemble, and the local model beside an ensemble; None where there is none.
-
-    Among several of the same class the one whose parameters are most alike.
-    """
-    params = get_params(templates[name])
-    base = params.get("base")
-    if base is None:
-        return None, None
-    described = describe_model(base)
-
-    def nearest(others: Mapping[str, object]) -> str | None:
-        alike = {other: describe_model(one) for other, one in others.items() if type(one) is type(base)}
-        differences = {
-            other: sum(described.get(key) != one.get(key) for key in {*described, *one}) for other, one in alike.items()
-        }
-        return min(differences, key=lambda other: differences[other], default=None)
-
-    # Of several local models with the same base the one of the same name comes first: loca-vae for ensemble-vae.
-    namesake = name.replace("ensemble-", "loca-", 1)
-    locals_ = {
-        other: get_params(templates[other])["base"]
-        for other in sorted(templates, key=lambda other: other != namesake)
-        if {"base", "anchors"} <= get_params(templates[other]).keys()
-    }
-    return nearest(templates), nearest(locals_) if "models" in params else None
-
-
-def follows(name: str, templates: Mapping[str, Recommender], constraints: SpaceConstraints) -> bool:
-    """Whether an ensemble has as many models as the local model beside it, so that it must have as many again."""
-    _, local = find_parents(name, templates)
-    if local is None or constraints.mentions("models"):
-        return False
-    return bool(get_params(templates[name])["models"] == get_params(templates[local])["anchors"])
-
-
 def plan_tuning(candidates: CandidateLists, kind: SpaceName, constraints: Mapping[str, SpaceConstraints]) -> TuningPlan:
     """The plan of models that are each given alone, in the spaces of their names without what a user has set."""
     check_optuna()
@@ -153,50 +147,35 @@ def plan_tuning(candidates: CandidateLists, kind: SpaceName, constraints: Mappin
                 f"{name}: a budget tunes one model, and lists offer {len(some)} to choose from; leave out the lists "
                 "or the budget"
             )
-    templates = {name: one for name, (one,) in candidates.items()}
+    plan = TuningPlan({name: one for name, (one,) in candidates.items()}, {}, constraints)
     spaces: dict[str, Space | None] = {}
-    for name, model in templates.items():
-        own = constraints.get(name, SpaceConstraints())
-        following = ["models"] if follows(name, templates, own) else []
+    for name, model in plan.templates.items():
+        own, following = constraints.get(name, SpaceConstraints()), ["models"] if plan.follows(name) else []
         spaces[name] = own.narrow(space_of(name, kind)).without(following) if is_tuned(name, model) else None
-    return TuningPlan(templates, spaces, constraints)
+    return replace(plan, spaces=spaces)
 
 
 def plan_from_settings(
     candidates: CandidateLists, kind: SpaceName, tables: Mapping[str, Mapping[str, Any]]
 ) -> TuningPlan:
     """The plan of the models that the tables of a command offer: of lists the first value is where tuning begins."""
-    firsts = {name: some[:1] for name, some in candidates.items()}
-    plan = plan_tuning(firsts, kind, {name: _constraints(name, one, tables[name]) for name, (one,) in firsts.items()})
+    constraints: dict[str, SpaceConstraints] = {}
+    for name, (template, *_) in candidates.items():
+        flat, listed = flat_settings(tables[name]), dict[str, tuple[Any, ...]]()
+        # A model inside that is named is set as a whole, but for its lists.
+        fixed = [path.removesuffix(".model") for path in flat if path.endswith(".model")]
+        for path, value in flat.items():
+            above, _, last = path.rpartition(".")
+            if not isinstance(value, Choice):
+                fixed += [] if is_named(path, fixed) else [path]
+                continue
+            if last == "model" or is_model(value_at(template, path)):
+                raise ConfigError(f"{name}.{path}: models cannot be tuned among; name one of them")
+            annotation = parameters_of(type(value_at(template, above) if above else template))[last]
+            listed[path] = tuple(check_value(f"{name}.{path}", annotation, one) for one in value.values)
+        constraints[name] = SpaceConstraints(tuple(fixed), listed)
+    plan = plan_tuning({name: some[:1] for name, some in candidates.items()}, kind, constraints)
     for name, space in plan.spaces.items():
         for parameter in () if space is None else space.names:
             value_at(plan.templates[name], parameter)  # refuses an unknown one
     return plan
-
-
-def _constraints(name: str, template: Recommender, table: Mapping[str, Any]) -> SpaceConstraints:
-    fixed: list[str] = []
-    listed: dict[str, tuple[Any, ...]] = {}
-    for path, value in _leaves(table):
-        if not isinstance(value, Choice):
-            fixed.append(path)
-            continue
-        above, _, last = path.rpartition(".")
-        if last == "model" or is_model(value_at(template, path)):
-            raise ConfigError(f"{name}.{path}: models cannot be tuned among; name one of them")
-        annotation = parameters_of(type(value_at(template, above) if above else template))[last]
-        listed[path] = tuple(check_value(f"{name}.{path}", annotation, one) for one in value.values)
-    return SpaceConstraints(tuple(fixed), listed)
-
-
-def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """All that a table sets, by dotted names; a model inside that is named is set as a whole, but for its lists."""
-    for name, value in table.items():
-        path = f"{above}{name}"
-        if not isinstance(value, Mapping):
-            yield path, value
-        elif "model" in value:
-            yield path, None
-            yield from ((one, found) for one, found in _leaves(value, f"{path}.") if isinstance(found, Choice))
-        else:
-            yield from _leaves(value, f"{path}.")
