@@ -101,7 +101,7 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
                 for name, worker in [pair for pair in running.items() if pair[1].line in lines]:
                     message: Any
                     try:
-                        kind, message = worker.hear() or (READY, "")
+                        kind, message = worker.hear() or ("ready", "")
                     except WorkerDied as death:
                         kind, message = "failed", str(death)
                     if kind == "said":
