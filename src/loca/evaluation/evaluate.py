@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,8 @@ from loca.data.splits import HeldOut
 from loca.errors import DataError
 from loca.evaluation.metrics import Values, check_lengths, find_hits, metric_values, ndcg
 from loca.evaluation.significance import bootstrap_intervals
-from loca.evaluation.top_n import BLOCK_BYTES, ItemRows, block_rows, rank_top_n
+from loca.evaluation.top_n import BLOCK_BYTES, AnyScores, ItemRows, block_rows, rank_top_n
 from loca.progress import bar
-
-if TYPE_CHECKING:
-    from loca.evaluation.top_n import AnyScores
 
 Scores = npt.NDArray[Any]
 UserRows = npt.NDArray[np.int64]
@@ -106,14 +103,13 @@ class Evaluation:
 
     def __str__(self) -> str:
         means, intervals = self.means(), self.intervals()
+        rows = {"": [f"@{n}" for n in self.at]}
+        for name, (low, high) in intervals.items():
+            rows.setdefault(name.split("@")[0], []).append(f"{means[name]:.4f} [{low:.4f}, {high:.4f}]")
+        rows["coverage"] = [f"{self.catalogue_coverage[n]:.4f}" for n in self.at]
+        rows["novelty"] = [f"{self.novelty[n]:.2f}" for n in self.at]
         lines = [f"{len(self.users):,} users, {self.item_count:,} items; means with 95 % intervals"]
-        lines.append(" " * 10 + "".join(f"  {f'@{n}':<23}" for n in self.at))
-        for metric in dict.fromkeys(name.split("@")[0] for name in means):
-            names = [f"{metric}@{n}" for n in self.at]
-            texts = (f"{means[one]:.4f} [{intervals[one][0]:.4f}, {intervals[one][1]:.4f}]" for one in names)
-            lines.append(f"{metric:<10}" + "".join(f"  {text:<23}" for text in texts))
-        lines.append(f"{'coverage':<10}" + "".join(f"  {self.catalogue_coverage[n]:<23.4f}" for n in self.at))
-        lines.append(f"{'novelty':<10}" + "".join(f"  {self.novelty[n]:<23.2f}" for n in self.at))
+        lines += [f"{name:<10}" + "".join(f"  {text:<23}" for text in texts) for name, texts in rows.items()]
         return "\n".join(line.rstrip() for line in lines)
 
 
@@ -215,13 +211,9 @@ def mean_ndcg(
 
 
 def mean_ndcgs(
-    score_users: Callable[[UserRows], Iterable[AnyScores]],
-    held_out: HeldOut,
-    n: int = 100,
-    *,
-    block_bytes: int = BLOCK_BYTES,
+    score: Callable[[UserRows], Iterable[AnyScores]], held_out: HeldOut, n: int = 100, *, block_bytes: int = BLOCK_BYTES
 ) -> list[float]:
-    """Return the mean NDCG@n of each score array that `score_users(user_rows)` gives, in one pass over the users.
+    """Return the mean NDCG@n of each score array that `score(user_rows)` gives, in one pass over the users.
 
     Arrays that are made one after the other (a generator) take the memory of one. `block_bytes` bounds what a block
     of users may take, for scores that lie on a device with memory of its own.
@@ -230,18 +222,13 @@ def mean_ndcgs(
     sums: list[float] = []
     for places in _blocks(len(user_rows), held_out.n_items, block_bytes):
         ndcgs = _ndcgs_of(held_out, user_rows[places], n)
-        block_sums = [float(ndcgs(scores).sum()) for scores in score_users(user_rows[places])]
+        block_sums = [float(ndcgs(scores).sum()) for scores in score(user_rows[places])]
         sums = [total + part for total, part in zip(sums or [0.0] * len(block_sums), block_sums, strict=True)]
     return [total / len(user_rows) for total in sums]
 
 
 def ndcg_of_each(
-    score_places: Callable[[UserRows], AnyScores],
-    held_out: HeldOut,
-    user_rows: UserRows,
-    n: int = 100,
-    *,
-    block_bytes: int = BLOCK_BYTES,
+    score_places: Callable[[UserRows], AnyScores], held_out: HeldOut, user_rows: UserRows, n: int, *, block_bytes: int
 ) -> Values:
     """The NDCG@n of each of the `user_rows`, in which a user may stand several times; all need a held-out item.
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars
 
 Who = Iterable[Id] | Interactions | csr_array
+Ids = Iterable[Id] | None
 
 
 def recommend(
@@ -30,8 +31,8 @@ def recommend(
     *,
     known: Interactions | None = None,
     hide_seen: bool = True,
-    only: Iterable[Id] | None = None,
-    never: Iterable[Id] | None = None,
+    only: Ids = None,
+    never: Ids = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
     """Find the n best items for each user.
 
@@ -83,8 +84,8 @@ def recommendation_table(
     *,
     known: Interactions | None = None,
     hide_seen: bool = True,
-    only: Iterable[Id] | None = None,
-    never: Iterable[Id] | None = None,
+    only: Ids = None,
+    never: Ids = None,
 ) -> polars.DataFrame:
     """Find the n best items for each user, as a polars table.
 
@@ -140,68 +141,57 @@ def recommendation_table(
 
 
 def _list_best(
-    model: Scorer,
-    who: Who,
-    n: int,
-    known: Interactions | None,
-    hide_seen: bool,
-    only: Iterable[Id] | None,
-    never: Iterable[Id] | None,
+    model: Scorer, who: Who, n: int, known: Interactions | None, hide_seen: bool, only: Ids, never: Ids
 ) -> tuple[npt.NDArray[Any], ItemRows, npt.NDArray[np.float32], IdMap | None]:
     """The users' ids, their best item rows and the scores of these, and what the items are called, if anything."""
     check_list_length(n)
-    users, counts, histories_of, item_count, items = _find_histories(model, who, known)
+    for name, given in (("who", who), ("only", only), ("never", never)):
+        if isinstance(given, str | int | float):
+            whose = "user" if name == "who" else "item"
+            raise DataError(f"{name}: expected a list of {whose} ids, found {given!r}; write [{given!r}]")
+    data: Interactions | None = getattr(model, "train_data_", None) if known is None else known
+    items: IdMap | None = None if data is None else data.items
+    histories_of: Callable[[npt.NDArray[np.int64]], csr_array]
+    if isinstance(who, Interactions):
+        if data is not None and not np.array_equal(who.items.values, data.items.values):
+            # The same interactions over the model's items; an item that it does not know is refused.
+            new_rows = data.items.rows(who.items.values.tolist()).astype(np.int32)
+            who = replace(who, items=data.items, item_rows=new_rows[who.item_rows])
+        users, counts, histories_of, items = who.users.values, who.counts(), who.histories, who.items
+    elif issparse(who):
+        matrix = csr_array(who)
+        if items is not None and len(items) != matrix.shape[1]:
+            raise DataError(f"histories: expected the model's {len(items)} items, found {matrix.shape[1]}")
+        users, counts, histories_of = np.arange(matrix.shape[0]), np.diff(matrix.indptr), matrix.__getitem__
+    elif data is None:
+        raise DataError("this model was fitted on a bare matrix and knows no user ids; give histories instead")
+    else:
+        source, user_rows = data, data.users.rows(who)
+        users, counts = source.users.values[user_rows], source.counts()[user_rows]
+
+        def histories_of(places: npt.NDArray[np.int64]) -> csr_array:
+            # A user may be wanted twice; interactions name each user once.
+            distinct, again = np.unique(user_rows[places], return_inverse=True)
+            return source.histories(distinct)[again]
+
     empty = np.flatnonzero(counts == 0)
     if len(empty):
         user_id = users[empty[:1]].tolist()[0]
         raise DataError(f"user {user_id!r} has an empty history; expected at least one item to answer from")
-    rows_of: dict[str, npt.NDArray[np.int64] | None] = {}
-    for name, ids in (("only", only), ("never", never)):
-        if isinstance(ids, str | int | float):
-            raise DataError(f"{name}: expected a list of item ids, found {ids!r}; write [{ids!r}]")
-        named = IdMap.numbered(item_count, "item") if items is None else items
-        rows_of[name] = None if ids is None else named.rows(ids)
+    item_count = matrix.shape[1] if items is None else len(items)
+    named = IdMap.numbered(item_count, "item") if items is None else items
+    only_rows, never_rows = (None if ids is None else named.rows(ids) for ids in (only, never))
     item_rows, best = np.empty((len(users), n), np.int32), np.empty((len(users), n), np.float32)
     size = block_rows(item_count)
     with bar("recommending", len(users)) as progress:
         for start in range(0, len(users), size):
             block = np.arange(start, min(start + size, len(users)))
             histories = histories_of(block)
-            scores, hidden = model.score(histories), histories if hide_seen else None
-            only_rows, never_rows = rows_of["only"], rows_of["never"]
-            item_rows[block], best[block] = rank_top_n(scores, hidden, n, only=only_rows, never=never_rows)
+            hidden = histories if hide_seen else None
+            found = rank_top_n(model.score(histories), hidden, n, only=only_rows, never=never_rows)
+            item_rows[block], best[block] = found
             progress.advance(len(block))
     return users, item_rows, best, items
-
-
-def _find_histories(
-    model: Scorer, who: Who, known: Interactions | None
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Callable[[npt.NDArray[np.int64]], csr_array], int, IdMap | None]:
-    """The users' ids, how many items each has, the histories of some of them, the number of items, and their names."""
-    data: Interactions | None = getattr(model, "train_data_", None) if known is None else known
-    if isinstance(who, str | int | float):
-        raise DataError(f"who: expected a list of user ids, found {who!r}; write [{who!r}]")
-    if isinstance(who, Interactions):
-        if data is not None and not np.array_equal(who.items.values, data.items.values):
-            # The same interactions over the model's items; an item that it does not know is refused.
-            new_rows = data.items.rows(who.items.values.tolist()).astype(np.int32)
-            who = replace(who, items=data.items, item_rows=new_rows[who.item_rows])
-        return who.users.values, who.counts(), who.histories, who.n_items, who.items
-    if issparse(who):
-        matrix, items = csr_array(who), None if data is None else data.items
-        if items is not None and len(items) != matrix.shape[1]:
-            raise DataError(f"histories: expected the model's {len(items)} items, found {matrix.shape[1]}")
-        return np.arange(matrix.shape[0]), np.diff(matrix.indptr), matrix.__getitem__, matrix.shape[1], items
-    if data is None:
-        raise DataError("this model was fitted on a bare matrix and knows no user ids; give histories instead")
-    source, user_rows = data, data.users.rows(who)
-
-    def histories_of(places: npt.NDArray[np.int64]) -> csr_array:
-        # A user may be wanted twice; interactions name each user once.
-        distinct, again = np.unique(user_rows[places], return_inverse=True)
-        return source.histories(distinct)[again]
-
-    return source.users.values[user_rows], source.counts()[user_rows], histories_of, source.n_items, source.items
 
 
 def _outside_ids(item_rows: ItemRows, items: IdMap | None) -> npt.NDArray[Any]:

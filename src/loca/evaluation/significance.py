@@ -117,9 +117,8 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
 
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape:
-        raise DataError(
-            f"paired difference: expected one value per user from both, found shapes {a.shape} and {b.shape}"
-        )
+        shapes = f"{a.shape} and {b.shape}"
+        raise DataError(f"paired difference: expected one value per user from both, found shapes {shapes}")
     if len(a) < 2:
         raise DataError(f"paired difference: expected at least 2 users, found {len(a)}")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    AnyScores = npt.NDArray[Any] | Tensor
 
 BLOCK_BYTES = 256_000_000
 # Small enough to stay near the processor, large enough to keep its cores busy.
 _CHUNK_BYTES = 16_000_000
 _DEVICE_CHUNK_BYTES = 1_000_000_000
 
+AnyScores = npt.NDArray[Any] | torch.Tensor
 ItemRows = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.integer[Any]]
 
@@ -51,16 +48,28 @@ def rank_top_n(
     is refused. A place that cannot be filled holds the item row −1 and the score −inf. Scores that lie on a device
     (a torch tensor) are ranked there.
     """
-    import torch
-
     check_list_length(n)
-    table = scores if isinstance(scores, torch.Tensor) else torch.from_numpy(_plain_numbers(scores))
+    if isinstance(scores, torch.Tensor):
+        table = scores
+    else:
+        array = np.asarray(scores)
+        if array.dtype.kind not in "fiub":
+            raise DataError(f"scores: expected users × items numbers, found {array.dtype} of shape {array.shape}")
+        # 16-bit and whole numbers become 32- or 64-bit floats, so that −inf and every score stay distinct. A copy where
+        # torch could not take the array as it is: read-only, or with other strides than torch knows.
+        wanted = np.result_type(array.dtype, np.float32)
+        table = torch.from_numpy(np.require(array, dtype=wanted, requirements=("C", "W")))
     if table.ndim != 2:
         raise DataError(f"scores: expected users × items numbers, found shape {tuple(table.shape)}")
     if hidden is not None and hidden.shape != tuple(table.shape):
         raise DataError(f"hidden items: expected the scores' shape {tuple(table.shape)}, found {hidden.shape}")
     user_count, item_count = table.shape
-    banned = _banned_items(item_count, only, never)
+    banned = np.full(item_count, only is not None)
+    for name, chosen, mark in (("only", only, False), ("never", never, True)):
+        given = np.asarray(() if chosen is None else chosen, dtype=np.int64)
+        if len(given) and (given.min() < 0 or given.max() >= item_count):
+            raise DataError(f"{name}: expected item rows within 0 … {item_count - 1}, found others")
+        banned[given] = mark
     item_rows = np.full((user_count, n), -1, np.int32)
     best = np.full((user_count, n), -np.inf, np.float32)
     if chunk_bytes is None:
@@ -81,7 +90,7 @@ def rank_top_n(
             users = torch.from_numpy(np.repeat(np.arange(len(chunk)), np.diff(part.indptr)))
             items = torch.from_numpy(part.indices.astype(np.int64))
             chunk[users.to(chunk.device), items.to(chunk.device)] = -torch.inf
-        if banned is not None:
+        if banned.any():
             chunk[:, torch.from_numpy(banned).to(chunk.device)] = -torch.inf
         rows, values = _best_of(chunk, width)
         item_rows[start : start + step, :width] = np.where(values > -np.inf, rows, -1)
@@ -89,10 +98,8 @@ def rank_top_n(
     return item_rows, best
 
 
-def _best_of(scores: Tensor, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+def _best_of(scores: torch.Tensor, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """The n best of each row in final order; where fewer are above −inf, any items of −inf fill the end."""
-    import torch
-
     # One more than wanted shows whether the cut falls between equal scores. (users, n + 1)
     top_values, top_items = torch.topk(scores, min(n + 1, scores.shape[1]))
     values, items = top_values.cpu().numpy(), top_items.cpu().numpy()
@@ -100,47 +107,17 @@ def _best_of(scores: Tensor, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray
         tied = np.flatnonzero((values[:, n - 1] == values[:, n]) & (values[:, n] > -np.inf))
         values, items = values[:, :n], items[:, :n]  # (users, n)
         if len(tied):
+            # Of all that score exactly the last value the lowest item rows stand in its places.
             rows = scores[torch.from_numpy(tied).to(scores.device)].cpu().numpy()
-            items[tied] = _lowest_at_the_cut(rows, values[tied], items[tied])
+            cut = values[tied, -1:]
+            equal = np.flatnonzero(rows == cut)  # all places at the cut, user after user, item rows rising
+            first = np.searchsorted(equal, np.arange(len(rows)) * rows.shape[1])
+            at_cut = values[tied] == cut
+            nth = np.maximum(np.cumsum(at_cut, axis=1) - 1, 0)
+            items[tied] = np.where(at_cut, equal[first[:, None] + nth] % rows.shape[1], items[tied])
     # topk's order is final but for equal scores, which few users have.
-    equal = np.flatnonzero((values[:, 1:] == values[:, :-1]).any(axis=1))
-    if len(equal):
-        order = np.lexsort((items[equal], -values[equal]), axis=1)
-        items[equal] = np.take_along_axis(items[equal], order, axis=1)
+    unordered = np.flatnonzero((values[:, 1:] == values[:, :-1]).any(axis=1))
+    if len(unordered):
+        order = np.lexsort((items[unordered], -values[unordered]), axis=1)
+        items[unordered] = np.take_along_axis(items[unordered], order, axis=1)
     return items, values
-
-
-def _lowest_at_the_cut(
-    scores: npt.NDArray[Any], values: npt.NDArray[Any], items: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """The items, those that score exactly the last value exchanged for the lowest item rows of that score."""
-    cut = values[:, -1:]
-    equal = np.flatnonzero(scores == cut)  # all places at the cut, user after user, item rows rising
-    first = np.searchsorted(equal, np.arange(len(scores)) * scores.shape[1])
-    at_cut = values == cut
-    nth = np.maximum(np.cumsum(at_cut, axis=1) - 1, 0)
-    return np.where(at_cut, equal[first[:, None] + nth] % scores.shape[1], items)
-
-
-def _plain_numbers(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    array = np.asarray(scores)
-    if array.dtype.kind not in "fiub":
-        raise DataError(f"scores: expected users × items numbers, found {array.dtype} of shape {array.shape}")
-    # 16-bit and whole numbers become 32- or 64-bit floats, so that −inf and every score stay distinct.
-    wanted = np.result_type(array.dtype, np.float32)
-    # A copy where torch could not take the array as it is: read-only, or with other strides than torch knows.
-    return np.require(array, dtype=wanted, requirements=("C", "W"))
-
-
-def _banned_items(item_count: int, only: Rows | None, never: Rows | None) -> npt.NDArray[np.bool_] | None:
-    if only is None and never is None:
-        return None
-    banned = np.full(item_count, only is not None)
-    for name, rows, mark in (("only", only, False), ("never", never, True)):
-        if rows is None:
-            continue
-        chosen = np.asarray(rows, dtype=np.int64)
-        if len(chosen) and (chosen.min() < 0 or chosen.max() >= item_count):
-            raise DataError(f"{name}: expected item rows within 0 … {item_count - 1}, found others")
-        banned[chosen] = mark
-    return banned
