@@ -51,9 +51,8 @@ class Difference:
 
     def record(self) -> dict[str, Any]:
         """Return names and figures as JSON values."""
-        one, t_p, wilcoxon_p = self.paired, self.t_p_holm, self.wilcoxon_p_holm
-        figures = (one.mean, one.relative, one.low, one.high, one.t, one.t_p, t_p, one.wilcoxon_p, wilcoxon_p)
-        return dict(zip(_DIFFERENCE_KEYS, (self.first, self.second, *figures, one.user_count), strict=True))
+        known = {**vars(self), **vars(self.paired), "users": self.paired.user_count}
+        return {key: known[key] for key in _DIFFERENCE_KEYS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,11 +161,10 @@ class Comparison:
             inherits = any(one.parameters["model"] in ("Loca", "Ensemble") for one in self.measured)
             after = "; local models and ensembles begin with their base's choice, ensembles with their size too"
             return f"{self.budget}, tuned in the space {self.space}{after if inherits else ''}"
-        counts = {one.name: len(one.tried) for one in self.measured}
-        if len(set(counts.values())) == 1:
-            (count,) = set(counts.values())
-            return f"{count} setting{'s' if count > 1 else ''} per model"
-        return "settings to choose from: " + ", ".join(f"{name} {count}" for name, count in counts.items())
+        counts = [len(one.tried) for one in self.measured]
+        if len(set(counts)) == 1:
+            return f"{counts[0]} setting{'s' if counts[0] > 1 else ''} per model"
+        return "settings to choose from: " + ", ".join(f"{one.name} {len(one.tried)}" for one in self.measured)
 
     def tables(self) -> tuple[TextTable, TextTable]:
         """Lay out one row per model, and one per difference.
@@ -192,24 +190,19 @@ class Comparison:
                 trials = f"{one.tuning.finished} ({one.tuning.pruned}{failures})", f"{one.tuning.seconds:.1f}"
             figures = (f"{means[name]:.4f}" for name in names)
             models.append((one.name, *figures, f"{low:.4f} – {high:.4f}", *trials, f"{one.seconds:.1f}"))
-        differences = []
+        differences, metric = [], self.metric.upper()
         for other in self.differences:
             corrected = other.paired, other.t_p_holm, other.wilcoxon_p_holm
             name = f"{other.first} − {other.second}"
             differences.append((name, *paired_figures(*corrected), verdict_on(*corrected)))
-        metric = self.metric.upper()
-        figures_of = ("mean", "relative", "95 % interval", "t", "p t (Holm)", "p Wilcoxon (Holm)", "")
-        return (
-            TextTable(("model", *titles, f"95 % of {metric}", *costs, "seconds"), tuple(models)),
-            TextTable((f"difference in {metric}", *figures_of), tuple(differences)),
-        )
+        header = "model", *titles, f"95 % of {metric}", *costs, "seconds"
+        figures_of = "mean", "relative", "95 % interval", "t", "p t (Holm)", "p Wilcoxon (Holm)", ""
+        compared = TextTable((f"difference in {metric}", *figures_of), tuple(differences))
+        return TextTable(header, tuple(models)), compared
 
     def remarks(self) -> list[list[str]]:
         """Return lines below the tables, in groups: why there are no differences, what was chosen, what failed."""
-        few, users = [], len(self.measured[0].evaluation.users)
-        if users < 2 <= len(self.measured):
-            few.append(f"no differences between the models: they need at least 2 test users, found {users}")
-        choices = []
+        few, choices = self._too_few_users(), []
         for one in self.measured:
             if one.tuning is not None:
                 settings = _in_words(flat_settings(one.tuning.settings)) or "nothing new"
@@ -221,6 +214,11 @@ class Comparison:
             choices += [] if one.selected.recency is None else [f"{one.name} chose recency: {one.selected.recency}"]
         failures = [f"{name} failed: {why}" for name, why in self.failed.items()]
         return [lines for lines in (few, choices, failures) if lines]
+
+    def _too_few_users(self) -> list[str]:
+        users = len(self.measured[0].evaluation.users)
+        reason = f"no differences between the models: they need at least 2 test users, found {users}"
+        return [reason] if users < 2 <= len(self.measured) else []
 
     def __str__(self) -> str:
         models, differences = self.tables()
@@ -253,11 +251,10 @@ class Comparison:
         """
         records, costs = [], ("finished", "pruned", "tuning_seconds")
         for one in self.measured:
-            own = {"users": len(one.evaluation.users), "seconds": f"{one.seconds:.2f}"}
-            own |= {"is_result": self.protocol == "clean"}
+            own: dict[str, Any] = {"users": len(one.evaluation.users), "seconds": f"{one.seconds:.2f}"}
+            own["is_result"] = self.protocol == "clean"
             if one.tuning is not None:
-                spent = (one.tuning.finished, one.tuning.pruned, f"{one.tuning.seconds:.2f}")
-                own |= dict(zip(costs, spent, strict=True))
+                own |= zip(costs, (one.tuning.finished, one.tuning.pruned, f"{one.tuning.seconds:.2f}"), strict=True)
             for metric, figures in _metrics(one.evaluation).items():
                 records.append({"model": one.name, "metric": metric, **figures, **own})
         return csv_text(records, (*records[0], *costs))
@@ -292,23 +289,19 @@ class Comparison:
             "models": [_measured_json(one) for one in self.measured],
             "differences": [one.record() for one in self.differences],
         }
-        if len(self.measured[0].evaluation.users) < 2 <= len(self.measured):
-            written["no_differences"] = self.remarks()[0][0]
-        if self.failed:
-            written["failed"] = dict(self.failed)
-        if self.protocol == "paper":
-            written["warning"] = SELECTED_ON_TEST
-        clean: dict[str, Any] = finite(written)
+        reasons = {
+            "no_differences": "".join(self._too_few_users()),
+            "failed": dict(self.failed),
+            "warning": SELECTED_ON_TEST if self.protocol == "paper" else "",
+        }
+        clean: dict[str, Any] = finite(written | {name: reason for name, reason in reasons.items() if reason})
         return clean
 
 
 def _metrics(evaluation: Evaluation) -> dict[str, dict[str, float]]:
     """The mean of each metric and its interval."""
-    bounds = evaluation.intervals()
-    return {
-        name: {"mean": mean, "low": bounds[name][0], "high": bounds[name][1]}
-        for name, mean in evaluation.means().items()
-    }
+    means, bounds = evaluation.means(), evaluation.intervals()
+    return {name: {"mean": means[name], "low": low, "high": high} for name, (low, high) in bounds.items()}
 
 
 def _measured_json(one: ComparedModel) -> dict[str, Any]:
