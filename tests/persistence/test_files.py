@@ -268,7 +268,7 @@ def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
 def test_facts_too_large_for_the_manifest_are_refused_when_saving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loca.persistence.model_io.LARGEST_MANIFEST", 1000)
+    monkeypatch.setattr("loca.persistence.model_io.MAX_JSON", 1000)
     model = Tree()
     model.facts_ = {"long": list(range(1000))}
     with pytest.raises(ModelFileError, match="hold the large ones as numpy arrays"):

@@ -17,7 +17,7 @@ import pytest
 from loca.data.recency import Recency
 from loca.errors import LocaError, ModelFileError
 from loca.persistence import load_model, save_model
-from loca.persistence.model_io import LARGEST_MANIFEST, seal
+from loca.persistence.model_io import MAX_JSON, seal
 from saved_model_examples import KINDS, Leaf, Tree, example_model, load, same
 
 MODEL = example_model()
@@ -116,7 +116,7 @@ def test_a_model_json_nested_too_deeply_is_refused(folder: Path) -> None:
 
 def test_a_model_json_that_is_far_too_large_is_refused_unread(folder: Path) -> None:
     with open(folder / "model.json", "r+b") as file:
-        file.truncate(LARGEST_MANIFEST + 1)
+        file.truncate(MAX_JSON + 1)
     assert "expected at most 33,554,432 bytes" in refusal(folder)
 
 
@@ -421,26 +421,26 @@ def test_a_refused_model_is_an_error_that_commands_show_as_one_line() -> None:
 def test_the_folder_is_read_again_when_it_was_replaced_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from loca.persistence import model_io as loading
 
-    real, calls = loading.check_arrays, []
+    real, calls = loading.map_arrays, []
 
-    def replace_first(path: Path, notes: Any) -> None:
+    def replace_first(path: Path) -> Any:
         if not calls:
             calls.append("replaced")
             save_model(example_model(4), folder)
-        real(path, notes)
+        return real(path)
 
-    monkeypatch.setattr(loading, "check_arrays", replace_first)
+    monkeypatch.setattr(loading, "map_arrays", replace_first)
     assert same(load(folder), example_model(4))
 
 
 def test_a_folder_removed_while_it_is_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from loca.persistence import model_io as loading
 
-    def remove(path: Path, notes: Any) -> None:
+    def remove(path: Path) -> None:
         (folder / "model.json").unlink()
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(loading, "check_arrays", remove)
+    monkeypatch.setattr(loading, "map_arrays", remove)
     assert refusal(folder).endswith("No such file or directory")
 
 

@@ -309,7 +309,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused(folder: Path, monkeypatc
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    monkeypatch.setattr("loca.persistence.model_io.read_plain", lambda path, most: b'{"format": "loca-model"}')
+    monkeypatch.setattr("loca.persistence.model_io.read_plain", lambda path: b'{"format": "loca-model"}')
     with pytest.raises(ModelFileError, match="Permission denied; the model that was there stays; choose another"):
         save_model(NEW, folder)
     monkeypatch.undo()

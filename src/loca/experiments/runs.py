@@ -24,7 +24,7 @@ from loca.evaluation.evaluate import Evaluation, evaluate
 from loca.models.devices import choose_device
 from loca.models.recommender import Recommender
 from loca.persistence import checkpoint as checkpoints
-from loca.persistence.atomic_write import remove_files
+from loca.persistence.atomic_write import remove_files, write_whole
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, file_name_of, own_files
 from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext
 from loca.persistence.manifest import ModelState, fingerprint, read_value, write_value
@@ -246,7 +246,7 @@ class RunStore:
 
     def begin(self) -> None:
         """Mark the folder as that of an unfinished comparison, until `finish`."""
-        checkpoints.put_file(self.runs / _UNFINISHED, lambda file: file.write(b""))
+        write_whole(self.runs / _UNFINISHED, b"")
 
     def finish(self) -> None:
         """Take away the mark of an unfinished comparison, and the parts that its runs have shared."""

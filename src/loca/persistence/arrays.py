@@ -115,10 +115,13 @@ def map_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     return views
 
 
-def check_arrays(views: Arrays, notes: Mapping[str, Any]) -> None:
-    """Refuse a file whose header does not promise exactly the arrays of the notes; reads none of them."""
-    if set(views) != set(notes):
-        odd = min(set(views) ^ set(notes))
+def read_arrays(views: Arrays, notes: Mapping[str, Any], *, verify: bool) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of the notes: small ones read and compared with their checksums, large ones as the views they are.
+
+    A file whose header does not promise exactly the arrays of the notes is refused, and none of them is read. The
+    checksum of a large array is looked at only to `verify`, which reads everything.
+    """
+    for odd in sorted(set(views) ^ set(notes)):
         raise ValueError(f"array {odd!r:.100} is {'missing' if odd in notes else 'not in model.json'}")
     for name, view in views.items():
         found = describe_array(name, view)
@@ -126,27 +129,17 @@ def check_arrays(views: Arrays, notes: Mapping[str, Any]) -> None:
         if dump_json(expected) != dump_json(found):  # as text: true and 2.0 are no lengths
             texts = [f"{note['dtype']} {note['shape']}"[:100] for note in (expected, found)]
             raise ValueError(f"array {name!r:.100}: expected {texts[0]}, found {texts[1]}")
-
-
-def read_arrays(views: Arrays, notes: Mapping[str, Any], *, verify: bool) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of the notes: small ones read and compared with their checksums, large ones as the views they are.
-
-    The checksum of a large array is looked at only to `verify`, which reads everything.
-    """
-    check_arrays(views, notes)
     arrays = {}
     for name, note in notes.items():
-        array = views[name]
         # A file from elsewhere may have arrays where a processor cannot load them from.
-        if is_read(array) or not array.flags.aligned:
-            array = array.copy()
-        if is_read(array) or verify:
+        must_copy = is_read(views[name]) or not views[name].flags.aligned
+        arrays[name] = views[name].copy() if must_copy else views[name]
+        if is_read(arrays[name]) or verify:
             checksum = 0
-            for piece in _pieces(array, PIECE):
+            for piece in _pieces(arrays[name], PIECE):
                 checksum = zlib.crc32(piece.data, checksum)
             if checksum != note.get("checksum"):
                 raise ValueError(f"array {name!r:.100} has changed since it was saved; copy the folder again")
-        arrays[name] = array
     return arrays
 
 

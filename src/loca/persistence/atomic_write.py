@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,10 +15,8 @@ from typing import BinaryIO
 
 from loca.errors import DataError, ModelFileError
 
-if sys.platform != "win32":
-    import fcntl
-
 MANIFEST = "model.json"
+MAX_JSON = 32 * 1024 * 1024
 _DATA_FILE = re.compile(r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII)
 
 
@@ -28,16 +26,15 @@ def is_data_file(name: str) -> bool:
 
 
 @dataclass
-class FolderUpdate:
-    """The new files of one save, under names of their own, until `commit` puts them in force all at once."""
+class NewFiles:
+    """The new files of one save, under names of their own, and their sizes; the last one is the manifest."""
 
     folder: Path
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     sizes: dict[str, int] = field(default_factory=dict)
-    manifest: str | None = None
 
     @contextmanager
-    def new_file(self, what: str, ending: str) -> Iterator[tuple[str, BinaryIO]]:
+    def file(self, what: str, ending: str) -> Iterator[tuple[str, BinaryIO]]:
         """The name of a new file and the file itself, to be written; it is on the disk when this ends."""
         name = f"{what}-{self.token}-{len(self.sizes)}.{ending}"
         self.sizes[name] = 0
@@ -47,60 +44,44 @@ class FolderUpdate:
             os.fsync(file.fileno())
             self.sizes[name] = file.tell()
 
-    def commit(self, manifest: bytes) -> None:
-        """Put the new files in force by one move of `manifest` over the old one; then the old files go."""
-        with self.new_file("model", "json") as (name, file):
-            file.write(manifest)
-        _sync(self.folder)
-        self.manifest = name
-        os.replace(self.folder / name, self.folder / MANIFEST)
-        with suppress(OSError):
-            # Were the move lost with the power, the old manifest would come back, and want its files.
-            _sync(self.folder)
-            names = os.listdir(self.folder)
-            old = [name for name in names if is_data_file(name) and name not in self.sizes]
-            remove_files(self.folder, old, lenient=True)
-
 
 @contextmanager
-def updating(folder: Path) -> Iterator[FolderUpdate]:
-    """An update of the folder, made when missing; whatever goes wrong inside takes back what was written."""
-    with locked_folder(folder, "another save into it is under way"):
-        update = FolderUpdate(folder)
+def updating(folder: Path) -> Iterator[NewFiles]:
+    """An update of the folder, made when missing, that is in force all at once when the block ends.
+
+    One move of the last new file over the old manifest does it; then the old files go. Whatever goes wrong before
+    takes back what was written.
+    """
+    with locked(folder, "another save into it is under way"):
+        update, manifest = NewFiles(folder), None
         try:
             yield update
+            _sync(folder)
+            manifest = folder / [*update.sizes][-1]
+            os.replace(manifest, folder / MANIFEST)
         except BaseException:
             # Unless the move was made: then its source is gone and the new files are the model.
-            if update.manifest is None or (folder / update.manifest).exists():
+            if manifest is None or manifest.exists():
                 remove_files(folder, update.sizes, lenient=True)
             raise
-
-
-@contextmanager
-def locked_folder(folder: Path, problem: str) -> Iterator[None]:
-    """The folder, made when missing, and locked; folders made for it that end empty are removed."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with locked(folder, problem):
-            yield
-    finally:
-        for one in missing:
-            with suppress(OSError):
-                one.rmdir()
+        with suppress(OSError):
+            # Were the move lost with the power, the old manifest would come back, and want its files.
+            _sync(folder)
+            old = {name for name in os.listdir(folder) if is_data_file(name)} - update.sizes.keys()
+            remove_files(folder, old, lenient=True)
 
 
 @contextmanager
 def locked(path: Path, problem: str | None = None) -> Iterator[None]:
     """Hold the lock of a file or folder, which goes with the process; a locked one is refused with the `problem`.
 
-    Without a problem to name, wait for the lock of a file, which is made when missing. Where a system or a file system
-    has no locks, nobody is shut out:
-    what is written is as safe as ever against a kill.
+    A missing folder is made; folders made for it that end empty are removed. Without a problem to name, wait for the
+    lock of a file, made when missing. Where a file system has no locks, nobody is shut out: what is written is as safe
+    as ever against a kill.
     """
-    if sys.platform == "win32":
-        yield
-        return
+    missing = [one for one in (path, *path.parents) if problem and not one.exists()]
+    if missing:
+        path.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDONLY if problem else os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if problem else 0))
@@ -113,32 +94,41 @@ def locked(path: Path, problem: str | None = None) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+        for one in missing:
+            with suppress(OSError):
+                one.rmdir()
 
 
-def read_plain(path: Path, *, most: int | None = None) -> bytes:
+def _sync(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_plain(path: Path, *, most: int = MAX_JSON) -> bytes:
     """The bytes of a plain file, at most so many; never follows a link or waits on a pipe."""
     check_plain(path)
     with open(path, "rb") as file:
-        data = file.read(-1 if most is None else most + 1)
-    if most is not None and len(data) > most:
+        data = file.read(most + 1)
+    if len(data) > most:
         raise ModelFileError(f"{path}: expected at most {most:,} bytes; this is not a loca model")
     return data
 
 
 def check_plain(path: Path, *, size: int | None = None) -> None:
     """Refuse a file that is missing, a link, a device, or not of the size expected of it."""
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        raise ModelFileError(
-            f"{path}: missing; the model is incomplete, copy its folder again or save it anew"
-        ) from None
-    if not stat.S_ISREG(found.st_mode):
-        raise ModelFileError(f"{path}: expected a plain file, found a link, a folder or a device")
-    if size is not None and found.st_size != size:
-        raise ModelFileError(
-            f"{path}: expected {size:,} bytes, found {found.st_size:,}; damaged, copy the folder again"
-        )
+    problem, found = "", os.lstat(path) if os.path.lexists(path) else None
+    if found is None:
+        problem = "missing; the model is incomplete, copy its folder again or save it anew"
+    elif not stat.S_ISREG(found.st_mode):
+        problem = "expected a plain file, found a link, a folder or a device"
+    elif size not in (None, found.st_size):
+        problem = f"expected {size:,} bytes, found {found.st_size:,}; damaged, copy the folder again"
+    if problem:
+        raise ModelFileError(f"{path}: {problem}")
 
 
 @contextmanager
@@ -177,14 +167,3 @@ def remove_files(folder: Path, names: Iterable[str], *, lenient: bool = False) -
     for name in names:
         with suppress(OSError if lenient else FileNotFoundError):
             (folder / name).unlink()
-
-
-def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    if sys.platform == "win32":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

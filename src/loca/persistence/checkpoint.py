@@ -19,41 +19,25 @@ import numpy as np
 from safetensors import SafetensorError
 
 from loca.errors import ConfigError, LocaError, ModelFileError
-from loca.persistence.arrays import (
-    describe_array,
-    dump_json,
-    map_arrays,
-    parse_json,
-    read_arrays,
-    take,
-    write_arrays,
-)
-from loca.persistence.atomic_write import check_plain, locked_folder, read_plain, remove_files, written_beside
+from loca.persistence.arrays import describe_array, dump_json, map_arrays, parse_json, read_arrays, take, write_arrays
+from loca.persistence.atomic_write import check_plain, locked, read_plain, remove_files, written_beside
 from loca.persistence.manifest import ModelState, read_values, write_values
-from loca.persistence.model_io import LARGEST_MANIFEST, holds_format, open_sealed, sealed_json
+from loca.persistence.model_io import STATE, holds_format, learned_arrays, open_sealed, sealed_json
 from loca.progress import say
 
 # The names of files, formats and keys are those of the first version, so that its folders can still be resumed.
 FINGERPRINT_KEY = "subject"
 FINGERPRINT_FILE = f"{FINGERPRINT_KEY}.json"
-_FINGERPRINT_FORMAT = "loca-unfinished-work"
-_STATE_FORMAT = "loca-state"
-_VERSION = 1
-_ENDING = ".safetensors"
-_NEW = ".new"
-_FILE_NAME = re.compile(
-    rf"(?:{FINGERPRINT_KEY}\.json|work-(?:[\w.~-]|%[0-9A-F]{{2}})+\.safetensors)(?:\.new)?", re.ASCII
-)
+_FINGERPRINT_FORMAT, _STATE_FORMAT, _VERSION = "loca-unfinished-work", "loca-state", 1
+_ENDING, _NEW = ".safetensors", ".new"
+_STATE_FILE = r"work-(?:[\w.~-]|%[0-9A-F]{2})+\.safetensors"
+_FILE_NAME = re.compile(rf"(?:{re.escape(FINGERPRINT_FILE)}|{_STATE_FILE})(?:\.new)?", re.ASCII)
 # Three of them and the rest fit the 255 bytes of a file name.
 _LONGEST_STEP = 72
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-_TIMES_ITS_COST = 10
 # Whatever reading a damaged file may raise; memory that is short is no damage.
 _DAMAGE = (ValueError, TypeError, LookupError, RecursionError, OSError, SafetensorError, LocaError)
-_STATE = "state/"
 # Two arrays beside the state's own: the facts with the dtype and shape of everything, and the checksums of all others.
-_ABOUT = "about"
-_CHECKSUMS = "checksums"
+_ABOUT, _CHECKSUMS = "about", "checksums"
 
 
 class Checkpoint:
@@ -71,7 +55,7 @@ class Checkpoint:
         self._folder = folder
         self._seconds_between = seconds_between
         self._clock = {"last": time.monotonic(), "cost": 0.0}  # one for all parts
-        self._parts: tuple[str, ...] = ()
+        self._prefix = ""
 
     @property
     def saves(self) -> bool:
@@ -81,25 +65,19 @@ class Checkpoint:
     def inside(self, name: str) -> Checkpoint:
         """The same checkpoint with every name inside a part: `best` is saved as `name/best`."""
         part = copy.copy(self)
-        part._parts = (*self._parts, name)
+        part._prefix = f"{self._prefix}{name}/"
         return part
-
-    def full_name(self, name: str) -> str:
-        """A name with those of the parts that it stands in."""
-        return "/".join((*self._parts, name))
 
     def load(self, name: str) -> ModelState | None:
         """The arrays and facts saved under that name, or None where there are none that can be trusted.
 
         Large arrays are read-only views of the file, also when it is replaced; copy what is to be changed.
         """
-        if self._folder is None:
-            return None
-        path = self._folder / file_name_of(self.full_name(name))
-        if not os.path.lexists(path):
+        full = self._prefix + name
+        if self._folder is None or not os.path.lexists(path := self._folder / file_name_of(full)):
             return None
         try:
-            return _read_state(path, self.full_name(name))
+            return _read_state(path, full)
         except _DAMAGE as error:
             reason = " ".join(str(error).split())[:200]
             say(f"{path}: damaged ({reason}); it is not used, and its work is done again")
@@ -109,10 +87,11 @@ class Checkpoint:
         """Save the arrays and facts of a state in place of what had that name; a kill leaves the one or the other."""
         if self._folder is None:
             return
-        full, started = self.full_name(name), time.monotonic()
-        put_file(self._folder / file_name_of(full), lambda file: _write_state(file, full, state))
-        now = time.monotonic()
-        self._clock.update(last=now, cost=now - started)
+        full, started = self._prefix + name, time.monotonic()
+        with _new_file(self._folder / file_name_of(full)) as file:
+            _write_state(file, full, state)
+        self._clock["last"] = time.monotonic()
+        self._clock["cost"] = self._clock["last"] - started
 
     def load_or_make(self, name: str, make: Callable[[], ModelState]) -> ModelState:
         """The state saved under that name, or else the one that is made now, which is saved."""
@@ -125,12 +104,12 @@ class Checkpoint:
     def delete(self, name: str) -> None:
         """Remove what was saved under that name, if anything was."""
         if self._folder is not None:
-            remove_files(self._folder, [file_name_of(self.full_name(name))])
+            remove_files(self._folder, [file_name_of(self._prefix + name)])
 
     def delete_part(self, name: str) -> None:
         """Remove all that was saved inside the part of that name."""
         if self._folder is not None:
-            begin = file_name_of(self.full_name(name)).removesuffix(_ENDING)
+            begin = file_name_of(self._prefix + name).removesuffix(_ENDING)
             remove_files(self._folder, [one for one in own_files(self._folder) if one.startswith(f"{begin}%2F")])
 
     def due(self) -> bool:
@@ -139,7 +118,7 @@ class Checkpoint:
         A save that took long is followed by ten times as long without one, so that saving never costs more than a
         tenth of the time; not so where the seconds are 0, which asks for every save there can be.
         """
-        wait = max(self._seconds_between, _TIMES_ITS_COST * self._clock["cost"]) if self._seconds_between else 0.0
+        wait = max(self._seconds_between, 10 * self._clock["cost"]) if self._seconds_between else 0.0
         return self._folder is not None and time.monotonic() - self._clock["last"] >= wait
 
 
@@ -169,15 +148,15 @@ def open_checkpoint(
             if resume:
                 say(f"{folder}: no unfinished work to go on with; this run starts from the beginning")
             remove_files(folder, own_files(folder))
-            text = sealed_json(_FINGERPRINT_FORMAT, _VERSION, {FINGERPRINT_KEY: dict(fingerprint)})
-            put_file(folder / FINGERPRINT_FILE, lambda file: file.write(text))
+            with _new_file(folder / FINGERPRINT_FILE) as file:
+                file.write(sealed_json(_FINGERPRINT_FORMAT, _VERSION, {FINGERPRINT_KEY: dict(fingerprint)}))
         try:
             yield Checkpoint(folder, seconds_between)
         except BaseException:
-            if not holds_work(folder):
-                remove_work(folder)
-            else:
+            if holds_work(folder):
                 say(f"{folder} keeps what is done; the same command with --resume goes on from there")
+            else:
+                remove_work(folder)
             raise
         remove_work(folder)
 
@@ -191,15 +170,15 @@ def check_start(folder: Path, *, resume: bool, fresh: bool = False) -> None:
     if not folder.is_dir():
         raise ModelFileError(f"{folder}: expected a folder for unfinished work, found a file; choose another --out")
     try:
-        names = os.listdir(folder)
-        foreign = sorted(name for name in names if not _FILE_NAME.fullmatch(name))
+        # The fingerprint first: without a sound one nothing here is loca's, with it other files are just left alone.
+        names = sorted(os.listdir(folder), key=lambda name: (name != FINGERPRINT_FILE, name))
         is_own = FINGERPRINT_FILE in names and holds_format(folder / FINGERPRINT_FILE, _FINGERPRINT_FORMAT)
     except OSError as error:
         raise ModelFileError(f"{folder}: cannot be looked into ({error.strerror}); choose another --out") from None
-    if not is_own and (foreign or FINGERPRINT_FILE in names):
-        odd = FINGERPRINT_FILE if FINGERPRINT_FILE in names else foreign[0]
+    foreign = [name for name in names if name == FINGERPRINT_FILE or not _FILE_NAME.fullmatch(name)]
+    if foreign and not is_own:
         raise ModelFileError(
-            f"{folder}: not unfinished work of loca's (it holds {odd!r:.60}); nothing was touched, "
+            f"{folder}: not unfinished work of loca's (it holds {foreign[0]!r:.60}); nothing was touched, "
             "move it or choose another --out"
         )
     if holds_work(folder) and not (resume or fresh):
@@ -211,8 +190,7 @@ def check_start(folder: Path, *, resume: bool, fresh: bool = False) -> None:
 def _check_fingerprint(folder: Path, fingerprint: Mapping[str, Any]) -> None:
     path = folder / FINGERPRINT_FILE
     try:
-        data = read_plain(path, most=LARGEST_MANIFEST)
-        before = take(open_sealed(data, _FINGERPRINT_FORMAT, _VERSION), FINGERPRINT_KEY, dict)
+        before = take(open_sealed(read_plain(path), _FINGERPRINT_FORMAT, _VERSION), FINGERPRINT_KEY, dict)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; start over with --fresh") from None
     difference = first_difference(before, fingerprint)
@@ -233,9 +211,9 @@ def first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
             continue
         if name == "data":
             return "the data have changed"
-        if name == "loca":
-            return f"it was written by loca {old}, this is loca {new}"
-        return f"{name}: {old} then, {new} now"
+        return (
+            f"it was written by loca {old}, this is loca {new}" if name == "loca" else f"{name}: {old} then, {new} now"
+        )
     return None
 
 
@@ -280,29 +258,23 @@ def writable_folder(folder: Path) -> Iterator[bool]:
     with ExitStack() as lock:
         writable = True
         try:
-            lock.enter_context(locked_folder(folder, "another run keeps its unfinished work there"))
+            lock.enter_context(locked(folder, "another run keeps its unfinished work there"))
         except OSError as error:
-            if error.errno not in _FORBIDDEN:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise _cannot_save(folder, error) from error
             say(f"{folder}: may not be made ({error.strerror}); this run cannot be resumed should it be interrupted")
             writable = False
         yield writable
 
 
-def put_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Write a file beside its place, wait for the disk, and move it into its place."""
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that is moved into its place, whole, when the block ends."""
     try:
         with written_beside(path, path.name + _NEW) as file:
-            write(file)
+            yield file
     except OSError as error:
         raise _cannot_save(path, error) from error
-
-
-def remove_work(folder: Path) -> None:
-    """Remove a checkpoint's files, and the folder where nothing else is in it."""
-    with suppress(OSError):
-        remove_files(folder, own_files(folder))
-        folder.rmdir()
 
 
 def _cannot_save(path: Path, error: OSError) -> ModelFileError:
@@ -312,6 +284,13 @@ def _cannot_save(path: Path, error: OSError) -> ModelFileError:
     )
 
 
+def remove_work(folder: Path) -> None:
+    """Remove a checkpoint's files, and the folder where nothing else is in it."""
+    with suppress(OSError):
+        remove_files(folder, own_files(folder))
+        folder.rmdir()
+
+
 def _write_state(file: BinaryIO, name: str, state: ModelState) -> None:
     """Write the arrays and facts of a state called `name`; the file must be open for writing and reading.
 
@@ -319,7 +298,7 @@ def _write_state(file: BinaryIO, name: str, state: ModelState) -> None:
     """
     if state.parts:
         raise ModelFileError(f"state {name!r}: expected arrays and facts, found the part {next(iter(state.parts))!r}")
-    arrays = {f"{_STATE}{key}": array for key, array in state.arrays.items()}
+    arrays = {f"{STATE}{key}": array for key, array in state.arrays.items()}
     facts = write_values(state.facts, arrays, f"state {name!r}, fact")
     shapes = {key: describe_array(key, array) for key, array in arrays.items()}
     about = {"format": _STATE_FORMAT, "version": _VERSION, "name": name, "facts": facts, "arrays": shapes}
@@ -349,5 +328,4 @@ def _read_state(path: Path, name: str) -> ModelState:
     shapes = take(about, "arrays", dict)
     pairs = zip(shapes.items(), checksums[:-1].tolist(), strict=True)
     arrays = read_arrays(views, {key: {**shape, "checksum": one} for (key, shape), one in pairs}, verify=True)
-    facts = read_values(take(about, "facts", dict), arrays, {})
-    return ModelState({key.removeprefix(_STATE): one for key, one in arrays.items() if key.startswith(_STATE)}, facts)
+    return ModelState(learned_arrays(arrays), read_values(take(about, "facts", dict), arrays, {}))

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,9 +26,10 @@ from loca.persistence.model_io import load_model, save_model
 from loca.progress import say
 
 AnyLearner = TypeVar("AnyLearner")
+TrainData = Interactions | csr_array
+Weights = npt.NDArray[Any] | None
 _MOST_FITS = 4
 _NEW = "new-"
-_LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,7 @@ class FitContext:
             self.on_validation(epoch, None if self.is_part else score)
 
     def fit(
-        self,
-        model: AnyLearner,
-        train: Interactions | csr_array,
-        *,
-        user_weights: npt.NDArray[Any] | None = None,
-        validation: HeldOut | None = None,
+        self, model: AnyLearner, train: TrainData, *, user_weights: Weights = None, validation: HeldOut | None = None
     ) -> AnyLearner:
         """Fit a model in this context; a model of a user's own need not know of contexts.
 
@@ -128,9 +124,9 @@ class FitContext:
         self,
         name: str,
         model: AnyLearner,
-        train: Interactions | csr_array,
+        train: TrainData,
         *,
-        user_weights: npt.NDArray[Any] | None = None,
+        user_weights: Weights = None,
         validation: HeldOut | None = None,
     ) -> AnyLearner:
         """Fit a part of a model, or take it from the cache where the same was fitted on the same data.
@@ -170,9 +166,7 @@ class FitCache:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def fit(
-        self, model: AnyLearner, train: Interactions | csr_array, validation: HeldOut | None, context: FitContext
-    ) -> AnyLearner:
+    def fit(self, model: AnyLearner, train: TrainData, validation: HeldOut | None, context: FitContext) -> AnyLearner:
         """Return a fitted model with the parameters of `model`, equal to the bit to what a fit gives."""
         import loca
 
@@ -180,46 +174,34 @@ class FitCache:
         parts = [loca.__version__, fingerprint(model), fingerprint(data), fingerprint(validation)]
         if None in parts:
             return context.fit(model, train, validation=validation)
-        key = str(fingerprint(parts))
+        path, found = self.folder / str(fingerprint(parts)), None
         # Whoever comes second waits for the first: to fit the same at the same time would earn nothing.
-        with locked(self.folder / f"{key}{_LOCK}"):
-            found = self._load(key, type(model))
-            if found is None:
+        with locked(path.with_name(f"{path.name}.lock")):
+            with suppress(ModelFileError, OSError):
+                found = load_model(path, {**self.kinds, type(model).__name__: type(model)})
+                os.utime(path)
+            if not isinstance(found, type(model)):
                 found = context.fit(model, train, validation=validation)
-                self._save(key, found)
+                self._save(found, path)
         if hasattr(found, "train_data_"):
             found.train_data_ = train if isinstance(train, Interactions) else None
         return found
 
-    def _load(self, key: str, kind: type[AnyLearner]) -> AnyLearner | None:
-        """The fit with that key; None where there is none, or none that can be read."""
-        path = self.folder / key
-        try:
-            found = load_model(path, {**self.kinds, kind.__name__: kind})
-            os.utime(path)
-        except (ModelFileError, OSError):
-            return None
-        return found if isinstance(found, kind) else None
-
-    def _save(self, key: str, model: Any) -> None:
+    def _save(self, model: Any, path: Path) -> None:
         """Save a fit beside its place and move it there; where that fails it is just not shared."""
-        data = getattr(model, "train_data_", None)
         beside = self.folder / f"{_NEW}{secrets.token_hex(8)}"
         try:
-            if data is not None:
+            if hasattr(model, "train_data_"):
                 model.train_data_ = None  # the data is at hand wherever the fit is loaded
             save_model(model, beside)
-            shutil.rmtree(self.folder / key, ignore_errors=True)
-            os.rename(beside, self.folder / key)
+            shutil.rmtree(path, ignore_errors=True)
+            os.rename(beside, path)
             fits = [one for one in self.folder.iterdir() if one.is_dir() and not one.name.startswith(_NEW)]
             for one in sorted(fits, key=lambda one: one.stat().st_mtime_ns)[:-_MOST_FITS]:
                 shutil.rmtree(one, ignore_errors=True)
         except (ModelFileError, OSError) as error:
             say(f"{type(model).__name__}: its fit cannot be shared ({' '.join(str(error).split())[:200]})")
             shutil.rmtree(beside, ignore_errors=True)
-        finally:
-            if data is not None:
-                model.train_data_ = data
 
 
 NO_CONTEXT = FitContext()

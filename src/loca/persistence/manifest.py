@@ -132,7 +132,7 @@ def read_value(written: Any, arrays: Arrays, kinds: Kinds) -> Any:
             return arrays[name]
         case "$model":
             params = read_values(take(written, "params", dict), arrays, kinds)
-            return find_model_kind(take(written, "$model", str), params, kinds)(**params)
+            return find_kind(take(written, "$model", str), params, kinds)(**params)
         case "$value":
             name = take(written, "$value", str)
             if name not in kinds or not _is_frozen(kinds[name]):
@@ -148,7 +148,7 @@ def read_values(written: Mapping[str, Any], arrays: Arrays, kinds: Kinds) -> dic
     return {name: read_value(value, arrays, kinds) for name, value in written.items()}
 
 
-def find_model_kind(name: str, params: Mapping[str, Any], kinds: Kinds) -> Any:
+def find_kind(name: str, params: Mapping[str, Any], kinds: Kinds) -> Any:
     """The model class called `name`; an unknown class or parameter is refused with the nearest known names.
 
     A parameter that is not among the `params` takes its default.
@@ -178,14 +178,11 @@ def fingerprint(value: Any) -> str | None:
         return f"{fingerprint(value.histories)} {fingerprint(value.targets)} {value.count_repeats}"
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(value, Interactions):
-        for ids in (value.users.values, value.items.values):
-            if ids.dtype.kind == "O":
-                digest.update(b"text " + dump_json(ids.tolist()))
-            else:
-                _add(digest, f"{ids.dtype.str} {len(ids)} ", ids)
-        for array in (value.offsets, value.item_rows, value.times):
+        for array in (value.users.values, value.items.values, value.offsets, value.item_rows, value.times):
             if array is None:
                 digest.update(b"none ")
+            elif array.dtype.kind == "O":
+                digest.update(b"text " + dump_json(array.tolist()))
             else:
                 _add(digest, f"{array.dtype.str} {len(array)} ", array)
         digest.update(repr(value.recency).encode())
