@@ -13,7 +13,7 @@ from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import ConfigError, NotFittedError
-from loca.persistence import load_model
+from loca.persistence import load_model, save_model
 from loca.persistence.manifest import ModelState, get_params, is_model
 
 
@@ -128,6 +128,12 @@ def example_model(seed: int = 0, known: Interactions | None = None) -> Tree:
 def load(folder: Path) -> Any:
     """The model of a folder, with the example kinds."""
     return load_model(folder, KINDS)
+
+
+def through_a_folder(model: Any, folder: Path) -> Any:
+    """The model again, saved and loaded."""
+    save_model(model, folder)
+    return load(folder)
 
 
 def same(left: Any, right: Any) -> bool:

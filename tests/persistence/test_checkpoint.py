@@ -10,7 +10,6 @@ import signal
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,9 +19,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loca.data.id_map import IdMap
-from loca.data.interactions import Interactions
-from loca.data.recency import Recency
 from loca.errors import LocaError, ModelFileError
 from loca.persistence import arrays as array_files
 from loca.persistence.checkpoint import (
@@ -31,8 +27,8 @@ from loca.persistence.checkpoint import (
     first_difference,
     open_checkpoint,
 )
-from loca.persistence.manifest import ModelState, fingerprint
-from saved_model_examples import Tree, example_interactions, same
+from loca.persistence.manifest import ModelState
+from saved_model_examples import Tree, same
 
 SUBJECT = {"loca": "0.1.0", "model": "Loca", "base.l2": 100.0, "data": "0011"}
 ARRAYS = {"weights": np.arange(6, dtype=np.float32).reshape(2, 3), "counts": np.array([3, -1]), "one": np.array(2.5)}
@@ -540,25 +536,3 @@ def what_is_left(folder: Path) -> tuple[str, str]:
         assert not [name for name in os.listdir(folder) if name.endswith(".new")]
     assert not folder.exists()
     return told[0], told[1]
-
-
-def test_a_digest_changes_with_everything_that_a_model_learns_from() -> None:
-    known = example_interactions()
-    base = fingerprint(known)
-    assert base == fingerprint(example_interactions())
-    assert known.times is not None
-    changed = [
-        replace(known, users=IdMap(np.array(["ann", "bob", "\ud800x"], dtype=object), "user")),
-        replace(known, items=IdMap(np.array([30, 10, 20, 41], dtype=np.int32), "item")),
-        replace(known, items=IdMap(np.array([30, 10, 20, 40], dtype=np.int64), "item")),
-        replace(known, offsets=np.array([0, 3, 4, 5])),
-        replace(known, item_rows=np.array([2, 0, 1, 0, 3], np.int32)),
-        replace(known, times=known.times + np.array([0, 0, 0, 0, 1])),
-        replace(known, times=None),
-        replace(known, recency=Recency(2.5, "positions")),
-        replace(known, recency=None),
-    ]
-    assert len({base, *(fingerprint(one) for one in changed)}) == len(changed) + 1
-    assert fingerprint(known.with_titles({30: "another title"})) == base
-    none = Interactions(IdMap.numbered(0, "user"), IdMap.numbered(0, "item"), np.array([0]), np.array([], np.int32))
-    assert len(fingerprint(none)) == 32

@@ -1,4 +1,4 @@
-"""Nothing in a model folder is trusted: whatever is wrong with it, loading refuses it in one line and runs nothing."""
+"""A saved model comes back equal to the last bit; a folder with any fault is refused in one line and runs nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import copy
 import json
 import os
 import random
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,11 +16,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loca.data.id_map import IdMap
+from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.errors import LocaError, ModelFileError
+from loca.errors import LocaError, ModelFileError, NotFittedError
 from loca.persistence import load_model, save_model
 from loca.persistence.model_io import MAX_JSON, seal
-from saved_model_examples import KINDS, Leaf, Tree, example_model, load, same
+from saved_model_examples import (
+    KINDS,
+    Leaf,
+    Tree,
+    example_interactions,
+    example_model,
+    load,
+    same,
+    through_a_folder,
+)
 
 MODEL = example_model()
 
@@ -468,3 +481,120 @@ def test_an_impossible_recency_is_refused(folder: Path, change: dict[str, Any], 
     manifest["known"]["recency"].update(change)
     write_sealed(folder, manifest)
     assert message in refusal(folder)
+
+
+def test_the_comparison_of_models_sees_every_difference() -> None:
+    assert same(example_model(1), example_model(1))
+    for change in (
+        lambda model: model.arrays_["half"].__setitem__((0, 0), 9),
+        lambda model: model.parts_["local/0"].parts_["deep"].weights_.__setitem__((0, 0), 9),
+        lambda model: model.facts_.update(epochs=2.0),
+        lambda model: setattr(model, "options", {"a": (1, None)}),
+        lambda model: setattr(model, "train_data_", example_interactions("int")),
+    ):
+        changed = example_model(1)
+        change(changed)
+        assert not same(example_model(1), changed)
+
+
+def test_a_tree_of_models_comes_back_equal_to_the_last_bit(tmp_path: Path) -> None:
+    model = example_model()
+    back = through_a_folder(model, tmp_path / "movies.loca")
+    expected = example_model()
+    assert back.parts_["local/0"].parts_["deep"].train_data_ is back.train_data_
+    assert same(back, expected)
+
+
+def test_saving_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    model = example_model()
+    save_model(model, tmp_path / "m")
+    assert same(model, example_model())
+
+
+@pytest.mark.parametrize("kind", ["text", "int", "float"])
+def test_interactions_come_back_with_ids_labels_times_and_recency(tmp_path: Path, kind: str) -> None:
+    known = example_interactions(kind)
+    back = through_a_folder(Tree().fit(known), tmp_path / "m").train_data_
+    assert same(back, known)
+    assert back.users.values.dtype == known.users.values.dtype
+    assert back.items.label(1) == "ü, b"
+
+
+@pytest.mark.parametrize("recency", [None, Recency(4.0), Recency(2.5, "time", "power", 0.05)])
+def test_every_recency_comes_back(tmp_path: Path, recency: Recency | None) -> None:
+    known = example_interactions("text").with_recency(recency)
+    assert through_a_folder(Tree().fit(known), tmp_path / "m").train_data_.recency == recency
+
+
+def test_interactions_without_times_labels_or_users_come_back(tmp_path: Path) -> None:
+    none = np.array([], dtype=object)
+    known = Interactions(IdMap(none, "user"), IdMap(none, "item"), np.array([0]), np.array([], np.int32))
+    back = through_a_folder(Tree().fit(known), tmp_path / "m").train_data_
+    assert same(back, known)
+
+
+def test_a_label_that_is_not_text_comes_back_as_the_text_it_shows(tmp_path: Path) -> None:
+    items = IdMap(np.array([1, 2]), "item", np.array([None, 3.5], dtype=object))
+    known = Interactions(IdMap.numbered(0, "user"), items, np.array([0]), np.array([], np.int32))
+    back = through_a_folder(Tree().fit(known), tmp_path / "m").train_data_
+    assert [back.items.label(row) for row in (0, 1)] == ["None", "3.5"]
+
+
+def test_a_model_fitted_on_a_bare_matrix_has_no_interactions(tmp_path: Path) -> None:
+    back = through_a_folder(Tree().fit(None), tmp_path / "m")
+    assert back.train_data_ is None
+    assert [one.name for one in (tmp_path / "m").iterdir()] == ["model.json"]
+
+
+def test_a_part_that_is_no_recommender_keeps_no_interactions(tmp_path: Path) -> None:
+    model = Tree().fit(example_interactions())
+    model.parts_ = {"embedder": Tree()}
+    del model.parts_["embedder"].train_data_
+    back = through_a_folder(model, tmp_path / "m")
+    assert back.parts_["embedder"].train_data_ is None
+    assert same(back.train_data_, model.train_data_)
+
+
+def test_a_part_fitted_on_other_interactions_comes_back_without_them(tmp_path: Path) -> None:
+    model = Tree().fit(example_interactions())
+    model.parts_ = {"other": Tree().fit(example_interactions()), "same": Tree().fit(model.train_data_)}
+    back = through_a_folder(model, tmp_path / "m")
+    assert back.parts_["other"].train_data_ is None
+    assert back.parts_["same"].train_data_ is back.train_data_
+
+
+def test_the_manifest_is_readable_and_names_versions_and_sizes(tmp_path: Path) -> None:
+    save_model(example_model(), tmp_path / "m")
+    manifest = json.loads((tmp_path / "m" / "model.json").read_text())
+    assert (manifest["format"], manifest["version"], manifest["model"]["kind"]) == ("loca-model", 1, "Tree")
+    assert manifest["written_by"]["numpy"] == np.__version__
+    on_disk = {one.name: one.stat().st_size for one in (tmp_path / "m").iterdir() if one.name != "model.json"}
+    assert manifest["files"] == on_disk
+    assert len(on_disk) == 6  # three models with arrays, users, items, the rest of the interactions
+
+
+def test_files_are_made_with_the_permissions_that_the_user_asks_for(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    save_model(example_model(), tmp_path / "m")
+    modes = {one.stat().st_mode for one in (tmp_path / "m").iterdir()}
+    assert modes == {plain.stat().st_mode}
+
+
+def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="expected a fitted model, found str"):
+        save_model("model", tmp_path / "m")
+    broken = Tree()
+    broken.parts_ = {"local": [Tree()]}
+    with pytest.raises(ModelFileError, match="Tree, part 'local': expected a fitted model, found list"):
+        save_model(broken, tmp_path / "m")
+    with pytest.raises(NotFittedError):
+        save_model(Leaf(), tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_saving_and_loading_need_no_torch() -> None:
+    code = "import sys, loca.persistence; sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
+    source = Path(__file__).parents[2] / "src"
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, check=False)
+    assert done.returncode == 0

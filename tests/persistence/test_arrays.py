@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
@@ -29,7 +30,14 @@ from loca.persistence import load_model, save_model
 from loca.persistence.arrays import Notes, map_arrays, read_arrays, write_arrays
 from loca.persistence.model_io import seal
 from loca.registry import KINDS as CATALOGUE
-from saved_model_examples import KINDS, Tree, example_model, load, same
+from saved_model_examples import (
+    KINDS,
+    Tree,
+    example_model,
+    load,
+    same,
+    through_a_folder,
+)
 
 ROWS = 1100
 GB = 1024**3
@@ -280,3 +288,69 @@ def test_a_model_of_many_parts_takes_few_file_handles(tmp_path: Path) -> None:
         assert len(load(tmp_path / "m").parts_) == 60
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+NUMBER_TYPES = [
+    *(np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64),
+    *(np.uint8, np.uint16, np.uint32, np.uint64, np.bool_),
+]
+
+
+@pytest.mark.parametrize("dtype", NUMBER_TYPES)
+def test_arrays_of_every_number_type_come_back_writable_and_equal(tmp_path: Path, dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    model = Tree()
+    model.arrays_ = {
+        "a": (rng.random((3, 4)) * 100).astype(dtype),
+        "b": np.array(3, dtype),
+        "c": np.ones(0, dtype),
+    }
+    back = through_a_folder(model, tmp_path / "m").arrays_
+    assert same(back, model.arrays_)
+    back["a"][0, 0] = 0
+
+
+def test_strided_transposed_and_big_endian_arrays_are_saved_by_value(tmp_path: Path) -> None:
+    model = Tree()
+    grid = np.arange(24, dtype=np.float32).reshape(4, 6)
+    model.arrays_ = {
+        "strided": grid[::2, ::-3],
+        "fortran": np.asfortranarray(grid),
+        "big": grid.astype(">f4"),
+    }
+    back = through_a_folder(model, tmp_path / "m").arrays_
+    for name, array in model.arrays_.items():
+        np.testing.assert_array_equal(back[name], array)
+        assert back[name].dtype == np.float32
+
+
+def test_the_array_files_are_plain_safetensors_that_start_aligned(tmp_path: Path) -> None:
+    model = example_model()
+    save_model(model, tmp_path / "m")
+    manifest = json.loads((tmp_path / "m" / "model.json").read_text())
+    path = tmp_path / "m" / manifest["model"]["arrays"]["file"]
+    by_library = load_file(path)
+    assert all(same(by_library[f"state/{name}"], array) for name, array in model.arrays_.items())
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    for note in json.loads(data[8:start]).values():
+        assert (start + note["data_offsets"][0]) % (int(note["dtype"].lstrip("FIUBOL") or 8) // 8) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("a", np.array(["x"])),
+        ("a", np.array([None])),
+        ("a", np.zeros(2, np.complex64)),
+        ("a", [1.0]),
+        ("a\n", np.zeros(2)),
+        ("a", np.zeros(2, "datetime64[s]")),
+    ],
+)
+def test_an_array_of_anything_but_numbers_is_refused(tmp_path: Path, name: str, array: Any) -> None:
+    model = Tree()
+    model.arrays_ = {name: array}
+    with pytest.raises(ModelFileError, match=r"array 'state/a.*': expected"):
+        save_model(model, tmp_path / "m")
+    assert not (tmp_path / "m").exists()
