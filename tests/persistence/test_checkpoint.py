@@ -10,6 +10,7 @@ import signal
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,8 +26,8 @@ from loca.persistence.checkpoint import (
     Checkpoint,
     file_name_of,
     first_difference,
-    open_checkpoint,
 )
+from loca.persistence.fit_context import checkpoint_in
 from loca.persistence.manifest import ModelState
 from saved_model_examples import Tree, same
 
@@ -47,6 +48,13 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]
     """The lines that are said."""
     with caplog.at_level(logging.INFO, logger="loca"):
         yield caplog
+
+
+@contextmanager
+def open_checkpoint(folder: Path, fingerprint: dict[str, Any], **options: Any) -> Iterator[Checkpoint]:
+    """The checkpoint of `checkpoint_in`, without its context."""
+    with checkpoint_in(folder, fingerprint=fingerprint, **options) as context:
+        yield context.checkpoint
 
 
 class Stopped(Exception):
@@ -480,7 +488,7 @@ def lines_traced(act: Callable[[int], None]) -> Callable[[FrameType, str, Any], 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
         nonlocal count
         name = frame.f_code.co_filename
-        if not name.endswith(("persistence/checkpoint.py", "persistence/arrays.py")):
+        if not name.endswith(("persistence/checkpoint.py", "persistence/arrays.py", "persistence/fit_context.py")):
             return None
         if event == "line":
             count += 1

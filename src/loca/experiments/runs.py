@@ -26,7 +26,7 @@ from loca.models.recommender import Recommender
 from loca.persistence import checkpoint as checkpoints
 from loca.persistence.atomic_write import remove_files, write_whole
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, file_name_of, own_files
-from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext
+from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext, checkpoint_in
 from loca.persistence.manifest import ModelState, fingerprint, read_value, write_value
 from loca.progress import say
 from loca.registry import KINDS
@@ -281,7 +281,7 @@ class RunStore:
                 unfinished = self.runs / f"{stem}.{_UNFINISHED}"
                 own = {**run.fingerprint(), "device in use": choose_device("auto").type}
                 resume = unfinished.is_dir() and checkpoints.holds_work(unfinished)
-                checkpoint = opened.enter_context(checkpoints.open_checkpoint(unfinished, own, resume=resume))
+                checkpoint = opened.enter_context(checkpoint_in(unfinished, fingerprint=own, resume=resume)).checkpoint
                 context = replace(context, checkpoint=checkpoint)
                 study = None if run.space is None else self._study_of(stem)
                 if study is not None and not resume:

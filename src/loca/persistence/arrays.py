@@ -49,20 +49,26 @@ def parse_json(data: bytes) -> Any:
         raise ValueError(f"not valid JSON; damaged or not a loca model ({error})") from None
 
 
-def take(written: Any, name: str, *types: type) -> Any:
-    """The value called `name` of a JSON object, of one of the types; a ValueError says what was found."""
+def check_types(written: Any, expected: Mapping[str, Any]) -> None:
+    """Refuse a JSON object in which a named value is missing or of another type; a ValueError says what was found.
+
+    `expected` gives the type or types of each named value, and such a table for an object inside it.
+    """
     if type(written) is not dict:
-        raise ValueError(f"expected an object with {name!r}, found {written!r:.60}")
-    if name not in written:
-        raise ValueError(f"{name!r} is missing")
-    value = written[name]
-    if type(value) not in types:
-        expected = " or ".join(kind.__name__ for kind in types)
-        raise ValueError(f"{name!r}: expected {expected}, found {value!r:.60}")
-    return value
+        raise ValueError(f"expected an object with {min(expected)!r}, found {written!r:.60}")
+    for name, types in expected.items():
+        first, *others = types if isinstance(types, tuple) else (types,)
+        kinds = [dict if isinstance(first, dict) else first, *others]
+        if name not in written:
+            raise ValueError(f"{name!r} is missing")
+        if type(written[name]) not in kinds:
+            names = " or ".join(kind.__name__ for kind in kinds)
+            raise ValueError(f"{name!r}: expected {names}, found {written[name]!r:.60}")
+        if isinstance(first, dict) and written[name] is not None:
+            check_types(written[name], first)
 
 
-def describe_array(name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
+def array_type(name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
     """safetensors' name of the numbers and the shape of an array; anything but plain numbers is refused."""
     if not isinstance(array, np.ndarray):
         raise ModelFileError(f"array {name!r}: expected a numpy array, found {type(array).__name__}")
@@ -78,7 +84,7 @@ def write_arrays(file: BinaryIO, arrays: Arrays, *, piece_bytes: int = PIECE) ->
     The library's own writer makes files that only their owner can read, under a passing name that a killed
     save would leave behind; the format is simple enough to write here, without a second copy of any array.
     """
-    notes = {name: describe_array(name, array) for name, array in arrays.items()}
+    notes = {name: array_type(name, array) for name, array in arrays.items()}
     # Whole multiples of the alignment first, then wide items first: every array starts at a multiple of its item
     # size and can be mapped into memory, a large one nearly always at a multiple of 64.
     order = sorted(arrays, key=lambda name: (arrays[name].nbytes % _ALIGNMENT > 0, -arrays[name].itemsize, name))
@@ -124,8 +130,9 @@ def read_arrays(views: Arrays, notes: Mapping[str, Any], *, verify: bool) -> dic
     for odd in sorted(set(views) ^ set(notes)):
         raise ValueError(f"array {odd!r:.100} is {'missing' if odd in notes else 'not in model.json'}")
     for name, view in views.items():
-        found = describe_array(name, view)
-        expected = {key: take(notes[name], key, type(found[key])) for key in found}
+        found = array_type(name, view)
+        check_types(notes[name], {"dtype": str, "shape": list})
+        expected = {key: notes[name][key] for key in found}
         if dump_json(expected) != dump_json(found):  # as text: true and 2.0 are no lengths
             texts = [f"{note['dtype']} {note['shape']}"[:100] for note in (expected, found)]
             raise ValueError(f"array {name!r:.100}: expected {texts[0]}, found {texts[1]}")

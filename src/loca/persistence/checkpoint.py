@@ -19,7 +19,15 @@ import numpy as np
 from safetensors import SafetensorError
 
 from loca.errors import ConfigError, LocaError, ModelFileError
-from loca.persistence.arrays import describe_array, dump_json, map_arrays, parse_json, read_arrays, take, write_arrays
+from loca.persistence.arrays import (
+    array_type,
+    check_types,
+    dump_json,
+    map_arrays,
+    parse_json,
+    read_arrays,
+    write_arrays,
+)
 from loca.persistence.atomic_write import check_plain, locked, read_plain, remove_files, written_beside
 from loca.persistence.manifest import ModelState, read_values, write_values
 from loca.persistence.model_io import STATE, holds_format, learned_arrays, open_sealed, sealed_json
@@ -88,7 +96,8 @@ class Checkpoint:
         if self._folder is None:
             return
         full, started = self._prefix + name, time.monotonic()
-        with _new_file(self._folder / file_name_of(full)) as file:
+        path = self._folder / file_name_of(full)
+        with _saving(path), written_beside(path, path.name + _NEW) as file:
             _write_state(file, full, state)
         self._clock["last"] = time.monotonic()
         self._clock["cost"] = self._clock["last"] - started
@@ -122,43 +131,30 @@ class Checkpoint:
         return self._folder is not None and time.monotonic() - self._clock["last"] >= wait
 
 
-@contextmanager
-def open_checkpoint(
-    folder: Path, fingerprint: Mapping[str, Any], *, resume: bool, fresh: bool = False, seconds_between: float = 60.0
-) -> Iterator[Checkpoint]:
-    """A checkpoint in a folder that goes when the work ends well and stays when it does not.
-
-    `fingerprint` (JSON values; `loca` is the version, `data` a digest) says what the work is about. Progress of other
-    work is refused, never mixed; progress of this work is used (`resume`), dropped (`fresh`) or refused. A folder that
-    may not be written is no error: the work is then done without checkpoints.
-    """
-    if not seconds_between >= 0:
-        raise ConfigError(f"seconds between two checkpoints: expected a number ≥ 0, found {seconds_between}")
+def start(folder: Path, fingerprint: Mapping[str, Any], *, resume: bool, fresh: bool) -> None:
+    """Make a locked folder ready: unfinished work of the same fingerprint stays where it is resumed, else it goes."""
     check_start(folder, resume=resume, fresh=fresh)
-    with writable_folder(folder) as writable:
-        if not writable:
-            yield Checkpoint()
-            return
-        check_start(folder, resume=resume, fresh=fresh)  # once more, now that nobody else can change it
-        if resume and holds_work(folder):
-            _check_fingerprint(folder, fingerprint)
-            remove_files(folder, [name for name in own_files(folder) if name.endswith(_NEW)])  # half written by a kill
-            say(f"going on with the unfinished work in {folder}")
-        else:
-            if resume:
-                say(f"{folder}: no unfinished work to go on with; this run starts from the beginning")
-            remove_files(folder, own_files(folder))
-            with _new_file(folder / FINGERPRINT_FILE) as file:
-                file.write(sealed_json(_FINGERPRINT_FORMAT, _VERSION, {FINGERPRINT_KEY: dict(fingerprint)}))
-        try:
-            yield Checkpoint(folder, seconds_between)
-        except BaseException:
-            if holds_work(folder):
-                say(f"{folder} keeps what is done; the same command with --resume goes on from there")
-            else:
-                remove_work(folder)
-            raise
-        remove_work(folder)
+    path = folder / FINGERPRINT_FILE
+    if not (resume and holds_work(folder)):
+        if resume:
+            say(f"{folder}: no unfinished work to go on with; this run starts from the beginning")
+        remove_files(folder, own_files(folder))
+        with _saving(path), written_beside(path, path.name + _NEW) as file:
+            file.write(sealed_json(_FINGERPRINT_FORMAT, _VERSION, {FINGERPRINT_KEY: dict(fingerprint)}))
+        return
+    try:
+        before = open_sealed(read_plain(path), _FINGERPRINT_FORMAT, _VERSION)
+        check_types(before, {FINGERPRINT_KEY: dict})
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}; start over with --fresh") from None
+    difference = first_difference(before[FINGERPRINT_KEY], fingerprint)
+    if difference is not None:
+        raise ConfigError(
+            f"{folder} holds unfinished work that cannot go on: {difference}; finish it with the settings and "
+            "data it was begun with, or start over with --fresh"
+        )
+    remove_files(folder, [name for name in own_files(folder) if name.endswith(_NEW)])  # half written by a kill
+    say(f"going on with the unfinished work in {folder}")
 
 
 def check_start(folder: Path, *, resume: bool, fresh: bool = False) -> None:
@@ -184,20 +180,6 @@ def check_start(folder: Path, *, resume: bool, fresh: bool = False) -> None:
     if holds_work(folder) and not (resume or fresh):
         raise ConfigError(
             f"{folder} holds unfinished work of an earlier run; add --resume to go on with it, or --fresh to start over"
-        )
-
-
-def _check_fingerprint(folder: Path, fingerprint: Mapping[str, Any]) -> None:
-    path = folder / FINGERPRINT_FILE
-    try:
-        before = take(open_sealed(read_plain(path), _FINGERPRINT_FORMAT, _VERSION), FINGERPRINT_KEY, dict)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}; start over with --fresh") from None
-    difference = first_difference(before, fingerprint)
-    if difference is not None:
-        raise ConfigError(
-            f"{folder} holds unfinished work that cannot go on: {difference}; finish it with the settings and "
-            "data it was begun with, or start over with --fresh"
         )
 
 
@@ -257,31 +239,28 @@ def writable_folder(folder: Path) -> Iterator[bool]:
     """Whether the folder, made when missing, may be written; it is locked against a second run meanwhile."""
     with ExitStack() as lock:
         writable = True
-        try:
-            lock.enter_context(locked(folder, "another run keeps its unfinished work there"))
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise _cannot_save(folder, error) from error
-            say(f"{folder}: may not be made ({error.strerror}); this run cannot be resumed should it be interrupted")
-            writable = False
+        with _saving(folder):
+            try:
+                lock.enter_context(locked(folder, "another run keeps its unfinished work there"))
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise
+                problem = f"may not be made ({error.strerror}); this run cannot be resumed should it be interrupted"
+                say(f"{folder}: {problem}")
+                writable = False
         yield writable
 
 
 @contextmanager
-def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that is moved into its place, whole, when the block ends."""
+def _saving(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into a ModelFileError that says what became of the work."""
     try:
-        with written_beside(path, path.name + _NEW) as file:
-            yield file
+        yield
     except OSError as error:
-        raise _cannot_save(path, error) from error
-
-
-def _cannot_save(path: Path, error: OSError) -> ModelFileError:
-    return ModelFileError(
-        f"{path}: cannot keep unfinished work: {error.strerror or type(error).__name__}; what was saved before is "
-        "as it was; free some disk space or choose another --out"
-    )
+        raise ModelFileError(
+            f"{path}: cannot keep unfinished work: {error.strerror or type(error).__name__}; what was saved before is "
+            "as it was; free some disk space or choose another --out"
+        ) from error
 
 
 def remove_work(folder: Path) -> None:
@@ -300,7 +279,7 @@ def _write_state(file: BinaryIO, name: str, state: ModelState) -> None:
         raise ModelFileError(f"state {name!r}: expected arrays and facts, found the part {next(iter(state.parts))!r}")
     arrays = {f"{STATE}{key}": array for key, array in state.arrays.items()}
     facts = write_values(state.facts, arrays, f"state {name!r}, fact")
-    shapes = {key: describe_array(key, array) for key, array in arrays.items()}
+    shapes = {key: array_type(key, array) for key, array in arrays.items()}
     about = {"format": _STATE_FORMAT, "version": _VERSION, "name": name, "facts": facts, "arrays": shapes}
     arrays[_ABOUT] = np.frombuffer(dump_json(about), np.uint8)
     notes, starts = write_arrays(file, {**arrays, _CHECKSUMS: np.zeros(len(arrays), np.uint32)})
@@ -321,11 +300,11 @@ def _read_state(path: Path, name: str) -> ModelState:
     if checksums.dtype != np.uint32 or checksums.ndim != 1 or zlib.crc32(text.data) != checksums[-1]:
         raise ValueError("changed since it was saved")
     about = parse_json(text.tobytes())
-    if take(about, "format", str) != _STATE_FORMAT or take(about, "version", int) != _VERSION:
+    check_types(about, {"format": str, "version": int, "name": str, "facts": dict, "arrays": dict})
+    if (about["format"], about["version"]) != (_STATE_FORMAT, _VERSION):
         raise ValueError("saved in another format, by another loca")
-    if take(about, "name", str) != name:
+    if about["name"] != name:
         raise ValueError(f"expected the state {name!r}, found {about['name']!r:.100}")
-    shapes = take(about, "arrays", dict)
-    pairs = zip(shapes.items(), checksums[:-1].tolist(), strict=True)
+    pairs = zip(about["arrays"].items(), checksums[:-1].tolist(), strict=True)
     arrays = read_arrays(views, {key: {**shape, "checksum": one} for (key, shape), one in pairs}, verify=True)
-    return ModelState(learned_arrays(arrays), read_values(take(about, "facts", dict), arrays, {}))
+    return ModelState(learned_arrays(arrays), read_values(about["facts"], arrays, {}))

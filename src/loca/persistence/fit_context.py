@@ -18,16 +18,17 @@ from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
-from loca.errors import ModelFileError
+from loca.errors import ConfigError, ModelFileError
 from loca.persistence.atomic_write import locked
-from loca.persistence.checkpoint import Checkpoint, open_checkpoint
+from loca.persistence.checkpoint import Checkpoint, check_start, holds_work, remove_work, start, writable_folder
 from loca.persistence.manifest import Kinds, fingerprint
 from loca.persistence.model_io import load_model, save_model
 from loca.progress import say
 
-AnyLearner = TypeVar("AnyLearner")
-TrainData = Interactions | csr_array
+Learner = TypeVar("Learner")
+Data = Interactions | csr_array
 Weights = npt.NDArray[Any] | None
+Fingerprint = Mapping[str, Any]
 _MOST_FITS = 4
 _NEW = "new-"
 
@@ -95,8 +96,8 @@ class FitContext:
             self.on_validation(epoch, None if self.is_part else score)
 
     def fit(
-        self, model: AnyLearner, train: TrainData, *, user_weights: Weights = None, validation: HeldOut | None = None
-    ) -> AnyLearner:
+        self, model: Learner, train: Data, *, user_weights: Weights = None, validation: HeldOut | None = None
+    ) -> Learner:
         """Fit a model in this context; a model of a user's own need not know of contexts.
 
         Parameters
@@ -121,14 +122,8 @@ class FitContext:
         return model
 
     def fit_part(
-        self,
-        name: str,
-        model: AnyLearner,
-        train: TrainData,
-        *,
-        user_weights: Weights = None,
-        validation: HeldOut | None = None,
-    ) -> AnyLearner:
+        self, name: str, model: Learner, train: Data, *, user_weights: Weights = None, validation: HeldOut | None = None
+    ) -> Learner:
         """Fit a part of a model, or take it from the cache where the same was fitted on the same data.
 
         User weights belong to one model alone: with them, and without a cache, the part is simply fitted.
@@ -166,7 +161,7 @@ class FitCache:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def fit(self, model: AnyLearner, train: TrainData, validation: HeldOut | None, context: FitContext) -> AnyLearner:
+    def fit(self, model: Learner, train: Data, validation: HeldOut | None, context: FitContext) -> Learner:
         """Return a fitted model with the parameters of `model`, equal to the bit to what a fit gives."""
         import loca
 
@@ -209,12 +204,7 @@ NO_CONTEXT = FitContext()
 
 @contextmanager
 def checkpoint_in(
-    folder: str | Path,
-    *,
-    fingerprint: Mapping[str, Any],
-    resume: bool,
-    fresh: bool = False,
-    seconds_between: float = 60.0,
+    folder: str | Path, *, fingerprint: Fingerprint, resume: bool, fresh: bool = False, seconds_between: float = 60.0
 ) -> Iterator[FitContext]:
     """Save the progress of a fit in a folder, which goes when the work ends well.
 
@@ -252,12 +242,27 @@ def checkpoint_in(
     False
     """
     path = Path(folder)
-    with open_checkpoint(path, fingerprint, resume=resume, fresh=fresh, seconds_between=seconds_between) as checkpoint:
-        yield FitContext(checkpoint)
+    if not seconds_between >= 0:
+        raise ConfigError(f"seconds between two checkpoints: expected a number ≥ 0, found {seconds_between}")
+    check_start(path, resume=resume, fresh=fresh)
+    with writable_folder(path) as writable:
+        if not writable:
+            yield NO_CONTEXT
+            return
+        start(path, fingerprint, resume=resume, fresh=fresh)
+        try:
+            yield FitContext(Checkpoint(path, seconds_between))
+        except BaseException:
+            if holds_work(path):
+                say(f"{path} keeps what is done; the same command with --resume goes on from there")
+            else:
+                remove_work(path)
+            raise
+        remove_work(path)
 
 
 @contextmanager
-def keep_work_in(folder: Path, *, subject: Mapping[str, Any], resume: bool, **options: Any) -> Iterator[FitContext]:
+def keep_work_in(folder: Path, *, subject: Fingerprint, resume: bool, **options: Any) -> Iterator[FitContext]:
     """Call `checkpoint_in` under its former name, with a warning.
 
     What it yields must now be given to `fit` as `context`.

@@ -17,13 +17,21 @@ from scipy.sparse import csr_array
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut, Split
 from loca.errors import ModelFileError, did_you_mean
-from loca.persistence.arrays import DTYPES, Arrays, dump_json, take
+from loca.persistence.arrays import DTYPES, Arrays, check_types, dump_json
 
 Kinds = Mapping[str, type]
 
 _PLAIN = (bool, int, float, str, type(None))
 # What JSON has no word for is an object whose first key begins with this sign.
 _MARK = "$"
+_WRITTEN: dict[str, dict[str, Any]] = {
+    "$tuple": {"$tuple": list},
+    "$map": {"$map": list},
+    "$array": {"$array": str},
+    "$model": {"$model": str, "params": dict},
+    "$value": {"$value": str, "fields": dict},
+    "$number": {"$number": str, "value": (bool, int, float)},
+}
 _NUMBER_TYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 
 
@@ -114,33 +122,28 @@ def read_value(written: Any, arrays: Arrays, kinds: Kinds) -> Any:
         return written
     if type(written) is list:
         return [read_value(one, arrays, kinds) for one in written]
-    match next(iter(written), ""):
-        case "$tuple":
-            return tuple(read_value(take(written, "$tuple", list), arrays, kinds))
-        case "$map":
-            return dict(read_value(take(written, "$map", list), arrays, kinds))
-        case "$number":
-            name = take(written, "$number", str)
-            if name not in _NUMBER_TYPES:
-                raise ValueError(f"unknown kind of number {name!r:.60}")
-            with np.errstate(over="ignore"):
-                return _NUMBER_TYPES[name].type(take(written, "value", bool, int, float))
-        case "$array":
-            name = take(written, "$array", str)
-            if name not in arrays:
-                raise ValueError(f"array {name!r:.60} is missing")
-            return arrays[name]
-        case "$model":
-            params = read_values(take(written, "params", dict), arrays, kinds)
-            return find_kind(take(written, "$model", str), params, kinds)(**params)
-        case "$value":
-            name = take(written, "$value", str)
-            if name not in kinds or not _is_frozen(kinds[name]):
-                raise ValueError(f"unknown kind of value {name!r:.60}")
-            return kinds[name](**read_values(take(written, "fields", dict), arrays, kinds))
-        case mark if mark.startswith(_MARK):
-            raise ValueError(f"unknown kind of value {mark!r:.60}")
-    return read_values(written, arrays, kinds)
+    mark = next(iter(written), "")
+    if not mark.startswith(_MARK):
+        return read_values(written, arrays, kinds)
+    if mark not in _WRITTEN:
+        raise ValueError(f"unknown kind of value {mark!r:.60}")
+    check_types(written, _WRITTEN[mark])
+    name = written[mark]
+    if mark in ("$tuple", "$map"):
+        inner = read_value(name, arrays, kinds)
+        return tuple(inner) if mark == "$tuple" else dict(inner)
+    if mark == "$model":
+        params = read_values(written["params"], arrays, kinds)
+        return find_kind(name, params, kinds)(**params)
+    known: Mapping[str, Any] = {"$number": _NUMBER_TYPES, "$array": arrays, "$value": kinds}[mark]
+    if name not in known or (mark == "$value" and not _is_frozen(known[name])):
+        raise ValueError(f"unknown kind of {mark[1:]} {name!r:.60}")
+    if mark == "$array":
+        return arrays[name]
+    if mark == "$value":
+        return known[name](**read_values(written["fields"], arrays, kinds))
+    with np.errstate(over="ignore"):
+        return known[name].type(written["value"])
 
 
 def read_values(written: Mapping[str, Any], arrays: Arrays, kinds: Kinds) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import ModelFileError
 from loca.memory import available_bytes, readable_bytes
-from loca.persistence.arrays import dump_json, is_read, map_arrays, parse_json, read_arrays, take, write_arrays
+from loca.persistence.arrays import check_types, dump_json, is_read, map_arrays, parse_json, read_arrays, write_arrays
 from loca.persistence.atomic_write import MANIFEST, MAX_JSON, NewFiles, check_plain, is_data_file, read_plain, updating
 from loca.persistence.manifest import Kinds, ModelState, find_kind, get_params, is_model, read_values, write_values
 
@@ -212,15 +212,6 @@ def learned_arrays(arrays: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(STATE): array for name, array in arrays.items() if name.startswith(STATE)}
 
 
-def check_types(written: Any, expected: Mapping[str, Any]) -> None:
-    """Refuse a JSON object in which a named value is missing or of another type."""
-    for name, types in expected.items():
-        first, *others = types if isinstance(types, tuple) else (types,)
-        value = take(written, name, dict if isinstance(first, dict) else first, *others)
-        if isinstance(first, dict) and value is not None:
-            check_types(value, first)
-
-
 def sealed_json(form: str, version: int, body: dict[str, Any]) -> bytes:
     """The text of a JSON file with its format, its version and a checksum of all that it says."""
     return dump_json({"format": form, "version": version, "checksum": seal(body), **body}, indent=1) + b"\n"
@@ -231,20 +222,20 @@ def seal(body: Mapping[str, Any]) -> int:
     return zlib.crc32(dump_json(body))
 
 
-def open_sealed(data: bytes, form: str, newest: int, advice: str = "") -> dict[str, Any]:
+def open_sealed(data: bytes, form: str, newest: int, advice: str = "") -> Any:
     """What a sealed JSON file says; a ValueError where its format, version or checksum are not right."""
     written = parse_json(data)
     if type(written) is not dict or written.pop("format", None) != form:
         raise ValueError(f"not a loca model: expected the format {form!r}")
-    version, checksum = take(written, "version", int), take(written, "checksum", int)
+    check_types(written, {"version": int, "checksum": int})
+    version, checksum = written.pop("version"), written.pop("checksum")
     if version > newest:
         raise ValueError(f"written in format {version} by a newer loca, this one reads up to {newest}; upgrade loca")
     if version < 1:
         raise ValueError(f"unknown format version {version}")
-    body = {name: value for name, value in written.items() if name not in ("version", "checksum")}
-    if checksum != seal(body):
+    if checksum != seal(written):
         raise ValueError(f"changed or damaged since it was saved{advice}")
-    return body
+    return written
 
 
 def holds_format(path: Path, form: str) -> bool:
