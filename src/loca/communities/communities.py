@@ -11,17 +11,9 @@ import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array, vstack
 
+from loca.communities import geometry
 from loca.communities.coverage import AnchorRows, cover_greedily
-from loca.communities.geometry import (
-    KERNELS,
-    Bandwidth,
-    Floats,
-    KernelName,
-    angular_distances,
-    check_bandwidth,
-    resolve_bandwidth,
-    unit_rows,
-)
+from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, check_bandwidth, unit_rows
 from loca.errors import DataError, check_choice, check_counts
 from loca.persistence.manifest import ModelState
 from loca.progress import say
@@ -89,7 +81,7 @@ class Communities:
 
     def train_weights(self, embeddings: npt.NDArray[Any], community: int) -> Floats:
         """How much each user counts when the local model of one community is trained, (users,)."""
-        distances = angular_distances(unit_rows(embeddings), self.anchor_embeddings[[community]])[:, 0]
+        distances = geometry.angular_distances(unit_rows(embeddings), self.anchor_embeddings[[community]])[:, 0]
         return KERNELS[self.kernel](distances, self.train_bandwidth)
 
     def effective_shares(self, embeddings: npt.NDArray[Any], user_weights: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -98,13 +90,11 @@ class Communities:
         t are the users' train weights times `user_weights`; 0 for a community without any.
         """
         sums, squares = np.zeros(len(self)), np.zeros(len(self))
-        start = 0
-        for distances in self._distances(embeddings):
-            given = np.asarray(user_weights[start : start + len(distances)], dtype=np.float64)
-            weights = KERNELS[self.kernel](distances, self.train_bandwidth) * given[:, None]  # (users, communities)
+        for number, distances in enumerate(self._distances(embeddings)):
+            given = np.asarray(user_weights[number * _USERS_PER_BLOCK :][: len(distances), None], dtype=np.float64)
+            weights = KERNELS[self.kernel](distances, self.train_bandwidth) * given  # (users, communities)
             sums, squares = sums + weights.sum(axis=0), squares + np.square(weights).sum(axis=0)
-            start += len(distances)
-        return np.asarray(sums**2 / np.maximum(squares, np.finfo(np.float64).tiny) / max(start, 1))
+        return np.asarray(sums**2 / np.maximum(squares, np.finfo(np.float64).tiny) / max(len(embeddings), 1))
 
     def answer_weights(self, embeddings: npt.NDArray[Any]) -> csr_array:
         """How much each community's answer counts for each user, users × communities; empty for an uncovered user."""
@@ -118,7 +108,7 @@ class Communities:
         if rows.shape[1] != self.anchor_embeddings.shape[1]:
             raise DataError(f"embeddings: expected {self.anchor_embeddings.shape[1]} dimensions, found {rows.shape[1]}")
         for start in range(0, len(rows), _USERS_PER_BLOCK):
-            yield angular_distances(rows[start : start + _USERS_PER_BLOCK], self.anchor_embeddings)
+            yield geometry.angular_distances(rows[start : start + _USERS_PER_BLOCK], self.anchor_embeddings)
 
 
 def find_communities(
@@ -136,8 +126,8 @@ def find_communities(
     check_bandwidth("train_bandwidth", train_bandwidth)
     check_bandwidth("answer_bandwidth", answer_bandwidth)
     rows = unit_rows(embeddings)
-    train_units = resolve_bandwidth(train_bandwidth, rows, seed)
-    answer_units = resolve_bandwidth(answer_bandwidth, rows, seed)
+    train_units = geometry.resolve_bandwidth(train_bandwidth, rows, seed)
+    answer_units = geometry.resolve_bandwidth(answer_bandwidth, rows, seed)
     chosen = choose_anchors(rows, anchors, anchor_selection, answer_units, seed, device)
     found = Communities(chosen, rows[chosen], train_units, answer_units, kernel, 0.0)
     coverage = float((np.diff(found.answer_weights(rows).indptr) > 0).mean())

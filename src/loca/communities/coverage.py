@@ -29,6 +29,7 @@ _PAIRS_PER_UNSURE = 256
 _DEVICE_BLOCK_BYTES = 1_000_000_000
 # 64-bit product, flag, and the flag again as a byte while eight become one.
 _DEVICE_BYTES_PER_PAIR = 11
+ADVICE = "use anchor_selection 'kmeans', 'farthest' or 'random'"
 
 
 def cover_greedily(embeddings: Floats, count: int, bandwidth: float, device: str | torch.device = "cpu") -> AnchorRows:
@@ -38,7 +39,19 @@ def cover_greedily(embeddings: Floats, count: int, bandwidth: float, device: str
     choosing goes on. Exact, and the same on every device: every candidate's gain is known at every step. A step
     counts either the newly covered, whom a gain loses, or those still uncovered, who are the gain: the fewer.
     """
-    neighbourhoods = _find_neighbourhoods(embeddings, bandwidth, choose_device(str(device)))
+    place, found = choose_device(str(device)), None
+    if place.type == "cuda":
+        needed, free = bytes_on_device(*embeddings.shape), free_bytes(place)
+        message = f"greedy coverage over {len(embeddings):,} users: {readable_bytes(needed)} needed on {place}"
+        if needed <= free:
+            say(message)
+            try:
+                found = DeviceNeighbourhoods(embeddings, bandwidth, place)
+            except torch.OutOfMemoryError:  # another program took it meanwhile, or it is free only in pieces
+                say(f"{message}, more than there was; done on the CPU")
+        else:
+            say(f"{message}, {readable_bytes(free)} are free there; done on the CPU")
+    neighbourhoods = HostNeighbourhoods(embeddings, bandwidth) if found is None else found
     flags = np.zeros(words_for(len(embeddings)) * 64, dtype=np.bool_)
     flags[: len(embeddings)] = True
     everyone = np.packbits(flags).view(np.uint64)
@@ -62,34 +75,12 @@ def cover_greedily(embeddings: Floats, count: int, bandwidth: float, device: str
     return np.array(chosen, dtype=np.int64)
 
 
-def _find_neighbourhoods(
-    embeddings: Floats, bandwidth: float, device: torch.device
-) -> HostNeighbourhoods | DeviceNeighbourhoods:
-    """On the device where it is a GPU with room for them, else in main memory."""
-    if device.type == "cuda":
-        needed, free = bytes_on_device(*embeddings.shape), free_bytes(device)
-        message = f"greedy coverage over {len(embeddings):,} users: {readable_bytes(needed)} needed on {device}"
-        if needed <= free:
-            say(message)
-            try:
-                return DeviceNeighbourhoods(embeddings, bandwidth, device)
-            except torch.OutOfMemoryError:  # another program took it meanwhile, or it is free only in pieces
-                say(f"{message}, more than there was; done on the CPU")
-        else:
-            say(f"{message}, {readable_bytes(free)} are free there; done on the CPU")
-    return HostNeighbourhoods(embeddings, bandwidth)
-
-
 class HostNeighbourhoods:
     """Bit v of row u says whether user v is within the bandwidth of user u, (users, users / 64), in main memory."""
 
     def __init__(self, embeddings: Floats, bandwidth: float) -> None:
         self._users = len(embeddings)
-        plan_memory(
-            f"greedy coverage over {self._users:,} users",
-            bytes_of_bits(self._users),
-            "use anchor_selection 'kmeans', 'farthest' or 'random'",
-        )
+        plan_memory(f"greedy coverage over {self._users:,} users", bytes_of_bits(self._users), ADVICE)
         self._bits = np.zeros((self._users, words_for(self._users)), dtype=np.uint64)
         self._threads = torch.get_num_threads()
         # torch.mm needs arrays that it may write to, though it only reads them.
@@ -107,8 +98,7 @@ class HostNeighbourhoods:
 
     def of(self, user: int) -> Bits:
         """The neighbourhood of one user, (users / 64,)."""
-        row: Bits = self._bits[user]
-        return row
+        return np.asarray(self._bits[user])
 
     def count_in(self, members: Bits) -> Counts:
         """How many of the members are in each user's neighbourhood, (users,)."""
@@ -170,7 +160,7 @@ class DeviceNeighbourhoods:
         users, words = len(embeddings), words_for(len(embeddings))
         self.has_kernel = has_kernels(device)
         self._bits = torch.empty((users, words), dtype=torch.int64, device=device)
-        self._block = _rows_per_block(users, block_bytes)
+        self._block = max(1, block_bytes // (8 * users))
         # 64 bits: no rounding of a 32-bit product, least of all tf32's, decides who is a neighbour.
         rows = torch.tensor(embeddings, dtype=torch.float64, device=device)
         flags = torch.zeros((min(self._block, users), words * 64), dtype=torch.bool, device=device)
@@ -200,11 +190,8 @@ class DeviceNeighbourhoods:
                 # Triton builds its launcher with a C compiler, which a machine may lack.
                 say(f"greedy coverage: no Triton kernel ({type(failure).__name__}); plain torch counts instead")
                 self.has_kernel = False
-        return (
-            torch.cat([set_bits(rows & words).sum(dim=1) for rows in torch.split(self._bits, self._block)])
-            .cpu()
-            .numpy()
-        )
+        counts = [set_bits(rows & words).sum(dim=1) for rows in torch.split(self._bits, self._block)]
+        return torch.cat(counts).cpu().numpy()
 
 
 def words_for(user_count: int) -> int:
@@ -219,12 +206,8 @@ def bytes_of_bits(user_count: int) -> int:
 
 def bytes_on_device(user_count: int, dimensions: int) -> int:
     """How much memory the neighbourhoods take on the device while they are built, the largest need of all."""
-    block = min(_rows_per_block(user_count, _DEVICE_BLOCK_BYTES), user_count) * words_for(user_count) * 64
+    block = min(max(1, _DEVICE_BLOCK_BYTES // (8 * user_count)), user_count) * words_for(user_count) * 64
     return bytes_of_bits(user_count) + user_count * dimensions * 8 + block * _DEVICE_BYTES_PER_PAIR
-
-
-def _rows_per_block(user_count: int, block_bytes: int) -> int:
-    return max(1, block_bytes // (8 * user_count))
 
 
 def set_bits(words: torch.Tensor) -> torch.Tensor:

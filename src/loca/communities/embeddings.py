@@ -44,11 +44,9 @@ class Embedder(Protocol):
 
 def embed_users(embedder: Embedder, histories: csr_array) -> Floats:
     """The embeddings of all histories, users × dimensions, made block by block; NaN is refused."""
-    blocks = [
-        unit_rows(embedder.embed(csr_array(histories[start : start + _USERS_PER_BLOCK])))
-        for start in range(0, histories.shape[0], _USERS_PER_BLOCK)
-    ]
-    return np.concatenate(blocks)
+    starts = range(0, histories.shape[0], _USERS_PER_BLOCK)
+    blocks = (csr_array(histories[start : start + _USERS_PER_BLOCK]) for start in starts)
+    return np.concatenate([unit_rows(embedder.embed(rows)) for rows in blocks])
 
 
 def embedding_dimensions(embedder: object) -> int:
@@ -163,9 +161,8 @@ class GivenEmbeddings(BaseEstimator):
 
         rows = _unit_histories(as_histories(data.train))
         if len(self.embeddings) != rows.shape[0]:
-            raise DataError(
-                f"embeddings: expected {rows.shape[0]:,} rows, one per user, found {len(self.embeddings):,}"
-            )
+            found = f"{len(self.embeddings):,}"
+            raise DataError(f"embeddings: expected {rows.shape[0]:,} rows, one per user, found {found}")
         given = unit_rows(self.embeddings)
         solver = Ridge(alpha=self.ridge, fit_intercept=False, solver="sparse_cg", tol=1e-6)
         vectors = solver.fit(rows.astype(np.float64), given.astype(np.float64)).coef_

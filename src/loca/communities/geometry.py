@@ -77,9 +77,8 @@ class Quantile:
                 return cls(float(match["level"]), float(match["times"] or 1.0))
         except ValueError:
             pass
-        raise ConfigError(
-            f"bandwidth: expected a number above 0, or a quantile such as q0.9 or 1.3*q0.9, found {text!r}"
-        )
+        wanted = "a number above 0, or a quantile such as q0.9 or 1.3*q0.9"
+        raise ConfigError(f"bandwidth: expected {wanted}, found {text!r}")
 
     def __str__(self) -> str:
         return f"q{self.level:g}" if self.times == 1 else f"{self.times:g}*q{self.level:g}"
@@ -90,9 +89,8 @@ Bandwidth = float | Quantile
 
 def check_bandwidth(name: str, bandwidth: Bandwidth) -> None:
     """Refuse a bandwidth that is not a number above 0 or a quantile."""
-    if isinstance(bandwidth, Quantile):
-        return
-    if isinstance(bandwidth, bool) or not isinstance(bandwidth, int | float) or not bandwidth > 0:
+    is_number = isinstance(bandwidth, int | float) and not isinstance(bandwidth, bool)
+    if not (isinstance(bandwidth, Quantile) or (is_number and bandwidth > 0)):
         raise ConfigError(f"{name}: expected a number above 0 or a quantile such as Quantile(0.9), found {bandwidth!r}")
 
 
@@ -103,9 +101,8 @@ def unit_rows(embeddings: npt.NDArray[Any]) -> Floats:
         raise DataError(f"embeddings: expected users × dimensions, found an array of shape {rows.shape}")
     bad = ~np.isfinite(rows).all(axis=1)
     if bad.any():
-        raise DataError(
-            f"embeddings: {bad.sum():,} of {len(rows):,} rows hold NaN or infinity, the first is row {bad.argmax()}"
-        )
+        share = f"{bad.sum():,} of {len(rows):,} rows"
+        raise DataError(f"embeddings: {share} hold NaN or infinity, the first is row {bad.argmax()}")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float32)
 
@@ -142,9 +139,8 @@ def resolve_bandwidth(bandwidth: Bandwidth, embeddings: Floats, seed: int, most_
     distances = np.arccos(np.clip(cosines, -1, 1)) * _RIGHT_ANGLES
     resolved = bandwidth.times * float(np.quantile(distances, bandwidth.level))
     if resolved <= 0:
-        raise DataError(
-            f"bandwidth {bandwidth}: that quantile of the distances is 0; the embeddings of most users are equal"
-        )
+        why = "that quantile of the distances is 0; the embeddings of most users are equal"
+        raise DataError(f"bandwidth {bandwidth}: {why}")
     return resolved
 
 

@@ -182,9 +182,8 @@ class ScoreCache:
             for start in range(0, len(users), step):
                 chosen = users[start : start + step]
                 chosen = chosen[np.argsort(-counts[chosen], kind="stable")]
-                histories, targets = (
-                    csr_array(one[chosen]) for one in (held_out.history_matrix, held_out.target_matrix)
-                )
+                rows = (held_out.history_matrix, held_out.target_matrix)
+                histories, targets = (csr_array(one[chosen]) for one in rows)
                 scores = [scaled_scores(models[number], histories, power, scale) for number, power in columns]
                 block = CachedBlock.of(scores, histories, targets, counts[chosen])
                 if blocks and used + block.size > cache_bytes:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.communities.communities import AnchorSelection, Communities, Locality, check_anchor_count, find_communities
-from loca.communities.coverage import bytes_of_bits, bytes_on_device
+from loca.communities.coverage import ADVICE, bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, embedding_dimensions
 from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
 from loca.data.interactions import Interactions, as_histories
@@ -379,7 +379,7 @@ class Loca(Recommender):
             main_after=stays,
             folder=self.anchors * (8 * numbers + 4 * dimensions),
             device_name=str(device),
-            advice="use anchor_selection 'kmeans', 'farthest' or 'random'",
+            advice=ADVICE,
         )
         steps |= local_memory(self.base, self.anchors, self._engine(), data, "local models", unfitted)
         return MemoryUse.in_turn(steps)
