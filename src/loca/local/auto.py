@@ -235,12 +235,11 @@ class Auto(Recommender):
         BlendExplanation or Explanation
             Prints as text.
         """
-        model: Any = fitted(self.model_, self)
-        if not hasattr(model, "explain"):
+        model = fitted(self.model_, self)
+        explain: Callable[..., BlendExplanation | Explanation] | None = getattr(model, "explain", None)
+        if explain is None:
             raise ConfigError(f"expected a blend or a Loca to explain, found a chosen {type(model).__name__}")
-        found: BlendExplanation | Explanation
-        found = model.explain(history, n, order=order, data=self.train_data_ if data is None else data)
-        return found
+        return explain(history, n, order=order, data=self.train_data_ if data is None else data)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate the chosen model, or all kinds that are tried: the best of each stays while the next is fitted."""
@@ -277,9 +276,8 @@ class Auto(Recommender):
         -------
         str
         """
-        model: Any = self.model_
-        searched = model is not None and model.role == "blend"
-        return str(model.report()) if searched else "nothing was searched: the model was given"
+        searched = self.model_ is not None and self.model_.role == "blend"
+        return fitted(self.model_, self).report() if searched else "nothing was searched: the model was given"
 
     def state(self) -> ModelState:
         trials = [list(astuple(one)) for one in self.trials_]
@@ -287,15 +285,13 @@ class Auto(Recommender):
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
-        model = cls(**params)
-        inner = state.parts.get("model")
+        model, inner = cls(**params), state.parts.get("model")
         if not isinstance(inner, Recommender):
             raise ModelFileError("auto: expected a part 'model' that is a recommender")
         try:
-            model.trials_ = tuple(Trial(*one) for one in state.facts["trials"])
+            model.model_, model.trials_ = inner, tuple(Trial(*one) for one in state.facts["trials"])
         except TypeError as problem:
             raise ModelFileError(f"auto: trials: {problem}") from problem
-        model.model_ = inner
         return model
 
 
@@ -309,7 +305,9 @@ def plan_networks(search: Search, network: MultVAE) -> dict[str, Any]:
     epoch = time.perf_counter() - started
     started = time.perf_counter()
     search.judge(trial, 1.0)
-    judging = (time.perf_counter() - started) / search.share_judged / network.evaluate_every
+    # All validation users judge a network, while settings are compared on some.
+    share = search.judged_on.n_users / search.validation.n_users
+    judging = (time.perf_counter() - started) / share / network.evaluate_every
     seconds = _SHARE_FOR_NETWORKS * search.seconds_left
     for targets in range(len(TARGETS), 0, -1):
         members = min(MOST_MEMBERS, int(seconds / targets / (_EXPECTED_EPOCHS * (epoch + judging))))
@@ -338,22 +336,17 @@ class Search:
 
     def __post_init__(self) -> None:
         self.trials: list[Trial] = []
-        self._judged_on = self.validation
+        self.judged_on = self.validation
         users = np.flatnonzero(self.validation.targets.counts() > 0)
         if len(users) > _MOST_USERS:
             drawn = stream(self.seed, "validation users of auto").permutation(users)[:_MOST_USERS]
-            self._judged_on = self.validation.of_users(np.sort(drawn))
+            self.judged_on = self.validation.of_users(np.sort(drawn))
         self._started = time.perf_counter()
 
     @property
     def seconds_left(self) -> float:
         """What is left of the budget; the time that an interrupted run took for what it judged counts too."""
         return self.seconds - (time.perf_counter() - self._started)
-
-    @property
-    def share_judged(self) -> float:
-        """The share of the validation users on whom settings are compared."""
-        return self._judged_on.n_users / self.validation.n_users
 
     def may_take(self, seconds: float, share: float = 1.0) -> bool:
         """Whether another trial of so many seconds fits the trials, and ends within that share of the seconds."""
@@ -370,7 +363,7 @@ class Search:
 
     def judge(self, model: Recommender, power: float) -> float:
         """NDCG@100 on validation of a fitted model that sees the histories at a power."""
-        return mean_ndcg(lambda rows: score_on(model, sharpened(rows, power)), self._judged_on, 100)
+        return mean_ndcg(lambda rows: score_on(model, sharpened(rows, power)), self.judged_on, 100)
 
     def count(self, trial: Trial) -> None:
         """Counts a trial and reports it."""

@@ -16,6 +16,7 @@ from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.top_n import rank_top_n
 from loca.local.blend_search import Column, PartEarned, ScaleName, ScoreCache, powers_to_try, scaled_scores, sharpened
 from loca.local.explain import BlendExplanation, ItemOrder, PartAnswer, list_to_explain
+from loca.local.local_models import check_parts
 from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, clone, fitted, param, whole
 from loca.progress import say
@@ -82,8 +83,7 @@ class Blend(Recommender):
         parts, powers, names = _items(self.parts), _items(self.powers), _items(self.names)
         wrong = [type(one).__name__ for one in parts if not isinstance(one, Recommender)]
         if not parts or wrong:
-            found = wrong[0] if wrong else repr(self.parts)[:60]
-            raise ConfigError(f"parts: expected at least one recommender, found {found}")
+            raise ConfigError(f"parts: expected at least one recommender, found {[*wrong, repr(self.parts)[:60]][0]}")
         if not powers or not all(_is_number(one) and one >= 0 for one in powers):
             raise ConfigError(f"powers: expected numbers ≥ 0, at least one, found {self.powers!r:.60}")
         if self.names is not None and not len({one for one in names if type(one) is str}) == len(names) == len(parts):
@@ -300,11 +300,8 @@ class Blend(Recommender):
 
     def state(self) -> ModelState:
         models = fitted(self.models_, self)
-        facts = {
-            "columns": [list(column) for column in fitted(self.columns_, self)],
-            "earned": [list(astuple(one)) for one in self.earned_],
-            "ndcg": self.ndcg_,
-        }
+        columns = [list(column) for column in fitted(self.columns_, self)]
+        facts = {"columns": columns, "earned": [list(astuple(one)) for one in self.earned_], "ndcg": self.ndcg_}
         return ModelState(facts=facts, parts={f"part {number}": model for number, model in models.items()})
 
     @classmethod
@@ -319,11 +316,7 @@ class Blend(Recommender):
         if set(state.parts) != set(numbers):
             expected, found = ", ".join(sorted(numbers)), ", ".join(sorted(state.parts)) or "none"
             raise ModelFileError(f"blend: expected {expected}, found {found}")
-        if not all(isinstance(one, Recommender) for one in state.parts.values()):
-            raise ModelFileError("blend: a part is not a recommender")
-        counts = {one.count_items() for one in state.parts.values()}
-        if len(counts) > 1:
-            raise ModelFileError(f"blend: the parts score different numbers of items: {sorted(counts)}")
+        check_parts("blend", state.parts.values())
         blend.columns_, blend.earned_, blend.ndcg_ = columns, earned, state.facts["ndcg"]
         blend.models_ = {number: state.parts[name] for name, number in numbers.items()}
         return blend

@@ -188,10 +188,11 @@ class Loca(Recommender):
         else:
             answering = self.answer_weights(data.validation.history_matrix)
             validator, alphas = Validator(data.validation, answering, self.global_), (self.alpha_,)
-            members = validator if self.stopping == "community" else None
-            self.locals_, self.local_epochs_ = train_locals(
-                task, self._engine(), lambda local: validator.score(local, alphas)[0], members
+            stop_on = (
+                lambda local: validator.score(local, alphas)[0],
+                validator if self.stopping == "community" else None,
             )
+            self.locals_, self.local_epochs_ = train_locals(task, self._engine(), *stop_on)
             if self.alpha == "validation":
                 scores = validator.score(self.locals_, ALPHAS)
                 self.alpha_ = ALPHAS[int(np.argmax(scores))]
@@ -308,10 +309,8 @@ class Loca(Recommender):
             anchor, members = int(communities.anchors[number]), int(fitted(self.members_, self)[number])
             name = anchor if data is None else data.users.ids([anchor])[0]
             items, scores = rank_top_n(fitted(self.locals_, self).score_with(number, history), history, n)
-            known_for = distinctive[number][:n], lifts[number][:n]
-            answers.append(
-                CommunityAnswer(number, name, float(shares[place]), members, items[0], scores[0], *known_for)
-            )
+            own, known_for = (items[0], scores[0]), (distinctive[number][:n], lifts[number][:n])
+            answers.append(CommunityAnswer(number, name, float(shares[place]), members, *own, *known_for))
         items, scores = rank_top_n(fitted(self.global_, self).score(history), history, n)
         listed |= {"alpha": alpha if answers else 1.0, "communities": tuple(answers), "locality": self.locality_}
         return Explanation(**listed, global_items=items[0], global_scores=scores[0])
@@ -332,15 +331,9 @@ class Loca(Recommender):
         dict
         """
         communities = fitted(self.communities_, self)
-        facts: dict[str, Any] = {
-            "alpha": self.alpha_,
-            "epochs": self.local_epochs_,
-            "train_bandwidth": communities.train_bandwidth,
-            "answer_bandwidth": communities.answer_bandwidth,
-            "coverage": communities.coverage,
-        }
-        if self.locality_ is not None:
-            facts |= {"effective_share": self.locality_.effective_share, "answering": self.locality_.answering}
+        facts: dict[str, Any] = {"alpha": self.alpha_, "epochs": self.local_epochs_}
+        facts |= {name: getattr(communities, name) for name in ("train_bandwidth", "answer_bandwidth", "coverage")}
+        facts |= {} if self.locality_ is None else {name: getattr(self.locality_, name) for name in _LOCALITY}
         if self.train_data_ is not None:
             embeddings = self.embed(self.train_data_.histories())
             answering = communities.answer_weights(embeddings)
@@ -418,9 +411,8 @@ class Loca(Recommender):
         items, lifts, members = (state.arrays[name] for name in ("distinctive_items", "distinctive_lifts", "members"))
         local, whole_model = state.parts.get("local models"), state.parts.get("global")
         embedder = state.parts.get("embedder", whole_model)
-        if set(state.parts) - {"embedder", "centre"} != {"global", "local models"} or not isinstance(
-            local, LocalModels
-        ):
+        expected = set(state.parts) - {"embedder", "centre"} == {"global", "local models"}
+        if not (expected and isinstance(local, LocalModels)):
             raise ModelFileError(f"loca: expected a global and local models, found {', '.join(sorted(state.parts))}")
         if not isinstance(whole_model, Recommender):
             raise ModelFileError("loca: the global model is not a recommender")

@@ -64,9 +64,8 @@ class SizeBudget:
         value_type = np.dtype(np.float32 if whole <= local_bytes else np.float16)
         entry = index_type.itemsize + value_type.itemsize
         if local_bytes < fixed + entry:
-            raise ConfigError(
-                f"local_bytes: expected at least {fixed + entry:,} for {item_count:,} items, found {local_bytes!r}"
-            )
+            wanted = f"{fixed + entry:,} for {item_count:,} items"
+            raise ConfigError(f"local_bytes: expected at least {wanted}, found {local_bytes!r}")
         return cls(item_count, min((local_bytes - fixed) // entry, max(off_diagonal, 1)), index_type, value_type)
 
     @property
@@ -198,10 +197,8 @@ class EaseDifferences(LocalModels):
 
     def __init__(self, *, local_bytes: int = LOCAL_BYTES) -> None:
         check_counts(local_bytes=local_bytes)
-        self.local_bytes = local_bytes
-        self.entries_at_once = _ENTRIES_AT_ONCE
+        self.local_bytes, self.entries_at_once, self.device = local_bytes, _ENTRIES_AT_ONCE, choose_device("auto")
         self.differences_: CompressedWeights | None = None
-        self.device = choose_device("auto")
         self._on_device: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._centre_on_device: torch.Tensor | None = None
 

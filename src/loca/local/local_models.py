@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -17,7 +17,7 @@ from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import UserRows, mean_ndcgs, ndcg_of_each
 from loca.models.devices import ranking_bytes
-from loca.models.network_base import NetworkModel, score_on
+from loca.models.network_base import score_on
 from loca.models.recommender import AnyModel, Recommender, Scores, TrainingData, UserWeights
 from loca.persistence.manifest import ModelState
 
@@ -141,9 +141,7 @@ class SeparateModels(LocalModels):
         """The given models; their scores lie with the first, if that is a network, else in main memory."""
         one = cls()
         one.models_ = list(models)
-        first: object = models[0]
-        if isinstance(first, NetworkModel) and first.network_ is not None:
-            one.device = first.network_.device
+        one.device = getattr(getattr(models[0], "network_", None), "device", _MAIN_MEMORY)
         return one
 
     def __len__(self) -> int:
@@ -166,11 +164,18 @@ class SeparateModels(LocalModels):
         if not names or set(state.parts) != set(names):
             raise ModelFileError(f"expected models named 'model 0' and on, found {sorted(state.parts)[:3]}")
         models = [state.parts[name] for name in names]
-        if not all(isinstance(one, Recommender) for one in models):
-            raise ModelFileError("a part is not a recommender")
-        if len({one.count_items() for one in models}) > 1:
-            raise ModelFileError("the models score different numbers of items")
+        check_parts("local models", models)
         return cls.of(models)
+
+
+def check_parts(what: str, models: Collection[object]) -> None:
+    """Refuse parts of a file that are no recommenders, or not all of the same items."""
+    found = [one for one in models if isinstance(one, Recommender)]
+    if len(found) < len(models):
+        raise ModelFileError(f"{what}: a part is not a recommender")
+    counts = sorted({one.count_items() for one in found})
+    if len(counts) > 1:
+        raise ModelFileError(f"{what}: the parts score different numbers of items: {counts}")
 
 
 def blended_scores(

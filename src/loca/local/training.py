@@ -25,6 +25,7 @@ from loca.progress import bar, say
 from loca.random_streams import derive_seed
 
 EngineName = Literal["auto", "one_by_one", "stacked"]
+Validate = Callable[[LocalModels], float]
 # The weights themselves, Adam's two moments, and the copy of the best epoch.
 _COPIES_WHILE_TRAINING = 4
 _ADVICE = "take fewer or smaller models"
@@ -45,10 +46,9 @@ class Engine:
         check_choice("answer_precision", self.answer_precision, get_args(AnswerPrecision))
         check_counts(local_bytes=self.local_bytes)
 
-    @property
-    def is_stacked(self) -> bool:
-        """Whether networks are trained as one: always but where the loop is requested."""
-        return self.name != "one_by_one"
+    def stacks(self, base: Recommender) -> bool:
+        """Whether models of that base are trained as one: always where they can, but where the loop is requested."""
+        return self.name != "one_by_one" and base.stackable
 
     def stores_differences(self, items: int) -> bool:
         """Whether linear models are stored as differences: where requested, or where dense ones take more."""
@@ -78,19 +78,16 @@ def local_memory(
         apart = {} if is_centre_for(base, centre) else {"centre of local models": base.memory_bytes(data)}
         return apart | {name: differences_memory(base, count, engine.local_bytes, data)}
     many = base.memory_bytes(data).times(count)
-    if many.training and engine.is_stacked and base.stackable:
+    if many.training and engine.stacks(base):
+        # Stacks that do not fit on a device wait in main memory.
+        on_device = min(many.device, free_bytes(torch.device(many.device_name))) if many.device else 0
         stored = many.folder // 2 if engine.answer_precision == "float16" else many.folder
-        many = replace(many, folder=stored)
-        if many.device:  # stacks that do not fit wait in main memory
-            many = replace(many, device=min(many.device, free_bytes(torch.device(many.device_name))))
+        many = replace(many, folder=stored, device=on_device)
     return {name: many}
 
 
 def train_locals(
-    task: LocalTask,
-    engine: Engine,
-    validate: Callable[[LocalModels], float] | None = None,
-    members: Validator | None = None,
+    task: LocalTask, engine: Engine, validate: Validate | None = None, members: Validator | None = None
 ) -> tuple[LocalModels, int | None]:
     """Train all models of a task; those that learn by epochs in parallel.
 
@@ -158,7 +155,7 @@ def _begin(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalMod
 
     one = begin(0)
     device, network, precision = one.device, one.network, engine.precision
-    if not (engine.is_stacked and models[0].stackable):
+    if not engine.stacks(models[0]):
         if device.type == "cpu":
             size = sum(weight.numel() * 4 for weight in network.parameters())
             plan_memory(what, size * _COPIES_WHILE_TRAINING * count, _ADVICE)
@@ -192,18 +189,16 @@ def _stop_each(task: LocalTask, trainers: Sequence[Trainer], local: LocalModels,
 
     A network without validation users runs all epochs. The bar counts the networks that have stopped.
     """
-    schedule: Any = task.models[0]
     models: Any = task.models
-    networks, checkpoint = [model.network_ for model in models], task.data.context.checkpoint
-    best = [BestWeights() for _ in networks]
-    done, active = 0, set(range(len(networks)))
+    schedule, checkpoint = models[0], task.data.context.checkpoint
+    networks = [model.network_ for model in models]
+    best, done, active = [BestWeights() for _ in networks], 0, set(range(len(networks)))
     saved = load_states(checkpoint, task.what)
     if saved is not None:
         done, active = int(saved[0]["epoch"]), set(saved[0]["active"])
         for number, one in enumerate(best):
             one.put_back(saved[1][f"best {number}"], [networks[number]])
-    trainers = _without(trainers, [network for number, network in enumerate(networks) if number not in active])
-    if saved is not None:
+        trainers = _without(trainers, [network for number, network in enumerate(networks) if number not in active])
         for place, trainer in enumerate(trainers):
             trainer.put_back(saved[1][f"learning {place}"])
     del saved  # makes room
@@ -232,12 +227,9 @@ def _stop_each(task: LocalTask, trainers: Sequence[Trainer], local: LocalModels,
 def _without(trainers: Sequence[Trainer], stopped: Sequence[Network]) -> list[Trainer]:
     """The trainers that are left when some networks have stopped."""
     gone = {id(network) for network in stopped}
-    left = []
-    for trainer in trainers:
+    left = [trainer for trainer in trainers if not gone.issuperset(map(id, trainer.networks))]
+    for trainer in left:
         leaving = [network for network in trainer.networks if id(network) in gone]
-        if len(leaving) == len(trainer.networks):
-            continue
         if leaving and isinstance(trainer, StackedTrainer):
             trainer.leave(leaving)
-        left.append(trainer)
     return left
