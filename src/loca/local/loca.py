@@ -188,11 +188,10 @@ class Loca(Recommender):
         else:
             answering = self.answer_weights(data.validation.history_matrix)
             validator, alphas = Validator(data.validation, answering, self.global_), (self.alpha_,)
-            stop_on = (
-                lambda local: validator.score(local, alphas)[0],
-                validator if self.stopping == "community" else None,
+            members = validator if self.stopping == "community" else None
+            self.locals_, self.local_epochs_ = train_locals(
+                task, self._engine(), lambda local: validator.score(local, alphas)[0], members
             )
-            self.locals_, self.local_epochs_ = train_locals(task, self._engine(), *stop_on)
             if self.alpha == "validation":
                 scores = validator.score(self.locals_, ALPHAS)
                 self.alpha_ = ALPHAS[int(np.argmax(scores))]
