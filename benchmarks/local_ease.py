@@ -26,9 +26,9 @@ from loca.local.local_ease import LOCAL_BYTES, fit_ease_differences
 from loca.local.local_models import LocalTask
 from loca.local.training import scaled_weights
 from loca.memory import readable_bytes
-from loca.models.devices import choose_device
+from loca.models.devices import SparseRows, choose_device
 from loca.models.ease import EASE
-from loca.models.ease_solver import DeviceRows, EaseSystem, invert_from_factor, solve_systems
+from loca.models.ease_solver import EaseSystem, invert_from_factor, solve_systems
 from loca.models.recommender import TrainingData, clone
 
 WeightsOf = Callable[[int], np.ndarray]
@@ -124,7 +124,7 @@ def blend_dense(
         weights = next(solve_systems([system], device)).weights()
         for start in range(0, len(members), 1024):
             some = slice(start, start + 1024)
-            scores = DeviceRows.of(csr_array(histories[members[some]]), device).times(weights)
+            scores = SparseRows.of(csr_array(histories[members[some]]), device).sum_of(weights)
             blended[members[some]] += shares[some, None] * scores.cpu().numpy()
     return blended
 

@@ -23,7 +23,8 @@ from loca.local.stacked.inference import StackedNetworks
 from loca.local.stacked.ops import AdamStep, DenseInputs, Entries, Moments, decode_and_differentiate, multiplies_densely
 from loca.local.stacked.trainer import StackedTrainer, StackPlan, plan_stacks
 from loca.local.training import Engine, copies_of, train_locals
-from loca.models.autoencoder import Autoencoder, SparseRows, multinomial_loss
+from loca.models.autoencoder import Autoencoder, multinomial_loss
+from loca.models.devices import SparseRows
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import Recommender, TrainingData, clone
 

@@ -18,8 +18,8 @@ from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.models.autoencoder import SparseRows
 from loca.models.cdae import CDAE, LossName, NodeNetwork, activate
+from loca.models.devices import SparseRows
 from loca.models.popularity import Popularity
 from loca.models.recommender import ModelState
 from loca.persistence import load_model

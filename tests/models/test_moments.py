@@ -23,8 +23,8 @@ from loca.local.blend import Blend
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
-from loca.models.autoencoder import SparseRows
 from loca.models.counter_rng import streams_at, uniform_at
+from loca.models.devices import SparseRows
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.next_ease import NextEASE, add_prefix_sums
 from loca.models.recommender import Recommender

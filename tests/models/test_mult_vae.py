@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from loca.data.splits import Split
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
-from loca.models.autoencoder import Autoencoder, SparseRows, divergence, multinomial_loss
-from loca.models.devices import choose_device
+from loca.models.autoencoder import Autoencoder, divergence, multinomial_loss
+from loca.models.devices import SparseRows, choose_device
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import ModelState
 

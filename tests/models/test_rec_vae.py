@@ -21,7 +21,7 @@ from loca.evaluation.evaluate import mean_ndcg
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
-from loca.models.autoencoder import SparseRows
+from loca.models.devices import SparseRows
 from loca.models.rec_vae import AlternatingTrainer, RecVAE, RecVaeNetwork, log_posterior, log_prior, sample
 from loca.models.recommender import ModelState, Recommender
 from loca.persistence.model_io import load_model

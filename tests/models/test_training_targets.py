@@ -15,8 +15,8 @@ from loca.data.recency import Recency
 from loca.data.splits import leave_last_out
 from loca.errors import ConfigError
 from loca.evaluation.evaluate import mean_ndcg
-from loca.models.autoencoder import unit_rows_of
 from loca.models.counter_rng import streams_at, uniform_at
+from loca.models.devices import unit_rows_of
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.training import TargetSpec
 

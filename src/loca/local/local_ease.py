@@ -15,9 +15,9 @@ from torch import Tensor
 from loca.errors import ConfigError, DataError, ModelFileError, check_counts
 from loca.local.local_models import LocalModels, LocalTask
 from loca.memory import DataSize, MemoryUse, plan_memory, readable_bytes
-from loca.models.devices import choose_device, free_bytes
+from loca.models.devices import SparseRows, choose_device, free_bytes
 from loca.models.ease import EASE
-from loca.models.ease_solver import DeviceRows, WeightRows
+from loca.models.ease_solver import WeightRows
 from loca.models.next_ease import NextEASE, bytes_to_solve_next
 from loca.models.recommender import ModelState, Recommender, Scores, check_histories, fitted, get_params
 from loca.progress import bar, say
@@ -275,7 +275,7 @@ class EaseDifferences(LocalModels):
         centre = self._centre_on_device
         blended = torch.zeros(rows.shape, device=device)
         covered = np.flatnonzero(np.diff(shares.indptr))
-        blended[torch.from_numpy(covered).to(device)] = DeviceRows.of(csr_array(rows[covered]), device).times(centre)
+        blended[torch.from_numpy(covered).to(device)] = SparseRows.of(csr_array(rows[covered]), device).sum_of(centre)
         spread = torch.zeros_like(centre)
         by_community = shares.tocsc()
         for community in np.flatnonzero(np.diff(by_community.indptr)).tolist():
@@ -289,7 +289,7 @@ class EaseDifferences(LocalModels):
                 self._on_device[community] = entries
             places, values = entries
             spread.view(-1)[places] = values
-            scores = DeviceRows.of(weighted, device).times(spread)
+            scores = SparseRows.of(weighted, device).sum_of(spread)
             blended.index_add_(0, torch.from_numpy(members).to(device), scores)
             spread.view(-1)[places] = 0
         return blended

@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from loca.errors import check_choice
 from loca.memory import plan_memory
-from loca.models.autoencoder import Network, SparseRows
+from loca.models.autoencoder import Network
 from loca.models.counter_rng import fill_normal
-from loca.models.devices import choose_device, device_param
+from loca.models.devices import SparseRows, choose_device, device_param
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
 from loca.models.recommender import UserWeights, check_user_weights, not_negative, positive, share_below_1, whole
 from loca.random_streams import derive_seed

@@ -1,14 +1,19 @@
-"""Which device a model computes on, and how much memory is free there."""
+"""Which device a model computes on, how much memory is free there, and sparse rows as torch sees them."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+from torch.nn import functional as F
 
 from loca.errors import ConfigError
 from loca.evaluation.top_n import BLOCK_BYTES
@@ -31,15 +36,10 @@ def device_param() -> Any:
     return param("auto", _DEVICES, is_device)
 
 
-def check_device(name: str) -> None:
-    """Refuses a device that no model knows how to use."""
-    if not is_device(name):
-        raise ConfigError(f"device: expected {_DEVICES}, found {name!r}")
-
-
 def choose_device(name: str) -> torch.device:
     """The device called `name`; `auto` takes a GPU where there is one."""
-    check_device(name)
+    if not is_device(name):
+        raise ConfigError(f"device: expected {_DEVICES}, found {name!r}")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
@@ -83,3 +83,79 @@ def float32_products(precision: Literal["highest", "high"] = "highest") -> Itera
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Rows such as users' histories on a device: the stored columns one after the other, and where each row starts."""
+
+    columns: Tensor  # (stored,)
+    values: Tensor  # (stored,)
+    starts: Tensor  # (users + 1,)
+    moments: Tensor | None = None  # (stored,): an entry's moment in its history; None where each is one of its own
+
+    @classmethod
+    def of(
+        cls, rows: csr_array, device: torch.device, moments: csr_array | None = None, kind: torch.dtype = torch.float32
+    ) -> SparseRows:
+        """The stored entries of CSR rows, on a device; `moments` has the moment of each in the same stored place."""
+        columns, starts = (torch.from_numpy(one.astype(np.int64)).to(device) for one in (rows.indices, rows.indptr))
+        values = torch.from_numpy(np.require(rows.data, requirements="W")).to(device, kind)  # mapped files are copied
+        return cls(columns, values, starts, None if moments is None else torch.from_numpy(moments.data).to(device))
+
+    @property
+    def user_count(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def owner(self) -> Tensor:
+        """The user row of every stored entry."""
+        users = torch.arange(self.user_count, device=self.starts.device)
+        return torch.repeat_interleave(users, self.starts.diff(), output_size=len(self.columns))
+
+    def places(self) -> Tensor:
+        """The place of every stored entry in its user's history, 0 for the oldest; a moment is one place."""
+        if self.moments is not None:
+            return self.moments
+        return torch.arange(len(self.columns), device=self.columns.device) - self.starts[self.owner]
+
+    def place_counts(self) -> Tensor:
+        """How many places each user's history has, (users,)."""
+        lengths = self.starts.diff()
+        if self.moments is None:
+            return lengths
+        # Oldest first: the last entry is of the newest moment. An empty history has no entry, whatever stands there.
+        newest = self.moments[(self.starts[1:] - 1).clamp(min=0)]
+        return torch.where(lengths > 0, newest + 1, 0)
+
+    def of_users(self, users: Tensor) -> SparseRows:
+        """The rows of some users, in the given order; a user may occur more than once."""
+        lengths = self.starts.diff()[users]
+        starts = F.pad(lengths.cumsum(0), (1, 0))
+        total = int(starts[-1])
+        shift = torch.repeat_interleave(self.starts[users] - starts[:-1], lengths, output_size=total)
+        places = torch.arange(total, device=users.device) + shift
+        moments = None if self.moments is None else self.moments[places]
+        return SparseRows(self.columns[places], self.values[places], starts, moments)
+
+    def sum_of(self, table: Tensor, values: Tensor | None = None) -> Tensor:
+        """Σ value · table row over each user's stored columns, (users, width); `values` stand in for the rows' own."""
+        if not len(self.columns):
+            return table.new_zeros(self.user_count, table.shape[1])
+        values = self.values if values is None else values
+        return F.embedding_bag(self.columns, table, self.starts[:-1], mode="sum", per_sample_weights=values)
+
+    def row_sums(self, of_entries: Tensor) -> Tensor:
+        """The sum over each row of one number per entry, the same on every run."""
+        entries = torch.arange(len(of_entries), device=of_entries.device)
+        return F.embedding_bag(entries, of_entries[:, None], self.starts, mode="sum", include_last_offset=True)[:, 0]
+
+    def unit_values(self) -> Tensor:
+        """The values with each user's row scaled to length 1; an empty row stays empty."""
+        return unit_rows_of(self.values, self.owner, self.user_count)
+
+
+def unit_rows_of(values: Tensor, owner: Tensor, rows: int) -> Tensor:
+    """Entries with each row scaled to length 1; a row of zeros stays one."""
+    squares = torch.zeros(rows, device=values.device).index_add_(0, owner, values**2)
+    return values / squares.sqrt().clamp_min(1e-12)[owner]

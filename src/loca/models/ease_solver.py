@@ -11,13 +11,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import ConfigError
 from loca.memory import DataSize, MemoryUse
-from loca.models.devices import float32_products
+from loca.models.devices import SparseRows, float32_products
 from loca.models.recommender import UserWeights, check_user_weights
 from loca.progress import say
 
@@ -38,96 +37,24 @@ def inverse_error(inverse: Tensor, diagonal: Tensor, ridges: Tensor | float, ter
     the sum is at most P_jj · max_i A_ii / ridge_i. Where that does not keep below `LARGEST_ERROR`, the sum is taken
     from the computed P, (n, n): where A is singular but for rounding, it is P_jj / ε or so.
     """
-    if not len(inverse):
-        return 0.0  # no equations, and nothing that could be wrong
-    own = inverse.diagonal()
-    if not _is_positive(own):
-        return math.inf
-    step = _rounding(terms, inverse.dtype)
-    bound = step * float((diagonal / ridges).max())
-    return bound if bound <= LARGEST_ERROR else step * _largest_sum(inverse, diagonal, own)
+    return _relative_error(inverse.diagonal(), inverse, diagonal, ridges, terms)
 
 
-def shares_error(
-    shares: Tensor, leverages: Tensor, half: Tensor, diagonal: Tensor, l2: float, error: float, terms: int
+def _relative_error(
+    numbers: Tensor, rows: Tensor, diagonal: Tensor, ridges: Tensor | float, terms: int, cancelled: float = 0.0
 ) -> float:
-    """How wrong the shares l2·P_jj = 1 − x_jᵀQx_j may be, where the computed inverse Q of K is wrong by `error`.
-
-    `half` is XᵀQ, (items, users), `diagonal` that of K, and the leverages are Σ_u x_uj²·Q_uu, which bound the terms of
-    x_jᵀQx_j: their sum is rounded by up to about 8ε of it, beside a share that may be small. Rounding K changes it by
-    e·Σ_u K_uu·(Qx_j)_u², at most e · max_u K_uu / l2 of the share because ‖Qx_j‖² ≤ P_jj; else the sum is taken.
-    """
+    """How wrong numbers n_j > 0 may be that rounding changes by e·Σ_i A_ii·r_ji², beside what cancellation costs."""
     if not len(diagonal):
-        return 0.0  # nobody has a weight: all shares are 1
-    if not (_is_positive(shares) and error <= LARGEST_ERROR):
+        return 0.0  # no equations, and nothing that could be wrong
+    if not (torch.isfinite(numbers).all() and numbers.min() > 0):
         return math.inf
-    step = _rounding(terms, shares.dtype)
-    cancelled = 8 * torch.finfo(shares.dtype).eps * float((leverages / shares).max())
-    bound = cancelled + step * float(diagonal.max()) / l2
-    return bound if bound <= LARGEST_ERROR else cancelled + step * _largest_sum(half, diagonal, shares)
-
-
-def _rounding(terms: int, kind: torch.dtype) -> float:
-    """4ε·√n: how far rounding carries a sum of n products, and the steps of a factorisation after it."""
-    return 4 * torch.finfo(kind).eps * math.sqrt(terms)
-
-
-def _largest_sum(rows: Tensor, weights: Tensor, beside: Tensor) -> float:
-    """The largest of Σ_u w_u·r_ju² / b_j over the rows r_j; infinity where one of them is no number."""
-    starts = range(0, len(rows), _BLOCK_CONDITIONING)
-    sums = torch.cat([rows[start : start + _BLOCK_CONDITIONING].square() @ weights for start in starts])
-    largest = float((sums / beside).max())
-    return math.inf if math.isnan(largest) else largest
-
-
-def _is_positive(numbers: Tensor) -> bool:
-    return bool(torch.isfinite(numbers).all()) and float(numbers.min()) > 0
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceRows:
-    """Sparse rows on a device: the entries of row r are those from starts[r] to starts[r + 1]."""
-
-    columns: Tensor
-    values: Tensor
-    starts: Tensor
-    width: int
-
-    @classmethod
-    def of(cls, rows: csr_array, device: torch.device, kind: torch.dtype = torch.float32) -> Self:
-        """The stored entries of CSR rows."""
-        return cls(
-            torch.from_numpy(rows.indices.astype(np.int64)).to(device),
-            torch.from_numpy(np.array(rows.data)).to(device, kind),  # a copy: mapped files may not be written to
-            torch.from_numpy(rows.indptr.astype(np.int64)).to(device),
-            rows.shape[1],
-        )
-
-    @cached_property
-    def owners(self) -> Tensor:
-        """The row of every entry."""
-        rows = torch.arange(len(self.starts) - 1, device=self.starts.device)
-        return torch.repeat_interleave(rows, self.starts.diff(), output_size=len(self.columns))
-
-    def times(self, dense: Tensor) -> Tensor:
-        """These rows times a dense array of (width, any) numbers."""
-        if not len(self.columns):
-            return dense.new_zeros(len(self.starts) - 1, dense.shape[1])
-        return F.embedding_bag(
-            self.columns, dense, self.starts, mode="sum", per_sample_weights=self.values, include_last_offset=True
-        )
-
-    def row_sums(self, of_entries: Tensor) -> Tensor:
-        """The sum over each row of one number per entry, the same on every run."""
-        entries = torch.arange(len(of_entries), device=of_entries.device)
-        return F.embedding_bag(entries, of_entries[:, None], self.starts, mode="sum", include_last_offset=True)[:, 0]
-
-    def transposed_block(self, start: int, stop: int) -> Tensor:
-        """Rows `start` to `stop` as dense columns, (width, rows)."""
-        first, last = int(self.starts[start]), int(self.starts[stop])
-        block = self.values.new_zeros(self.width, stop - start)
-        block[self.columns[first:last], self.owners[first:last] - start] = self.values[first:last]
-        return block
+    step = 4 * torch.finfo(numbers.dtype).eps * math.sqrt(terms)
+    bound = cancelled + step * float((diagonal / ridges).max())
+    if bound <= LARGEST_ERROR:
+        return bound
+    sums = torch.cat([block.square() @ diagonal for block in rows.split(_BLOCK_CONDITIONING)])
+    largest = float((sums / numbers).max())
+    return math.inf if math.isnan(largest) else cancelled + step * largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,10 +104,13 @@ class EaseSystem:
 
 def fill_gram(rows: csr_array, square: Tensor) -> None:
     """Writes rows · rowsᵀ into the first corner of a square array."""
-    count, here = rows.shape[0], DeviceRows.of(rows, square.device, square.dtype)
+    (count, width), here = rows.shape, SparseRows.of(rows, square.device, kind=square.dtype)
     for start in range(0, count, _BLOCK):
         stop = min(start + _BLOCK, count)
-        square[:count, start:stop] = here.times(here.transposed_block(start, stop))
+        own = slice(int(here.starts[start]), int(here.starts[stop]))
+        block = square.new_zeros(width, stop - start)  # these rows as dense columns
+        block[here.columns[own], here.owner[own] - start] = here.values[own]
+        square[:count, start:stop] = here.sum_of(block)
 
 
 class EaseSolution:
@@ -200,17 +130,19 @@ class EaseSolution:
         squares = np.bincount(owners, weights=np.square(system.rows.data), minlength=size)
         diagonal = torch.from_numpy(squares + system.l2).to(inverse)  # of the equations
         self.error = inverse_error(inverse, diagonal, system.l2, terms)
-        self._columns = DeviceRows.of(system.columns, inverse.device, inverse.dtype) if system.dual else None
-        if self._columns is not None:
-            self._half = self._columns.times(inverse.contiguous())  # (items, support)
-            of_entries = self._half[self._columns.owners, self._columns.columns] * self._columns.values
-            self.shares = 1 - self._columns.row_sums(of_entries)  # (items,): l2 · P_jj
-            of_entries = self._columns.values.square() * inverse.diagonal()[self._columns.columns]
-            leverages = self._columns.row_sums(of_entries)
-            self.error = shares_error(self.shares, leverages, self._half, diagonal, system.l2, self.error, terms)
-        else:
-            self._half = inverse
-            self.shares = self._half.diagonal() * system.l2
+        self._half, self._columns = inverse, None
+        self.shares = inverse.diagonal() * system.l2  # (items,): l2 · P_jj
+        if system.dual:
+            columns = self._columns = SparseRows.of(system.columns, inverse.device, kind=inverse.dtype)
+            self._half = columns.sum_of(inverse.contiguous())  # XᵀQ, (items, support)
+            self.shares = 1 - columns.row_sums(self._half[columns.owner, columns.columns] * columns.values)
+            if self.error <= LARGEST_ERROR:
+                # The leverages Σ_u x_uj²·Q_uu bound the terms of x_jᵀQx_j: their sum is rounded by up to about 8ε of
+                # it, beside a share that may be small. Rounding the equations' K changes it by e·Σ_u K_uu·(Qx_j)_u²,
+                # at most e · max_u K_uu / l2 of the share because ‖Qx_j‖² ≤ P_jj.
+                leverages = columns.row_sums(columns.values.square() * inverse.diagonal()[columns.columns])
+                cancelled = 8 * torch.finfo(inverse.dtype).eps * float((leverages / self.shares).max())
+                self.error = _relative_error(self.shares, self._half, diagonal, system.l2, terms, cancelled)
         self._l2 = system.l2
         self._scales = None if system.scales is None else torch.from_numpy(system.scales).to(inverse)
 
@@ -220,7 +152,7 @@ class EaseSolution:
             rows = self._half[items] * (-self._l2 / self.shares)
         else:
             # The product is symmetric in both items: its columns, transposed, are the rows that are wanted.
-            rows = self._columns.times(self._half[items].T.contiguous()).T.contiguous().div_(self.shares)
+            rows = self._columns.sum_of(self._half[items].T.contiguous()).T.contiguous().div_(self.shares)
         if self._scales is not None:
             rows *= self._scales[items, None] / self._scales
         rows[torch.arange(len(items), device=rows.device), items] = 0

@@ -15,9 +15,9 @@ from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.memory import DataSize, MemoryUse
-from loca.models.autoencoder import Network, SparseRows
+from loca.models.autoencoder import Network
 from loca.models.counter_rng import streams_at, uniform_at
-from loca.models.devices import choose_device, ranking_bytes
+from loca.models.devices import SparseRows, choose_device, ranking_bytes
 from loca.models.early_stopping import train_epochs
 from loca.models.recommender import (
     ModelState,

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from loca.memory import DataSize, plan_memory
-from loca.models.autoencoder import Network, SparseRows, multinomial_loss
+from loca.models.autoencoder import Network, multinomial_loss
 from loca.models.counter_rng import fill_normal, normal_at
-from loca.models.devices import choose_device, device_param
+from loca.models.devices import SparseRows, choose_device, device_param
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
 from loca.models.recommender import TrainingData, UserWeights, not_negative, param, positive, share_below_1, whole
 from loca.random_streams import derive_seed

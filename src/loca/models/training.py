@@ -11,9 +11,9 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.errors import check_choice
-from loca.models.autoencoder import Autoencoder, SparseRows, divergence, multinomial_loss, unit_rows_of
+from loca.models.autoencoder import Autoencoder, divergence, multinomial_loss
 from loca.models.counter_rng import normal_at, uniform_at
-from loca.models.devices import choose_device
+from loca.models.devices import SparseRows, choose_device, unit_rows_of
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
 from loca.models.recommender import UserWeights, param
 

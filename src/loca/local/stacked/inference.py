@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from loca.errors import ModelFileError, check_choice
 from loca.local.local_models import LocalModels
 from loca.local.stacked.ops import multiplies_densely, padded
-from loca.models.autoencoder import Autoencoder, SparseRows
-from loca.models.devices import choose_device, float32_products, free_bytes
+from loca.models.autoencoder import Autoencoder
+from loca.models.devices import SparseRows, choose_device, float32_products, free_bytes
 from loca.models.recommender import check_histories
 from loca.persistence.manifest import ModelState
 

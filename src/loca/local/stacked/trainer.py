@@ -23,9 +23,9 @@ from loca.local.stacked.ops import (
     sums_between,
 )
 from loca.memory import readable_bytes
-from loca.models.autoencoder import Autoencoder, Network, SparseRows, divergence, unit_rows_of
+from loca.models.autoencoder import Autoencoder, Network, divergence
 from loca.models.counter_rng import normal_at, streams_at, uniform_at
-from loca.models.devices import free_bytes
+from loca.models.devices import SparseRows, free_bytes, unit_rows_of
 from loca.models.network_base import SingleTrainer
 from loca.models.training import AutoencoderModel
 from loca.persistence.manifest import ModelState
