@@ -89,13 +89,13 @@ def test_blocks_hold_every_stored_row_once_within_the_budget() -> None:
     matrix = csr_array(matrix.multiply((np.arange(200) % 7 > 0)[:, None]))
     matrix.eliminate_zeros()
     blocks = row_blocks(matrix, 8, CPU, block_bytes=20_000)
-    rows = torch.cat([block.rows for block in blocks]).numpy()
+    rows = torch.cat([rows for rows, _, _ in blocks]).numpy()
     np.testing.assert_array_equal(np.sort(rows), np.flatnonzero(np.diff(matrix.indptr)))
-    for block in blocks:
-        count, longest = block.columns.shape
+    for block_rows, block_columns, block_values in blocks:
+        count, longest = block_columns.shape
         # A row holds its entries' factors at least three times while it is solved, in 32 bits.
         assert count == 1 or count * 4 * 3 * longest * 8 <= 20_000
-        for row, columns, values in zip(block.rows, block.columns, block.values, strict=True):
+        for row, columns, values in zip(block_rows, block_columns, block_values, strict=True):
             stored = values > 0
             np.testing.assert_array_equal(columns[stored], matrix[[int(row)]].indices)
             np.testing.assert_array_equal(values[stored], matrix[[int(row)]].data)

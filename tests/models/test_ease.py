@@ -126,7 +126,7 @@ def test_an_l2_too_small_for_the_data_is_refused() -> None:
 def test_a_solution_in_64_bits_takes_no_more_than_it_announces() -> None:
     matrix = csr_array(random_matrix(2, users=4, items=1500))
     tracemalloc.start()
-    solve_in_place(matrix, np.ones(4, np.float32), 100.0, 0.0, np.float64)
+    solve_in_place(matrix, np.ones(4, np.float32), EASE(l2=100.0), np.float64)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # 64-bit square, and its 32-bit copy at the end or blocks of the products.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.devices import choose_device, float32_products, free_bytes
+from loca.models.devices import choose_device, float32_products, free_bytes, memory_on
 from loca.progress import Bar
 from loca.random_streams import stream
 
@@ -24,14 +24,9 @@ _BLOCK_BYTES_ON_GPU = 1 << 31
 _SHORTEST_SHARE = 0.75
 _FEWER = 2
 _INITIAL_SPREAD = 0.1
-
-
-class RowBlock(NamedTuple):
-    """Rows of a sparse matrix with about as many entries each, padded to the longest with entries of value 0."""
-
-    rows: Tensor  # (rows,)
-    columns: Tensor  # (rows, longest)
-    values: Tensor  # (rows, longest)
+# Rows of a sparse matrix with about as many entries each, (rows,), and the columns and values of their entries, both
+# (rows, longest), padded to the longest with entries of value 0.
+RowBlock = list[Tensor]
 
 
 class Columns(NamedTuple):
@@ -96,37 +91,35 @@ def alternate(
     return of_items
 
 
-def bytes_to_alternate(users: int, items: int, stored: int, factors: int, device: torch.device) -> int:
-    """What alternating takes: the padded entries from both sides, both sides' factors thrice, and a block."""
-    return 48 * stored + 12 * factors * (users + items) + 16 * factors**2 + _block_bytes(device)
-
-
 def plan_alternating(what: str, rows: csr_array, factors: int, wanted: torch.device, other: int = 0) -> torch.device:
     """Where the factors are found: the CPU where the device has too little memory for that and the `other` bytes."""
     users, items = rows.shape
-    needed = other + bytes_to_alternate(users, items, rows.nnz, factors, wanted)
-    if wanted.type != "cpu" and needed <= free_bytes(wanted):
-        return wanted
-    plan_memory(f"{what} of {factors} factors for {users:,} users and {items:,} items", needed, "take fewer factors")
-    return torch.device("cpu")
+    device, needed = _place(users, items, rows.nnz, factors, wanted, other)
+    if device.type == "cpu":
+        name = f"{what} of {factors} factors for {users:,} users and {items:,} items"
+        plan_memory(name, needed, "take fewer factors")
+    return device
 
 
 def factor_memory(data: DataSize, factors: int, device_name: str, *, folder: int, beside: int = 0) -> MemoryUse:
     """What alternating takes on its device, or on the CPU where that has too little memory, beside some bytes."""
-    device, cpu = choose_device(device_name), torch.device("cpu")
-    needed, on_cpu = (
-        beside + bytes_to_alternate(data.users, data.items, data.entries, factors, place) for place in (device, cpu)
-    )
-    on_gpu = device.type == "cuda" and needed <= free_bytes(device)
-    return MemoryUse(
-        main=folder + data.row_bytes if on_gpu else on_cpu,
-        device=needed if on_gpu else 0,
-        main_after=folder,
-        device_after=folder if on_gpu else 0,
-        folder=folder,
-        device_name=str(device),
-        advice="take fewer factors",
-    )
+    wanted = choose_device(device_name)
+    device, needed = _place(data.users, data.items, data.entries, factors, wanted, beside)
+    main, after, advice = folder + data.row_bytes, (folder, folder), "take fewer factors"
+    return memory_on(device, needed, folder, main=main, after=after, advice=advice)
+
+
+def _place(
+    users: int, items: int, stored: int, factors: int, wanted: torch.device, other: int
+) -> tuple[torch.device, int]:
+    """Where the factors are found, and what that takes.
+
+    That is the padded entries from both sides, both sides' factors thrice, a block, and the `other` bytes.
+    """
+    without_block = other + 48 * stored + 12 * factors * (users + items) + 16 * factors**2
+    if wanted.type == "cuda" and without_block + _block_bytes(wanted) > free_bytes(wanted):
+        wanted = torch.device("cpu")
+    return wanted, without_block + _block_bytes(wanted)
 
 
 def solve_rows(blocks: list[RowBlock], columns: Columns, confidence: float, ridges: Tensor) -> Tensor:
@@ -195,6 +188,6 @@ def row_blocks(matrix: csr_array, factors: int, device: torch.device, block_byte
         picked = np.where(stored, matrix.indptr[rows, None] + places, 0)
         columns = np.where(stored, matrix.indices[picked], 0).astype(np.int64)
         values = np.where(stored, matrix.data[picked], 0).astype(np.float32)
-        blocks.append(RowBlock(*(torch.from_numpy(one).to(device) for one in (rows, columns, values))))
+        blocks.append([torch.from_numpy(one).to(device) for one in (rows, columns, values)])
         start += len(rows)
     return blocks

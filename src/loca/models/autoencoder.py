@@ -62,8 +62,7 @@ class Autoencoder(Network):
         self, item_count: int, latent: int, hidden: int | None, variational: bool, device: torch.device
     ) -> None:
         super().__init__()
-        self.latent = latent
-        self.variational = variational
+        self.latent, self.variational = latent, variational
         codes = 2 * latent if variational else latent
         first, last = (hidden, hidden) if hidden else (codes, latent)
 

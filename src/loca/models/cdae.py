@@ -16,9 +16,9 @@ from loca.errors import check_choice
 from loca.memory import plan_memory
 from loca.models.autoencoder import Network
 from loca.models.counter_rng import fill_normal
-from loca.models.devices import SparseRows, choose_device, device_param
+from loca.models.devices import SparseRows, device_param
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
-from loca.models.recommender import UserWeights, check_user_weights, not_negative, positive, share_below_1, whole
+from loca.models.recommender import UserWeights, not_negative, positive, share_below_1, supported_users, whole
 from loca.random_streams import derive_seed
 
 LossName = Literal["logistic", "square"]
@@ -104,15 +104,11 @@ class NodeNetwork(Network):
         nodes, table = self.mean_node.expand_as(codes), self.output_table
         if not self.fold_steps:
             return nodes
-        wanted = rows.sum_of(table, _targets(rows))
-        gram, shift = (None, None) if self.is_logistic else (table.T @ table, table.T @ self.output_bias)
-        direction = torch.zeros_like(codes)
+        wanted, direction = rows.sum_of(table, _targets(rows)), torch.zeros_like(codes)
+        gram, shift = table.T @ table, table.T @ self.output_bias  # what the square loss takes in place of scores
         for _ in range(self.fold_steps):
             hidden = activate(codes + nodes)
-            if gram is None or shift is None:
-                scored = torch.sigmoid_(self.decode(hidden)) @ table
-            else:
-                scored = hidden @ gram + shift
+            scored = torch.sigmoid_(self.decode(hidden)) @ table if self.is_logistic else hidden @ gram + shift
             slope = (scored - wanted) * (0.25 - hidden.square()) + self.node_l2 * nodes
             direction = _STEP_MOMENTUM * direction + (1 - _STEP_MOMENTUM) * slope
             length = direction.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
@@ -205,11 +201,8 @@ class CDAE(NetworkModel[NodeNetwork]):
     def build(self, item_count: int, device: torch.device) -> NodeNetwork:
         return NodeNetwork(item_count, self, device)
 
-    def begin(
-        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
-    ) -> NodeTrainer:
-        self.network_ = self.build(matrix.shape[1], choose_device(self.device))
-        return NodeTrainer(self, self.network_, matrix, user_weights)
+    def trainer_class(self) -> type[NodeTrainer]:
+        return NodeTrainer
 
 
 class NodeTrainer(SingleTrainer[CDAE, NodeNetwork]):
@@ -218,9 +211,9 @@ class NodeTrainer(SingleTrainer[CDAE, NodeNetwork]):
     The paper draws initial nodes; from 0 two equal users stay equal, and a node far from 0 has been learned.
     """
 
-    def __init__(self, model: CDAE, network: NodeNetwork, matrix: csr_array, user_weights: UserWeights | None) -> None:
-        super().__init__(model, network, matrix, user_weights)
-        shape = len(self.support), model.latent
+    def __init__(self, model: CDAE, matrix: csr_array, user_weights: UserWeights | None, moments: None = None) -> None:
+        super().__init__(model, matrix, user_weights, moments)
+        shape, network = (len(self.support), model.latent), self.network
         if self.device.type == "cpu":
             plan_memory(f"CDAE: nodes of {shape[0]:,} users", 3 * 4 * math.prod(shape), "take a smaller latent")
         self.nodes, self.slopes, self.squares = (torch.zeros(shape, device=self.device) for _ in range(3))
@@ -229,7 +222,7 @@ class NodeTrainer(SingleTrainer[CDAE, NodeNetwork]):
         # and the first epochs would be spent on learning just that.
         rows = csr_array(matrix[self.support]).astype(np.float64)
         rows.data = rows.data.clip(0, 1)
-        weights = check_user_weights(user_weights, matrix.shape[0])[self.support].astype(np.float64)
+        weights = supported_users(matrix, user_weights)[1].astype(np.float64)
         shares = np.asarray(weights @ rows / weights.sum(), dtype=np.float32)
         rates = torch.from_numpy(shares).to(self.device).clamp(_RAREST, 1 - _RAREST)
         network.output_bias.data.copy_(torch.logit(rates) if network.is_logistic else rates)

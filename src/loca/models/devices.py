@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from loca.errors import ConfigError
 from loca.evaluation.top_n import BLOCK_BYTES
-from loca.memory import available_bytes
+from loca.memory import MemoryUse, available_bytes
 from loca.models.recommender import param
 
 _DEVICES = "'auto', 'cpu' or 'cuda'"
@@ -61,6 +61,18 @@ def ranking_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return BLOCK_BYTES
     return max(BLOCK_BYTES, free_bytes(device) // 10)
+
+
+def memory_on(
+    device: torch.device, peak: int, stored: int, *, main: int, after: tuple[int, int], **more: Any
+) -> MemoryUse:
+    """What a fit takes that has its peak on a device, and a model of `stored` bytes, in memory and in its folder.
+
+    Where that device is a GPU, main memory takes `main` bytes meanwhile, and main memory and GPU hold `after` of them.
+    """
+    if device.type != "cuda":
+        return MemoryUse(peak, 0, stored, 0, stored, device_name=str(device), **more)
+    return MemoryUse(main, peak, *after, stored, device_name=str(device), **more)
 
 
 @cache

@@ -33,15 +33,12 @@ class Trainer(Protocol):
 
     def run_epoch(self) -> float:
         """Train on every user once; gives the mean loss."""
-        ...
 
     def state(self) -> ModelState:
         """All that the rest of the training depends on."""
-        ...
 
     def put_back(self, state: ModelState) -> None:
         """Go on from a state of the same training."""
-        ...
 
 
 # Of fewer scores the last is too often the largest by chance.
@@ -86,11 +83,8 @@ class BestWeights:
 
     def state(self) -> ModelState:
         """The copies, as arrays by network and name."""
-        arrays = {
-            f"{place}/{name}": weight.cpu().numpy()
-            for place, copies in enumerate(self._copies)
-            for name, weight in copies.items()
-        }
+        named = ((f"{place}/{name}", one) for place, copies in enumerate(self._copies) for name, one in copies.items())
+        arrays = {name: weight.cpu().numpy() for name, weight in named}
         score = self.score if self.epoch else None
         return ModelState(arrays, {"epoch": self.epoch, "score": score, "told": self.history})
 
@@ -99,13 +93,10 @@ class BestWeights:
         self.history = [(epoch, score) for epoch, score in state.facts.get("told", ())]
         if state.facts["epoch"]:
             self.epoch, self.score = state.facts["epoch"], state.facts["score"]
-            self._copies = [
-                {
-                    name: torch.from_numpy(state.arrays[f"{place}/{name}"].copy()).to(weight.device)
-                    for name, weight in network.state_dict().items()
-                }
-                for place, network in enumerate(networks)
-            ]
+            for place, network in enumerate(networks):
+                names = network.state_dict()
+                copies = {name: torch.tensor(state.arrays[f"{place}/{name}"], device=network.device) for name in names}
+                self._copies.append(copies)
 
 
 def train_epochs(
@@ -120,9 +111,8 @@ def train_epochs(
     A score that climbs again is waited for (`BestWeights.is_final`). The networks end with the weights of the best
     epoch. Without `validate` all epochs are run, and the best epoch is 0. An interrupted training goes on.
     """
-    best = BestWeights()
     networks = [network for trainer in trainers for network in trainer.networks]
-    device, done = networks[0].device, 0
+    best, device, done = BestWeights(), networks[0].device, 0
     loaded = load_states(context.checkpoint, what)
     if loaded is not None:
         facts, states = loaded
@@ -137,13 +127,12 @@ def train_epochs(
             if best.is_final(epoch - 1, schedule.patience):
                 break
             loss = float(np.mean([trainer.run_epoch() for trainer in trainers]))
-            words = [f"{len(networks)} models"] if len(networks) > 1 else []
-            words.append(f"loss {loss:.2f}")
+            note = f"{len(networks)} models, " * (len(networks) > 1) + f"loss {loss:.2f}"
             if best.epoch:
-                words.append(f"best NDCG@100 {best.score:.4f} at epoch {best.epoch}")
+                note += f", best NDCG@100 {best.score:.4f} at epoch {best.epoch}"
             if device.type == "cuda":
-                words.append(f"{torch.cuda.memory_allocated(device) / 1e9:.1f} GB on {device}")
-            progress.advance(note=", ".join(words))
+                note += f", {torch.cuda.memory_allocated(device) / 1e9:.1f} GB on {device}"
+            progress.advance(note=note)
             if validate is not None and (epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs):
                 score = validate()
                 best.offer(epoch, score, networks)
@@ -156,9 +145,7 @@ def train_epochs(
 
 def save_states(checkpoint: Checkpoint, what: str, epoch: int, states: Mapping[str, ModelState], **facts: Any) -> None:
     """Save named states after an epoch, for a run that goes on after an interruption."""
-    arrays: dict[str, npt.NDArray[Any]] = {
-        f"{part}/{name}": array for part, state in states.items() for name, array in state.arrays.items()
-    }
+    arrays = {f"{part}/{name}": array for part, state in states.items() for name, array in state.arrays.items()}
     parts = {part: dict(state.facts) for part, state in states.items()}
     checkpoint.save(what, ModelState(arrays, {"epoch": epoch, "parts": parts, **facts}))
 
@@ -168,12 +155,11 @@ def load_states(checkpoint: Checkpoint, what: str) -> tuple[Mapping[str, Any], d
     saved = checkpoint.load(what)
     if saved is None:
         return None
-    states = {}
-    for part, facts in saved.facts["parts"].items():
-        prefix = f"{part}/"
-        arrays = {name.removeprefix(prefix): array for name, array in saved.arrays.items() if name.startswith(prefix)}
-        states[part] = ModelState(arrays, facts)
-    return saved.facts, states
+    arrays: dict[str, dict[str, npt.NDArray[Any]]] = {part: {} for part in saved.facts["parts"]}
+    for name, array in saved.arrays.items():
+        part, _, inner = name.partition("/")
+        arrays[part][inner] = array
+    return saved.facts, {part: ModelState(arrays[part], facts) for part, facts in saved.facts["parts"].items()}
 
 
 def states_of(trainers: Sequence[Trainer]) -> dict[str, ModelState]:

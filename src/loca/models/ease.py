@@ -18,7 +18,6 @@ from loca.models.ease_solver import (
     LARGEST_ERROR,
     EaseSystem,
     WeightRows,
-    bytes_to_solve,
     dense_weights_memory,
     inverse_error,
     no_solution,
@@ -79,10 +78,10 @@ class EASE(Recommender):
             system = EaseSystem.of(matrix, weights, self.l2, self.denoising)
             self.weights_ = next(solve_systems([system], device)).weights().cpu().numpy()
             return
-        solution = solve_in_place(matrix, weights, self.l2, self.denoising, np.float32)
+        solution = solve_in_place(matrix, weights, self, np.float32)
         if solution is None:
             say("EASE: 32 bits do not hold these equations; once more in 64 bits")
-            solution = solve_in_place(matrix, weights, self.l2, self.denoising, np.float64)
+            solution = solve_in_place(matrix, weights, self, np.float64)
         if solution is None:
             raise no_solution(self.l2)
         self.weights_ = solution
@@ -136,7 +135,8 @@ class EASE(Recommender):
 
 def plan_solving(users: int, items: int, device: torch.device, free: int) -> tuple[torch.device, int]:
     """Where the equations are solved, the CPU where the device has too little memory, and what that takes there."""
-    needed = bytes_to_solve(users, items)
+    size, half = min(users, items), items * users if users < items else 0
+    needed = 4 * (2 * size**2 + items**2 + half + 2 * _BLOCK_ITEMS * items)  # square, factor, weights, half product
     if needed > free:
         device = torch.device("cpu")
     if device.type == "cuda" or users < items:
@@ -145,14 +145,12 @@ def plan_solving(users: int, items: int, device: torch.device, free: int) -> tup
     return device, 4 * items**2 + 12 * min(_BLOCK_ITEMS, items) * items
 
 
-def solve_in_place(
-    matrix: csr_array, weights: npt.NDArray[np.float32], l2: float, denoising: float, kind: type
-) -> npt.NDArray[np.float32] | None:
+def solve_in_place(matrix: csr_array, weights: Scores, model: EASE, kind: type) -> Scores | None:
     """Gram matrix, factor, inverse and weights, one after the other in the same array; None where that fails."""
     items = matrix.shape[1]
     plan_memory(f"EASE for {items:,} items", items**2 * np.dtype(kind).itemsize, "filter rare items")
     square = weighted_gram(matrix, weights, kind)
-    ridges = l2 + denoising / (1 - denoising) * square.diagonal()
+    ridges = model.l2 + model.denoising / (1 - model.denoising) * square.diagonal()
     square[np.diag_indices_from(square)] += ridges
     diagonal = torch.from_numpy(square.diagonal().copy())
     factor, invert = (lapack.spotrf, lapack.strtri) if kind is np.float32 else (lapack.dpotrf, lapack.dtrtri)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from loca.errors import ConfigError
 from loca.memory import DataSize, MemoryUse
-from loca.models.devices import SparseRows, float32_products
+from loca.models.devices import SparseRows, float32_products, memory_on
 from loca.models.recommender import UserWeights, check_user_weights
 from loca.progress import say
 
@@ -52,7 +52,7 @@ def _relative_error(
     bound = cancelled + step * float((diagonal / ridges).max())
     if bound <= LARGEST_ERROR:
         return bound
-    sums = torch.cat([block.square() @ diagonal for block in rows.split(_BLOCK_CONDITIONING)])
+    sums = torch.cat([block.square() @ diagonal for block in torch.split(rows, _BLOCK_CONDITIONING)])
     largest = float((sums / numbers).max())
     return math.inf if math.isnan(largest) else cancelled + step * largest
 
@@ -166,24 +166,11 @@ class EaseSolution:
         return dense
 
 
-def bytes_to_solve(users: int, items: int) -> int:
-    """What a solution takes in 32 bits: the square and its factor, the weights, and the half product if any."""
-    size = min(users, items)
-    half = items * size if users < items else 0
-    return 4 * (2 * size**2 + items**2 + half + 2 * _BLOCK * items)
-
-
 def dense_weights_memory(data: DataSize, device: torch.device, needed: int) -> MemoryUse:
     """What items × items weights take that need so many bytes while they are solved on a device."""
-    weights, on_gpu = 4 * data.items**2, device.type == "cuda"
-    return MemoryUse(
-        main=(weights if on_gpu else needed) + data.row_bytes,
-        device=needed + data.row_bytes if on_gpu else 0,
-        main_after=weights,
-        folder=weights,
-        device_name=str(device),
-        advice="filter rare items",
-    )
+    weights, rows = 4 * data.items**2, data.row_bytes
+    after, advice = (weights, 0), "filter rare items"
+    return memory_on(device, needed + rows, weights, main=weights + rows, after=after, advice=advice)
 
 
 def solve_systems(systems: Sequence[EaseSystem], device: torch.device) -> Iterator[EaseSolution]:

@@ -20,18 +20,7 @@ from torch.nn.functional import normalize
 
 from loca.errors import ModelFileError
 from loca.memory import DataSize, MemoryUse
-from loca.models.als import (
-    Columns,
-    Floats,
-    Regression,
-    alternate,
-    check_values,
-    factor_memory,
-    initial_factors,
-    plan_alternating,
-    row_blocks,
-    solve_rows,
-)
+from loca.models import als
 from loca.models.devices import choose_device, device_param, float32_products
 from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, fitted, learned, positive, whole
 from loca.models.wmf import WMF
@@ -91,8 +80,8 @@ class LLORMA(Recommender):
     device: str = device_param()
     global_: WMF | None = field(default=None, init=False)
     anchor_items_: npt.NDArray[np.int64] = learned("models", dtype=np.int64)
-    anchor_users_: Floats = learned("models", "factors")
-    local_factors_: Floats = learned("models", "items", "factors")
+    anchor_users_: als.Floats = learned("models", "factors")
+    local_factors_: als.Floats = learned("models", "items", "factors")
     _local: tuple[Tensor, Tensor] | None = field(default=None, init=False)
 
     def _fit(self, data: TrainingData) -> None:
@@ -101,11 +90,11 @@ class LLORMA(Recommender):
         A user with weight 2 counts as two equal users in every model, but is drawn as an anchor no more often.
         """
         rows, weights = data.weighted_rows()
-        rows = check_values(rows)
+        rows = als.check_values(rows)
         count = min(self.anchors, rows.nnz)
         local_bytes = 4 * count * rows.shape[1] * self.factors
         what = f"LLORMA with {count} models"
-        device = plan_alternating(what, rows, self.factors, choose_device(self.device), local_bytes)
+        device = als.plan_alternating(what, rows, self.factors, choose_device(self.device), local_bytes)
         shared = {name: value for name, value in self.get_params().items() if name not in ("anchors", "bandwidth")}
         self.global_ = WMF(**shared).fit(rows, user_weights=weights)
         users = self.global_.embed(rows)
@@ -116,7 +105,7 @@ class LLORMA(Recommender):
         local = learn_local_factors(self, rows, torch.from_numpy(weights).to(device), user_kernel, item_kernel)
         self.local_factors_, self._local = local.cpu().numpy(), (local, item_kernel)
 
-    def _user_kernel(self, users: Floats, device: torch.device) -> Tensor:
+    def _user_kernel(self, users: als.Floats, device: torch.device) -> Tensor:
         """How near users with those global factors are to every anchor's user."""
         anchors = torch.from_numpy(np.array(self.anchor_users_))
         return kernel_weights(torch.from_numpy(users).to(device), anchors.to(device), self.bandwidth)
@@ -132,7 +121,7 @@ class LLORMA(Recommender):
         local = 4 * (count + 1) * data.items * self.factors
         beside = local + 16 * (data.users + data.items) * count
         folder = local + count * (4 * self.factors + 8)
-        return factor_memory(data, self.factors, self.device, folder=folder, beside=beside)
+        return als.factor_memory(data, self.factors, self.device, folder=folder, beside=beside)
 
     def score(self, histories: csr_array) -> Scores:
         """Average the local models' scores by the kernel; take the global model's where none covers a pair.
@@ -147,7 +136,7 @@ class LLORMA(Recommender):
         ndarray of float32
             Users × items.
         """
-        rows = check_values(self._check_histories(histories))
+        rows = als.check_values(self._check_histories(histories))
         if self._local is None:  # a loaded model brings its factors to a device on its first answer
             device = choose_device("auto")
             # A copy: mapped files may not be written to.
@@ -156,17 +145,17 @@ class LLORMA(Recommender):
         global_, device = fitted(self.global_, self), local.device
         user_kernel = self._user_kernel(global_.embed(rows), device)
         otherwise = torch.from_numpy(global_.score(rows)).to(device)
-        all_rows = row_blocks(rows, self.factors, device)
+        all_rows = als.row_blocks(rows, self.factors, device)
         sums = torch.zeros_like(otherwise)
         with float32_products():
             for near, item_weights, of_items in zip(user_kernel.T, item_kernel.T, local, strict=True):
                 covered = torch.nonzero(near)[:, 0]
                 blocks = all_rows
                 if len(covered) < len(near):
-                    blocks = row_blocks(csr_array(rows[covered.cpu().numpy()]), self.factors, device)
-                columns = Columns.as_turned(of_items, item_weights)
+                    blocks = als.row_blocks(csr_array(rows[covered.cpu().numpy()]), self.factors, device)
+                columns = als.Columns.as_turned(of_items, item_weights)
                 of_users = torch.zeros(len(near), self.factors, device=device)
-                of_users[covered] = solve_rows(blocks, columns, self.confidence, self.user_l2 / near[covered])
+                of_users[covered] = als.solve_rows(blocks, columns, self.confidence, self.user_l2 / near[covered])
                 sums.addmm_(of_users * near[:, None], (of_items * item_weights[:, None]).T)
             total = user_kernel @ item_kernel.T
         means = sums / total.clamp(min=torch.finfo(total.dtype).tiny)
@@ -217,10 +206,10 @@ def learn_local_factors(
             user_rows, item_rows = np.flatnonzero(on_users[:, number]), np.flatnonzero(on_items[:, number])
             near_users, near_items = user_kernel[user_rows, number], item_kernel[item_rows, number]
             # The paper's regularisation is the same for all; a `Regression` counts it as often as the loss.
-            users = Regression(weights[user_rows] * near_users, model.user_l2 / near_users)
-            items = Regression(near_items, model.item_l2 / near_items)
-            initial = initial_factors(model.seed, number, matrix.shape[1], model.factors)[item_rows]
+            users = als.Regression(weights[user_rows] * near_users, model.user_l2 / near_users)
+            items = als.Regression(near_items, model.item_l2 / near_items)
+            initial = als.initial_factors(model.seed, number, matrix.shape[1], model.factors)[item_rows]
             start, part = torch.from_numpy(initial).to(device), csr_array(matrix[user_rows][:, item_rows])
-            columns = alternate(part, start, users, items, model.confidence, model.iterations, progress)
+            columns = als.alternate(part, start, users, items, model.confidence, model.iterations, progress)
             found[item_rows] = columns.factors
     return local

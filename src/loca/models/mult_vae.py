@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from loca.models.devices import device_param
-from loca.models.recommender import not_negative, positive, share, share_below_1, whole
-from loca.models.training import AutoencoderModel, TargetName, decay_param
+from loca.models.training import AutoencoderModel
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -69,25 +67,6 @@ class MultVAE(AutoencoderModel):
 
     variational = True
 
-    latent: int = whole(200)
-    hidden: int | None = whole(None, optional=True)
-    dropout: float = share_below_1(0.5)
-    noise: float = not_negative(1.0)
-    kl_weight: float = not_negative(0.2)
-    anneal_steps: int = not_negative(20_000)
-    learning_rate: float = positive(1e-3)
-    weight_decay: float = not_negative(0.0)
-    batch_size: int = whole(512)
-    target: TargetName = "set"
-    next_count: int = whole(10)
-    prefix_decay: float = decay_param()
-    set_share: float = share(0.0)
-    epochs: int = whole(200)
-    patience: int = whole(20)
-    evaluate_every: int = whole(1)
-    seed: int = 0
-    device: str = device_param()
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MultDAE(AutoencoderModel):
@@ -142,18 +121,6 @@ class MultDAE(AutoencoderModel):
 
     variational = False
 
-    latent: int = whole(200)
-    hidden: int | None = whole(None, optional=True)
-    dropout: float = share_below_1(0.5)
-    learning_rate: float = positive(1e-3)
-    weight_decay: float = not_negative(0.0)
-    batch_size: int = whole(512)
-    target: TargetName = "set"
-    next_count: int = whole(10)
-    prefix_decay: float = decay_param()
-    set_share: float = share(0.0)
-    epochs: int = whole(200)
-    patience: int = whole(20)
-    evaluate_every: int = whole(1)
-    seed: int = 0
-    device: str = device_param()
+    noise: float = field(default=0.0, init=False)
+    kl_weight: float = field(default=0.0, init=False)
+    anneal_steps: int = field(default=0, init=False)

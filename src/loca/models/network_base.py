@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -17,18 +18,10 @@ from loca.evaluation.evaluate import mean_ndcg
 from loca.memory import DataSize, MemoryUse
 from loca.models.autoencoder import Network
 from loca.models.counter_rng import streams_at, uniform_at
-from loca.models.devices import SparseRows, choose_device, ranking_bytes
+from loca.models.devices import SparseRows, choose_device, memory_on, ranking_bytes
 from loca.models.early_stopping import train_epochs
-from loca.models.recommender import (
-    ModelState,
-    Recommender,
-    Scores,
-    TrainingData,
-    UserWeights,
-    check_user_weights,
-    fitted,
-    supported_users,
-)
+from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights, fitted, supported_users
+from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
 
@@ -60,14 +53,17 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         """The network with its shape, its weights not set."""
         raise NotImplementedError
 
-    def begin(
-        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
-    ) -> SingleTrainer[Any, AnyNetwork]:
+    def trainer_class(self) -> type[SingleTrainer[Any, AnyNetwork]]:
+        """The class that trains the network."""
+        raise NotImplementedError
+
+    def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Any:
         """The trainer of a network with initial weights, which is held as `network_`.
 
         `moments` is `as_moments` of what `matrix` came from; models that learn from sets have no use for it.
         """
-        raise NotImplementedError
+        self.network_ = self.build(matrix.shape[1], choose_device(self.device))
+        return self.trainer_class()(self, matrix, user_weights, moments if self.uses_order else None)
 
     def extra_bytes(self, users: int) -> tuple[int, int]:
         """What training takes beside the usual: bytes that last from step to step, and bytes that pass."""
@@ -87,32 +83,24 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         training = 4 * weights + lasting + 24 * data.users
         histories = 64 * data.entries * users // max(data.users, 1)
         peak = training + 2 * weights + 4 * users * (4 * data.items + 20 * width) + histories + passing
-        on_gpu = device.type == "cuda"
-        return MemoryUse(
-            main=training if on_gpu else peak,
-            device=peak if on_gpu else 0,
-            main_after=0 if on_gpu else weights,
-            device_after=weights if on_gpu else 0,
-            folder=weights,
-            training=training,
-            checkpoint=2 * training,  # the new one is written before the old one goes
-            device_name=str(device),
-            advice="take fewer or smaller models" + ", or fit without checkpoints (--checkpoint-every 1e9)" * on_gpu,
-        )
+        advice = "take fewer or smaller models"
+        if device.type == "cuda":
+            advice += ", or fit without checkpoints (--checkpoint-every 1e9)"
+        # A checkpoint: the new one is written before the old one goes.
+        more = {"training": training, "checkpoint": 2 * training, "advice": advice}
+        return memory_on(device, peak, weights, main=training, after=(0, weights), **more)
 
     def _fit(self, data: TrainingData) -> None:
         """Train from the initial weights on."""
         self.network_ = None  # what an earlier fit learned makes room
         trainer = self.begin(data.matrix, data.user_weights, data.moments if self.uses_order else None)
-        what, validation = type(self).__name__, data.validation
+        what = type(self).__name__
 
         def validate(held_out: HeldOut) -> float:
-            block = ranking_bytes(trainer.device)
-            return mean_ndcg(lambda histories: score_on(self, histories), held_out, 100, block_bytes=block)
+            return mean_ndcg(partial(score_on, self), held_out, 100, block_bytes=ranking_bytes(trainer.device))
 
-        best = train_epochs(
-            [trainer], self, what, None if validation is None else lambda: validate(validation), data.context
-        )
+        on_validation = None if data.validation is None else partial(validate, data.validation)
+        best = train_epochs([trainer], self, what, on_validation, data.context)
         if best.epoch:
             say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
         self.best_epoch_ = best.epoch or self.epochs
@@ -195,26 +183,18 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
     """
 
     def __init__(
-        self,
-        model: AnyModel,
-        network: AnyNetwork,
-        matrix: csr_array,
-        user_weights: UserWeights | None,
-        moments: csr_array | None = None,
+        self, model: AnyModel, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None
     ) -> None:
+        network: AnyNetwork = fitted(model.network_, model)
         network.initialise(model.seed)
-        self.model, self.network, self.networks = model, network, [network]
-        self.device = network.device
-        self.step = self.epoch = 0
-        self.matrix, self.moments = matrix, moments
-        weights = check_user_weights(user_weights, matrix.shape[0])
-        self.support = supported_users(matrix, weights)
+        self.model, self.network, self.networks, self.device = model, network, [network], network.device
+        self.matrix, self.moments, self.step, self.epoch = matrix, moments, 0, 0
+        self.support, weights = supported_users(matrix, user_weights)
         # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
         # estimate of the weighted loss, and a user with weight 2 pulls like two users.
-        self.weights = weights[self.support] / weights[self.support].mean()
-        self.dropout_stream = derive_seed(model.seed, "dropout")
-        self.noise_stream = derive_seed(model.seed, "noise")
-        self.prefix_stream = derive_seed(model.seed, "prefix")
+        self.weights = weights / weights.mean()
+        streams = (derive_seed(model.seed, name) for name in ("dropout", "noise", "prefix"))
+        self.dropout_stream, self.noise_stream, self.prefix_stream = streams
         self.optimiser = self.make_optimiser()
 
     def make_optimiser(self) -> torch.optim.Optimizer:
@@ -242,13 +222,13 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
 
     def order(self, *part: str | int) -> Users:
         """All supported users, by their places in `support`, in the order of this (part of an) epoch."""
-        order_seed = derive_seed(self.model.seed, "order of users")
-        return stream(order_seed, self.epoch, *part).permutation(len(self.support))
+        seed = derive_seed(self.model.seed, "order of users")
+        return stream(seed, self.epoch, *part).permutation(len(self.support))
 
     def batches(self, *part: str | int) -> Iterator[Users]:
         """The same users, a batch at a time."""
-        order = self.order(*part)
-        return (order[start : start + self.model.batch_size] for start in range(0, len(order), self.model.batch_size))
+        order, size = self.order(*part), self.model.batch_size
+        return (order[start : start + size] for start in range(0, len(order), size))
 
     def rows(self, users: Users) -> SparseRows:
         """The histories of some of the supported users as sets, on the device."""
@@ -267,10 +247,9 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
 
     def dropped(self, values: Tensor) -> Tensor:
         """The values after the dropout of this step; their expected sum stays."""
-        dropout = self.model.dropout
-        if not dropout:
-            return values
-        return values * (self.draw(uniform_at, self.dropout_stream, len(values)) >= dropout) / (1 - dropout)
+        if dropout := self.model.dropout:
+            values = values * (self.draw(uniform_at, self.dropout_stream, len(values)) >= dropout) / (1 - dropout)
+        return values
 
     def extra_tensors(self) -> dict[str, Tensor]:
         """What the training depends on beside weights and Adam's moments, by name."""
@@ -283,10 +262,8 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
             for key, moment in self.optimiser.state.get(weight, {}).items():
                 arrays[f"{key}/{name}"] = moment
         arrays |= self.extra_tensors()
-        return ModelState(
-            {name: array.detach().cpu().numpy() for name, array in arrays.items()},
-            {"step": self.step, "epoch": self.epoch},
-        )
+        arrays_in_memory = {name: array.detach().cpu().numpy() for name, array in arrays.items()}
+        return ModelState(arrays_in_memory, {"step": self.step, "epoch": self.epoch})
 
     def put_back(self, state: ModelState) -> None:
         """Go on from a state of the same training."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,7 +15,7 @@ from loca.models.autoencoder import Network, multinomial_loss
 from loca.models.counter_rng import fill_normal, normal_at
 from loca.models.devices import SparseRows, choose_device, device_param
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
-from loca.models.recommender import TrainingData, UserWeights, not_negative, param, positive, share_below_1, whole
+from loca.models.recommender import TrainingData, not_negative, param, positive, share_below_1, whole
 from loca.random_streams import derive_seed
 
 # As in the authors' program: five hidden layers, and a layer normalisation that leaves small activations small.
@@ -35,8 +34,7 @@ class RecVaeNetwork(Network):
 
     def __init__(self, item_count: int, latent: int, hidden: int, device: torch.device) -> None:
         super().__init__()
-        self.latent = latent
-        self.hidden = hidden
+        self.latent, self.hidden = latent, hidden
 
         def weights(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(*shape, device=device))
@@ -153,11 +151,8 @@ class RecVAE(NetworkModel[RecVaeNetwork]):
     def build(self, item_count: int, device: torch.device) -> RecVaeNetwork:
         return RecVaeNetwork(item_count, self.latent, self.hidden, device)
 
-    def begin(
-        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
-    ) -> AlternatingTrainer:
-        self.network_ = self.build(matrix.shape[1], choose_device(self.device))
-        return AlternatingTrainer(self, self.network_, matrix, user_weights)
+    def trainer_class(self) -> type[AlternatingTrainer]:
+        return AlternatingTrainer
 
     def extra_bytes(self, users: int) -> tuple[int, int]:
         """An epoch holds two codes of every user."""

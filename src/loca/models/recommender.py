@@ -34,6 +34,7 @@ Scores = npt.NDArray[np.float32]
 UserWeights = npt.NDArray[Any]
 AnyModel = TypeVar("AnyModel")
 Learned = TypeVar("Learned")
+_SPARSE_PARTS = ("data", "indices", "indptr")
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,12 @@ class BaseEstimator:
         """Give all that was learned, by name: what a file holds beside the parameters."""
         arrays: dict[str, npt.NDArray[Any]] = {}
         facts: dict[str, Any] = {}
-        for name, kind in _learned_fields(type(self)):
-            kind.write(name.removesuffix("_"), fitted(getattr(self, name), self), arrays, facts)
+        for name, *_ in _learned_fields(type(self)):
+            key, value = name.removesuffix("_"), fitted(getattr(self, name), self)
+            if isinstance(value, csr_array):
+                arrays |= {f"{key}_{part}": getattr(value, part) for part in _SPARSE_PARTS}
+            else:
+                (arrays if isinstance(value, np.ndarray) else facts)[key] = value
         return ModelState(arrays, facts)
 
     @classmethod
@@ -193,9 +198,9 @@ class BaseEstimator:
         """Make the fitted model again from its parameters and its state; refuse a state that does not fit."""
         model = cls(**params)
         sizes = get_params(model)
-        for name, kind in _learned_fields(cls):
+        for name, read, _ in _learned_fields(cls):
             try:
-                setattr(model, name, kind.read(name.removesuffix("_"), state, sizes))
+                setattr(model, name, read(name.removesuffix("_"), state, sizes))
             except KeyError as error:
                 raise ModelFileError(f"{cls.__name__}: {error.args[0]} is missing") from error
             except ValueError as error:
@@ -302,9 +307,9 @@ class Recommender(BaseEstimator):
 
     def count_items(self) -> int:
         """Count the items that it scores."""
-        for name, kind in _learned_fields(type(self)):
-            if "items" in kind.shape:
-                return int(fitted(getattr(self, name), self).shape[kind.shape.index("items")])
+        for name, _, shape in _learned_fields(type(self)):
+            if "items" in shape:
+                return int(fitted(getattr(self, name), self).shape[shape.index("items")])
         raise NotImplementedError
 
 
@@ -342,6 +347,10 @@ def share_below_1(default: float) -> Any:
     return param(default, "a number from 0 to below 1", lambda value: 0 <= value < 1)
 
 
+# Reads what a fit learned from a state, by its key there; the sizes are those found so far, by their names.
+_Reader = Callable[[str, ModelState, dict[str, Any]], Any]
+
+
 def learned(*shape: str | int, dtype: type[np.generic] = np.float32, finite: bool = True) -> Any:
     """An array that a fit learns, saved under the field's name without its underscore.
 
@@ -352,50 +361,27 @@ def learned(*shape: str | int, dtype: type[np.generic] = np.float32, finite: boo
     dtype : kind of number
     finite : whether a file's numbers are checked to be finite, which reads them all
     """
-    return field(default=None, init=False, metadata={"learned": _DenseArray(shape, dtype, finite)})
+
+    def read(key: str, state: ModelState, sizes: dict[str, Any]) -> npt.NDArray[Any]:
+        array = state.arrays[key]
+        for size, found in zip(shape, array.shape, strict=False):
+            sizes.setdefault(str(size), found)
+        wanted = tuple(size if isinstance(size, int) else sizes.get(size) for size in shape)
+        if array.shape != wanted or array.dtype != dtype:
+            names, kind = " × ".join(str(size) for size in shape), np.dtype(dtype).name
+            raise ValueError(f"expected shape {wanted}, {names}, of {kind}, found {array.shape} of {array.dtype}")
+        if finite and not np.isfinite(array).all():
+            raise ValueError("expected finite numbers")
+        return array
+
+    return _learned_field(read, shape)
 
 
 def learned_sparse() -> Any:
     """A sparse items × items matrix that a fit learns, saved as its three arrays."""
-    return field(default=None, init=False, metadata={"learned": _SparseSquare()})
 
-
-def learned_fact(expected: str, is_valid: Callable[[Any], bool]) -> Any:
-    """A plain value that a fit learns, saved as a fact; an invalid one of a file is refused."""
-    return field(default=None, init=False, metadata={"learned": _Fact(expected, is_valid)})
-
-
-@dataclass(frozen=True)
-class _DenseArray:
-    shape: tuple[str | int, ...]
-    dtype: type[np.generic]
-    finite: bool
-
-    def write(self, name: str, value: npt.NDArray[Any], arrays: dict[str, Any], facts: dict[str, Any]) -> None:
-        arrays[name] = value
-
-    def read(self, name: str, state: ModelState, sizes: dict[str, Any]) -> npt.NDArray[Any]:
-        array = state.arrays[name]
-        for size, found in zip(self.shape, array.shape, strict=False):
-            sizes.setdefault(str(size), found)
-        wanted = tuple(size if isinstance(size, int) else sizes.get(size) for size in self.shape)
-        if array.shape != wanted or array.dtype != self.dtype:
-            names, kind = " × ".join(str(size) for size in self.shape), np.dtype(self.dtype).name
-            raise ValueError(f"expected shape {wanted}, {names}, of {kind}, found {array.shape} of {array.dtype}")
-        if self.finite and not np.isfinite(array).all():
-            raise ValueError("expected finite numbers")
-        return array
-
-
-@dataclass(frozen=True)
-class _SparseSquare:
-    shape: ClassVar[tuple[str, str]] = ("items", "items")
-
-    def write(self, name: str, value: csr_array, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
-        arrays |= {f"{name}_data": value.data, f"{name}_indices": value.indices, f"{name}_indptr": value.indptr}
-
-    def read(self, name: str, state: ModelState, sizes: dict[str, Any]) -> csr_array:
-        data, indices, indptr = (state.arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr"))
+    def read(key: str, state: ModelState, sizes: dict[str, Any]) -> csr_array:
+        data, indices, indptr = (state.arrays[f"{key}_{part}"] for part in _SPARSE_PARTS)
         if data.dtype != np.float32 or indices.dtype.kind != "i" or indptr.dtype.kind != "i":
             raise ValueError("expected 32-bit numbers with whole-numbered places, found other kinds of numbers")
         if data.ndim != 1 or data.shape != indices.shape or indptr.ndim != 1 or len(indptr) < 2:
@@ -409,25 +395,27 @@ class _SparseSquare:
             raise ValueError("expected finite numbers")
         return csr_array((data, indices, indptr), shape=(items, items))
 
-
-@dataclass(frozen=True)
-class _Fact:
-    expected: str
-    is_valid: Callable[[Any], bool]
-    shape: ClassVar[tuple[str, ...]] = ()
-
-    def write(self, name: str, value: Any, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
-        facts[name] = value
-
-    def read(self, name: str, state: ModelState, sizes: dict[str, Any]) -> Any:
-        if not self.is_valid(state.facts[name]):
-            raise ValueError(f"expected {self.expected}, found {state.facts[name]!r:.30}")
-        return state.facts[name]
+    return _learned_field(read, ("items", "items"))
 
 
-def _learned_fields(kind: type[BaseEstimator]) -> list[tuple[str, _DenseArray | _SparseSquare | _Fact]]:
-    """The names of what a fit learns, and how each is written and read."""
-    return [(one.name, one.metadata["learned"]) for one in fields(kind) if "learned" in one.metadata]
+def learned_fact(expected: str, is_valid: Callable[[Any], bool]) -> Any:
+    """A plain value that a fit learns, saved as a fact; an invalid one of a file is refused."""
+
+    def read(key: str, state: ModelState, sizes: dict[str, Any]) -> Any:
+        if not is_valid(state.facts[key]):
+            raise ValueError(f"expected {expected}, found {state.facts[key]!r:.30}")
+        return state.facts[key]
+
+    return _learned_field(read)
+
+
+def _learned_field(read: _Reader, shape: tuple[str | int, ...] = ()) -> Any:
+    return field(default=None, init=False, metadata={"learned": (read, shape)})
+
+
+def _learned_fields(kind: type[BaseEstimator]) -> list[tuple[str, _Reader, tuple[str | int, ...]]]:
+    """The names of what a fit learns, how each is read from a file, and the names of its sizes."""
+    return [(one.name, *one.metadata["learned"]) for one in fields(kind) if "learned" in one.metadata]
 
 
 def clone(model: AnyModel, **changes: Any) -> AnyModel:
@@ -492,12 +480,13 @@ def check_user_weights(weights: UserWeights | None, user_count: int) -> npt.NDAr
     return checked
 
 
-def supported_users(matrix: csr_array, user_weights: UserWeights) -> npt.NDArray[np.int64]:
-    """The users to learn from: those with a weight above 0 and something stored."""
-    support = np.flatnonzero((user_weights > 0) & (np.diff(matrix.indptr) > 0))
+def supported_users(matrix: csr_array, user_weights: UserWeights | None) -> tuple[npt.NDArray[np.int64], Scores]:
+    """The users to learn from, those with a weight above 0 and something stored, and their weights."""
+    weights = check_user_weights(user_weights, matrix.shape[0])
+    support = np.flatnonzero((weights > 0) & (np.diff(matrix.indptr) > 0))
     if not len(support):
         raise DataError("user_weights: expected a user with a history among those with a weight above 0, found none")
-    return support
+    return support, weights[support]
 
 
 def check_histories(histories: csr_array, item_count: int) -> csr_array:

@@ -90,8 +90,8 @@ class SGLSVD(Recommender):
 
     def _fit(self, data: TrainingData) -> None:
         """Alternate between directions and clusters; a user without weight, or without items, is left out."""
-        support = supported_users(data.matrix, data.user_weights)
-        rows, weights = csr_array(data.matrix[support]), data.user_weights[support].astype(np.float64)
+        support, weights = supported_users(data.matrix, data.user_weights)
+        rows, weights = csr_array(data.matrix[support]), weights.astype(np.float64)
         rows.sort_indices()
         items, device = rows.shape[1], choose_device(self.device)
         needed = bytes_to_learn(items, self.clusters, self.global_rank, self.local_rank)

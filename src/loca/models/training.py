@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from scipy.sparse import csr_array
@@ -13,9 +13,9 @@ from torch import Tensor
 from loca.errors import check_choice
 from loca.models.autoencoder import Autoencoder, divergence, multinomial_loss
 from loca.models.counter_rng import normal_at, uniform_at
-from loca.models.devices import SparseRows, choose_device, unit_rows_of
+from loca.models.devices import SparseRows, device_param, unit_rows_of
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
-from loca.models.recommender import UserWeights, param
+from loca.models.recommender import not_negative, param, positive, share, share_below_1, whole
 
 TargetName = Literal["set", "next", "following"]
 
@@ -58,11 +58,7 @@ class TargetSpec:
         return inputs, torch.where(whole | is_target, values, 0.0)
 
 
-def decay_param() -> Any:
-    """The parameter of a model that says how fast a prefix decays."""
-    return param(0.9, "a number above 0 up to 1", lambda value: 0 < value <= 1)
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class AutoencoderModel(NetworkModel[Autoencoder]):
     """What MultVAE and MultDAE have in common; many of them can be trained as one stack.
 
@@ -73,14 +69,24 @@ class AutoencoderModel(NetworkModel[Autoencoder]):
     gives_logits = True
     variational: ClassVar[bool]
 
-    noise: float = 0.0
-    kl_weight: float = 0.0
-    anneal_steps: int = 0
-    weight_decay: float
-    target: TargetName
-    next_count: int
-    prefix_decay: float
-    set_share: float
+    latent: int = whole(200)
+    hidden: int | None = whole(None, optional=True)
+    dropout: float = share_below_1(0.5)
+    noise: float = not_negative(1.0)
+    kl_weight: float = not_negative(0.2)
+    anneal_steps: int = not_negative(20_000)
+    learning_rate: float = positive(1e-3)
+    weight_decay: float = not_negative(0.0)
+    batch_size: int = whole(512)
+    target: TargetName = "set"
+    next_count: int = whole(10)
+    prefix_decay: float = param(0.9, "a number above 0 up to 1", lambda value: 0 < value <= 1)
+    set_share: float = share(0.0)
+    epochs: int = whole(200)
+    patience: int = whole(20)
+    evaluate_every: int = whole(1)
+    seed: int = 0
+    device: str = device_param()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,11 +110,8 @@ class AutoencoderModel(NetworkModel[Autoencoder]):
     def build(self, item_count: int, device: torch.device) -> Autoencoder:
         return Autoencoder(item_count, self.latent, self.hidden, self.variational, device)
 
-    def begin(
-        self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None
-    ) -> AutoencoderTrainer:
-        self.network_ = self.build(matrix.shape[1], choose_device(self.device))
-        return AutoencoderTrainer(self, self.network_, matrix, user_weights, moments if self.uses_order else None)
+    def trainer_class(self) -> type[AutoencoderTrainer]:
+        return AutoencoderTrainer
 
 
 class AutoencoderTrainer(SingleTrainer[AutoencoderModel, Autoencoder]):

@@ -17,18 +17,7 @@ from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
 from loca.memory import DataSize, MemoryUse
-from loca.models.als import (
-    Columns,
-    Floats,
-    Regression,
-    alternate,
-    check_values,
-    factor_memory,
-    initial_factors,
-    plan_alternating,
-    row_blocks,
-    solve_rows,
-)
+from loca.models import als
 from loca.models.devices import choose_device, device_param, float32_products
 from loca.models.recommender import Recommender, Scores, TrainingData, learned, learned_fact, positive, share, whole
 from loca.progress import bar, say
@@ -84,9 +73,9 @@ class WMF(Recommender):
     iterations: int = whole(10)
     seed: int = 0
     device: str = device_param()
-    item_factors_: Floats = learned("items", "factors")
+    item_factors_: als.Floats = learned("items", "factors")
     mean_confidence_: float = learned_fact("a number above 0", lambda mean: type(mean) is float and 0 < mean < math.inf)
-    _columns: Columns | None = field(default=None, init=False)
+    _columns: als.Columns | None = field(default=None, init=False)
 
     def _fit(self, data: TrainingData) -> None:
         """Alternate `iterations` times.
@@ -96,13 +85,13 @@ class WMF(Recommender):
         their way differ a little.
         """
         rows, weights = data.weighted_rows()
-        rows = check_values(rows)
-        device = plan_alternating("WMF", rows, self.factors, choose_device(self.device))
+        rows = als.check_values(rows)
+        device = als.plan_alternating("WMF", rows, self.factors, choose_device(self.device))
         confidences = rows.shape[1] + self.confidence * rows.sum(axis=1)
         self.mean_confidence_ = float(np.average(confidences, weights=weights))
         # All of one sign: the users' factors then begin with what is common to all, and a few iterations get further
         # (MovieLens 100K, mean of 8 seeds: .2819 instead of .2809).
-        initial = np.abs(initial_factors(self.seed, "items", rows.shape[1], self.factors))
+        initial = np.abs(als.initial_factors(self.seed, "items", rows.shape[1], self.factors))
         columns = None
         if device.type == "cpu" and self.frequency_scaling == 0 and (weights == 1).all() and (rows.data == 1).all():
             columns = _factors_by_implicit(self, rows, initial)
@@ -110,10 +99,10 @@ class WMF(Recommender):
             start = torch.from_numpy(initial).to(device)
             item_confidences = weights.sum() + self.confidence * (rows.T @ weights)
             item_scales = (item_confidences / item_confidences.mean()) ** self.frequency_scaling
-            items = Regression(start.new_ones(len(start)), start.new_tensor(self.item_l2 * item_scales))
-            users = Regression(start.new_tensor(weights), self._user_ridges(confidences, device))
+            items = als.Regression(start.new_ones(len(start)), start.new_tensor(self.item_l2 * item_scales))
+            users = als.Regression(start.new_tensor(weights), self._user_ridges(confidences, device))
             with bar("WMF: iterations", self.iterations) as progress:
-                columns = alternate(rows, start, users, items, self.confidence, self.iterations, progress)
+                columns = als.alternate(rows, start, users, items, self.confidence, self.iterations, progress)
         self.item_factors_, self._columns = columns.factors.cpu().numpy(), columns
 
     def _user_ridges(self, confidences: npt.NDArray[Any], device: torch.device) -> Tensor:
@@ -123,7 +112,7 @@ class WMF(Recommender):
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Factors of users and items; those of the items stay."""
-        return factor_memory(data, self.factors, self.device, folder=4 * data.items * self.factors)
+        return als.factor_memory(data, self.factors, self.device, folder=4 * data.items * self.factors)
 
     def score(self, histories: csr_array) -> Scores:
         """Multiply the factor of each history by every item's.
@@ -142,7 +131,7 @@ class WMF(Recommender):
         with float32_products():
             return np.asarray((solved @ columns.factors.T).cpu().numpy())
 
-    def embed(self, histories: csr_array) -> Floats:
+    def embed(self, histories: csr_array) -> als.Floats:
         """Solve for the factor of each history.
 
         Parameters
@@ -157,19 +146,19 @@ class WMF(Recommender):
         """
         return np.asarray(self._fold_in(histories)[0].cpu().numpy())
 
-    def _fold_in(self, histories: csr_array) -> tuple[Tensor, Columns]:
-        rows = check_values(self._check_histories(histories))
+    def _fold_in(self, histories: csr_array) -> tuple[Tensor, als.Columns]:
+        rows = als.check_values(self._check_histories(histories))
         if self._columns is None:  # a loaded model brings its factors to a device on its first answer
             # A copy: mapped files may not be written to. A model trained on a GPU must answer where there is none.
             factors = torch.from_numpy(np.array(self.item_factors_)).to(choose_device("auto"))
-            self._columns = Columns.as_turned(factors, factors.new_ones(len(factors)))
+            self._columns = als.Columns.as_turned(factors, factors.new_ones(len(factors)))
         device = self._columns.factors.device
         ridges = self._user_ridges(rows.shape[1] + self.confidence * rows.sum(axis=1), device)
-        blocks = row_blocks(rows, self.factors, device)
-        return solve_rows(blocks, self._columns, self.confidence, ridges), self._columns
+        blocks = als.row_blocks(rows, self.factors, device)
+        return als.solve_rows(blocks, self._columns, self.confidence, ridges), self._columns
 
 
-def _factors_by_implicit(model: WMF, rows: csr_array, initial: Floats) -> Columns | None:
+def _factors_by_implicit(model: WMF, rows: csr_array, initial: als.Floats) -> als.Columns | None:
     """The items' factors as the library `implicit` finds them from initial ones; None where it is not installed."""
     try:
         from implicit.cpu.als import AlternatingLeastSquares
@@ -194,4 +183,4 @@ def _factors_by_implicit(model: WMF, rows: csr_array, initial: Floats) -> Column
         )
         solver.fit(confidences, show_progress=False)
     factors = torch.from_numpy(solver.item_factors * stretch)
-    return Columns.turned(factors, factors.new_ones(len(factors)))
+    return als.Columns.turned(factors, factors.new_ones(len(factors)))
