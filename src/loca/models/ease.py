@@ -13,18 +13,10 @@ from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
 from loca.memory import DataSize, MemoryUse, plan_memory
+from loca.models import ease_solver
 from loca.models.devices import choose_device, device_param, float32_products, free_bytes
-from loca.models.ease_solver import (
-    LARGEST_ERROR,
-    EaseSystem,
-    WeightRows,
-    dense_weights_memory,
-    inverse_error,
-    no_solution,
-    solve_systems,
-    square_of_inverse,
-)
-from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights, learned, positive, share_below_1
+from loca.models.ease_solver import LARGEST_ERROR, WeightRows
+from loca.models.recommender import ItemToItemModel, Scores, TrainingData, UserWeights, learned, positive, share_below_1
 from loca.progress import bar, say
 
 Square = npt.NDArray[Any]
@@ -32,7 +24,7 @@ _BLOCK_ITEMS = 1024
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class EASE(Recommender):
+class EASE(ItemToItemModel):
     """Score items by a linear item-to-item model: scores = history · B.
 
     B minimises ‖√D(X − XB)‖² + l2‖B‖² with a zero diagonal; D holds the user weights.
@@ -75,36 +67,21 @@ class EASE(Recommender):
         if device.type == "cuda" or users < items:
             in_main_memory = needed if device.type == "cpu" else 4 * items**2
             plan_memory(f"EASE for {items:,} items", in_main_memory, "filter rare items")
-            system = EaseSystem.of(matrix, weights, self.l2, self.denoising)
-            self.weights_ = next(solve_systems([system], device)).weights().cpu().numpy()
+            system = ease_solver.EaseSystem.of(matrix, weights, self.l2, self.denoising)
+            self.weights_ = next(ease_solver.solve_systems([system], device)).weights().cpu().numpy()
             return
         solution = solve_in_place(matrix, weights, self, np.float32)
         if solution is None:
             say("EASE: 32 bits do not hold these equations; once more in 64 bits")
             solution = solve_in_place(matrix, weights, self, np.float64)
         if solution is None:
-            raise no_solution(self.l2)
+            raise ease_solver.no_solution(self.l2)
         self.weights_ = solution
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The equations, on the CPU where the device has too little memory; the weights lie in main memory."""
         wanted = choose_device(self.device)
-        return dense_weights_memory(data, *plan_solving(data.users, data.items, wanted, free_bytes(wanted)))
-
-    def score(self, histories: csr_array) -> Scores:
-        """Multiply histories by the item-to-item weights.
-
-        Parameters
-        ----------
-        histories : csr_array
-            Users × items, each entry with its weight; their users need not be known.
-
-        Returns
-        -------
-        ndarray of float32
-            Users × items.
-        """
-        return np.asarray(self._check_histories(histories) @ self.weights_, dtype=np.float32)
+        return ease_solver.dense_weights_memory(data, *plan_solving(data.users, data.items, wanted, free_bytes(wanted)))
 
     def solve_each(
         self, matrix: csr_array, user_weights: Sequence[UserWeights], device: torch.device, moments: csr_array | None
@@ -128,8 +105,8 @@ class EASE(Recommender):
             What a fit learns with each of the user weights, in order: rows of its items × items weights on request.
         """
         if user_weights:
-            systems = [EaseSystem.of(matrix, weights, self.l2, self.denoising) for weights in user_weights]
-            for solution in solve_systems(systems, device):
+            systems = [ease_solver.EaseSystem.of(matrix, weights, self.l2, self.denoising) for weights in user_weights]
+            for solution in ease_solver.solve_systems(systems, device):
                 yield solution.weight_rows
 
 
@@ -161,8 +138,8 @@ def solve_in_place(matrix: csr_array, weights: Scores, model: EASE, kind: type) 
     if failed:
         return None
     with float32_products():
-        inverse = square_of_inverse(torch.from_numpy(triangle))
-    if inverse_error(inverse, diagonal, torch.from_numpy(ridges), max(matrix.shape)) > LARGEST_ERROR:
+        inverse = ease_solver.square_of_inverse(torch.from_numpy(triangle))
+    if ease_solver.inverse_error(inverse, diagonal, torch.from_numpy(ridges), max(matrix.shape)) > LARGEST_ERROR:
         return None
     square = triangle.T  # symmetric, and row-major again
     square /= -square.diagonal()  # column j is divided by −P_jj

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, vstack
 
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights, learned_sparse, not_negative, whole
+from loca.models.recommender import ItemToItemModel, TrainingData, UserWeights, learned_sparse, not_negative, whole
 from loca.progress import bar
 
 # Pairs of items at once: so many similarities are found, sorted and thinned out before the next.
@@ -19,7 +19,7 @@ _BYTES_PER_PAIR = 64
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ItemKNN(Recommender):
+class ItemKNN(ItemToItemModel):
     """Score item j by Σ_i history_i · s_ij over the `neighbours` items i most similar to j.
 
     s_ij = (XᵀDX)_ij / (|x_i||x_j| + shrinkage), the cosine of the items' columns, where D holds the user weights and
@@ -58,21 +58,6 @@ class ItemKNN(Recommender):
         main = 2 * weights + _BYTES_PER_PAIR * min(_BLOCK_PAIRS, data.item_pairs) + data.row_bytes
         return MemoryUse(main=main, main_after=weights, folder=weights, advice="take fewer neighbours")
 
-    def score(self, histories: csr_array) -> Scores:
-        """Multiply histories by the similarities.
-
-        Parameters
-        ----------
-        histories : csr_array
-            Users × items, each entry with its weight; their users need not be known.
-
-        Returns
-        -------
-        ndarray of float32
-            Users × items.
-        """
-        return np.asarray((self._check_histories(histories) @ self.weights_).toarray(), dtype=np.float32)
-
 
 def nearest_items(
     matrix: csr_array, user_weights: UserWeights, model: ItemKNN, block_pairs: int = _BLOCK_PAIRS
@@ -106,24 +91,20 @@ def nearest_items(
             # Stored zeros of X have no length.
             cosines = np.divide(counts.data, lengths, out=np.zeros_like(counts.data), where=lengths > 0)
             cosines[targets == counts.indices] = 0
-            block = csr_array((cosines.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
-            found.append(_largest_of_rows(block, model.neighbours))
+            cosines = cosines.astype(np.float32)
+            # The bits of floats from 0 up rise with them: one whole number sorts by target, then from the largest
+            # cosine down, the first of equal ones first.
+            order = np.argsort((targets << 32) - cosines.view(np.int32), kind="stable")
+            place = np.arange(len(order)) - np.repeat(counts.indptr[:-1], np.diff(counts.indptr))
+            largest = np.sort(order[(place < model.neighbours) & (cosines[order] > 0)])
+            lengths = np.bincount(targets[largest] - start, minlength=stop - start)
+            parts = (cosines[largest], counts.indices[largest], np.concatenate([[0], np.cumsum(lengths)]))
+            found.append(csr_array(parts, shape=counts.shape))
             progress.advance(stop - start)
             start = stop
     similarities = csr_array(csr_array(vstack(found, format="csr")).T.tocsr())
     similarities.sort_indices()
     return similarities
-
-
-def _largest_of_rows(rows: csr_array, count: int) -> csr_array:
-    """The `count` largest values above 0 of each row; the first of equal ones."""
-    row_of = np.repeat(np.arange(rows.shape[0], dtype=np.int64), np.diff(rows.indptr))
-    # The bits of floats from 0 up rise with them: one whole number sorts by row, then from the largest value down.
-    order = np.argsort((row_of << 32) - rows.data.view(np.int32), kind="stable")
-    place = np.arange(len(order)) - np.repeat(rows.indptr[:-1], np.diff(rows.indptr))
-    largest = np.sort(order[(place < count) & (rows.data[order] > 0)])
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(row_of[largest], minlength=rows.shape[0]))])
-    return csr_array((rows.data[largest], rows.indices[largest], indptr), shape=rows.shape)
 
 
 def sparse_weight_bytes(items: int, weights: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,20 +13,11 @@ from torch import Tensor
 
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
+from loca.models import ease_solver
 from loca.models.devices import choose_device, device_param, float32_products, free_bytes
-from loca.models.ease_solver import (
-    LARGEST_ERROR,
-    EaseSystem,
-    WeightRows,
-    dense_weights_memory,
-    fill_gram,
-    inverse_error,
-    invert_from_factor,
-    no_solution,
-)
+from loca.models.ease_solver import LARGEST_ERROR, WeightRows
 from loca.models.recommender import (
-    Recommender,
-    Scores,
+    ItemToItemModel,
     TrainingData,
     UserWeights,
     check_user_weights,
@@ -40,7 +30,6 @@ from loca.models.recommender import (
 )
 from loca.progress import bar, say
 
-Table = npt.NDArray[np.float64]
 _BLOCK = 1024  # columns that are solved at once
 # Pairs that would add less than this, for a user of weight 1, are left out.
 _LEAST_WEIGHT = 1e-4
@@ -55,7 +44,7 @@ _BYTES_PER_ENTRY = 96
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NextEASE(Recommender):
+class NextEASE(ItemToItemModel):
     """Score items by a linear model that carries every prefix of a history to what comes next: scores = history · B.
 
     B minimises Σ_u w_u (Σ_t ‖y_t − x_t B‖² + ordinary · ‖x_u − x_u B‖²) + ‖B‖² with a zero diagonal, over the users'
@@ -115,22 +104,9 @@ class NextEASE(Recommender):
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The equations, on the CPU where the device has too little memory; the weights lie in main memory."""
         wanted = choose_device(self.device)
-        return dense_weights_memory(data, *plan_solving_next(data.items, data.entries, wanted, free_bytes(wanted)))
-
-    def score(self, histories: csr_array) -> Scores:
-        """Multiply histories by the item-to-item weights.
-
-        Parameters
-        ----------
-        histories : csr_array
-            Users × items, each entry with its weight; their users need not be known.
-
-        Returns
-        -------
-        ndarray of float32
-            Users × items.
-        """
-        return np.asarray(self._check_histories(histories) @ self.weights_, dtype=np.float32)
+        return ease_solver.dense_weights_memory(
+            data, *plan_solving_next(data.items, data.entries, wanted, free_bytes(wanted))
+        )
 
     def solve_each(
         self, matrix: csr_array, user_weights: Sequence[UserWeights], device: torch.device, moments: csr_array | None
@@ -187,27 +163,22 @@ class NextEASE(Recommender):
                 plan_memory(f"NextEASE for {matrix.shape[1]:,} items", 24 * matrix.shape[1] ** 2, "filter rare items")
             solution = self._solve_in(torch.float64, matrix, weights, device, moments)
         if solution is None:
-            raise no_solution(self.l2)
+            raise ease_solver.no_solution(self.l2)
         return solution.to(torch.float32)
 
     def _solve_in(
-        self,
-        kind: torch.dtype,
-        matrix: csr_array,
-        weights: npt.NDArray[np.float32],
-        device: torch.device,
-        moments: csr_array | None,
+        self, kind: torch.dtype, rows: csr_array, weights: UserWeights, device: torch.device, moments: csr_array | None
     ) -> Tensor | None:
         """B from the inverse of the regularised Gram matrix, in place of the equations' other side; None if that fails.
 
         With that inverse P and the other side R, B = PR − P · diag(c), where c_j = (PR)_jj / P_jj makes the diagonal 0.
         """
-        gram = torch.zeros(matrix.shape[1], matrix.shape[1], dtype=kind, device=device)
+        gram = torch.zeros(rows.shape[1], rows.shape[1], dtype=kind, device=device)
         if self.ordinary:
-            fill_gram(EaseSystem.of(matrix, weights, self.l2).columns, gram)
+            ease_solver.fill_gram(ease_solver.EaseSystem.of(rows, weights, self.l2).columns, gram)
             gram *= self.ordinary
         cross = gram.clone()
-        add_prefix_sums(gram, cross, matrix, weights, self.prefix_decay, self.next_count, moments)
+        add_prefix_sums(gram, cross, rows, weights, self.prefix_decay, self.next_count, moments)
         ridges = self.l2 + self.denoising / (1 - self.denoising) * gram.diagonal()
         gram.diagonal().add_(ridges)
         regularised = gram.diagonal().clone()
@@ -216,8 +187,8 @@ class NextEASE(Recommender):
         if int(problem):
             return None
         with float32_products():
-            invert_from_factor(inverse)
-            if inverse_error(inverse, regularised, ridges, max(matrix.shape)) > LARGEST_ERROR:
+            ease_solver.invert_from_factor(inverse)
+            if ease_solver.inverse_error(inverse, regularised, ridges, max(rows.shape)) > LARGEST_ERROR:
                 return None
             for start in range(0, len(cross), _BLOCK):
                 block = slice(start, min(start + _BLOCK, len(cross)))
@@ -266,7 +237,7 @@ def add_prefix_sums(
     entries. `moments` numbers the moment of every entry, one place each; None: every entry is a place. A history of
     one place adds nothing. `blocks` are the numbers and the places of a block of rows of the sums.
     """
-    pairs = _Pairs.of(matrix, user_weights, decay, next_count, moments, gram.device)
+    pairs = _Pairs(matrix, user_weights, decay, next_count, moments, gram.device)
     own = pairs.older * pairs.tails.index_select(0, pairs.later)
     own = own if pairs.newer is None else own * pairs.newer
     diagonal = torch.zeros(len(gram), dtype=torch.float64, device=gram.device)
@@ -287,7 +258,6 @@ def add_prefix_sums(
             start, first = stop, int(ends[stop - 1])
 
 
-@dataclass(frozen=True, eq=False)
 class _Pairs:
     """The stored entries of all histories on a device, one history after the other, and what their pairs count.
 
@@ -298,24 +268,15 @@ class _Pairs:
     are taken. Items of one moment share one place: their lag is 0, so that they count in the first sum alone.
     """
 
-    items: Tensor  # (entries,)
-    older: Tensor  # (entries,): user's weight times value
-    newer: Tensor | None  # (entries,): value; None where all are 1
-    later: Tensor  # (entries,): how many places follow in the same history
-    reach: Tensor | None  # (entries,): how many entries follow at lags that count; None where each is its own place
-    tails: Tensor  # (longest history,): Σ_{s < n} decay^{2s} for n prefixes from the newer item's place on
-    by_lag: Table  # (2, lags): decay^lag and what the second sum has; 0 from where it hardly counts
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         matrix: csr_array,
         user_weights: UserWeights,
         decay: float,
         next_count: int | None,
         moments: csr_array | None,
         device: torch.device,
-    ) -> Self:
+    ) -> None:
         """The entries of the users with a weight; with `moments` those of one moment share one place."""
         lags = np.arange(int(count_places(matrix, moments).max()))
         powers = np.power(float(decay), lags.astype(np.float64))
@@ -346,15 +307,15 @@ class _Pairs:
             ends_of = np.append(np.flatnonzero(begins)[1:], len(own))
             reach = ends_of[through + np.minimum(by_lag.shape[1] - 1, later)] - 1 - entries
             reach = np.where(later > 0, reach, 0)  # no prefix ends at the last moment
-        return cls(
-            torch.from_numpy(matrix.indices.astype(np.int64)).to(device),
-            torch.from_numpy(older).to(device),
-            torch.from_numpy(values).to(device) if (values != 1).any() else None,
-            torch.from_numpy(later).to(device),
-            None if reach is None else torch.from_numpy(reach).to(device),
-            torch.from_numpy(tails).to(device),
-            by_lag,
-        )
+        parts = (matrix.indices.astype(np.int64), older, later, tails)
+        # Of every entry the item, the user's weight times its value, and how many places follow in the same history;
+        # of n prefixes from the newer item's place on Σ_{s < n} decay^{2s}, for all n up to the longest history.
+        self.items, self.older, self.later, self.tails = (torch.from_numpy(one).to(device) for one in parts)
+        # Of every entry its value, None where all are 1, and how many entries follow at lags that count, None where
+        # each is a place of its own.
+        self.newer = torch.from_numpy(values).to(device) if (values != 1).any() else None
+        self.reach = None if reach is None else torch.from_numpy(reach).to(device)
+        self.by_lag = by_lag  # (2, lags): decay^lag and what the second sum has; 0 from where it hardly counts
 
     def sums(self, start: int, stop: int, members: Tensor, item_count: int) -> tuple[Tensor, Tensor]:
         """Both sums over the pairs whose older item is one from start to stop, (stop − start, items) in 64 bits."""

@@ -43,8 +43,14 @@ class Popularity(Recommender):
         _length_of(self.window)
 
     def _fit(self, data: TrainingData) -> None:
-        window = _length_of(self.window)
-        matrix = data.matrix if window is None else as_matrix(_within(data.train, window))
+        window, train, matrix = _length_of(self.window), data.train, data.matrix
+        if window is not None:
+            if not isinstance(train, Interactions) or train.times is None:
+                raise DataError(
+                    "popularity by time window needs a time column; leave out the window, or read the times too"
+                )
+            if len(train):
+                matrix = as_matrix(train.where(train.times.max() - train.times <= window))
         weights = data.user_weights.astype(np.float64)
         self.shares_ = ((weights @ matrix) / weights.sum()).astype(np.float32)
 
@@ -78,12 +84,3 @@ def _length_of(window: float | str | None) -> float | None:
     if parsed is None or not is_number or not 0 < parsed[0] < math.inf:
         raise ConfigError(f"window: expected a time such as 30d, or a number above 0 in units of it, found {window!r}")
     return float(parsed[0])
-
-
-def _within(train: Interactions | csr_array, window: float) -> Interactions:
-    """What happened at most `window` before the newest interaction of all."""
-    if not isinstance(train, Interactions) or train.times is None:
-        raise DataError("popularity by time window needs a time column; leave out the window, or read the times too")
-    if len(train) == 0:
-        return train
-    return train.where(train.times.max() - train.times <= window)

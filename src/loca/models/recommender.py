@@ -313,6 +313,28 @@ class Recommender(BaseEstimator):
         raise NotImplementedError
 
 
+class ItemToItemModel(Recommender):
+    """A model that is items × items weights, `weights_`, dense or sparse: scores = history · weights."""
+
+    weights_: Any
+
+    def score(self, histories: csr_array) -> Scores:
+        """Multiply histories by the item-to-item weights.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items, each entry with its weight; their users need not be known.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × items.
+        """
+        scores = self._check_histories(histories) @ self.weights_
+        return np.asarray(scores.toarray() if isinstance(scores, csr_array) else scores, dtype=np.float32)
+
+
 def param(default: Any, expected: str, is_valid: Callable[[Any], bool]) -> Any:
     """A parameter that is refused, with what was expected, where it is not valid."""
     return field(default=default, metadata={"param": (expected, is_valid)})

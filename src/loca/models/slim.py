@@ -21,7 +21,7 @@ from loca.memory import DataSize, MemoryUse, available_bytes, plan_memory
 from loca.models.devices import device_param
 from loca.models.ease import weighted_gram
 from loca.models.item_knn import sparse_weight_bytes
-from loca.models.recommender import Recommender, Scores, TrainingData, learned_sparse, not_negative, param, whole
+from loca.models.recommender import ItemToItemModel, TrainingData, learned_sparse, not_negative, param, whole
 from loca.progress import bar, say
 
 Numbers = npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ _MOST_ROUNDS = 20
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SLIM(Recommender):
+class SLIM(ItemToItemModel):
     """Score items by a sparse linear item-to-item model: scores = history · W, W ≥ 0 with a zero diagonal.
 
     Column j of W minimises ½ Σ_u d_u (x_u · w − x_uj)² + l1 Σ w + l2/2 Σ w² over w, where d_u is the weight of user u.
@@ -86,21 +86,6 @@ class SLIM(Recommender):
         gram = 8 * data.items**2 if data.item_pairs == data.items**2 else 0
         main = gram + 2 * weights + blocks * data.items + data.row_bytes
         return MemoryUse(main=main, main_after=weights, folder=weights, advice="filter rare items or raise l1")
-
-    def score(self, histories: csr_array) -> Scores:
-        """Multiply histories by the item-to-item weights.
-
-        Parameters
-        ----------
-        histories : csr_array
-            Users × items, each entry with its weight; their users need not be known.
-
-        Returns
-        -------
-        ndarray of float32
-            Users × items.
-        """
-        return np.asarray((self._check_histories(histories) @ self.weights_).toarray(), dtype=np.float32)
 
 
 def solve_elastic_nets(rows: csr_array, model: SLIM, by_gram: bool | None = None) -> csr_array:
@@ -168,7 +153,7 @@ def _solve_on_gram(gram: Numbers, model: SLIM, target: int) -> Solution:
         # Of the columns scikit-learn reads no more here than how many they are, and of the response its length.
         shape = np.zeros((1, len(working)), order="F")
         start, own = weights[working], linear[working]
-        weights[working], is_solved = _descend(shape, response, own, part.__matmul__, start, goal, model, part)
+        weights[working], is_solved = _descend(shape, response, own, part, start, goal, model)
         some = np.flatnonzero(weights)
         slopes = linear - model.l1 - weights[some] @ gram[some] - model.l2 * weights
     some = np.flatnonzero(weights)
@@ -189,50 +174,43 @@ def _solve_on_columns(rows: csr_array, model: SLIM) -> Iterator[Solution]:
             response = np.zeros(rows.shape[0])
             own = slice(responses.indptr[place], responses.indptr[place + 1])
             response[responses.indices[own]] = responses.data[own]
-            yield _solve_on_candidates(columns, candidates, linear, response, model)
+            if not len(candidates):
+                yield Solution(candidates, np.zeros(0, np.float32), True)
+                continue
+            # Bare arrays: thousands of small matrices cost more to make than to solve.
+            firsts = columns.indptr[candidates]
+            starts = np.concatenate([[0], (columns.indptr[candidates + 1] - firsts).cumsum()])
+            entries = np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], np.diff(starts))
+            values, users = columns.data[entries], columns.indices[entries]
+            if len(values) < len(response) // 4:  # users without a candidate add the same to every solution
+                some, users = np.unique(users, return_inverse=True)
+                response = response[some]
+            # Scikit-learn reads places of 32 bits.
+            parts = (values, users.astype(np.int32), starts.astype(np.int32))
+            features = csc_array(parts, shape=(len(response), len(candidates)))
+            goal, none = model.tolerance * float(linear.max()), np.zeros(len(candidates))
+            weights, is_solved = _descend(features, response, linear, partial(_products, parts), none, goal, model)
+            some = np.flatnonzero(weights)
+            yield Solution(candidates[some], weights[some].astype(np.float32), is_solved)
 
 
-def _solve_on_candidates(
-    columns: csc_array, candidates: npt.NDArray[np.int32], linear: Numbers, response: Numbers, model: SLIM
-) -> Solution:
-    if not len(candidates):
-        return Solution(candidates, np.zeros(0, np.float32), True)
-    # Bare arrays: thousands of small matrices cost more to make than to solve.
-    firsts = columns.indptr[candidates]
-    starts = np.concatenate([[0], (columns.indptr[candidates + 1] - firsts).cumsum()])
-    entries = np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], np.diff(starts))
-    values, users = columns.data[entries], columns.indices[entries]
-    if len(values) < len(response) // 4:  # users without a candidate add the same to every solution
-        some, users = np.unique(users, return_inverse=True)
-        response = response[some]
-
-    def products(weights: Numbers) -> Numbers:
-        sums = np.bincount(users, values * np.repeat(weights, np.diff(starts)), len(response))
-        return np.asarray(np.add.reduceat(values * sums[users], starts[:-1]))
-
-    # Scikit-learn reads places of 32 bits.
-    parts = (values, users.astype(np.int32), starts.astype(np.int32))
-    features = csc_array(parts, shape=(len(response), len(candidates)))
-    goal, start = model.tolerance * float(linear.max()), np.zeros(len(candidates))
-    weights, is_solved = _descend(features, response, linear, products, start, goal, model)
-    some = np.flatnonzero(weights)
-    return Solution(candidates[some], weights[some].astype(np.float32), is_solved)
+def _products(parts: tuple[Numbers, Any, Any], weights: Numbers) -> Numbers:
+    """AᵀAw from the values, the users and the starts of the columns of A."""
+    values, users, starts = parts
+    sums = np.bincount(users, values * np.repeat(weights, np.diff(starts)))
+    return np.asarray(np.add.reduceat(values * sums[users], starts[:-1]))
 
 
 def _descend(
-    features: Any,
-    response: Numbers,
-    linear: Numbers,
-    products: Callable[[Numbers], Numbers],
-    weights: Numbers,
-    goal: float,
-    model: SLIM,
-    gram: Numbers | None = None,
+    features: Any, response: Numbers, linear: Numbers, gram: Any, weights: Numbers, goal: float, model: SLIM
 ) -> tuple[Numbers, bool]:
     """Scikit-learn's weights for one response, from some on, and whether no condition is violated by more than `goal`.
 
-    Tries end ever later. `linear` is b, and `products` gives AᵀAw. Scikit-learn divides the squared error by the users.
+    Tries end ever later. `linear` is b, and `gram` is AᵀA, or gives AᵀAw. Scikit-learn divides the squared error by the
+    users.
     """
+    is_array = isinstance(gram, np.ndarray)
+    products: Callable[[Numbers], Numbers] = gram.__matmul__ if is_array else gram
     both = model.l1 + model.l2
     for attempt in range(_MOST_TRIES):
         with config_context(skip_parameter_validation=True):  # they are ours, and the same for every item
@@ -241,8 +219,8 @@ def _descend(
                 response,
                 alphas=[both / features.shape[0]],
                 l1_ratio=model.l1 / both if both > 0 else 1.0,
-                precompute=False if gram is None else gram,
-                Xy=None if gram is None else linear,
+                precompute=gram if is_array else False,
+                Xy=linear if is_array else None,
                 positive=True,
                 coef_init=weights,
                 tol=model.tolerance * _STRICTER**attempt,

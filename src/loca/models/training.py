@@ -122,7 +122,18 @@ class AutoencoderTrainer(SingleTrainer[AutoencoderModel, Autoencoder]):
         return torch.optim.Adam(self.network.parameters(), lr=rate, weight_decay=decay, fused=True)
 
     def batch_loss(self, users: Users) -> Tensor:
-        rows, inputs = self._inputs_and_targets(users)
+        if self.model.uses_order:  # the rows' values are the targets
+            own, spec = self.support[users], self.model.target_spec
+            moments = None if self.moments is None else csr_array(self.moments[own])
+            rows = SparseRows.of(csr_array(self.matrix[own]), self.device, moments)
+            draws = self.draw(uniform_at, self.prefix_stream, 2 * rows.user_count).view(-1, 2)
+            cuts = spec.cut(rows.place_counts(), draws)
+            inputs, targets = spec.inputs_and_targets(rows.values, rows.places(), cuts[rows.owner])
+            inputs = unit_rows_of(inputs, rows.owner, rows.user_count)
+            rows = SparseRows(rows.columns, targets, rows.starts)
+        else:
+            rows = self.rows(users)
+            inputs = rows.unit_values()
         latent, log_variance = self.network.encode(rows, self.dropped(inputs))
         kl: Tensor | float = 0.0
         if log_variance is not None:
@@ -133,16 +144,3 @@ class AutoencoderTrainer(SingleTrainer[AutoencoderModel, Autoencoder]):
                 latent = latent + self.model.noise * draws * torch.exp(0.5 * log_variance)
         losses = multinomial_loss(self.network.decode(latent), rows) + kl  # (users,)
         return (self.weights_of(users) * losses).mean()
-
-    def _inputs_and_targets(self, users: Users) -> tuple[SparseRows, Tensor]:
-        """Rows with the targets as values, and the inputs, each user's scaled to length 1."""
-        if not self.model.uses_order:
-            rows = self.rows(users)
-            return rows, rows.unit_values()
-        own, spec = self.support[users], self.model.target_spec
-        moments = None if self.moments is None else csr_array(self.moments[own])
-        rows = SparseRows.of(csr_array(self.matrix[own]), self.device, moments)
-        draws = self.draw(uniform_at, self.prefix_stream, 2 * rows.user_count).view(-1, 2)
-        cuts = spec.cut(rows.place_counts(), draws)
-        inputs, targets = spec.inputs_and_targets(rows.values, rows.places(), cuts[rows.owner])
-        return SparseRows(rows.columns, targets, rows.starts), unit_rows_of(inputs, rows.owner, rows.user_count)
