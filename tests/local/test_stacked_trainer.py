@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-import loca.local.stacked.trainer as stacked_file
+import loca.local.stacked.ops as ops_file
 import loca.local.training as engines_file
 from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError
@@ -83,7 +83,7 @@ def test_the_stack_answers_as_the_loop_does(
 def test_histories_multiplied_as_dense_arrays_give_what_the_loop_gives(
     name: str, planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacked_file, "multiplies_densely", lambda *_: True)
+    monkeypatch.setattr(ops_file, "multiplies_densely", lambda *_: True)
     called: list[str] = []
     for part in ("codes", "learn"):
         really = getattr(DenseInputs, part)
@@ -199,7 +199,7 @@ def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
             raise torch.OutOfMemoryError("not that much")
         return decode_and_differentiate(hidden, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(stacked_file, "decode_and_differentiate", small_memory)
+    monkeypatch.setattr(ops_file, "decode_and_differentiate", small_memory)
     found = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
     assert seen[:3] == [4, 2, 1]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
@@ -209,7 +209,7 @@ def test_one_network_that_does_not_fit_is_an_error(planted_split: Split, monkeyp
     def no_memory(*_: object) -> None:
         raise torch.OutOfMemoryError("not that much")
 
-    monkeypatch.setattr(stacked_file, "decode_and_differentiate", no_memory)
+    monkeypatch.setattr(ops_file, "decode_and_differentiate", no_memory)
     with pytest.raises(torch.OutOfMemoryError):
         train_locals(a_task(BASES["variational"], planted_split), STACK, None)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional as F
 
-from loca.errors import ModelFileError, check_choice
+from loca.errors import ModelFileError
 from loca.local.local_models import LocalModels
 from loca.local.stacked.ops import multiplies_densely, padded
 from loca.models.autoencoder import Autoencoder
@@ -36,11 +35,6 @@ _SHAPES_WITH_HIDDEN = _SHAPES | {
     "back_weight": ("networks", "code", "last"),
     "back_bias": ("networks", "last"),
 }
-
-
-def check_answer_precision(name: str) -> None:
-    """Refuse a precision that does not exist, naming the nearest."""
-    check_choice("answer_precision", name, get_args(AnswerPrecision))
 
 
 class StackedNetworks(LocalModels):
@@ -111,7 +105,7 @@ class StackedNetworks(LocalModels):
         else:
             self._last = None  # makes room for the new one
             rows = check_histories(histories, self.count_items())
-            batch = InferenceBatch.of(rows, answer_weights, self.device, uses_tf32=self._uses_tf32)
+            batch = InferenceBatch(rows, answer_weights, self.device, self._uses_tf32)
             if self._in_training:  # validation comes back with the same one
                 self._last = (histories, answer_weights, batch)
         with float32_products("high" if self._uses_tf32 else "highest"):
@@ -214,7 +208,6 @@ def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         raise ModelFileError(f"networks: the arrays do not fit each other: {', '.join(wrong) or 'they are empty'}")
 
 
-@dataclass(frozen=True, eq=False)
 class InferenceBatch:
     """Histories and answer weights on the device: every pair of a network and a user, network after network.
 
@@ -222,41 +215,32 @@ class InferenceBatch:
     gathered that the history of each pair names.
     """
 
-    users: Tensor  # (pairs,)
-    shares: Tensor  # (pairs,)
-    bias_shares: Tensor  # (users, networks that answer for anyone)
-    pairs: dict[int, slice]  # those of each network that answers for anyone
-    rows: SparseRows  # the history of each pair, or of each user where they are laid out
-    inputs: Tensor  # the values of the rows, each scaled to length 1
-    entries: dict[int, slice]  # the stored entries of each network's pairs
-    laid_out: Tensor | None  # (users, padded items): rows are aligned, also those of a part of the users
-    items: int
-
-    @classmethod
-    def of(
-        cls, histories: csr_array, answer_weights: csr_array, device: torch.device, *, uses_tf32: bool
-    ) -> InferenceBatch:
+    def __init__(self, histories: csr_array, answer_weights: csr_array, device: torch.device, uses_tf32: bool) -> None:
         """The batch as a device sees it; `uses_tf32` says that its products have fewer bits there."""
-        by_network, (count, items) = answer_weights.tocsc(), histories.shape
+        by_network, (count, self.items) = answer_weights.tocsc(), histories.shape
         totals = np.asarray(answer_weights.sum(axis=1), dtype=np.float32).ravel()
         by_network.data = by_network.data.astype(np.float32) / totals[by_network.indices]
-        starts = by_network.indptr.tolist()
-        pairs = {number: slice(*starts[number : number + 2]) for number in np.flatnonzero(np.diff(starts)).tolist()}
-        users = torch.from_numpy(by_network.indices.astype(np.int64)).to(device)
-        shares = torch.from_numpy(by_network.data).to(device)
-        bias_shares = torch.from_numpy(by_network[:, list(pairs)].toarray()).to(device)
-        rows, entries, laid_out = SparseRows.of(histories, device), {}, None
+        starts, some = by_network.indptr.tolist(), np.flatnonzero(np.diff(by_network.indptr)).tolist()
+        self.pairs = {number: slice(*starts[number : number + 2]) for number in some}  # where a network answers at all
+        self.users = torch.from_numpy(by_network.indices.astype(np.int64)).to(device)  # (pairs,)
+        self.shares = torch.from_numpy(by_network.data).to(device)  # (pairs,)
+        self.bias_shares = torch.from_numpy(by_network[:, some].toarray()).to(device)  # (users, those networks)
+        # The history of each pair, or of each user where they are laid out, and its values scaled to length 1.
+        self.rows = SparseRows.of(histories, device)
+        self.entries: dict[int, slice] = {}  # the stored entries of each network's pairs
+        self.laid_out: Tensor | None = (
+            None  # (users, padded items): rows are aligned, also those of some users
+        )
         if count > 1 and multiplies_densely(histories, device, "bfloat16" if uses_tf32 else "float32"):
-            inputs, width = rows.unit_values(), padded(items)
-            laid_out = torch.zeros(count, width, device=device)
-            laid_out.view(-1)[rows.owner * width + rows.columns] = inputs
+            self.inputs, width = self.rows.unit_values(), padded(self.items)
+            self.laid_out = torch.zeros(count, width, device=device)
+            self.laid_out.view(-1)[self.rows.owner * width + self.rows.columns] = self.inputs
         else:
-            rows = rows.of_users(users)
-            inputs = rows.unit_values()
-            bounds = torch.tensor([(own.start, own.stop) for own in pairs.values()], dtype=torch.int64).view(-1, 2)
-            ends = rows.starts[bounds.to(device)].tolist()
-            entries = {number: slice(*pair) for number, pair in zip(pairs, ends, strict=True)}
-        return cls(users, shares, bias_shares, pairs, rows, inputs, entries, laid_out, items)
+            self.rows = self.rows.of_users(self.users)
+            self.inputs = self.rows.unit_values()
+            bounds = torch.tensor([starts[number : number + 2] for number in some], dtype=torch.int64).view(-1, 2)
+            ends = self.rows.starts[bounds.to(device)].tolist()
+            self.entries = {number: slice(*pair) for number, pair in zip(some, ends, strict=True)}
 
     def codes(self, number: int, table: Tensor) -> Tensor:
         """Σ input · table row over the items of each of one network's users, (users, width)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from scipy.sparse import csr_array
@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim.adam import adam
 
-from loca.errors import check_choice
 from loca.models.devices import has_kernels
 from loca.models.training import AutoencoderModel
 
@@ -20,11 +19,6 @@ _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
 # Products of 16-bit numbers are fast where every row starts at a multiple of 16 bytes; a little more does no harm.
 _PADDED_TO = 64
-
-
-def check_precision(name: str) -> None:
-    """Refuses a precision that does not exist, naming the nearest."""
-    check_choice("precision", name, get_args(PrecisionName))
 
 
 @dataclass(frozen=True)
@@ -60,8 +54,7 @@ def sums_between(starts: Tensor, numbers: Tensor) -> Tensor:
     return torch.segment_reduce(numbers, "sum", offsets=starts, initial=0)
 
 
-@dataclass(frozen=True)
-class DecodedGradients:
+class DecodedGradients(NamedTuple):
     """The multinomial loss of every user, (networks, users), and the gradients of their weighted sum."""
 
     losses: Tensor
@@ -87,12 +80,9 @@ def decode_and_differentiate(
     owner_scale, owner_amount = scale.reshape(-1)[entries.owner], entries.amounts.view(-1)[entries.owner]
     logits.view(-1)[places] = (owner_scale * (owner_amount * shares - entries.values)).to(logits.dtype)
     found = entries.sums_of(entries.values * picked)
-    return DecodedGradients(
-        losses=log_sums.view_as(entries.amounts) * entries.amounts - found,
-        hidden=product(logits, rows),
-        table=product(logits.transpose(1, 2), codes),
-        bias=logits.sum(dim=1, dtype=torch.float32)[:, :items],
-    )
+    losses = log_sums.view_as(entries.amounts) * entries.amounts - found
+    of_hidden, of_table = product(logits, rows), product(logits.transpose(1, 2), codes)
+    return DecodedGradients(losses, of_hidden, of_table, logits.sum(dim=1, dtype=torch.float32)[:, :items])
 
 
 def as_factor(numbers: Tensor, precision: PrecisionName) -> Tensor:

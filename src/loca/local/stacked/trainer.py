@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from loca.local.stacked.ops import (
-    AdamStep,
-    DenseInputs,
-    Entries,
-    GatheredInputs,
-    Moments,
-    PrecisionName,
-    decode_and_differentiate,
-    multiplies_densely,
-    padded,
-    sums_between,
-)
+from loca.local.stacked import ops
+from loca.local.stacked.ops import Entries, Moments, PrecisionName
 from loca.memory import readable_bytes
 from loca.models.autoencoder import Autoencoder, Network, divergence
 from loca.models.counter_rng import normal_at, streams_at, uniform_at
@@ -92,14 +83,14 @@ def plan_stacks(
     items, last = network.output_table.shape
     first = network.input_table.shape[1]
     number = 2 if precision == "bfloat16" and device.type == "cuda" else 4
-    logits = number * users_at_once * padded(items)
-    tables = (number + 4) * padded(items) * last
+    logits = number * users_at_once * ops.padded(items)
+    tables = (number + 4) * ops.padded(items) * last
     if device.type == "cpu":
         # The softmax makes a second array there, and the input table's gradient is a dense one.
         logits, tables = 2 * logits, tables + 4 * items * first
     elif dense:
         # After the logits the inputs are laid out like them, and the input table's gradient is a dense one.
-        tables += 4 * padded(items) * first
+        tables += 4 * ops.padded(items) * first
     passing = logits + tables + users_at_once * (16 * first + 40 * network.latent)
     at_once, stack_size = 1, networks
     if device.type == "cuda":
@@ -107,15 +98,8 @@ def plan_stacks(
         room = int(_SHARE_OF_FREE_MEMORY * available) - at_once * passing
         stack_size = max(1, min(networks, room // lasting))
         at_once = min(at_once, stack_size)
-    return StackPlan(
-        networks=networks,
-        stack_size=stack_size,
-        at_once=at_once,
-        users=users_at_once,
-        device=str(device),
-        device_bytes=stack_size * lasting + at_once * passing,
-        parked_bytes=networks * lasting if stack_size < networks else 0,
-    )
+    needed, parked = stack_size * lasting + at_once * passing, networks * lasting if stack_size < networks else 0
+    return StackPlan(networks, stack_size, at_once, users_at_once, str(device), needed, parked)
 
 
 class StackedTrainer:
@@ -149,20 +133,35 @@ class StackedTrainer:
         first = self._trainers[0]
         self._model, self._device, self._shape = first.model, first.device, first.network
         self._precision: PrecisionName = precision
-        self._at_once = at_once
-        self._dense = multiplies_densely(first.matrix, first.device, precision)
+        self._at_once, self._parked = at_once, parked
+        self._dense = ops.multiplies_densely(first.matrix, first.device, precision)
+        matrix = first.matrix if first.model.uses_order else first.matrix.sorted_indices()
+        self._histories = SparseRows.of(matrix, self._device, first.moments)  # of all users of the matrix, not scaled
+        self._unit_values = self._histories.unit_values()  # of the same entries, each user's row scaled to length 1
+        self._place_counts = self._histories.place_counts()  # (users of the matrix,)
         self._moments: dict[str, Moments] = {}
         for name, _ in first.network.named_parameters():
             stack = torch.stack([one.network.get_parameter(name).detach() for one in self._trainers])
             for one in self._trainers:  # each network's own copy is given up at once
                 one.network.get_parameter(name).data = torch.empty(0, device=self._device)
             self._moments[name] = Moments(stack, torch.zeros_like(stack), torch.zeros_like(stack))
-        self._users = StackedUsers(self._trainers)
-        self._parked = parked
         self._waiting: dict[str, Moments] = {}
+        self._gather_users()
         self._show_views()
         if parked:
             self._park()
+
+    def _gather_users(self) -> None:
+        """Bring the supports of all networks to the device, ops.padded to the longest."""
+        self._counts = np.array([len(one.support) for one in self._trainers])
+        supports = np.zeros((len(self._trainers), self._counts[0]), dtype=np.int64)
+        weights = np.zeros(supports.shape, dtype=np.float32)
+        for place, one in enumerate(self._trainers):
+            supports[place, : len(one.support)] = one.support
+            weights[place, : len(one.support)] = one.weights
+        self._supports, self._weights = (torch.from_numpy(one).to(self._device) for one in (supports, weights))
+        streams = [(one.dropout_stream, one.prefix_stream, one.noise_stream) for one in self._trainers]
+        self._streams = torch.tensor(streams, device=self._device)
 
     def _show_views(self) -> None:
         """Make the networks' weights views into the stack."""
@@ -196,8 +195,24 @@ class StackedTrainer:
                 self._moments[name] = Moments(*(one.to(self._device, non_blocking=True, copy=True) for one in moments))
             self._show_views()
         total = torch.zeros((), device=self._device)
-        for batch in self._users.next_epoch():
-            self._take_step(batch, total)
+        for batch in self._next_epoch():
+            first = 0
+            while first < len(batch.users):
+                part = slice(first, min(first + self._at_once, len(batch.users)))
+                try:
+                    total += self._change_weights(batch.of(part), part)
+                except torch.OutOfMemoryError:
+                    # Nothing has been changed yet: memory is taken before weights are.
+                    if self._at_once == 1:
+                        raise
+                    self._at_once = max(1, self._at_once // 2)
+                    now = f"{self._at_once} networks at once from here on"
+                    say(f"stacked engine: out of memory on {self._device}; {now}")
+                    torch.cuda.empty_cache()
+                    continue
+                first = part.stop
+            for one in self._trainers[: len(batch.users)]:
+                one.step += 1
         if self._parked:
             self._park()
         return float(total) / len(self._trainers)
@@ -214,7 +229,7 @@ class StackedTrainer:
         for name, moments in self._moments.items():
             # One name after the other, so that only one of them exists twice.
             self._moments[name] = moments.of(torch.tensor(stay, device=moments.weights.device))
-        self._users = StackedUsers(self._trainers)
+        self._gather_users()
         self._show_views()
 
     def state(self) -> ModelState:
@@ -235,38 +250,44 @@ class StackedTrainer:
         for one, step, epoch in zip(self._trainers, state.facts["steps"], state.facts["epochs"], strict=True):
             one.step, one.epoch = step, epoch
 
-    def _take_step(self, batch: StackedBatch, total: Tensor) -> None:
-        """One step of every network that has users in the batch; adds their share of the epoch's loss to `total`."""
-        first = 0
-        while first < len(batch.users):
-            part = slice(first, min(first + self._at_once, len(batch.users)))
-            try:
-                total += self._change_weights(batch.of(part), part)
-            except torch.OutOfMemoryError:
-                # Nothing has been changed yet: memory is taken before weights are.
-                if self._at_once == 1:
-                    raise
-                self._at_once = max(1, self._at_once // 2)
-                say(f"stacked engine: out of memory on {self._device}; {self._at_once} networks at once from here on")
-                torch.cuda.empty_cache()
-                continue
-            first = part.stop
-        for one in self._trainers[: len(batch.users)]:
-            one.step += 1
+    def _next_epoch(self) -> Iterator[StackedBatch]:
+        """The batches of the next epoch of every network, in the order that each of them draws for itself."""
+        counts, size = torch.from_numpy(self._counts).to(self._device), self._model.batch_size
+        longest = int(self._counts[0])
+        batches = -(-longest // size)
+        orders = np.zeros((len(self._trainers), batches * size), dtype=np.int64)
+        for place, one in enumerate(self._trainers):
+            one.epoch += 1
+            orders[place, : self._counts[place]] = one.order()
+        # Every network's users, weights and history lengths in the order of this epoch, (networks, ops.padded users).
+        order = torch.from_numpy(orders).to(self._device)
+        real = torch.arange(order.shape[1], device=self._device) < counts[:, None]
+        users, weights = self._supports.gather(1, order), self._weights.gather(1, order) * real
+        lengths = self._histories.starts.diff()[users] * real
+        all_stored = lengths.view(len(counts), batches, size).sum(dim=2).tolist()  # (networks, batches)
+        steps = torch.tensor([one.step for one in self._trainers], device=self._device)
+        for batch in range(batches):
+            start = batch * size
+            active = int((self._counts > start).sum())
+            sizes = (counts[:active] - start).clamp(max=size)
+            own = (slice(0, active), slice(start, min(longest, start + size)))
+            stored, scale = [one[batch] for one in all_stored[:active]], weights[own] / sizes[:, None]
+            shares, now, streams = sizes / counts[:active], steps[:active] + batch, self._streams[:active]
+            yield StackedBatch(users[own], lengths[own], stored, scale, shares, now, streams)
 
     def _change_weights(self, batch: StackedBatch, part: slice) -> Tensor:
         """A step of some of the networks, whose batch is given; gives their share of the epoch's loss."""
         moments = {name: whole.of(part) for name, whole in self._moments.items()}
         dropout_streams, prefix_streams, noise_streams = streams_at(batch.streams, batch.steps[:, None]).unbind(dim=1)
-        entries = batch.entries(dropout_streams, prefix_streams, self._model.dropout)
-        inputs: DenseInputs | GatheredInputs
-        inputs = DenseInputs(entries, self._precision) if self._dense else GatheredInputs(entries)
+        entries = self._entries(batch, dropout_streams, prefix_streams)
+        inputs: ops.DenseInputs | ops.GatheredInputs
+        inputs = ops.DenseInputs(entries, self._precision) if self._dense else ops.GatheredInputs(entries)
         codes = inputs.codes(moments["input_table"].weights)  # (networks, users, first width)
         leaves = {name: one.weights.detach().requires_grad_() for name, one in moments.items() if name not in _LARGE}
         codes.requires_grad_()
         with torch.enable_grad():
             hidden, divergences = self._middle(codes, leaves, batch.steps, noise_streams)
-        decoded = decode_and_differentiate(
+        decoded = ops.decode_and_differentiate(
             hidden.detach(), moments["output_table"].weights, moments["output_bias"].weights, entries, batch.scale,
             self._precision,
         )  # fmt: skip
@@ -278,13 +299,37 @@ class StackedTrainer:
         torch.autograd.backward(outputs, slopes)
         gradients = {name: leaf.grad for name, leaf in leaves.items()}
         gradients |= {"output_table": decoded.table, "output_bias": decoded.bias}
-        adam = AdamStep(self._model, batch.steps)
+        adam = ops.AdamStep(self._model, batch.steps)
         assert codes.grad is not None
         inputs.learn(adam, moments["input_table"], codes.grad)
         for name, gradient in gradients.items():
             assert gradient is not None
             adam.on_dense(moments[name], gradient)
         return (losses * batch.scale * batch.shares[:, None]).sum()
+
+    def _entries(self, batch: StackedBatch, dropout_streams: Tensor, prefix_streams: Tensor) -> Entries:
+        """The stored entries of all users, with each network's own prefixes and dropout of this step."""
+        device, total, histories = self._device, sum(batch.stored), self._histories
+        users, dropout, lengths = batch.users.shape[1], self._model.dropout, batch.lengths.flatten()
+        starts = F.pad(lengths.cumsum(0), (1, 0))
+        owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths, output_size=total)
+        first = histories.starts[batch.users.flatten()] - starts[:-1]
+        counting = torch.arange(total, device=device)
+        places = counting + first[owner]
+        values, inputs = histories.values[places], self._unit_values[places]
+        if self._model.uses_order:
+            spec = self._model.target_spec
+            within = counting - starts[owner] if histories.moments is None else histories.moments[places]
+            draws = uniform_at(prefix_streams[:, None], torch.arange(2 * users, device=device))
+            cuts = spec.cut(self._place_counts[batch.users].flatten(), draws.reshape(-1, 2))
+            inputs, values = spec.inputs_and_targets(values, within, cuts[owner])
+            inputs = unit_rows_of(inputs, owner, len(lengths))
+        if dropout:
+            network = owner // users
+            within = counting - starts[:-1:users][network]  # place among the entries of its own network
+            inputs = inputs * (uniform_at(dropout_streams[network], within) >= dropout) / (1 - dropout)
+        amounts = ops.sums_between(starts, values)
+        return Entries(owner, histories.columns[places], values, inputs, starts, amounts.view_as(batch.users))
 
     def _middle(
         self, codes: Tensor, weights: dict[str, Tensor], steps: Tensor, noise_streams: Tensor
@@ -310,105 +355,21 @@ class StackedTrainer:
         return latent, divergences
 
 
-class StackedUsers:
-    """The supports of many networks on the device, padded to the longest, networks with more users first."""
-
-    def __init__(self, trainers: Sequence[SingleTrainer[AutoencoderModel, Autoencoder]]) -> None:
-        first = trainers[0]
-        self._trainers = trainers
-        self._batch_size, self._device = first.model.batch_size, first.device
-        self._counts = np.array([len(one.support) for one in trainers])
-        supports = np.zeros((len(trainers), self._counts[0]), dtype=np.int64)
-        weights = np.zeros(supports.shape, dtype=np.float32)
-        for place, one in enumerate(trainers):
-            supports[place, : len(one.support)] = one.support
-            weights[place, : len(one.support)] = one.weights
-        self._supports = torch.from_numpy(supports).to(self._device)
-        self._weights = torch.from_numpy(weights).to(self._device)
-        streams = [(one.dropout_stream, one.prefix_stream, one.noise_stream) for one in trainers]
-        self._streams = torch.tensor(streams, device=self._device)
-        matrix = first.matrix if first.model.uses_order else first.matrix.sorted_indices()
-        self.target_spec = first.model.target_spec if first.model.uses_order else None
-        self.histories = SparseRows.of(matrix, self._device, first.moments)  # of all users of the matrix, not scaled
-        self.unit_values = self.histories.unit_values()  # of the same entries, each user's row scaled to length 1
-        self.place_counts = self.histories.place_counts()  # (users of the matrix,)
-
-    def next_epoch(self) -> Iterator[StackedBatch]:
-        """The batches of the next epoch of every network, in the order that each of them draws for itself."""
-        counts, size = torch.from_numpy(self._counts).to(self._device), self._batch_size
-        longest = int(self._counts[0])
-        batches = -(-longest // size)
-        orders = np.zeros((len(self._trainers), batches * size), dtype=np.int64)
-        for place, one in enumerate(self._trainers):
-            one.epoch += 1
-            orders[place, : self._counts[place]] = one.order()
-        # Every network's users, weights and history lengths in the order of this epoch, (networks, padded users).
-        order = torch.from_numpy(orders).to(self._device)
-        real = torch.arange(order.shape[1], device=self._device) < counts[:, None]
-        users, weights = self._supports.gather(1, order), self._weights.gather(1, order) * real
-        lengths = self.histories.starts.diff()[users] * real
-        stored = lengths.view(len(counts), batches, size).sum(dim=2).tolist()  # (networks, batches)
-        steps = torch.tensor([one.step for one in self._trainers], device=self._device)
-        for batch in range(batches):
-            start = batch * size
-            active = int((self._counts > start).sum())
-            sizes = (counts[:active] - start).clamp(max=size)
-            own = (slice(0, active), slice(start, min(longest, start + size)))
-            yield StackedBatch(
-                data=self,
-                users=users[own],
-                lengths=lengths[own],
-                stored=[one[batch] for one in stored[:active]],
-                scale=weights[own] / sizes[:, None],
-                shares=sizes / counts[:active],
-                steps=steps[:active] + batch,
-                streams=self._streams[:active],
-            )
-
-
-@dataclass(frozen=True, eq=False)
-class StackedBatch:
-    """One batch of the networks that still have users to visit; shorter ones are padded with users without history.
+class StackedBatch(NamedTuple):
+    """One batch of the networks that still have users to visit; shorter ones are ops.padded with users without history.
 
     All of it lies on the device: a step waits for nothing from the host.
     """
 
-    data: StackedUsers
     users: Tensor  # (networks, users), rows of the matrix
-    lengths: Tensor  # (networks, users), stored entries of each, 0 where padded
+    lengths: Tensor  # (networks, users), stored entries of each, 0 where ops.padded
     stored: list[int]  # stored entries of each network
-    scale: Tensor  # (networks, users), weight / size of the batch, 0 where padded
+    scale: Tensor  # (networks, users), weight / size of the batch, 0 where ops.padded
     shares: Tensor  # (networks,), size of the batch / users of the epoch
     steps: Tensor  # (networks,), steps taken before this one
     streams: Tensor  # (networks, 3), of dropout, prefixes and noise
 
     def of(self, part: slice) -> StackedBatch:
         """The batch of some of the networks."""
-        return StackedBatch(
-            self.data, self.users[part], self.lengths[part], self.stored[part], self.scale[part], self.shares[part],
-            self.steps[part], self.streams[part],
-        )  # fmt: skip
-
-    def entries(self, dropout_streams: Tensor, prefix_streams: Tensor, dropout: float) -> Entries:
-        """The stored entries of all users, with each network's own prefixes and dropout of this step."""
-        device, total, histories = self.users.device, sum(self.stored), self.data.histories
-        users, spec = self.users.shape[1], self.data.target_spec
-        lengths = self.lengths.flatten()
-        starts = F.pad(lengths.cumsum(0), (1, 0))
-        owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths, output_size=total)
-        first = histories.starts[self.users.flatten()] - starts[:-1]
-        counting = torch.arange(total, device=device)
-        places = counting + first[owner]
-        values, inputs = histories.values[places], self.data.unit_values[places]
-        if spec is not None:
-            within = counting - starts[owner] if histories.moments is None else histories.moments[places]
-            draws = uniform_at(prefix_streams[:, None], torch.arange(2 * users, device=device))
-            cuts = spec.cut(self.data.place_counts[self.users].flatten(), draws.reshape(-1, 2))
-            inputs, values = spec.inputs_and_targets(values, within, cuts[owner])
-            inputs = unit_rows_of(inputs, owner, len(lengths))
-        if dropout:
-            network = owner // users
-            within = counting - starts[:-1:users][network]  # place among the entries of its own network
-            inputs = inputs * (uniform_at(dropout_streams[network], within) >= dropout) / (1 - dropout)
-        amounts = sums_between(starts, values)
-        return Entries(owner, histories.columns[places], values, inputs, starts, amounts.view_as(self.users))
+        fields: tuple[Any, ...] = self
+        return StackedBatch(*(one[part] for one in fields))
