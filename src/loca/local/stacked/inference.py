@@ -228,9 +228,7 @@ class InferenceBatch:
         # The history of each pair, or of each user where they are laid out, and its values scaled to length 1.
         self.rows = SparseRows.of(histories, device)
         self.entries: dict[int, slice] = {}  # the stored entries of each network's pairs
-        self.laid_out: Tensor | None = (
-            None  # (users, padded items): rows are aligned, also those of some users
-        )
+        self.laid_out: Tensor | None = None  # (users, padded items): rows are aligned, also those of some users
         if count > 1 and multiplies_densely(histories, device, "bfloat16" if uses_tf32 else "float32"):
             self.inputs, width = self.rows.unit_values(), padded(self.items)
             self.laid_out = torch.zeros(count, width, device=device)
