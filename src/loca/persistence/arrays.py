@@ -68,7 +68,7 @@ def check_types(written: Any, expected: Mapping[str, Any]) -> None:
             check_types(written[name], first)
 
 
-def array_type(name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
+def type_of(name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
     """safetensors' name of the numbers and the shape of an array; anything but plain numbers is refused."""
     if not isinstance(array, np.ndarray):
         raise ModelFileError(f"array {name!r}: expected a numpy array, found {type(array).__name__}")
@@ -84,7 +84,7 @@ def write_arrays(file: BinaryIO, arrays: Arrays, *, piece_bytes: int = PIECE) ->
     The library's own writer makes files that only their owner can read, under a passing name that a killed
     save would leave behind; the format is simple enough to write here, without a second copy of any array.
     """
-    notes = {name: array_type(name, array) for name, array in arrays.items()}
+    notes = {name: type_of(name, array) for name, array in arrays.items()}
     # Whole multiples of the alignment first, then wide items first: every array starts at a multiple of its item
     # size and can be mapped into memory, a large one nearly always at a multiple of 64.
     order = sorted(arrays, key=lambda name: (arrays[name].nbytes % _ALIGNMENT > 0, -arrays[name].itemsize, name))
@@ -130,7 +130,7 @@ def read_arrays(views: Arrays, notes: Mapping[str, Any], *, verify: bool) -> dic
     for odd in sorted(set(views) ^ set(notes)):
         raise ValueError(f"array {odd!r:.100} is {'missing' if odd in notes else 'not in model.json'}")
     for name, view in views.items():
-        found = array_type(name, view)
+        found = type_of(name, view)
         check_types(notes[name], {"dtype": str, "shape": list})
         expected = {key: notes[name][key] for key in found}
         if dump_json(expected) != dump_json(found):  # as text: true and 2.0 are no lengths

@@ -19,15 +19,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from loca.errors import ConfigError, LocaError, ModelFileError
-from loca.persistence.arrays import (
-    array_type,
-    check_types,
-    dump_json,
-    map_arrays,
-    parse_json,
-    read_arrays,
-    write_arrays,
-)
+from loca.persistence.arrays import check_types, dump_json, map_arrays, parse_json, read_arrays, type_of, write_arrays
 from loca.persistence.atomic_write import check_plain, locked, read_plain, remove_files, written_beside
 from loca.persistence.manifest import ModelState, read_values, write_values
 from loca.persistence.model_io import STATE, holds_format, learned_arrays, open_sealed, sealed_json
@@ -238,17 +230,17 @@ def file_name_of(name: str) -> str:
 def writable_folder(folder: Path) -> Iterator[bool]:
     """Whether the folder, made when missing, may be written; it is locked against a second run meanwhile."""
     with ExitStack() as lock:
-        writable = True
+        forbidden = None
         with _saving(folder):
             try:
                 lock.enter_context(locked(folder, "another run keeps its unfinished work there"))
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise
-                problem = f"may not be made ({error.strerror}); this run cannot be resumed should it be interrupted"
-                say(f"{folder}: {problem}")
-                writable = False
-        yield writable
+                forbidden = error.strerror
+        if forbidden:
+            say(f"{folder}: may not be made ({forbidden}); this run cannot be resumed should it be interrupted")
+        yield not forbidden
 
 
 @contextmanager
@@ -279,7 +271,7 @@ def _write_state(file: BinaryIO, name: str, state: ModelState) -> None:
         raise ModelFileError(f"state {name!r}: expected arrays and facts, found the part {next(iter(state.parts))!r}")
     arrays = {f"{STATE}{key}": array for key, array in state.arrays.items()}
     facts = write_values(state.facts, arrays, f"state {name!r}, fact")
-    shapes = {key: array_type(key, array) for key, array in arrays.items()}
+    shapes = {key: type_of(key, array) for key, array in arrays.items()}
     about = {"format": _STATE_FORMAT, "version": _VERSION, "name": name, "facts": facts, "arrays": shapes}
     arrays[_ABOUT] = np.frombuffer(dump_json(about), np.uint8)
     notes, starts = write_arrays(file, {**arrays, _CHECKSUMS: np.zeros(len(arrays), np.uint32)})
