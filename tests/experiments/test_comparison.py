@@ -107,7 +107,7 @@ def test_a_single_test_user_gets_the_table_and_the_reason_why_there_is_no_more(p
     assert "no_differences" not in compare(models, planted_split, at=(5,)).to_json()
 
 
-def test_only_the_models_to_keep_are_kept(comparison: Comparison, planted_split: Split) -> None:
+def test_only_the_models_to_keep_are_returned(comparison: Comparison, planted_split: Split) -> None:
     assert list(comparison.models) == ["ease"]
     assert comparison.models["ease"].train_data_ is planted_split.train_and_validation
 
@@ -210,7 +210,7 @@ def test_tables_are_written_into_a_folder(comparison: Comparison, tmp_path: Path
     check_file(None)
 
 
-def test_the_budget_is_told_everywhere(comparison: Comparison, planted_split: Split) -> None:
+def test_the_budget_is_reported_everywhere(comparison: Comparison, planted_split: Split) -> None:
     line = "settings to choose from: popularity 1, ease 2, ensemble-ease 1, loca-ease 1"
     assert str(comparison).splitlines()[1] == f"budget: {line}"
     assert f"\nbudget: {line}\n" in comparison.to_markdown()
@@ -233,10 +233,10 @@ def test_models_that_a_settings_file_cannot_name_are_left_out_of_it(planted_spli
     assert tomllib.loads(settings_file(found)) == {}
 
 
-def test_a_grid_is_aligned() -> None:
-    grid = TextTable(("name", "n"), (("a", "1"), ("bc", "10")))
-    assert grid.plain() == "name   n\na      1\nbc    10"
-    assert grid.markdown() == "| name | n |\n| --- | ---: |\n| a | 1 |\n| bc | 10 |"
+def test_a_text_table_is_aligned() -> None:
+    table = TextTable(("name", "n"), (("a", "1"), ("bc", "10")))
+    assert table.plain() == "name   n\na      1\nbc    10"
+    assert table.markdown() == "| name | n |\n| --- | ---: |\n| a | 1 |\n| bc | 10 |"
 
 
 def test_json_values_are_finite() -> None:

@@ -72,15 +72,15 @@ def test_two_processes_give_the_numbers_of_one(
     ]
 
 
-def test_a_process_that_fails_is_named_and_the_others_are_kept(
+def test_a_process_that_fails_is_named_and_the_others_are_stored(
     planted_split: Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     models = {"dying": Doomed(), "wrong": Doomed(way="errs"), "refused": Doomed(way="refuses"), "ease": EASE()}
-    kept = compare({"ease": EASE()}, planted_split, at=(5,), keep_in=tmp_path)
+    stored = compare({"ease": EASE()}, planted_split, at=(5,), keep_in=tmp_path)
     with caplog.at_level(logging.INFO, "loca"):
         found = compare(models, planted_split, at=(5,), processes=2, keep_in=tmp_path, control="dying")
     assert [one.name for one in found.measured] == ["ease"]
-    assert found.of("ease").seconds == kept.of("ease").seconds, "it was not computed again"
+    assert found.of("ease").seconds == stored.of("ease").seconds, "it was not computed again"
     assert found.failed == {
         "dying": "its process was ended by signal 9, perhaps because the memory ran out",
         "wrong": "ZeroDivisionError: a mistake in the program",
@@ -93,7 +93,7 @@ def test_a_process_that_fails_is_named_and_the_others_are_kept(
     assert (tmp_path / "cells" / "unfinished").exists()
 
 
-def test_where_all_fail_the_reasons_are_told_and_nothing_is_left(
+def test_where_all_fail_the_reasons_are_reported_and_nothing_is_left(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "execute_parallel", lambda *given: {"wrong": "this", "bad": "that"})

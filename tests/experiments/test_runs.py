@@ -37,7 +37,7 @@ def run_of(
     return Run(name, candidates or (EASE(),), protocol or EvaluationProtocol(at=(5, 20)), fingerprint(split), **more)
 
 
-def as_told(measured: ComparedModel) -> dict[str, Any]:
+def as_reported(measured: ComparedModel) -> dict[str, Any]:
     """All that a run says, with arrays as lists."""
     evaluation, tuning = measured.evaluation, measured.tuning
     return {
@@ -54,7 +54,7 @@ def as_told(measured: ComparedModel) -> dict[str, Any]:
     }
 
 
-def test_a_cell_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
+def test_a_run_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
     measured, model = run_of(planted_split, "ease", EASE(l2=1.0), EASE(l2=100.0)).execute(planted_split)
     expected = run_protocol([EASE(l2=1.0), EASE(l2=100.0)], planted_split, EvaluationProtocol(at=(5, 20)))
     assert (measured.chosen, measured.tuning) == (expected.chosen, None)
@@ -63,7 +63,7 @@ def test_a_cell_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
     assert measured.settings == {"l2": [1.0, 100.0][expected.chosen]}
 
 
-def test_a_cell_with_counts_is_measured_with_its_first_models_too(planted_split: Split) -> None:
+def test_a_run_with_counts_is_measured_with_its_first_models_too(planted_split: Split) -> None:
     model = Loca(base=EASE(), anchors=4, answer_bandwidth=0.5, alpha=0.0)
     measured, fitted = run_of(planted_split, "loca-ease", model, counts=(1, 2, 4)).execute(planted_split)
     assert isinstance(fitted, Loca)
@@ -79,7 +79,7 @@ def test_a_cell_with_counts_is_measured_with_its_first_models_too(planted_split:
 
 
 @pytest.mark.parametrize("protocol", ["clean", "paper"])
-def test_a_cell_with_a_space_is_tuned_where_choices_are_made(planted_split: Split, protocol: ProtocolName) -> None:
+def test_a_run_with_a_space_is_tuned_where_choices_are_made(planted_split: Split, protocol: ProtocolName) -> None:
     tuned = replace(TUNED, protocol=protocol)
     measured, _ = run_of(planted_split, protocol=tuned, space=RIDGES).execute(planted_split)
     candidates = [EASE(l2=l2) for l2 in (1.0, 30.0, 1000.0)]
@@ -92,7 +92,7 @@ def test_a_cell_with_a_space_is_tuned_where_choices_are_made(planted_split: Spli
     assert len(measured.tried) == 1
 
 
-def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: Path) -> None:
+def test_a_stored_run_comes_back_to_the_last_bit(planted_split: Split, tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     tuned = EvaluationProtocol(at=(5, 20), recency="auto", budget=Budget(trials=1))
     runs = [
@@ -105,7 +105,7 @@ def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: 
             computed, _ = store.execute(run, planted_split)
         found = store.find(run)
         assert found is not None
-        assert as_told(found) == as_told(computed)
+        assert as_reported(found) == as_reported(computed)
         assert found.evaluation.intervals() == computed.evaluation.intervals()
         assert found.evaluation.users.dtype == computed.evaluation.users.dtype
         assert found.evaluation.lists.shape == (len(found.evaluation.users), 0)
@@ -118,7 +118,7 @@ def test_a_kept_cell_comes_back_to_the_last_bit(planted_split: Split, tmp_path: 
 
 
 @pytest.mark.parametrize("keeps_begun", [False, True])
-def test_cells_that_share_parts_fit_them_once_and_give_the_same_numbers(
+def test_runs_that_share_parts_fit_them_once_and_give_the_same_numbers(
     keeps_begun: bool, planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def runs(name: str, *, shares_parts: bool) -> list[Run]:
@@ -190,7 +190,7 @@ class Placed(Popularity):
         self.places = places
 
 
-def test_a_cell_is_another_where_one_number_in_the_middle_of_an_array_is(planted_split: Split) -> None:
+def test_a_run_is_another_where_one_number_in_the_middle_of_an_array_is(planted_split: Split) -> None:
     first, second = np.zeros(5000), np.zeros(5000)
     second[2500] = 1.0
     fingerprints = [
@@ -209,16 +209,16 @@ def test_another_version_of_loca_is_refused(
         store.find(run)
 
 
-def test_a_damaged_cell_is_computed_again(planted_split: Split, tmp_path: Path) -> None:
+def test_a_damaged_run_is_computed_again(planted_split: Split, tmp_path: Path) -> None:
     store, run = RunStore(tmp_path), run_of(planted_split)
     store.execute(run, planted_split)
-    kept = tmp_path / "cells" / "work-ease.safetensors"
-    whole = kept.read_bytes()
-    kept.write_bytes(whole[:-9] + b"\0" + whole[-8:])
+    stored = tmp_path / "cells" / "work-ease.safetensors"
+    whole = stored.read_bytes()
+    stored.write_bytes(whole[:-9] + b"\0" + whole[-8:])
     assert store.find(run) is None
     Checkpoint(tmp_path / "cells").save("ease", ModelState(facts={FINGERPRINT_KEY: run.fingerprint()}))
     assert store.find(run) is None
-    kept.write_bytes(whole)
+    stored.write_bytes(whole)
     assert store.find(run) is not None
 
 
