@@ -163,11 +163,11 @@ class Space:
             found = domain.coordinates(values[name], name)
             if found is None:
                 return None
-            point.update(found)
-        stays = all(values[name] == value for name, value in self.fixed.items())
-        return point if stays and all(values[name] == values[source] for name, source in self.same.items()) else None
+            point |= found
+        others = {**self.fixed, **{name: values[source] for name, source in self.same.items()}}
+        return point if all(values[name] == value for name, value in others.items()) else None
 
-    def grid(self, largest: float = math.inf) -> list[dict[str, Plain]] | None:
+    def grid(self, largest: int = 10_000) -> list[dict[str, Plain]] | None:
         """All points, the last parameter changing first; None where they are endless or more than `largest`."""
         values = [domain.drawn for domain in self.domains.values() if isinstance(domain, Among)]
         if len(values) < len(self.domains) or math.prod(map(len, values)) > largest:

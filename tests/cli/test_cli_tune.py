@@ -110,7 +110,7 @@ def test_a_budget_is_said_where_none_was(call: Call) -> None:
         (("--model", "loca-ease", "--choose", "base=ease,mult-dae"), "models cannot be tuned among"),
         (("--set", "l3=4"), "unknown option 'l3' for ease"),
         (("--study", "nowhere/s.db"), "make it first"),
-        (("--out", "nowhere/best.toml"), "is no folder that may be"),
+        (("--out", "nowhere/best.toml"), "there is no folder"),
     ],
 )
 def test_mistakes_are_told_in_one_line(call: Call, given: tuple[object, ...], line: str) -> None:

@@ -99,7 +99,7 @@ def tune_models(
     if validation == 0:
         raise ConfigError("tuning is judged on validation; expected --validation of at least 1, found 0")
     if out is not None:
-        check_unwritable(out)
+        check_unwritable(out, "to write settings into")
     if resume and fresh:
         raise ConfigError("--resume goes on with a study, --fresh drops it; expected one of them, found both")
     if study is None and (resume or fresh):

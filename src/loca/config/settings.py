@@ -202,10 +202,12 @@ def toml_text(comments: Iterable[str], sections: Mapping[str, Table]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def check_unwritable(path: Path) -> None:
-    """Refuses, before any trial, a file that the settings could not be written to."""
+def check_unwritable(path: Path, what: str) -> None:
+    """Refuses, before any work is done, a place that no file could be written to; `what` says what the file is for."""
     if path.is_dir():
-        raise ConfigError(f"{path}: expected a file to write settings into, found a folder; choose another name")
+        raise ConfigError(f"{path}: expected a file {what}, found a folder; choose another name")
     parent = path.absolute().parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise ConfigError(f"{path}: cannot be written, {parent} is no folder that may be; choose another name")
+    if not parent.is_dir():
+        raise ConfigError(f"{path}: there is no folder {parent}; make it first, or choose another name")
+    if not all(os.access(place, os.W_OK) for place in (parent, path) if place.exists()):
+        raise ConfigError(f"{path}: may not be written; choose another name")

@@ -178,8 +178,7 @@ def fit(
     if budget is not None:
         if [one.role for one in candidates] != ["auto"]:
             raise ConfigError(f"budget: is for the model auto, found {', '.join(map(repr, candidates))}")
-        given = {"seconds": budget.seconds, "trials": budget.trials}
-        candidates = [clone(candidates[0], **{name: value for name, value in given.items() if value is not None})]
+        candidates = [clone(candidates[0], **{name: one for name, one in vars(budget).items() if one is not None})]
     rule: RecencyRule = recency if isinstance(recency, str) else "given"
     data = data if isinstance(recency, str) else data.with_recency(recency)
     if order_matters(candidates, recency):

@@ -10,7 +10,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from multiprocessing.connection import Connection, wait
@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from loca.config.model_factory import describe_model
-from loca.config.settings import settings_of
+from loca.config.settings import check_unwritable, settings_of
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, LocaError, check_counts
@@ -47,8 +47,6 @@ from loca.tuning.workers import Worker, WorkerDied, threads_for
 _SECONDS, _REASON, _TEMPLATE, _PROCESS = "seconds", "reason", "template", "process"
 _DONE = "done"
 _MOST_FAILURES_IN_A_ROW = 10
-# Grids beyond this are searched as endless spaces are.
-_LARGEST_GRID = 10_000
 # What settings may bring about; anything else is a mistake of the program, and ends the study.
 _SINGULAR = (np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
 _TROUBLE = (LocaError, MemoryError, torch.OutOfMemoryError, *_SINGULAR)
@@ -138,7 +136,7 @@ class Tuner:
         own = point = self.space.coordinates(self.template)
         tried = [one for one in trials if not _is_stopped(one)]
         is_template = not any(one.user_attrs.get(_TEMPLATE) for one in tried)
-        grid = self.space.grid(_LARGEST_GRID)
+        grid = self.space.grid()
         if grid is not None and not is_template:
             taken = [one.params for one in tried if own is not None or not one.user_attrs.get(_TEMPLATE)]
             order = stream(self.seed, "grid", self.name).permutation(len(grid))
@@ -178,9 +176,8 @@ class Tuner:
         except optuna.TrialPruned:
             state, reason = TrialState.PRUNED, f"others were better at step {watcher.step}"
         except _OutOfTime:
-            ndcg = watcher.best
             where = f"at step {watcher.step}" if watcher.step else "before the model had learned anything"
-            reason = f"the time was over {where}"
+            ndcg, reason = watcher.best, f"the time was over {where}"
         except _TROUBLE as error:
             torch.cuda.empty_cache()
             reason = " ".join(str(error).split())[:300] or type(error).__name__
@@ -228,8 +225,8 @@ class Tuner:
 
     def _model_of(self, trial: Trial | FrozenTrial) -> Recommender:
         """The unfitted model of a trial: the template itself, or the template at the trial's point."""
-        is_template = trial.user_attrs.get(_TEMPLATE)
-        return clone(self.template) if is_template else self.space.apply(self.template, trial.params)
+        own = self.template
+        return clone(own) if trial.user_attrs.get(_TEMPLATE) else self.space.apply(own, trial.params)
 
     def _fingerprint(self) -> dict[str, Any]:
         """What a study is about: trials of another one cannot be compared with its own."""
@@ -261,18 +258,10 @@ class Tuner:
             with warnings.catch_warnings(), suppress(ValueError, RuntimeError):
                 warnings.simplefilter("ignore")  # of few trials for this or that parameter: these are estimates
                 importances = optuna.importance.get_param_importances(study)
-        return Tuning(
-            name=self.name,
-            best=model,
-            settings=settings_of(self.name, model, self.space.names),
-            ndcg=best.value,
-            finished=finished,
-            pruned=_counted(trials) - finished,
-            failed=len(failed),
-            seconds=_seconds(trials),
-            ndcg_before=before[0] if before else None,
-            importances={parameter: float(share) for parameter, share in importances.items()},
-        )
+        settings, pruned = settings_of(self.name, model, self.space.names), _counted(trials) - finished
+        effort = finished, pruned, len(failed), _seconds(trials)
+        shares = {parameter: float(share) for parameter, share in importances.items()}
+        return Tuning(self.name, model, settings, best.value, *effort, before[0] if before else None, shares)
 
 
 def _work(line: Connection, tuner: Tuner, path: Path, folder: Path, first: int) -> None:
@@ -353,14 +342,11 @@ def _best(trials: list[FrozenTrial]) -> FrozenTrial | None:
 @contextmanager
 def _quiet_optuna() -> Iterator[None]:
     """While this lasts, optuna says nothing but what went wrong: the trials are reported here."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)
+    with warnings.catch_warnings(), ExitStack() as at_end:
+        at_end.callback(optuna.logging.set_verbosity, optuna.logging.get_verbosity())
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        yield
 
 
 @contextmanager
@@ -431,13 +417,7 @@ def names_in(path: Path) -> list[str]:
 
     A place that is no SQLite file of studies, or that cannot be written, is refused.
     """
-    if path.is_dir():
-        raise ConfigError(f"{path}: expected a file for the study, found a folder; choose another name")
-    parent = path.absolute().parent
-    if not parent.exists():
-        raise ConfigError(f"{path}: there is no folder {parent}; make it first, or choose another name")
-    if not all(os.access(place, os.W_OK) for place in (parent, path) if place.exists()):
-        raise ConfigError(f"{path}: may not be written; choose another name for the study")
+    check_unwritable(path, "for the study")
     if not path.exists() or path.stat().st_size == 0:
         return []
     url = f"file:{quote(str(path.absolute()))}?mode=ro"

@@ -58,7 +58,7 @@ class TuningPlan:
                 part = {one for one in (*described, *before) if is_named(one, [key])}
                 is_default = get_params(own)[key] in (defaults[key].default,)
                 is_free = is_default or all(described.get(one) == before.get(one) for one in part)
-                if is_free and not self._constraints(name).mentions(f"base.{key}"):
+                if is_free and not self.constraints[name].mentions(f"base.{key}"):
                     changes[key] = value
             model = clone(model, base=clone(own, **changes))
         return clone(model, models=get_params(tuned[local])["anchors"]) if local and self.follows(name) else model
@@ -66,12 +66,9 @@ class TuningPlan:
     def follows(self, name: str) -> bool:
         """Whether an ensemble has as many models as the local model beside it, so that it must have as many again."""
         local = self._parents(name)[1]
-        if local is None or self._constraints(name).mentions("models"):
+        if local is None or self.constraints[name].mentions("models"):
             return False
         return bool(get_params(self.templates[name])["models"] == get_params(self.templates[local])["anchors"])
-
-    def _constraints(self, name: str) -> SpaceConstraints:
-        return self.constraints.get(name, SpaceConstraints())
 
     def _parents(self, name: str) -> tuple[str | None, str | None]:
         """The base of a local model or an ensemble, and the local model beside an ensemble; None where there is none.
@@ -83,13 +80,15 @@ class TuningPlan:
         if base is None:
             return None, None
 
+        own = describe_model(base)
+
+        def difference(other: object) -> int:
+            described = describe_model(other)
+            return sum(own.get(key) != described.get(key) for key in {*own, *described})
+
         def nearest(others: Mapping[str, object]) -> str | None:
-            differences, own = {}, describe_model(base)
-            for other, one in others.items():
-                if type(one) is type(base):
-                    described = describe_model(one)
-                    differences[other] = sum(own.get(key) != described.get(key) for key in {*own, *described})
-            return min(differences, key=lambda other: differences[other], default=None)
+            alike = [other for other, one in others.items() if type(one) is type(base)]
+            return min(alike, key=lambda other: difference(others[other]), default=None)
 
         # Of several local models with the same base the one of the same name comes first: loca-vae for ensemble-vae.
         names = sorted(params, key=lambda other: other != name.replace("ensemble-", "loca-", 1))
@@ -147,11 +146,12 @@ def plan_tuning(candidates: CandidateLists, kind: SpaceName, constraints: Mappin
                 f"{name}: a budget tunes one model, and lists offer {len(some)} to choose from; leave out the lists "
                 "or the budget"
             )
-    plan = TuningPlan({name: one for name, (one,) in candidates.items()}, {}, constraints)
+    own = {name: constraints.get(name, SpaceConstraints()) for name in candidates}
+    plan = TuningPlan({name: one for name, (one,) in candidates.items()}, {}, own)
     spaces: dict[str, Space | None] = {}
     for name, model in plan.templates.items():
-        own, following = constraints.get(name, SpaceConstraints()), ["models"] if plan.follows(name) else []
-        spaces[name] = own.narrow(space_of(name, kind)).without(following) if is_tuned(name, model) else None
+        following = ["models"] if plan.follows(name) else []
+        spaces[name] = own[name].narrow(space_of(name, kind)).without(following) if is_tuned(name, model) else None
     return replace(plan, spaces=spaces)
 
 
