@@ -7,20 +7,13 @@ from typing import Any
 
 import pytest
 
-from loca.config.settings import Choice, parse_value, read_section, read_settings, read_toml
+from loca.config.settings import Choice, Given, parse_value, read_toml
 from loca.errors import ConfigError
 
 
 def settings(config: Path | None = None, **given: Any) -> dict[str, dict[str, Any]]:
-    return read_settings(
-        config,
-        given.get("options", {}),
-        given.get("assignments", []),
-        given.get("choices", []),
-        sections=("split", "data"),
-        models=given.get("models", ["ease", "loca-ease"]),
-        elsewhere=("mult-vae", "fit"),
-    )
+    models = given.pop("models", ["ease", "loca-ease"])
+    return Given(config, **given).tables(("split", "data"), models, ("mult-vae", "fit"))
 
 
 @pytest.fixture
@@ -42,10 +35,10 @@ def test_set_wins_over_options_and_options_win_over_the_file(study: Path) -> Non
 def test_one_section_is_joined_in_the_same_order_without_a_look_at_the_others(study: Path) -> None:
     told = ["split.test=6", "nowhere.x=1"]
     options = {"split": {"test": 5, "validation": None}}
-    assert read_section("split", study, options, told) == {"test": 6, "validation": 4}
-    assert read_section("split", study, options, []) == {"test": 5, "validation": 4}
-    assert read_section("split", study, {}, []) == {"test": 3, "validation": 4}
-    assert read_section("split", None, {}, ["data.lists=[1]"]) == {}
+    assert Given(study, options, told).section("split") == {"test": 6, "validation": 4}
+    assert Given(study, options).section("split") == {"test": 5, "validation": 4}
+    assert Given(study).section("split") == {"test": 3, "validation": 4}
+    assert Given(assignments=["data.lists=[1]"]).section("split") == {}
 
 
 def test_a_list_is_a_choice_for_a_model_and_a_list_for_a_section(study: Path) -> None:

@@ -95,7 +95,7 @@ def fit(
       loca fit ratings.csv --model auto --budget 20min --out films.loca
     """
     from loca.config.model_factory import describe_model
-    from loca.config.settings import read_section
+    from loca.config.settings import Given
     from loca.data.recency import parse_age
     from loca.local.loca import Loca
     from loca.persistence.checkpoint import check_start
@@ -105,8 +105,8 @@ def fit(
 
     sections = fitting.sections()
     if budget is not None or trials is not None:
-        model = read_section("fit", settings.config, sections, settings.assignments or []).get(
-            "model", FitOptions.model
+        model = (
+            Given(settings.config, sections, settings.assignments or ()).section("fit").get("model", FitOptions.model)
         )
         if model != "auto":
             option = "--budget" if budget is not None else "--trials"
@@ -116,9 +116,9 @@ def fit(
             raise ConfigError(f"--budget: expected a time such as 600, 20min or 2h, found {budget!r}")
         sections["auto"] = {"seconds": None if age is None else age[0], "trials": trials}
     request = options.check_request("fit", FitOptions, source, reading, settings, **sections)
-    if "test" in read_section("split", None, {}, settings.assignments or []):
+    if "test" in Given(assignments=settings.assignments or ()).section("split"):
         raise ConfigError("split.test: loca fit holds out nothing for test; leave it out, or use split.validation")
-    if "test" in read_section("split", settings.config, {}, ()):
+    if "test" in Given(settings.config).section("split"):
         output.notes([f"{settings.config}: split.test is for loca compare; loca fit holds out nothing for test"])
     check_folder(out)
     if not checkpoint_every >= 0:

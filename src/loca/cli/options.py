@@ -17,7 +17,7 @@ from typer.models import OptionInfo
 
 from loca.config import options as config
 from loca.config.model_factory import build_models, expand_names
-from loca.config.settings import Table, read_section, read_settings
+from loca.config.settings import Given, Table
 from loca.data.interactions import Interactions
 from loca.data.synthetic import planted_communities
 from loca.errors import ConfigError, check_choice
@@ -246,19 +246,12 @@ def check_request(
     --set wins over the command's own options, these win over the file, the file over the defaults; the names of the
     models are settings like any other. `sections` are options of the command, by section.
     """
-    assignments, choices = settings.assignments or [], settings.choices or []
-    given = {**sections, "data": asdict(reading), command: {**sections.get(command, {}), "seed": settings.seed}}
-
-    def section(name: str) -> Table:
-        return read_section(name, settings.config, given, assignments)
-
-    own = config.build_section(kind, section(command), command)
+    options = {**sections, "data": asdict(reading), command: {**sections.get(command, {}), "seed": settings.seed}}
+    given = Given(settings.config, options, settings.assignments or (), settings.choices or ())
+    own = config.build_section(kind, given.section(command), command)
     known = (command, "data", "planted") if command == "describe" else (command, *_SHARED)
     models = expand_names(own.model_names) if own.model_names or command != "describe" else []
-    elsewhere = (*MODELS, *_COMMANDS, *_SHARED)
-    tables = read_settings(
-        settings.config, given, assignments, choices, sections=known, models=models, elsewhere=elsewhere
-    )
+    tables = given.tables(known, models, (*MODELS, *_COMMANDS, *_SHARED))
     data = config.build_section(config.DataOptions, tables["data"], "data")
     data.check_source(source)
     split = config.build_section(config.SplitOptions, tables.get("split", {}), "split")
@@ -284,7 +277,7 @@ def check_request(
         recency=recency,
         models=build_models(models, tables, own.seed),
         tables={name: tables[name] for name in models},
-        section=section,
+        section=given.section,
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,76 +32,73 @@ class Choice:
             raise ConfigError("a choice needs at least one value")
 
 
-def read_settings(
-    config: Path | None,
-    options: Mapping[str, Mapping[str, Any]],
-    assignments: Sequence[str],
-    choices: Sequence[str],
-    *,
-    sections: Sequence[str],
-    models: Sequence[str],
-    elsewhere: Sequence[str] = (),
-) -> dict[str, Table]:
-    """One table per section and per model; --set and --choose win over `options`, these over the file.
+@dataclass(frozen=True)
+class Given:
+    """What a user gives to a command: a TOML file, options by section, and the texts of --set and of --choose."""
 
-    A key without a section belongs to the only model of the command. A file may also speak of the sections and models
-    of other commands, `elsewhere`, so that one file serves them all; --set and --choose may not. A list is a choice
-    where it stands for a model's parameter; a section's lists are lists.
-    """
-    known = (*sections, *models)
-    settings: dict[str, Table] = {name: {} for name in known}
+    config: Path | None = None
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    assignments: Sequence[str] = ()
+    choices: Sequence[str] = ()
 
-    def place(where: str, path: tuple[str, ...]) -> tuple[str, ...]:
-        first, is_inside = path[0], len(path) > 1
-        if is_inside and (first in known or (first in elsewhere and where not in ("--set", "--choose"))):
-            return path
-        if is_inside and first in elsewhere:
-            here = ", ".join((*models, *sections))
-            raise ConfigError(f"{where}: {first!r} has no part in this command; what has is {here}")
-        if len(models) == 1 and first not in sections:
-            return (models[0], *path)
-        if first in known:
-            raise ConfigError(f"{where}: {first!r} is a section; expected {first}.option = value")
-        nearest = did_you_mean(first, known) or f"; expected one of {', '.join(known)}"
-        raise ConfigError(f"{where}: unknown option {'.'.join(path)!r}{nearest}")
+    def _entries(self) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+        """Where each setting comes from, its path and its value; the later ones win."""
+        for name, value in flat_settings({} if self.config is None else read_toml(self.config)).items():
+            yield str(self.config), tuple(name.split(".")), value
+        for section, table in self.options.items():
+            yield from (("options", (section, key), value) for key, value in table.items() if value is not None)
+        for text in self.assignments:
+            path, written = _divide(text, "--set")
+            yield "--set", path, parse_value(written)
 
-    for where, path, value in _given(config, options, assignments):
-        path = place(where, path)
-        _put(settings, path, Choice(tuple(value)) if isinstance(value, list) and path[0] not in sections else value)
-    for text in choices:
-        path, written = _divide(text, "--choose")
-        path, values = place("--choose", path), tuple(parse_value(one) for one in written.split(",") if one.strip())
-        if not values or path[0] in sections:
-            raise ConfigError(f"--choose: expected a model's parameter and values, such as l2=30,100, found {text!r}")
-        _put(settings, path, Choice(values))
-    return settings
+    def section(self, name: str) -> Table:
+        """The table of one section as `tables` joins it, without a look at the others.
 
+        A command's own section says which models there are, and must be known before keys can be distinguished from
+        models.
+        """
+        settings: dict[str, Table] = {name: {}}
+        for _, path, value in self._entries():
+            if path[0] == name and len(path) > 1:
+                _put(settings, path, value)
+        return settings[name]
 
-def read_section(
-    section: str, config: Path | None, options: Mapping[str, Mapping[str, Any]], assignments: Sequence[str]
-) -> Table:
-    """The table of one section as `read_settings` joins it, without a look at the others.
+    def tables(self, sections: Sequence[str], models: Sequence[str], elsewhere: Sequence[str] = ()) -> dict[str, Table]:
+        """One table per section and per model; --set and --choose win over options, these over the file.
 
-    A command's own section says which models there are, and must be known before keys can be distinguished from models.
-    """
-    settings: dict[str, Table] = {section: {}}
-    for _, path, value in _given(config, options, assignments):
-        if path[0] == section and len(path) > 1:
-            _put(settings, path, value)
-    return settings[section]
+        A key without a section belongs to the only model of the command. A file may also speak of the sections and
+        models of other commands, `elsewhere`, so that one file serves them all; --set and --choose may not. A list is
+        a choice where it stands for a model's parameter; a section's lists are lists.
+        """
+        known = (*sections, *models)
+        settings: dict[str, Table] = {name: {} for name in known}
 
+        def place(where: str, path: tuple[str, ...]) -> tuple[str, ...]:
+            first, is_inside = path[0], len(path) > 1
+            if is_inside and (first in known or (first in elsewhere and where not in ("--set", "--choose"))):
+                return path
+            if is_inside and first in elsewhere:
+                here = ", ".join((*models, *sections))
+                raise ConfigError(f"{where}: {first!r} has no part in this command; what has is {here}")
+            if len(models) == 1 and first not in sections:
+                return (models[0], *path)
+            if first in known:
+                raise ConfigError(f"{where}: {first!r} is a section; expected {first}.option = value")
+            nearest = did_you_mean(first, known) or f"; expected one of {', '.join(known)}"
+            raise ConfigError(f"{where}: unknown option {'.'.join(path)!r}{nearest}")
 
-def _given(
-    config: Path | None, options: Mapping[str, Mapping[str, Any]], assignments: Sequence[str]
-) -> Iterator[tuple[str, tuple[str, ...], Any]]:
-    """Where each setting comes from, its path and its value; the later ones win."""
-    for name, value in flat_settings({} if config is None else read_toml(config)).items():
-        yield str(config), tuple(name.split(".")), value
-    for section, table in options.items():
-        yield from (("options", (section, key), value) for key, value in table.items() if value is not None)
-    for text in assignments:
-        path, written = _divide(text, "--set")
-        yield "--set", path, parse_value(written)
+        for where, path, value in self._entries():
+            path = place(where, path)
+            is_choice = isinstance(value, list) and path[0] not in sections
+            _put(settings, path, Choice(tuple(value)) if is_choice else value)
+        for text in self.choices:
+            path, written = _divide(text, "--choose")
+            path, values = place("--choose", path), tuple(parse_value(one) for one in written.split(",") if one.strip())
+            if not values or path[0] in sections:
+                expected = "expected a model's parameter and values, such as l2=30,100"
+                raise ConfigError(f"--choose: {expected}, found {text!r}")
+            _put(settings, path, Choice(values))
+        return settings
 
 
 def read_toml(path: Path) -> Table:

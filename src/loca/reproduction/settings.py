@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loca.config.model_factory import build_models
 from loca.config.options import PLANTED
-from loca.config.settings import Choice, Table, flat_settings, read_settings, read_toml
+from loca.config.settings import Choice, Given, Table, flat_settings, read_toml
 from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.experiments.comparison import compare
 from loca.experiments.report import settings_file
@@ -78,7 +78,7 @@ def _read(path: Path, protocol: str) -> Tables:
             "must not know; give settings that were found under clean, or ask for --protocol paper"
         )
     elsewhere = tuple(one for one in (*MODELS, *_SECTIONS) if one not in ALL_NAMES)
-    found = read_settings(path, {}, [], [], sections=(), models=ALL_NAMES, elsewhere=elsewhere)
+    found = Given(path).tables((), ALL_NAMES, elsewhere)
     tables = {name: found[name] for name in ALL_NAMES if found[name]}
     for name, value in flat_settings(tables).items():
         if isinstance(value, Choice):
