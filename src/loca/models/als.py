@@ -96,8 +96,8 @@ def plan_alternating(what: str, rows: csr_array, factors: int, wanted: torch.dev
     users, items = rows.shape
     device, needed = _place(users, items, rows.nnz, factors, wanted, other)
     if device.type == "cpu":
-        name = f"{what} of {factors} factors for {users:,} users and {items:,} items"
-        plan_memory(name, needed, "take fewer factors")
+        what = f"{what} of {factors} factors for {users:,} users and {items:,} items"
+        plan_memory(what, needed, "take fewer factors")
     return device
 
 
@@ -162,9 +162,7 @@ def solve_systems(systems: Tensor, sides: Tensor) -> Tensor:
 
 
 def _block_bytes(device: torch.device) -> int:
-    if device.type == "cpu":
-        return _BLOCK_BYTES
-    return max(_BLOCK_BYTES, min(_BLOCK_BYTES_ON_GPU, free_bytes(device) // 10))
+    return max(_BLOCK_BYTES, min(_BLOCK_BYTES_ON_GPU, free_bytes(device) // 10) if device.type == "cuda" else 0)
 
 
 def row_blocks(matrix: csr_array, factors: int, device: torch.device, block_bytes: int | None = None) -> list[RowBlock]:
@@ -172,9 +170,8 @@ def row_blocks(matrix: csr_array, factors: int, device: torch.device, block_byte
     block_bytes = _block_bytes(device) if block_bytes is None else block_bytes
     counts = np.diff(matrix.indptr)
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    falling = -counts[order]
     blocks: list[RowBlock] = []
-    start = 0
+    falling, start = -counts[order], 0
     while start < len(order):
         longest = -int(falling[start])
         unknowns = min(longest, factors)

@@ -235,8 +235,7 @@ class NodeTrainer(SingleTrainer[CDAE, NodeNetwork]):
         return torch.optim.Adam([tables, biases], lr=self.model.learning_rate, fused=True)
 
     def run_epoch(self) -> float:
-        self.epoch += 1
-        total = 0.0
+        self.epoch, total = self.epoch + 1, 0.0
         for users in self.batches():
             places = torch.from_numpy(users).to(self.device)
             nodes = self.nodes[places].requires_grad_()
@@ -266,8 +265,7 @@ class NodeTrainer(SingleTrainer[CDAE, NodeNetwork]):
     def describe_nodes(self) -> None:
         """Give the network the nodes' mean and spread, in which a user with weight 2 counts as two."""
         weights = torch.from_numpy(self.weights / self.weights.sum()).to(self.device)
-        mean = weights @ self.nodes
-        squares = weights @ self.nodes.square()
+        mean, squares = weights @ self.nodes, weights @ self.nodes.square()
         self.network.mean_node.copy_(mean)
         self.network.node_spread.copy_((squares - mean.square()).mean().clamp_min(0.0).sqrt())
 

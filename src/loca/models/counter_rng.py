@@ -51,8 +51,7 @@ def fill_normal(weights: Tensor, stream: int, spread: float, piece: int | None =
 
     A piece is small enough to stay in a processor's cache, and large enough to keep a GPU busy.
     """
-    flat = weights.view(-1)
-    numbers = torch.tensor(stream, device=weights.device)
+    flat, numbers = weights.view(-1), torch.tensor(stream, device=weights.device)
     if piece is None:
         piece = 1 << 25 if weights.device.type == "cuda" else 1 << 18
     for start in range(0, len(flat), piece):

@@ -58,9 +58,7 @@ def free_bytes(device: torch.device) -> int:
 
 def ranking_bytes(device: torch.device) -> int:
     """What a block of users may take while its answers are ranked on a device."""
-    if device.type != "cuda":
-        return BLOCK_BYTES
-    return max(BLOCK_BYTES, free_bytes(device) // 10)
+    return max(BLOCK_BYTES, free_bytes(device) // 10 if device.type == "cuda" else 0)
 
 
 def memory_on(

@@ -49,8 +49,7 @@ class BestWeights:
     """A copy of the best weights so far, their epoch and score, and the `history` of all (epoch, score) pairs."""
 
     def __init__(self) -> None:
-        self.epoch = 0
-        self.score = -np.inf
+        self.epoch, self.score = 0, -np.inf
         self.history: list[tuple[int, float]] = []
         self._copies: list[dict[str, Tensor]] = []
 

@@ -150,15 +150,13 @@ def solve_in_place(matrix: csr_array, weights: Scores, model: EASE, kind: type) 
 def weighted_gram(matrix: csr_array, weights: npt.NDArray[np.float32], kind: type) -> Square:
     """XᵀDX as a dense array, filled in blocks of items so that no second array of that size exists."""
     support = np.flatnonzero(weights)
-    rows = matrix if len(support) == matrix.shape[0] else matrix[support]
-    rows = rows.astype(kind)
+    rows = (matrix if len(support) == matrix.shape[0] else matrix[support]).astype(kind)
     weighted = csr_array(rows.multiply(weights[support].astype(kind)[:, None])) if (weights != 1).any() else rows
-    columns = weighted.T.tocsr()  # (items, users)
-    item_count = matrix.shape[1]
+    columns, item_count = weighted.T.tocsr(), matrix.shape[1]  # (items, users)
     gram: Square = np.zeros((item_count, item_count), dtype=kind)
     with bar("Gram matrix, blocks of items", -(-item_count // _BLOCK_ITEMS)) as progress:
         for start in range(0, item_count, _BLOCK_ITEMS):
-            stop = min(start + _BLOCK_ITEMS, item_count)
-            gram[start:stop] = (columns[start:stop] @ rows).toarray()
+            block = slice(start, start + _BLOCK_ITEMS)
+            gram[block] = (columns[block] @ rows).toarray()
             progress.advance()
     return gram

@@ -230,8 +230,7 @@ class AlternatingTrainer(SingleTrainer[RecVAE, RecVaeNetwork]):
 
     def noise(self, user_count: int) -> Tensor:
         """Standard normal numbers of this step, (users, latent)."""
-        latent = self.network.latent
-        return self.draw(normal_at, self.noise_stream, user_count * latent).view(user_count, latent)
+        return self.draw(normal_at, self.noise_stream, user_count * self.network.latent).view(user_count, -1)
 
 
 def sample(code: Tensor, noise: Tensor) -> Tensor:
@@ -253,11 +252,9 @@ def log_prior(latent: Tensor, remembered: Tensor) -> Tensor:
     Every coordinate has a mixture of its own, as in the authors' program; the paper writes one for the whole code.
     """
     mean, log_variance = remembered.chunk(2, dim=1)
-    spreads = (
-        latent**2,
-        log_variance + (latent - mean) ** 2 * torch.exp(-log_variance),
-        _WIDE_LOG_VARIANCE + latent**2 * math.exp(-_WIDE_LOG_VARIANCE),
-    )
-    parts = [math.log(share) - 0.5 * spread for share, spread in zip(_SHARES, spreads, strict=True)]
+    before = log_variance + (latent - mean) ** 2 * torch.exp(-log_variance)
+    wide = _WIDE_LOG_VARIANCE + latent**2 * math.exp(-_WIDE_LOG_VARIANCE)
+    spreads = zip(_SHARES, (latent**2, before, wide), strict=True)
+    parts = [math.log(share) - 0.5 * spread for share, spread in spreads]
     densities = torch.logsumexp(torch.stack(parts), dim=0) - 0.5 * math.log(2 * math.pi)  # (users, latent)
     return densities.sum(dim=1)

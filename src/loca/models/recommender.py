@@ -83,8 +83,8 @@ class BaseEstimator:
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
-        changed = {name: value for name, value in get_params(self).items() if value is not defaults[name].default}
-        shown = (f"{name}={value!r}" for name, value in changed.items() if repr(value) != repr(defaults[name].default))
+        params = ((name, repr(value)) for name, value in get_params(self).items())
+        shown = (f"{name}={value}" for name, value in params if value != repr(defaults[name].default))
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def get_params(self) -> dict[str, Any]:

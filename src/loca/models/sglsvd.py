@@ -130,12 +130,8 @@ class SGLSVD(Recommender):
         places = 2 * 8 * data.users * max(self.global_rank, self.local_rank)
         whole = 4 * 8 * min(data.users, data.items, _SOLVED_WHOLE) ** 2
         learning = bytes_to_learn(data.items, self.clusters, self.global_rank, self.local_rank)
-        return MemoryUse(
-            main=learning + places + whole + data.row_bytes,
-            main_after=directions,
-            folder=directions,
-            advice="take fewer clusters or smaller ranks",
-        )
+        main, advice = learning + places + whole + data.row_bytes, "take fewer clusters or smaller ranks"
+        return MemoryUse(main=main, main_after=directions, folder=directions, advice=advice)
 
     def score(self, histories: csr_array) -> Scores:
         """Blend both projections of each history; its cluster and g are those of the smallest error.
@@ -150,8 +146,7 @@ class SGLSVD(Recommender):
         ndarray of float32
             Users × items; an empty history scores 0 everywhere.
         """
-        all_rows = self._check_histories(histories)
-        bases = self.bases_
+        all_rows, bases = self._check_histories(histories), self.bases_
         scores = np.empty(all_rows.shape, np.float32)
         for start in range(0, all_rows.shape[0], USERS_PER_BLOCK):
             rows = csr_array(all_rows[start : start + USERS_PER_BLOCK])

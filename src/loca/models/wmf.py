@@ -170,17 +170,13 @@ def _factors_by_implicit(model: WMF, rows: csr_array, initial: als.Floats) -> al
     # the same products, and the same loss once user_l2 is s² times and item_l2 1/s² times as large.
     stretch = np.float32((model.user_l2 / model.item_l2) ** 0.25)
     with threadpool_limits(1, "blas"):  # as it advises: its own threads do the work
+        ridge, threads = math.sqrt(model.user_l2 * model.item_l2), torch.get_num_threads()
         solver = AlternatingLeastSquares(
-            factors=model.factors,
-            regularization=math.sqrt(model.user_l2 * model.item_l2),
-            iterations=model.iterations,
-            num_threads=torch.get_num_threads(),
+            factors=model.factors, regularization=ridge, iterations=model.iterations, num_threads=threads
         )
         solver.user_factors = np.zeros((rows.shape[0], model.factors), np.float32)
         solver.item_factors = initial / stretch
-        confidences = csr_matrix(
-            ((1 + np.float32(model.confidence)) * rows.data, rows.indices, rows.indptr), rows.shape
-        )
-        solver.fit(confidences, show_progress=False)
+        values = (1 + np.float32(model.confidence)) * rows.data
+        solver.fit(csr_matrix((values, rows.indices, rows.indptr), rows.shape), show_progress=False)
     factors = torch.from_numpy(solver.item_factors * stretch)
     return als.Columns.turned(factors, factors.new_ones(len(factors)))
