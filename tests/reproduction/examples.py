@@ -124,7 +124,8 @@ def results(
     for called, found in cells.items():
         model, _, variant = called.partition(" ")
         runs |= {RunKey(model, variant, seed): one for seed, one in enumerate(found)}
-    return Results(bench() if on is None else on, runs, dict(records or {}))
+    measured = {name: (lines, 1.0) for name, lines in (records or {}).items()}
+    return Results(bench() if on is None else on, runs, measured)
 
 
 def headlines_of(*studied: Results) -> tuple[Headline, ...]:

@@ -21,8 +21,9 @@ from loca.errors import ConfigError, DataError
 from loca.evaluation.significance import bootstrap_intervals, paired_difference
 from loca.models.ease import EASE
 from loca.models.recommender import get_params
-from loca.reproduction.benchmark import SMALL, SeedMeans, Sizes, StudiedData, interval_of, open_data
+from loca.reproduction.benchmark import SMALL, Sizes, StudiedData, open_data
 from loca.reproduction.published import printed_accuracy
+from loca.reproduction.seed_means import SeedMeans, interval_of
 from loca.tuning.model_selection import EvaluationProtocol, run_protocol
 
 # Two users with eleven films each, in the order of their times.

@@ -20,15 +20,16 @@ from loca.experiments.runs import Run, RunStore
 from loca.models.mult_vae import MultVAE
 from loca.reproduction import runner, tables
 from loca.reproduction.benchmark import ALL_NAMES, AUTHORS, BEYOND, Measurement, Sizes
-from loca.reproduction.paper import PAPER, find_items
 from loca.reproduction.report import Records
 from loca.reproduction.runner import (
     PAGE,
+    PAPER,
     STORED,
     TUNED,
     Reproduction,
     check_start,
     describe_run,
+    find_items,
     load_measured,
     measure,
     models_of,

@@ -93,10 +93,26 @@ def reproduce_paper(
     what they can.
     """
     from loca.experiments.report import check_file
-    from loca.reproduction.benchmark import ALL_NAMES, Benchmark, open_data
-    from loca.reproduction.paper import WITHOUT_COMMUNITIES, WITHOUT_ROWS, find_items
-    from loca.reproduction.runner import PAGE, TUNED, Reproduction, check_start, models_of, reproduce
-    from loca.reproduction.settings import sizes_for, tables_for, tune_models, tuned_before
+    from loca.reproduction.benchmark import (
+        ALL_NAMES,
+        Benchmark,
+        open_data,
+        sizes_for,
+        tables_for,
+        tune_models,
+        tuned_before,
+    )
+    from loca.reproduction.runner import (
+        PAGE,
+        TUNED,
+        WITHOUT_COMMUNITIES,
+        WITHOUT_ROWS,
+        Reproduction,
+        check_start,
+        find_items,
+        models_of,
+        reproduce,
+    )
     from loca.search_space import Budget
     from loca.tuning.warm_start import check_optuna
 

@@ -1,20 +1,17 @@
-"""A benchmark: one data set under one protocol, the runs and measurements on it, and their results."""
+"""A benchmark: one data set under one protocol, its settings, the runs and measurements on it, and their results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from loca.config.model_factory import build_models, describe_model
 from loca.config.options import PLANTED
-from loca.config.settings import Table
-from loca.data.datasets import DATA_SETS, DataSet
+from loca.config.settings import Choice, Given, Table, flat_settings, read_toml
+from loca.data.datasets import DATA_SETS
 from loca.data.download import data_folder
 from loca.data.id_map import Id
 from loca.data.interactions import Interactions
@@ -22,22 +19,24 @@ from loca.data.item_metadata import genres_of_planted, read_genres, read_titles
 from loca.data.readers import layout_of, read_interactions, read_preset
 from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import planted_communities
-from loca.errors import ConfigError, check_counts, did_you_mean
-from loca.evaluation.evaluate import Evaluation
-from loca.evaluation.significance import PairedDifference, bootstrap_intervals, paired_difference
+from loca.errors import ConfigError, LocaError, check_counts, did_you_mean
+from loca.experiments.comparison import compare
+from loca.experiments.report import settings_file
 from loca.experiments.runs import ComparedModel, Run
 from loca.models.recommender import Recommender, clone
+from loca.persistence.atomic_write import write_whole
 from loca.persistence.manifest import fingerprint
-from loca.registry import RECORDS, names_of
-from loca.reproduction.charts import Chart, Curve
+from loca.registry import MODELS, names_of
+from loca.reproduction.charts import Chart
 from loca.reproduction.report import Finding, Records, ReportItem, ReportTable, Value
+from loca.reproduction.seed_means import METRICS, SeedMeans, as_values, labelled
+from loca.search_space import Budget
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, counted_as_paper
+from loca.tuning.warm_start import plan_from_settings
 
-Genres = Mapping[Id, tuple[str, ...]]
+Genres = dict[Id, tuple[str, ...]]
 _TEST = 5
 _LEAST_HISTORY = 10
-
-
 # The same ratings in another file: whole timestamps are not always to be had.
 _INSTEAD = {"ml-1m": "ml-1m-ordered"}
 
@@ -68,30 +67,20 @@ class StudiedData:
 def open_data(name: str, *, seed: int = 0) -> StudiedData:
     """The data of that name or path, read now; one that is not there is refused with the places looked in."""
     if name == PLANTED:
-        return _planted(seed)
-    if name in DATA_SETS:
-        return _public(DATA_SETS[name])
-    if not Path(name).exists():
-        known = [PLANTED, *(one for one in DATA_SETS if one not in _INSTEAD.values())]
-        near = did_you_mean(name, known) or f"; known by name are {', '.join(known)}"
-        raise ConfigError(f"data {name!r}: there is no such file, and no data set of that name{near}")
-    interactions = read_interactions(name, min_user_interactions=_LEAST_HISTORY)
-    # As text that can be written, and distinguished from what is known by name.
-    called = Path(name).name.encode("utf-8", "replace").decode()
-    return StudiedData(f"{called} (file)" if called in (PLANTED, *DATA_SETS) else called, called, interactions)
-
-
-def _planted(seed: int) -> StudiedData:
-    planted = planted_communities(users=1000, items=150, seed=seed)
-    return StudiedData(PLANTED, "planted", planted.interactions, genres=genres_of_planted(planted))
-
-
-def _public(data_set: DataSet) -> StudiedData:
-    name, path = data_set.name, _find(data_set.files)
-    if path is None and name in _INSTEAD:
-        other = DATA_SETS[_INSTEAD[name]]
-        path = _find(other.files)
-        data_set = data_set if path is None else other
+        planted = planted_communities(users=1000, items=150, seed=seed)
+        return StudiedData(PLANTED, "planted", planted.interactions, genres=genres_of_planted(planted))
+    if name not in DATA_SETS:
+        if not Path(name).exists():
+            known = [PLANTED, *(one for one in DATA_SETS if one not in _INSTEAD.values())]
+            near = did_you_mean(name, known) or f"; known by name are {', '.join(known)}"
+            raise ConfigError(f"data {name!r}: there is no such file, and no data set of that name{near}")
+        # As text that can be written, and distinguished from what is known by name.
+        called = Path(name).name.encode("utf-8", "replace").decode()
+        interactions = read_interactions(name, min_user_interactions=_LEAST_HISTORY)
+        return StudiedData(f"{called} (file)" if called in (PLANTED, *DATA_SETS) else called, called, interactions)
+    data_set, path = DATA_SETS[name], _find(DATA_SETS[name].files)
+    if path is None and name in _INSTEAD and (path := _find(DATA_SETS[_INSTEAD[name]].files)) is not None:
+        data_set = DATA_SETS[_INSTEAD[name]]
     if path is None:
         # Not all can be fetched: some are only near what is published.
         fetching = f", or get it with  loca data fetch {name}" if data_set.addresses else ""
@@ -102,9 +91,8 @@ def _public(data_set: DataSet) -> StudiedData:
     preset = None if data_set.printed is None else data_set.label
     printed = None if preset is None else read_preset(preset, path)
     layout = layout_of(data_set, path)
-    interactions = read_interactions(path, layout=layout, min_user_interactions=_LEAST_HISTORY)
-    titles, genres = _find(data_set.titles), dict[Id, tuple[str, ...]]()
-    if titles is not None:
+    interactions, genres = read_interactions(path, layout=layout, min_user_interactions=_LEAST_HISTORY), Genres()
+    if (titles := _find(data_set.titles)) is not None:
         genres, title_of = dict(read_genres(titles)), read_titles(titles)
         interactions = interactions.with_titles(title_of)
         printed = None if printed is None else printed.with_titles(title_of)
@@ -116,9 +104,6 @@ def _find(files: Iterable[str]) -> Path | None:
     return next((data_folder() / one for one in files if (data_folder() / one).exists()), None)
 
 
-Floats = npt.NDArray[np.float64]
-METRICS = ("recall@50", "ndcg@50", "recall@100", "ndcg@100")
-MAIN = "ndcg@100"
 _MOST = 100_000
 
 BASELINES = names_of("baseline")
@@ -205,6 +190,8 @@ class RunKey(NamedTuple):
 
 
 Runs = dict[RunKey, Run]
+# The records of a measurement, and the seconds that they took.
+Measured = tuple[Records, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,52 +332,22 @@ class Benchmark:
 
 
 @dataclass(frozen=True, eq=False)
-class SeedMeans:
-    """The evaluations of one model, one for each seed, over the same users."""
-
-    evaluations: tuple[Evaluation, ...]
-
-    def of_users(self, metric: str = MAIN) -> Floats:
-        """Each user's mean over the seeds."""
-        return np.asarray(np.mean([one.values[metric] for one in self.evaluations], axis=0), dtype=np.float64)
-
-    def mean(self, metric: str = MAIN) -> float:
-        return float(self.of_users(metric).mean())
-
-    def of_seeds(self, metric: str = MAIN) -> tuple[float, ...]:
-        """The mean over users of each seed."""
-        return tuple(float(one.values[metric].mean()) for one in self.evaluations)
-
-    def text(self, metric: str = MAIN) -> str:
-        """The mean and, after ±, the spread over seeds, where there are several."""
-        return with_spread(self.mean(metric), self.of_seeds(metric))
-
-    def minus(self, other: SeedMeans, metric: str = MAIN) -> PairedDifference:
-        """The paired difference over users of the means over seeds."""
-        return paired_difference(self.of_users(metric), other.of_users(metric), seed=0)
-
-
-@dataclass(frozen=True, eq=False)
 class Results:
-    """The results of a benchmark: the finished runs, and the records of measurements by name.
-
-    `measurement_seconds` is how long the records took.
-    """
+    """The results of a benchmark: the finished runs, and by name the records of measurements and their seconds."""
 
     benchmark: Benchmark
     runs: Mapping[RunKey, ComparedModel]
-    records: Mapping[str, Records] = field(default_factory=dict)
-    measurement_seconds: float = 0.0
+    measured: Mapping[str, Measured] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
         """How long all of it took, wherever it was computed."""
-        return sum(run.seconds for run in self.runs.values()) + self.measurement_seconds
+        return sum(run.seconds for run in self.runs.values()) + sum(seconds for _, seconds in self.measured.values())
 
     @property
     def names(self) -> set[str]:
         """The names of all finished runs and measurements."""
-        return {*map(str, self.runs), *self.records}
+        return {*map(str, self.runs), *self.measured}
 
     def of(self, model: str, variant: str = "") -> list[ComparedModel]:
         """The finished runs of a model, seed after seed; nothing where it was not computed."""
@@ -400,9 +357,8 @@ class Results:
     def means(self, model: str, variant: str = "", count: int | None = None) -> SeedMeans | None:
         """The means over seeds of a model, or of its first `count` models; None where it was not computed."""
         runs = self.of(model, variant)
-        return (
-            SeedMeans(tuple(one.evaluation if count is None else one.by_count[count] for one in runs)) if runs else None
-        )
+        found = tuple(one.evaluation if count is None else one.by_count[count] for one in runs)
+        return SeedMeans(found) if found else None
 
     def text(self, model: str, variant: str = "", count: int | None = None) -> str:
         """The NDCG@100 of a model with its spread over seeds; nothing where it was not computed."""
@@ -420,7 +376,7 @@ class Results:
 
     def lines(self, measured: str) -> list[dict[str, Any]]:
         """The records of all measurements whose names begin with the words."""
-        return [line for name, records in self.records.items() if name.startswith(measured) for line in records]
+        return [line for name, (records, _) in self.measured.items() if name.startswith(measured) for line in records]
 
     def record_runs(self, model: str, variant: str, facts: dict[str, Value], counts: Sequence[int] = ()) -> Records:
         """The lines of CSV of the runs of a model: one for each seed and number of local models."""
@@ -437,6 +393,10 @@ class Results:
         return lines
 
 
+# What a table or figure of the paper shows; a record is a line of its CSV file.
+Part = ReportTable | Chart | Finding | dict[str, Value]
+
+
 class PaperItem:
     """A table or figure of the paper: the runs and measurements that it needs, and how it is made of their results.
 
@@ -446,6 +406,8 @@ class PaperItem:
 
     key: str
     title: str
+    # The models whose rows of Table 2 it shows; None for all.
+    names: tuple[str, ...] | None = ()
 
     @property
     def caption(self) -> str:
@@ -453,21 +415,13 @@ class PaperItem:
 
     def runs(self, benchmark: Benchmark) -> Runs:
         """The runs that it needs of a benchmark, which are not all its own: Figures 4 to 6 show rows of Table 2."""
-        return {}
+        return benchmark.rows(benchmark.names if self.names is None else self.names)
 
     def measurements(self, benchmark: Benchmark) -> list[Measurement]:
         return []
 
-    def tables(self, results: Results) -> Iterable[ReportTable]:
-        return ()
-
-    def charts(self, results: Results) -> Iterable[Chart]:
-        return ()
-
-    def records(self, results: Results) -> Iterable[dict[str, Value]]:
-        return ()
-
-    def findings(self, results: Results) -> Iterable[Finding]:
+    def show(self, results: Results) -> Iterable[Part]:
+        """Its tables, charts, records and findings of one benchmark; those of one kind in their order."""
         return ()
 
     def overview(self, results: Results, studied: Sequence[Results]) -> Iterable[ReportTable]:
@@ -476,65 +430,123 @@ class PaperItem:
 
     def make(self, studied: Sequence[Results]) -> ReportItem:
         """The report item of the results on all benchmarks."""
-        tables: list[ReportTable] = []
-        charts: list[Chart] = []
-        records: Records = []
-        findings: list[Finding] = []
+        tables, charts, records, findings = list[ReportTable](), list[Chart](), Records(), list[Finding]()
         for results in studied:
             one, title = results.benchmark, results.benchmark.title
             tables += self.overview(results, studied)
-            for table in self.tables(results):
-                tables.append(replace(table, heading=": ".join(filter(None, (title, table.heading)))))
-            charts += [replace(chart, title=title) for chart in self.charts(results)]
-            records += [{"data": one.data.name, "protocol": one.protocol, **line} for line in self.records(results)]
-            findings += [replace(finding, text=f"{title}: {finding.text}") for finding in self.findings(results)]
+            for part in self.show(results):
+                if isinstance(part, ReportTable):
+                    tables.append(replace(part, heading=": ".join(filter(None, (title, part.heading)))))
+                elif isinstance(part, Chart):
+                    charts.append(replace(part, title=title))
+                elif isinstance(part, Finding):
+                    findings.append(replace(part, text=f"{title}: {part.text}"))
+                else:
+                    records.append({"data": one.data.name, "protocol": one.protocol, **part})
         shown = (tuple(tables), tuple(charts), tuple(records), tuple(findings))
         return ReportItem(self.key, self.title, self.caption, *shown)
 
 
-def labelled(name: str) -> str:
-    """The name of a model as the paper writes it."""
-    return RECORDS[name].label
+Tables = dict[str, Table]
+_TUNED_WITH = 40
+_FOUND = "settings.toml"
+_SIZES = "reproduce"
+_SECTIONS = (_SIZES, "compare", "tune", "data", "split", "planted", "recency", "fit", "describe")
 
 
-def as_values(word: str, facts: Mapping[str, Any]) -> dict[str, Value]:
-    """Facts as a line of CSV holds them, the word before each name."""
-    plain = str | int | float | bool | None
-    return {f"{word} {key}": value if isinstance(value, plain) else str(value) for key, value in facts.items()}
+def tables_for(name: str, protocol: str, settings: Path | None) -> Tables:
+    """The settings of all models on one benchmark: of the file, or of NAME.toml and NAME-PROTOCOL.toml in the folder.
+
+    Where both have a model, NAME-PROTOCOL.toml holds. Without any the built-in data has small networks,
+    everything else the defaults.
+    """
+    files = _settings_files(name, protocol, settings)
+    return {model: table for file in files for model, table in _read_tables(file, protocol).items()}
 
 
-def interval_of(values: Floats) -> tuple[float, float]:
-    """The 95 % bootstrap interval of a mean."""
-    ((low, high),) = bootstrap_intervals(values[:, None], seed=0).tolist()
-    return low, high
+def sizes_for(name: str, protocol: str, settings: Path | None, given: Mapping[str, int]) -> Sizes:
+    """The sizes of one benchmark: as given, else as the table `reproduce` of its settings files, else as usual."""
+    sizes, known = SMALL if name == PLANTED else Sizes(), [one.name for one in fields(Sizes)]
+    for file in _settings_files(name, protocol, settings):
+        table = read_toml(file).get(_SIZES, {})
+        if not isinstance(table, dict):
+            example = f"[{_SIZES}] with seeds = 3 below it"
+            raise ConfigError(f"{file}: {_SIZES}: expected a table of sizes, such as {example}")
+        for key in (one for one in table if one not in known):
+            near = did_you_mean(key, known) or f"; there are {', '.join(known)}"
+            raise ConfigError(f"{file}: unknown option {f'{_SIZES}.{key}'!r}{near}")
+        try:
+            sizes = replace(sizes, **table)
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {_SIZES}.{error}") from None
+    return replace(sizes, **given)
 
 
-def interval_text(values: Floats) -> str:
-    """The interval as a table shows it."""
-    return "{:.4f} – {:.4f}".format(*interval_of(values))
+def _settings_files(name: str, protocol: str, settings: Path | None) -> list[Path]:
+    """The files that hold settings of a benchmark; the later one wins."""
+    if settings is None:
+        return [Path(__file__).with_name("planted.toml")] if name == PLANTED else []
+    if not settings.is_dir():
+        return [settings]
+    files = [settings / f"{name}.toml", settings / f"{name}-{protocol}.toml"]
+    if not any(one.exists() for one in files):
+        raise ConfigError(f"{settings}: expected {files[0].name} or {files[1].name} in it, the settings of the models")
+    return [one for one in files if one.exists()]
 
 
-def with_spread(mean: float, seeds: Sequence[float]) -> str:
-    """A mean and, after ±, the standard deviation over seeds, where there are several."""
-    return f"{mean:.4f}" + (f" ± {np.std(seeds, ddof=1):.4f}" if len(seeds) > 1 else "")
+def _read_tables(path: Path, protocol: str) -> Tables:
+    """The tables of the models in a file; refuses what would make a result that is none."""
+    compared = read_toml(path).get("compare", {})
+    if protocol == "clean" and isinstance(compared, dict) and compared.get("protocol") == "paper":
+        raise ConfigError(
+            f"{path}: its settings were chosen on the test items (compare.protocol is paper), which a clean result "
+            "must not know; give settings that were found under clean, or ask for --protocol paper"
+        )
+    elsewhere = tuple(one for one in (*MODELS, *_SECTIONS) if one not in ALL_NAMES)
+    found = Given(path).tables((), ALL_NAMES, elsewhere)
+    tables = {name: found[name] for name in ALL_NAMES if found[name]}
+    for name, value in flat_settings(tables).items():
+        if isinstance(value, Choice):
+            listed = ", ".join(map(str, value.values))
+            raise ConfigError(f"{path}: {name}: expected one value, found a list to choose from ({listed}); keep one")
+        if name.split(".")[-1] == "seed":
+            raise ConfigError(f"{path}: {name}: every model gets the seeds that --seeds says; leave it out")
+    return tables
 
 
-def in_words(paired: PairedDifference, of: str = "") -> str:
-    """A difference in percent, of what, and its interval."""
-    return f"{paired.relative:+.1%}{of} [{paired.low:+.4f}, {paired.high:+.4f}]"
+def tune_models(
+    benchmark: Benchmark, names: Sequence[str], budget: Budget, folder: Path, *, processes: int, resume: bool
+) -> Tables:
+    """The settings of the benchmark, with those that tuning finds for the named models, each under the same budget.
+
+    Trials, results and the file of settings are stored in the folder. Local models are tuned with few of them, because
+    the choice of bandwidths carries over to many and the seconds do not.
+    """
+    own, tables = folder / benchmark.name, {name: benchmark.tables.get(name, {}) for name in names}
+    for name in (one for one in names if benchmark.model(one).role == "local"):
+        tables[name] = {**tables[name], "anchors": min(_TUNED_WITH, benchmark.sizes.local_models)}
+    plan = plan_from_settings(build_models(names, {**benchmark.tables, **tables}, 0), "wide", tables)
+    comparison = compare(
+        plan.templates,
+        benchmark.split,
+        protocol=benchmark.protocol,
+        refit=False,
+        recency="own",
+        budget=budget,
+        narrowed=plan.constraints,
+        processes=processes,
+        keep_in=own,
+        resume=resume,
+    )
+    write_whole(own / _FOUND, settings_file(comparison))
+    if comparison.failed:
+        # Left out, it would be measured with its defaults beside others that were tuned.
+        reasons = "; ".join(f"{name}: {why}" for name, why in comparison.failed.items())
+        raise LocaError(f"{benchmark.name}: tuning failed: {reasons}; {own} keeps the others, --resume tries again")
+    return tuned_before(benchmark, folder)
 
 
-def level(label: str, value: SeedMeans | float | None) -> list[Curve]:
-    """A dashed level in a chart at the mean or value; nothing where it was not measured."""
-    if value is None:
-        return []
-    return [Curve(label, (), (value if isinstance(value, float) else value.mean(),), is_level=True)]
-
-
-def curve(label: str, x: Sequence[float], points: Sequence[SeedMeans | None]) -> Curve:
-    """A line of NDCG@100 with intervals over users and the single seeds; points without figures are left out."""
-    found = [(float(place), one) for place, one in zip(x, points, strict=True) if one is not None]
-    low, high = zip(*(interval_of(one.of_users()) for _, one in found), strict=True) if found else ((), ())
-    seeds = tuple(zip(*(one.of_seeds() for _, one in found), strict=False))
-    xs, ys = tuple(place for place, _ in found), tuple(one.mean() for _, one in found)
-    return Curve(label, xs, ys, low, high, seeds if len(seeds) > 1 else ())
+def tuned_before(benchmark: Benchmark, folder: Path) -> Tables:
+    """The settings of the benchmark, with those that an earlier tuning found, where the folder has any."""
+    found = folder / benchmark.name / _FOUND
+    return {**benchmark.tables, **(_read_tables(found, benchmark.protocol) if found.exists() else {})}

@@ -66,13 +66,8 @@ class Chart:
     is_log_y: bool = False
 
 
-@dataclass(frozen=True)
-class _Look:
-    """The colour, marker and hatch of one label in every chart of a picture."""
-
-    colour: str
-    marker: str
-    hatch: str
+# The colour, marker and hatch of one label in every chart of a picture.
+_Look = tuple[str, str, str]
 
 
 @contextmanager
@@ -139,10 +134,11 @@ def _looks_of(charts: Sequence[Chart]) -> dict[str, _Look]:
     places = {label: _SHOWN_OFTEN.index(name) for label, name in shown_as.items() if name in _SHOWN_OFTEN}
     left = (place for place in count() if place not in places.values())
     places |= {label: next(left) for label in labels if label not in places}
-    return {
-        label: _Look(_COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)], _HATCHES[place % len(_HATCHES)])
-        for label, place in ((label, places[label]) for label in labels)
-    }
+    looks: dict[str, _Look] = {}
+    for label in labels:
+        colour, marker, hatch = (kind[places[label] % len(kind)] for kind in (_COLOURS, _MARKERS, _HATCHES))
+        looks[label] = (colour, marker, hatch)
+    return looks
 
 
 def _legend_columns(labels: list[str], width: float) -> int:
@@ -170,39 +166,36 @@ def _draw_chart(axes: Axes, chart: Chart, looks: dict[str, _Look], handles: dict
     axes.set_xscale("log" if chart.is_log_x else "linear")
     curves = [curve for curve in chart.curves if not curve.is_level]
     for place, curve in enumerate(curves):
-        sign = _draw_bars if chart.groups else _draw_line
-        handles.setdefault(curve.label, sign(axes, curve, looks[curve.label], place, len(curves)))
+        colour, marker, hatch = looks[curve.label]
+        dots: dict[str, Any] = {"linestyle": "", "marker": ".", "markersize": 3, "alpha": 0.45}
+        sign: Artist
+        if chart.groups:
+            # One bar for each group, beside those of the other curves within 80 % of a group's width.
+            width = 0.8 / len(curves)
+            x = [group + (place - (len(curves) - 1) / 2) * width for group in curve.x]
+            bars = axes.bar(x, curve.y, width * 0.92, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+            sign = bars.patches[0]
+            for seed in curve.seeds:
+                axes.plot(x, seed, color=_INK, **dots)
+            if curve.low:
+                axes.vlines(x, curve.low, curve.high, color=_INK, linewidth=1.1)
+        else:
+            shade = 0.15 if len(curves) == 1 else 0.08  # several lie over each other
+            if curve.low and len(curve.x) > 1:
+                axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=shade, linewidth=0)
+            elif curve.low:
+                axes.vlines(curve.x, curve.low, curve.high, color=colour, linewidth=1.2)
+            for seed in curve.seeds:
+                axes.plot(curve.x, seed, color=colour, **dots)
+            sign = axes.plot(curve.x, curve.y, color=colour, marker=marker, markersize=4.5, linewidth=1.5)[0]
+        handles.setdefault(curve.label, sign)
     if chart.groups:
         axes.set_xlim(-0.6, len(chart.groups) - 0.4)
     for curve in (one for one in chart.curves if one.is_level):
-        colour = looks[curve.label].colour
-        handles.setdefault(curve.label, axes.axhline(curve.y[0], color=colour, **_DASHED))
+        handles.setdefault(curve.label, axes.axhline(curve.y[0], color=looks[curve.label][0], **_DASHED))
     for label, handle in handles.items():
         handle.set_label(label)
     _set_ticks(axes, chart)
-
-
-def _draw_line(axes: Axes, curve: Curve, look: _Look, place: int, curve_count: int) -> Artist:
-    shade = 0.15 if curve_count == 1 else 0.08  # several lie over each other
-    if curve.low and len(curve.x) > 1:
-        axes.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=shade, linewidth=0)
-    elif curve.low:
-        axes.vlines(curve.x, curve.low, curve.high, color=look.colour, linewidth=1.2)
-    for seed in curve.seeds:
-        axes.plot(curve.x, seed, linestyle="", marker=".", markersize=3, color=look.colour, alpha=0.45)
-    return axes.plot(curve.x, curve.y, color=look.colour, marker=look.marker, markersize=4.5, linewidth=1.5)[0]
-
-
-def _draw_bars(axes: Axes, curve: Curve, look: _Look, place: int, curve_count: int) -> Artist:
-    """One bar for each group, beside those of the other curves within 80 % of a group's width."""
-    width = 0.8 / curve_count
-    x = [group + (place - (curve_count - 1) / 2) * width for group in curve.x]
-    bars = axes.bar(x, curve.y, width * 0.92, color=look.colour, hatch=look.hatch, edgecolor="white", linewidth=0)
-    for seed in curve.seeds:
-        axes.plot(x, seed, linestyle="", marker=".", markersize=3, color=_INK, alpha=0.45)
-    if curve.low:
-        axes.vlines(x, curve.low, curve.high, color=_INK, linewidth=1.1)
-    return bars.patches[0]
 
 
 def _set_ticks(axes: Axes, chart: Chart) -> None:

@@ -18,20 +18,10 @@ from loca.local.local_models import LocalModels, LocalTask, Validator
 from loca.local.training import Engine, copies_of, train_locals
 from loca.models.recommender import TrainingData
 from loca.random_streams import stream
-from loca.reproduction.benchmark import (
-    MAIN,
-    Benchmark,
-    Floats,
-    Measurement,
-    PaperItem,
-    Results,
-    interval_of,
-    interval_text,
-    level,
-    with_spread,
-)
+from loca.reproduction.benchmark import Benchmark, Measurement, PaperItem, Part, Results
 from loca.reproduction.charts import Chart, Curve
 from loca.reproduction.report import Finding, Records, ReportTable, Value
+from loca.reproduction.seed_means import MAIN, Floats, interval_of, interval_text, level, with_spread
 from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
 
@@ -57,66 +47,47 @@ class Figure2(PaperItem):
         others = {"models": benchmark.sizes.pilot_models, "precision": benchmark.model("loca-vae").precision}
         return benchmark.measurements(NAME, _train_and_measure, **others)
 
-    def tables(self, results: Results) -> Iterator[ReportTable]:
-        if not results.lines(NAME):
+    def show(self, results: Results) -> Iterator[Part]:
+        """Findings are on the paper's two claims, at its own best share, and on what it does not say of that share."""
+        lines = results.lines(NAME)
+        if not lines:
             return
+        yield from lines
+        # The NDCG@100 of every anchor, seed by seed, on every share; None is the global model's.
+        by_seed: dict[float | None, list[Floats]] = {}
+        for share in (*SHARES, None):
+            of_share = [line for line in lines if line["share"] == share]
+            for seed in dict.fromkeys(line["seed"] for line in of_share):
+                anchors = np.array([line[MAIN] for line in of_share if line["seed"] == seed], np.float64)
+                by_seed.setdefault(share, []).append(anchors)
+        values = {share: np.concatenate(parts) for share, parts in by_seed.items()}
+        of_seeds = {share: tuple(float(part.mean()) for part in parts) for share, parts in by_seed.items()}
         rows = []
-        shown = [*((f"{share:.0%}", "local", share) for share in SHARES), ("the global model", "MultVAE", None)]
-        for name, model, share in shown:
-            seeds = [part.mean() for part in _by_seed(results, model, share)]
-            values = _by_anchor(results, model, share)
-            rows.append((name, with_spread(values.mean(), seeds), interval_text(values)))
+        for share, own in values.items():
+            name = "the global model" if share is None else f"{share:.0%}"
+            rows.append((name, with_spread(own.mean(), of_seeds[share]), interval_text(own)))
         header = ("trained on the closest", "NDCG@100 of the closest 1 %", "95 % over anchors")
         yield ReportTable("", TextTable(header, tuple(rows)))
+        low, high = zip(*(interval_of(values[share]) for share in SHARES), strict=True)
+        seeds = tuple(zip(*(of_seeds[share] for share in SHARES), strict=True))
+        x, y = tuple(100 * share for share in SHARES), tuple(float(values[share].mean()) for share in SHARES)
+        curves = [Curve("local models", x, y, low, high, seeds if len(seeds) > 1 else ())]
+        curves += level("MultVAE", float(values[None].mean()))
+        yield Chart("", "closest users trained on, %", header[1], tuple(curves), is_log_x=True)
 
-    def charts(self, results: Results) -> Iterator[Chart]:
-        if not results.lines(NAME):
-            return
-        parts = [_by_anchor(results, "local", share) for share in SHARES]
-        low, high = zip(*map(interval_of, parts), strict=True)
-        of_seeds = zip(*(_by_seed(results, "local", share) for share in SHARES), strict=True)  # (seeds, shares)
-        seeds = tuple(tuple(float(one.mean()) for one in shares) for shares in of_seeds)
-        x, y = tuple(100 * share for share in SHARES), tuple(float(part.mean()) for part in parts)
-        local = Curve("local models", x, y, low, high, seeds if len(seeds) > 1 else ())
-        alone = level("MultVAE", float(_by_anchor(results, "MultVAE", None).mean()))
-        labels = ("closest users trained on, %", "NDCG@100 of the closest 1 %")
-        yield Chart("", *labels, (local, *alone), is_log_x=True)
+        def compared(one: float | None, other: float | None) -> tuple[bool, str]:
+            """Whether the one is surely above the other over anchors, and both figures in words."""
+            low, high = interval_of(values[one] - values[other])
+            interval = f"[{low:+.4f}, {high:+.4f} over anchors]"
+            return low > 0, f"NDCG@100 {values[one].mean():.4f} {interval} against {values[other].mean():.4f}"
 
-    def records(self, results: Results) -> list[dict[str, Value]]:
-        return results.lines(NAME)
-
-    def findings(self, results: Results) -> Iterator[Finding]:
-        """On the paper's two claims, at its own best share, and on what it does not say of that share."""
-        if not results.lines(NAME):
-            return
-        whole = _by_anchor(results, "MultVAE", None)
-        wide, narrow = (_by_anchor(results, "local", share) for share in (_PAPERS_BEST, _ANSWERED))
         trained_wide = f"local models trained on the closest {_PAPERS_BEST:.0%}"
         trained_narrow = f"trained on the closest {_ANSWERED:.0%} that they answer for"
-        low, text = _difference(wide, narrow)
-        yield Finding.on(low > 0, f"{trained_wide} have NDCG@100 {text} {trained_narrow}.")
-        low, text = _difference(whole, narrow)
-        yield Finding.on(low > 0, f"the global model has NDCG@100 {text} of local models {trained_narrow}.")
-        _, text = _difference(wide, whole)
-        yield Finding("found", f"{trained_wide} have NDCG@100 {text} of the global model.")
-
-
-def _by_seed(results: Results, model: str, share: float | None) -> list[Floats]:
-    """The NDCG@100 of every anchor, seed by seed."""
-    lines = [line for line in results.lines(NAME) if line["model"] == model and line["share"] == share]
-    seeds = dict.fromkeys(line["seed"] for line in lines)
-    return [np.array([line[MAIN] for line in lines if line["seed"] == seed], dtype=np.float64) for seed in seeds]
-
-
-def _by_anchor(results: Results, model: str, share: float | None) -> Floats:
-    """The NDCG@100 of every anchor of every seed, one after the other."""
-    return np.concatenate(_by_seed(results, model, share))
-
-
-def _difference(one: Floats, other: Floats) -> tuple[float, str]:
-    """The lower bound of the difference over anchors, and both figures in words."""
-    low, high = interval_of(one - other)
-    return low, f"{one.mean():.4f} [{low:+.4f}, {high:+.4f} over anchors] against {other.mean():.4f}"
+        is_above, text = compared(_PAPERS_BEST, _ANSWERED)
+        yield Finding.on(is_above, f"{trained_wide} have {text} {trained_narrow}.")
+        is_above, text = compared(None, _ANSWERED)
+        yield Finding.on(is_above, f"the global model has {text} of local models {trained_narrow}.")
+        yield Finding("found", f"{trained_wide} have {compared(_PAPERS_BEST, None)[1]} of the global model.")
 
 
 def _train_and_measure(benchmark: Benchmark, seed: int) -> Records:

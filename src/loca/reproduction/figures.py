@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -10,23 +10,10 @@ import numpy.typing as npt
 
 from loca.communities.geometry import Quantile
 from loca.experiments.runs import ComparedModel
-from loca.reproduction.benchmark import (
-    MAIN,
-    Benchmark,
-    Floats,
-    PaperItem,
-    Results,
-    RunKey,
-    Runs,
-    SeedMeans,
-    curve,
-    in_words,
-    interval_of,
-    labelled,
-    level,
-)
+from loca.reproduction.benchmark import Benchmark, PaperItem, Part, Results, RunKey, Runs
 from loca.reproduction.charts import Chart, Curve
 from loca.reproduction.report import Finding, ReportTable, Value
+from loca.reproduction.seed_means import MAIN, claimed_gain, curve, interval_of, labelled, level
 from loca.text_table import TextTable
 
 # The paper's units do not carry over between embeddings; quantiles of the distances between users do.
@@ -45,53 +32,36 @@ class Figure4(PaperItem):
     title = "Figure 4: users by their number of ratings"
     names = ("mult-vae", "ensemble-vae", "loca-vae")
 
-    def runs(self, benchmark: Benchmark) -> Runs:
-        return benchmark.rows(self.names)
-
-    def charts(self, results: Results) -> Iterator[Chart]:
-        curves = []
-        groups: tuple[str, ...] = ()
-        for name, means in self._means(results).items():
-            parts = _by_group(results, means.of_users(), means)
-            low, high = zip(*map(interval_of, parts.values()), strict=True)
-            x, y = tuple(map(float, range(len(parts)))), tuple(float(part.mean()) for part in parts.values())
+    def show(self, results: Results) -> Iterator[Part]:
+        """The bars, and the figures behind them; the paper compares groups with the base alone."""
+        found = {name: means for name in self.names if (means := results.means(name)) is not None}
+        if not found:
+            return
+        histories = results.benchmark.split.test.histories
+        users = next(iter(found.values())).evaluations[0].users
+        group_of, groups = group_users(histories.counts()[histories.users.rows(users)])
+        is_of = {name: group_of == group for group, name in enumerate(groups)}
+        curves, rows = [], []
+        for name, means in found.items():
+            parts = [means.of_users()[own] for own in is_of.values()]
+            low, high = zip(*map(interval_of, parts), strict=True)
+            x, y = tuple(map(float, range(len(parts)))), tuple(float(part.mean()) for part in parts)
             curves.append(Curve(labelled(name), x, y, low, high))
-            groups = tuple(parts)
-        if curves:
-            yield Chart("", "ratings of a user", "NDCG@100", tuple(curves), groups=groups)
-
-    def tables(self, results: Results) -> Iterator[ReportTable]:
-        """The figures behind the bars: models in rows, groups with their number of users in columns."""
-        rows, header = [], tuple[str, ...]()
-        for name, means in self._means(results).items():
-            parts = _by_group(results, means.of_users(), means)
-            header = ("NDCG@100", *(f"{group} ratings ({len(part):,} users)" for group, part in parts.items()))
-            rows.append((labelled(name), *(f"{part.mean():.4f}" for part in parts.values())))
-        if rows:
-            yield ReportTable("", TextTable(header, tuple(rows)))
-
-    def records(self, results: Results) -> Iterator[dict[str, Value]]:
-        for name, means in self._means(results).items():
+            rows.append((labelled(name), *(f"{value:.4f}" for value in y)))
             for one in means.evaluations:
-                for group, part in _by_group(results, one.values[MAIN], means).items():
+                for group, own in is_of.items():
                     facts: dict[str, Value] = {"model": name, "seed": one.seed, "ratings": group}
-                    yield facts | {"users": len(part), MAIN: float(part.mean())}
-
-    def findings(self, results: Results) -> Iterator[Finding]:
-        """The paper compares groups with the base alone."""
-        found = self._means(results)
-        for other in ("mult-vae", "ensemble-vae") if {"mult-vae", "loca-vae"} <= set(found) else ():
-            if other in found:
+                    yield facts | {"users": int(own.sum()), MAIN: float(one.values[MAIN][own].mean())}
+        yield Chart("", "ratings of a user", "NDCG@100", tuple(curves), groups=groups)
+        header = ("NDCG@100", *(f"{group} ratings ({own.sum():,} users)" for group, own in is_of.items()))
+        yield ReportTable("", TextTable(header, tuple(rows)))
+        for other in ("mult-vae", "ensemble-vae"):
+            if {"mult-vae", "loca-vae", other} <= set(found):
                 differences = found["loca-vae"].of_users() - found[other].of_users()
-                parts = _by_group(results, differences, found[other]).values()
-                sure = sum(interval_of(part)[0] > 0 for part in parts)
-                where = "in every group" if sure == len(parts) else f"in {sure} of {len(parts)} groups"
+                sure = sum(interval_of(differences[own])[0] > 0 for own in is_of.values())
+                where = "in every group" if sure == len(groups) else f"in {sure} of {len(groups)} groups"
                 text = f"LOCA_VAE is surely above {labelled(other)} {where}."
-                yield Finding.on(sure == len(parts), text) if other == "mult-vae" else Finding("found", text)
-
-    def _means(self, results: Results) -> dict[str, SeedMeans]:
-        found = {name: results.means(name) for name in self.names}
-        return {name: one for name, one in found.items() if one is not None}
+                yield Finding.on(sure == len(groups), text) if other == "mult-vae" else Finding("found", text)
 
 
 def group_users(counts: npt.NDArray[np.int64], groups: int = 5) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
@@ -100,13 +70,6 @@ def group_users(counts: npt.NDArray[np.int64], groups: int = 5) -> tuple[npt.NDA
     used, group_of = np.unique(np.searchsorted(bounds, counts, side="right"), return_inverse=True)
     ends = ((part.min(), part.max()) for part in (counts[group_of == group] for group in range(len(used))))
     return group_of, tuple(f"{low}–{high}" if low < high else f"{low}" for low, high in ends)
-
-
-def _by_group(results: Results, values: Floats, means: SeedMeans) -> dict[str, Floats]:
-    """Values of the users of the means, by group."""
-    histories = results.benchmark.split.test.histories
-    group_of, names = group_users(histories.counts()[histories.users.rows(means.evaluations[0].users)])
-    return {name: values[group_of == group] for group, name in enumerate(names)}
 
 
 class CountFigure(PaperItem):
@@ -118,33 +81,26 @@ class CountFigure(PaperItem):
     def runs(self, benchmark: Benchmark) -> Runs:
         return benchmark.rows((*self.alone, *self.names))
 
-    def charts(self, results: Results) -> Iterator[Chart]:
-        curves = [
-            curve(results.label(name), counts, [results.means(name, "", count) for count in counts])
-            for name, counts in self._counts(results).items()
-        ]
-        if curves:
-            for name in self.alone:
-                curves += level(results.label(name), results.means(name))
-            yield Chart("", "number of local models", "NDCG@100", tuple(curves), is_log_x=True)
-
-    def tables(self, results: Results) -> Iterator[ReportTable]:
+    def show(self, results: Results) -> Iterator[Part]:
         """Models by their number, and below them the bases alone, which have but one."""
-        by_name = self._counts(results)
+        by_name, curves, rows = self._counts(results), list[Curve](), []
         counts = sorted({count for own in by_name.values() for count in own})
-        rows = []
         for name, own in by_name.items():
-            figures = (results.text(name, "", count) if count in own else "" for count in counts)
-            rows.append((results.label(name), *figures))
-        for name in self.alone:
-            if results.of(name):
-                rows.append((f"{results.label(name)}, one", results.text(name), *("" for _ in counts[1:])))
+            label = results.label(name)
+            curves.append(curve(label, own, [results.means(name, "", count) for count in own]))
+            rows.append((label, *(results.text(name, "", count) if count in own else "" for count in counts)))
+        for name in (one for one in self.alone if results.of(one)):
+            curves += level(results.label(name), results.means(name))
+            rows.append((f"{results.label(name)}, one", results.text(name), *("" for _ in counts[1:])))
         if by_name:
+            yield Chart("", "number of local models", "NDCG@100", tuple(curves), is_log_x=True)
             yield ReportTable("", TextTable(("NDCG@100 with local models", *map(str, counts)), tuple(rows)))
-
-    def records(self, results: Results) -> Iterator[dict[str, Value]]:
         for name in (*self.names, *self.alone):
-            yield from results.record_runs(name, "", {"model": name}, self._counts(results).get(name, ()))
+            yield from results.record_runs(name, "", {"model": name}, by_name.get(name, ()))
+        yield from self.findings(results)
+
+    def findings(self, results: Results) -> Iterable[Finding]:
+        return ()
 
     def _counts(self, results: Results) -> dict[str, tuple[int, ...]]:
         """The numbers of models that each model was measured with, where it was."""
@@ -170,15 +126,12 @@ class Figure5(CountFigure):
             return
         # Of two numbers the middle is the larger, which is the whole itself.
         half = counts[min(len(counts) // 2, len(counts) - 2)] if len(counts) > 1 else counts[0]
-        if (few := results.means("loca-vae", "", half)) is not None and len(counts) > 1:
-            more = whole.minus(few)
-            text = f"{counts[-1]} instead of {half} local models change NDCG@100 by {in_words(more)}."
-            yield Finding.on(more.low > 0, text)
+        if len(counts) > 1:
+            text = f"{counts[-1]} instead of {half} local models change NDCG@100 by {{}}."
+            yield from claimed_gain(text, whole, results.means("loca-vae", "", half))
         for name, words in (("ensemble-vae", "the ensemble of as many MultVAEs"), ("llorma-vae", "LLORMA_VAE")):
-            # Fewer seeds than LOCA_VAE has would be held against all of its.
-            if (other := results.means(name)) is not None and not results.lacks_seeds(name):
-                paired = whole.minus(other)
-                yield Finding.on(paired.low > 0, f"LOCA_VAE over {words}: {in_words(paired)}.")
+            if not results.lacks_seeds(name):  # fewer seeds would be held against all of LOCA_VAE's
+                yield from claimed_gain(f"LOCA_VAE over {words}: {{}}.", whole, results.means(name))
 
 
 class Figure6(CountFigure):
@@ -191,10 +144,8 @@ class Figure6(CountFigure):
 
     def findings(self, results: Results) -> Iterator[Finding]:
         for name, base in zip(self.names, self.alone, strict=True):
-            own, other = results.means(name), results.means(base)
-            if own is not None and other is not None:
-                paired = own.minus(other)
-                yield Finding.on(paired.low > 0, f"{labelled(name)} over {labelled(base)}: {in_words(paired)}.")
+            text = f"{labelled(name)} over {labelled(base)}: {{}}."
+            yield from claimed_gain(text, results.means(name), results.means(base))
 
 
 class BandwidthFigure(PaperItem):
@@ -222,45 +173,33 @@ class BandwidthFigure(PaperItem):
             runs[key] = benchmark.run(key, benchmark.model(key.model, key.seed), refit=False)
         return runs
 
-    def charts(self, results: Results) -> Iterator[Chart]:
-        found = {name: runs for name in self.widths if (runs := results.of("loca-vae", name))}
-        x = [float(f"{100 * _mean(runs, self.share):.3g}") for runs in found.values()]
-        curves = [
-            curve(f"{count} local models", x, [results.means("loca-vae", name, count) for name in found])
-            for count in _thirds(results.benchmark)
-        ]
-        if found:
-            curves += level(_ALONE_LABEL, results.means(*_ALONE))
-            yield Chart("", self.x_label, "NDCG@100", tuple(curves), is_log_x=self.is_log_x)
-
-    def tables(self, results: Results) -> Iterator[ReportTable]:
+    def show(self, results: Results) -> Iterator[Part]:
         counts, rows = _thirds(results.benchmark), []
-        for name in self.widths:
-            if runs := results.of("loca-vae", name):
-                shares = (f"{_mean(runs, fact):.1%}" for fact in (self.share, "coverage"))
-                figures = (results.text("loca-vae", name, count) for count in counts)
-                rows.append((results.label("loca-vae", name), *shares, _epochs(runs), *figures))
+        found = {name: runs for name in self.widths if (runs := results.of("loca-vae", name))}
+        for name, runs in found.items():
+            shares = (f"{_mean(runs, fact):.1%}" for fact in (self.share, "coverage"))
+            figures = (results.text("loca-vae", name, count) for count in counts)
+            rows.append((results.label("loca-vae", name), *shares, _epochs(runs), *figures))
         if alone := results.of(*_ALONE):
             empty = [""] * (len(counts) - 1)
             rows.append((_ALONE_LABEL, "", "", _epochs(alone), *empty, results.text(*_ALONE)))
         of_counts = (f"NDCG@100, {count} models" for count in counts)
         header = ("bandwidth", "share of users", "covered by all", "epochs", *of_counts)
         yield ReportTable("", TextTable(header, tuple(rows)))
-
-    def records(self, results: Results) -> Iterator[dict[str, Value]]:
+        if found:
+            x = [float(f"{100 * _mean(runs, self.share):.3g}") for runs in found.values()]
+            curves = []
+            for count in counts:
+                points = [results.means("loca-vae", name, count) for name in found]
+                curves.append(curve(f"{count} local models", x, points))
+            curves += level(_ALONE_LABEL, results.means(*_ALONE))
+            yield Chart("", self.x_label, "NDCG@100", tuple(curves), is_log_x=self.is_log_x)
         for name, width in self.widths.items():
-            facts: dict[str, Value] = {"model": "loca-vae", "bandwidth": str(width)}
-            yield from results.record_runs("loca-vae", name, facts, _thirds(results.benchmark))
+            yield from results.record_runs("loca-vae", name, {"model": "loca-vae", "bandwidth": str(width)}, counts)
         yield from results.record_runs(*_ALONE, {"model": " ".join(_ALONE)})
-
-    def findings(self, results: Results) -> Iterator[Finding]:
-        """One width against another, for each claim."""
         for claim, (better, worse) in self.claims.items():
-            first, second = (results.means("loca-vae", name) for name in (better, worse))
-            if first is not None and second is not None:
-                paired = first.minus(second)
-                text = f"{claim} ({better} instead of {worse}) changes NDCG@100 by {in_words(paired)}."
-                yield Finding.on(paired.low > 0, text)
+            text = f"{claim} ({better} instead of {worse}) changes NDCG@100 by {{}}."
+            yield from claimed_gain(text, results.means("loca-vae", better), results.means("loca-vae", worse))
 
 
 def _thirds(benchmark: Benchmark) -> tuple[int, ...]:

@@ -6,39 +6,58 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import loca
 from loca.config.settings import flat_settings
-from loca.errors import ConfigError, LocaError
+from loca.errors import ConfigError, LocaError, did_you_mean
 from loca.experiments.parallel import RunPlan, execute_parallel
-from loca.experiments.runs import RUNS_FOLDER, ComparedModel, RunStore, describe_machine
+from loca.experiments.runs import RUNS_FOLDER, RunStore, describe_machine
 from loca.persistence.atomic_write import write_whole
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, first_difference
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.registry import RECORDS
-from loca.reproduction.benchmark import (
-    SIZE_PARAMETERS,
-    Benchmark,
-    Measurement,
-    Results,
-    RunKey,
-    Runs,
-)
-from loca.reproduction.paper import PAPER
-from loca.reproduction.report import ENDINGS, Provenance, Records, ReportItem, Value, page_of, write_item
-from loca.reproduction.table2 import headlines
+from loca.reproduction.benchmark import SIZE_PARAMETERS, Benchmark, Measured, Measurement, PaperItem, Results, Runs
+from loca.reproduction.figure2 import Figure2
+from loca.reproduction.figures import Figure4, Figure5, Figure6, Figure7, Figure8
+from loca.reproduction.report import ENDINGS, Provenance, ReportItem, Value, page_of, write_item
+from loca.reproduction.table2 import Table2, headlines
+from loca.reproduction.table4 import Table4
+from loca.reproduction.tables import Table1, Table3, Table5
 
+# The tables and figures by the names that the command takes.
+_TABLES: tuple[type[PaperItem], ...] = (Table1, Table2, Table3, Table4, Table5)
+_FIGURES: tuple[type[PaperItem], ...] = (Figure2, Figure4, Figure5, Figure6, Figure7, Figure8)
+PAPER: Mapping[str, PaperItem] = {item.key: item() for item in (*_TABLES, *_FIGURES)}
+ALL = "all"
+# What is made of statistics and measurements, not of models' rows.
+WITHOUT_ROWS = ("table1", "table4", "table5", "figure2")
+# What has no communities that need as many users as they are: Figure 2 takes fewer anchors where there are fewer users.
+WITHOUT_COMMUNITIES = ("table1", "figure2")
 PAGE = "report.html"
 STORED = "kept"
 TUNED = "tuning"
-_FORMAT = 1
+_WRITTEN_BY = {"format of the records": 1, "loca": loca.__version__}
 _LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "polars", "matplotlib")
+
+
+def find_items(name: str) -> tuple[str, ...]:
+    """The names of the tables and figures that a word stands for: one, or all of them."""
+    if name == ALL:
+        return tuple(PAPER)
+    if name not in PAPER:
+        known = [*PAPER, ALL]
+        nearest = did_you_mean(name, known) or "; there are " + ", ".join(known)
+        raise ConfigError(f"unknown table or figure {name!r}{nearest}")
+    return (name,)
 
 
 @dataclass(frozen=True)
@@ -127,7 +146,7 @@ class _Needs:
         for called, own in seeds.items():
             some = f" (seed {' and '.join(own)})" if results.of(*called) else ""
             missing.append(" ".join(filter(None, called)) + some)
-        missing += [one.name for one in self.measurements if one.name not in results.records]
+        missing += [one.name for one in self.measurements if one.name not in results.measured]
         return f"{results.benchmark.title}: {', '.join(missing)}" if missing else ""
 
 
@@ -151,9 +170,13 @@ def reproduce(request: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
         whole = [_Needs.of(request.items, one) for one in request.benchmarks]
         there = dict.fromkeys(key.model for one in whole for key in one.runs)
         raise ConfigError(f"models: none of {', '.join(request.only)} is needed there; there are {', '.join(there)}")
-    if not resume:
-        _drop(request)
-    _mention_others(request)
+    for benchmark in () if resume else request.benchmarks:  # the results of others stay
+        if (request.folder / STORED / benchmark.name).exists():
+            with request.store_of(benchmark).opened((), resume=False):
+                pass
+    found = sorted(one.parent.name for one in (request.folder / STORED).glob(f"*/{RUNS_FOLDER}"))
+    if others := [name for name in found if name not in {one.name for one in request.benchmarks}]:
+        say(f"{request.folder} also stores {', '.join(others)}, which is not requested and not shown")
     failed: dict[str, str] = {}
     studied = []
     for one in needs:
@@ -162,7 +185,12 @@ def reproduce(request: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
             results = _joined(_load(request, _Needs.of(request.items, one.benchmark)), results)
         studied.append(results)
     if not request.computes:
-        _check_any(request, needs, studied)
+        for one, results in zip(needs, studied, strict=True):
+            say(f"{one.benchmark.name}: {len(results.runs)} of {len(one.runs)} runs are stored")
+        # Nothing is written over what is there when nothing of it is stored.
+        if any(one.names for one in needs) and not any(one.names for one in studied):
+            names = ", ".join(one.benchmark.name for one in studied)
+            raise ConfigError(f"{request.folder}: nothing is stored of {names}; leave out --kept-only to compute it")
     made = {name: item for name in request.items if (item := _make(name, request, studied, request.command))}
     for item in made.values():
         write_item(item, request.folder)
@@ -171,31 +199,6 @@ def reproduce(request: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
         reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
         raise LocaError(f"{reasons}; {request.folder} keeps the others, --resume tries again")
     return tuple(made.values())
-
-
-def _drop(request: Reproduction) -> None:
-    """Drops the results of the benchmarks; those of others stay."""
-    for one in request.benchmarks:
-        if (request.folder / STORED / one.name).exists():
-            with request.store_of(one).opened((), resume=False):
-                pass
-
-
-def _mention_others(request: Reproduction) -> None:
-    """Says what the folder also stores: tables, figures and page are of the request alone."""
-    found = sorted(one.parent.name for one in (request.folder / STORED).glob(f"*/{RUNS_FOLDER}"))
-    others = [name for name in found if name not in {one.name for one in request.benchmarks}]
-    if others:
-        say(f"{request.folder} also stores {', '.join(others)}, which is not requested and not shown")
-
-
-def _check_any(request: Reproduction, needs: Sequence[_Needs], studied: Sequence[Results]) -> None:
-    """Refuses to write tables and figures over those that are there when nothing of them is stored."""
-    for one, results in zip(needs, studied, strict=True):
-        say(f"{one.benchmark.name}: {len(results.runs)} of {len(one.runs)} runs are stored")
-    if any(one.names for one in needs) and not any(one.names for one in studied):
-        names = ", ".join(one.benchmark.name for one in studied)
-        raise ConfigError(f"{request.folder}: nothing is stored of {names}; leave out --kept-only to compute it")
 
 
 def _make(name: str, request: Reproduction, studied: Sequence[Results], command: str) -> ReportItem | None:
@@ -235,13 +238,8 @@ def _write_page(request: Reproduction, made: Mapping[str, ReportItem], studied: 
 
 
 def _joined(first: Results, second: Results) -> Results:
-    """The results of different items on one benchmark; no measurement is of two items."""
-    return replace(
-        first,
-        runs={**first.runs, **second.runs},
-        records={**first.records, **second.records},
-        measurement_seconds=first.measurement_seconds + second.measurement_seconds,
-    )
+    """The results of different items on one benchmark."""
+    return replace(first, runs={**first.runs, **second.runs}, measured={**first.measured, **second.measured})
 
 
 def _compute(request: Reproduction, needs: _Needs, failed: dict[str, str]) -> Results:
@@ -250,29 +248,25 @@ def _compute(request: Reproduction, needs: _Needs, failed: dict[str, str]) -> Re
     by_name = {str(key): run for key, run in needs.runs.items()}
     plan = RunPlan(tuple(by_name), {}, lambda name, done: by_name[name])
     say(f"{benchmark.name}: {len(needs.runs)} runs, {len(needs.measurements)} other measurements")
-    reasons: dict[str, str] = {}
-    records: dict[str, Records] = {}
-    seconds = 0.0
+    reasons, measured = dict[str, str](), dict[str, Measured]()
     with store.opened(plan.names, resume=True):
         done = plan.find_done(store)
         if len(done) < len(needs.runs) or needs.measurements:
             store.begin()
         if request.processes > 1:
             reasons |= execute_parallel(plan, done, benchmark.split, store, request.processes)
-        for name in plan.names if request.processes == 1 else ():
-            if name not in done:
-                with _noting_failure(name, reasons):
-                    say(f"{name}: {len(plan.names) - len(done) - len(reasons)} runs left")
-                    done[name], _ = store.execute(by_name[name], benchmark.split)
+        for name in plan.ready(done) if request.processes == 1 else ():
+            with _noting_failure(name, reasons):
+                say(f"{name}: {len(plan.names) - len(done) - len(reasons)} runs left")
+                done[name], _ = store.execute(by_name[name], benchmark.split)
         for place, one in enumerate(needs.measurements):
             with _noting_failure(one.name, reasons):
                 say(f"{len(needs.measurements) - place} measurements left")
-                records[one.name], own_seconds = load_measured(one, store.runs) or measure(one, store.runs)
-                seconds += own_seconds
+                measured[one.name] = load_measured(one, store.runs) or measure(one, store.runs)
         if not reasons:
             store.finish()
     failed |= {f"{benchmark.name}: {name}": why for name, why in reasons.items()}
-    return Results(benchmark, {key: done[str(key)] for key in needs.runs if str(key) in done}, records, seconds)
+    return Results(benchmark, {key: done[str(key)] for key in needs.runs if str(key) in done}, measured)
 
 
 @contextmanager
@@ -280,57 +274,46 @@ def _noting_failure(name: str, failed: dict[str, str]) -> Iterator[None]:
     """Notes in one line why something failed, so that the rest can go on."""
     try:
         yield
-    except LocaError as error:
-        failed[name] = " ".join(str(error).split())
     except Exception as error:
-        for line in traceback.format_exc().splitlines():
+        text, is_ours = " ".join(str(error).split()), isinstance(error, LocaError)
+        for line in () if is_ours else traceback.format_exc().splitlines():
             say(line)
-        failed[name] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        failed[name] = text if is_ours else f"{type(error).__name__}: {text}"
 
 
 def _load(request: Reproduction, needs: _Needs) -> Results:
     """What is stored of all that is needed of one benchmark; what is stored of other settings is left out."""
-    store = request.store_of(needs.benchmark)
-    runs, records, seconds = dict[RunKey, ComparedModel](), dict[str, Records](), 0.0
-    for key, run in needs.runs.items():
-        with _leaving_out(str(key)):
-            found = store.find(run)
-            runs |= {} if found is None else {key: found}
-    for one in needs.measurements:
-        with _leaving_out(one.name):
-            measured = load_measured(one, store.runs)
-            if measured is not None:
-                records[one.name] = measured[0]
-                seconds += measured[1]
-    return Results(needs.benchmark, runs, records, seconds)
+    store, runs, measured = request.store_of(needs.benchmark), dict[Any, Any](), dict[Any, Any]()
+    finds: list[tuple[dict[Any, Any], Any, Callable[[], Any]]] = []
+    finds += [(runs, key, partial(store.find, run)) for key, run in needs.runs.items()]
+    finds += [(measured, one.name, partial(load_measured, one, store.runs)) for one in needs.measurements]
+    for results, key, find in finds:
+        try:
+            if (found := find()) is not None:
+                results[key] = found
+        except ConfigError as error:
+            say(f"{key}: left out, stored of other settings ({error})")
+    return Results(needs.benchmark, runs, measured)
 
 
-@contextmanager
-def _leaving_out(name: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        say(f"{name}: left out, stored of other settings ({error})")
-
-
-def measure(one: Measurement, folder: Path) -> tuple[Records, float]:
+def measure(one: Measurement, folder: Path) -> Measured:
     """The records of a measurement, measured now and stored, and the seconds that they took."""
     say(f"{one.name}: measured now")
     begun = time.perf_counter()
     records = one.measure()
     seconds = time.perf_counter() - begun
-    facts = {FINGERPRINT_KEY: _fingerprint(one), "records": records, "seconds": seconds}
+    facts = {FINGERPRINT_KEY: {**_WRITTEN_BY, **one.inputs}, "records": records, "seconds": seconds}
     Checkpoint(folder).save(one.name, ModelState(facts=facts))
     return records, seconds
 
 
-def load_measured(one: Measurement, folder: Path) -> tuple[Records, float] | None:
+def load_measured(one: Measurement, folder: Path) -> Measured | None:
     """The stored records of a measurement and their seconds, None where there are none; those of other inputs are
     refused."""
     state = Checkpoint(folder).load(one.name)
     if state is None:
         return None
-    difference = first_difference(state.facts[FINGERPRINT_KEY], _fingerprint(one))
+    difference = first_difference(state.facts[FINGERPRINT_KEY], {**_WRITTEN_BY, **one.inputs})
     if difference is not None:
         raise ConfigError(
             f"{folder} holds records of {one.name} that are not those requested: {difference}; start over with "
@@ -339,49 +322,39 @@ def load_measured(one: Measurement, folder: Path) -> tuple[Records, float] | Non
     return [dict(line) for line in state.facts["records"]], float(state.facts.get("seconds", 0))
 
 
-def _fingerprint(one: Measurement) -> dict[str, Value]:
-    return {"format of the records": _FORMAT, "loca": loca.__version__, **one.inputs}
-
-
 def describe_run(command: str, studied: Sequence[Results]) -> Provenance:
-    """Where the results come from: wherever a run was computed, it says so itself."""
-    settings: dict[str, Value] = {}
-    machines: dict[str, int] = {}
+    """Where the results come from: wherever a run was computed, it says so itself.
+
+    The settings are the sizes of each benchmark and what its models have that is not the default.
+    """
+    settings, machines = dict[str, Value](), Counter[str]()
     for results in studied:
-        settings |= _settings(results)
-        for one in results.runs.values():
-            machine = f"{one.found.get('machine', 'unknown')}, torch {one.found.get('torch', 'unknown')}"
-            machines[machine] = machines.get(machine, 0) + 1
+        one, train = results.benchmark, results.benchmark.split.train
+        settings[f"{one.title}: users, items"] = f"{train.n_users:,}, {train.n_items:,}"
+        sizes = {name.replace("_", " "): value for name, value in vars(one.sizes).items()}
+        settings[f"{one.title}: sizes"] = _in_words(sizes)
+        measured = {key.model for key in results.runs if not key.variant}
+        for name in (each for each in one.names if each in measured):
+            given, model = flat_settings(one.tables.get(name, {})), one.model(name)
+            if size := SIZE_PARAMETERS.get(model.role):
+                given |= {size: model.get_params()[size]}
+            settings[f"{one.title}: {name}"] = _in_words(given) or "defaults"
+        for found in (run.found for run in results.runs.values()):
+            machines[f"{found.get('machine', 'unknown')}, torch {found.get('torch', 'unknown')}"] += 1
     versions = {"loca": loca.__version__, "python": platform.python_version()}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     times = {one.benchmark.title: one.seconds for one in studied}
     times |= {"Together": sum(times.values())} if len(times) > 1 else {}
+    of_runs = {name: f"{count} runs" for name, count in machines.items()}
     facts: dict[str, Mapping[str, Value]] = {
         "Settings": settings,
         "Versions": versions,
-        "Machine": {name: f"{count} runs" for name, count in machines.items()}
-        | {f"{describe_machine()}, {sys.platform}": "this page"},
+        "Machine": {**of_runs, f"{describe_machine()}, {sys.platform}": "this page"},
         "Time taken": {name: _duration(seconds) for name, seconds in times.items()},
     }
     return Provenance(command, facts)
-
-
-def _settings(results: Results) -> dict[str, Value]:
-    """The sizes of a benchmark and the settings of its models, where they are not the defaults."""
-    one = results.benchmark
-    facts: dict[str, Value] = {
-        f"{one.title}: users, items": f"{one.split.train.n_users:,}, {one.split.train.n_items:,}",
-        f"{one.title}: sizes": _in_words({name.replace("_", " "): value for name, value in vars(one.sizes).items()}),
-    }
-    measured = {key.model for key in results.runs if not key.variant}
-    for name in (each for each in one.names if each in measured):
-        given, model = flat_settings(one.tables.get(name, {})), one.model(name)
-        if size := SIZE_PARAMETERS.get(model.role):
-            given |= {size: model.get_params()[size]}
-        facts[f"{one.title}: {name}"] = _in_words(given) or "defaults"
-    return facts
 
 
 def _in_words(values: Mapping[str, Value]) -> str:

@@ -12,26 +12,10 @@ from loca.evaluation.significance import PairedDifference, holm
 from loca.experiments.report import paired_figures
 from loca.experiments.runs import ComparedModel
 from loca.registry import RECORDS
-from loca.reproduction.benchmark import (
-    AUTHORS,
-    BASELINES,
-    BEYOND,
-    CONTROLS,
-    LOCALS,
-    MAIN,
-    METRICS,
-    SINGLES,
-    Benchmark,
-    PaperItem,
-    Results,
-    Runs,
-    as_values,
-    in_words,
-    interval_text,
-    labelled,
-)
+from loca.reproduction.benchmark import AUTHORS, BASELINES, BEYOND, CONTROLS, LOCALS, SINGLES, PaperItem, Part, Results
 from loca.reproduction.published import printed_accuracy
 from loca.reproduction.report import BASE, BEST, ENSEMBLE, Finding, Gain, Headline, ReportTable, Value
+from loca.reproduction.seed_means import MAIN, METRICS, as_values, in_words, interval_text, labelled
 from loca.text_table import TextTable
 from loca.tuning.model_selection import SELECTED_ON_TEST
 
@@ -63,9 +47,7 @@ class Table2(PaperItem):
 
     key = "table2"
     title = "Table 2: accuracy of all models"
-
-    def runs(self, benchmark: Benchmark) -> Runs:
-        return benchmark.rows(benchmark.names)
+    names = None
 
     def overview(self, results: Results, studied: Sequence[Results]) -> Iterator[ReportTable]:
         """NDCG@100 of every model under each protocol, and printed where one of them is `paper` on the paper's data.
@@ -94,40 +76,34 @@ class Table2(PaperItem):
             note = f"`paper`: {SELECTED_ON_TEST}." if is_on_test else ""
             yield ReportTable(heading, TextTable(tuple(header), tuple(rows)), note)
 
-    def tables(self, results: Results) -> Iterator[ReportTable]:
-        """All metrics of the paper's models, of those beyond it, and the differences."""
+    def show(self, results: Results) -> Iterator[Part]:
+        """All metrics of the paper's models, of those beyond it, and the differences.
+
+        The paper claims: LOCA above its base and every rival, LOCA_VAE above an ensemble; the rest is found.
+        """
+        gains = gains_of(results)
         for heading, names, note in (("", _OF_TABLE, _note(results)), ("beyond the paper", BEYOND, "")):
             if rows := tuple(_row(results, name) for name in names if results.of(name)):
                 yield ReportTable(heading, TextTable(_HEADER, rows), note)
-        rows = tuple(
-            (
-                f"{labelled(one.model)} − {labelled(one.other)} ({_words(one.over)})",
-                *paired_figures(one.paired, one.t_p, one.wilcoxon_p),
-                one.verdict,
-            )
-            for one in gains_of(results)
-        )
-        if rows:
-            yield ReportTable("differences", TextTable(_GAINS_HEADER, rows))
-
-    def records(self, results: Results) -> Iterator[dict[str, Value]]:
-        for name in results.benchmark.names:
-            for run in results.of(name):
-                means, intervals = run.evaluation.means(), run.evaluation.intervals()
-                line: dict[str, Value] = {"model": name, "seed": run.evaluation.seed}
-                for metric in METRICS:
-                    low, high = intervals[metric]
-                    line |= {metric: means[metric], f"{metric} low": low, f"{metric} high": high}
-                line |= {"chosen by ndcg@100": run.tried[run.chosen].ndcg, "seconds": run.seconds}
-                # Under names of their own: a model has a parameter `model` too, and Auto one called `seconds`.
-                line |= as_values("setting", {key: one for key, one in run.parameters.items() if "seed" not in key})
-                yield line | as_values("found", run.found)
-
-    def findings(self, results: Results) -> Iterator[Finding]:
-        """The paper claims: LOCA above its base and every rival, LOCA_VAE above an ensemble; the rest is found."""
+        differences = []
+        for one in gains:
+            name = f"{labelled(one.model)} − {labelled(one.other)} ({_words(one.over)})"
+            differences.append((name, *paired_figures(one.paired, one.t_p, one.wilcoxon_p), one.verdict))
+        if differences:
+            yield ReportTable("differences", TextTable(_GAINS_HEADER, tuple(differences)))
+        runs = [(one, run) for one in results.benchmark.names for run in results.of(one)]
+        for name, run in runs:
+            means, intervals = run.evaluation.means(), run.evaluation.intervals()
+            line: dict[str, Value] = {"model": name, "seed": run.evaluation.seed}
+            for metric in METRICS:
+                low, high = intervals[metric]
+                line |= {metric: means[metric], f"{metric} low": low, f"{metric} high": high}
+            line |= {"chosen by ndcg@100": run.tried[run.chosen].ndcg, "seconds": run.seconds}
+            # Under names of their own: a model has a parameter `model` too, and Auto one called `seconds`.
+            line |= as_values("setting", {key: one for key, one in run.parameters.items() if "seed" not in key})
+            yield line | as_values("found", run.found)
         for name in (*AUTHORS, *_OF_THE_PAPER):
             yield from _against_print(results, name)
-        gains = gains_of(results)
         yield from _against_best(results, gains)
         for one in (gain for gain in gains if gain.over not in (BEST, BASELINE)):
             is_claimed = one.model in _OF_THE_PAPER and (one.over == BASE or one.model == "loca-vae")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from loca.data.id_map import Id, IdMap
 from loca.data.item_metadata import Genres
-from loca.data.splits import HeldOut, Split
+from loca.data.splits import Split
 from loca.errors import DataError
 from loca.evaluation.top_n import block_rows, rank_top_n
 from loca.models.recommender import clone
@@ -35,6 +35,21 @@ _NOTE = (
     "Told apart: in each of the two lists the share of its own genre less that of the other is more than half. "
     "Division is the mean of that difference over both lists, 1 at most. Above the global list: one list has more of "
     "the first genre and the other more of the second than the global list has."
+)
+_STORY_NOTE = (
+    f"{_HIT.strip()} was held out and found. The percentage beside a model is its share of LOCA's answer. Items of the "
+    "history ({history}) are left out; held-out items stand in the order in which the user came to them."
+)
+_STORY = (
+    "The two tastes of user {user}, {genre_a} and {genre_b}, {verdict}: of the top {n} of Local {best_local_a}, "
+    "{best_a_in_a} are {genre_a} and {best_b_in_a} {genre_b}; of Local {best_local_b}, {best_b_in_b} are {genre_b} and "
+    "{best_a_in_b} {genre_a}; the global model lists {global_a} and {global_b}, LOCA {loca_a} and {loca_b}. {hits} "
+    "held-out {found} in the two local lists."
+)
+_TYPICAL = (
+    "even with the two local models chosen by their lists, two genres are told apart for {} examined users, and "
+    "divided more than in the global list for {}; the two local models of greatest weight, chosen without a look at "
+    "their lists, tell them apart for {}."
 )
 _HEADER = ("Lists", "Own genre", "Other genre", "Division", "Users told apart", "Users above the global list")
 Marks = npt.NDArray[np.bool_]
@@ -113,16 +128,24 @@ class Table4(PaperItem):
             return []
         # LOCA_VAE whose covered users the local models alone answer for, as in the paper.
         model = clone(benchmark.model("loca-vae"), anchors=benchmark.sizes.sweep_models, alpha="paper")
-        items = benchmark.split.test.histories.items
-        inputs = benchmark.inputs_of(
-            model,
-            genres=_digest_of(sorted(map(repr, benchmark.data.genres.items()))),
-            titles=_digest_of([] if items.labels is None else map(repr, items.labels.tolist())),
-        )
-        return [Measurement(NAME, inputs, partial(_study_case, benchmark, model))]
+        labels = benchmark.split.test.histories.items.labels
+        titles = [] if labels is None else list(map(repr, labels.tolist()))
+        # The digest of the data knows neither genres nor titles.
+        lines = {"genres": sorted(map(repr, benchmark.data.genres.items())), "titles": titles}
+        digests = {
+            name: hashlib.blake2b("\n".join(own).encode(), digest_size=16).hexdigest() for name, own in lines.items()
+        }
+
+        def study() -> Records:
+            train, validation = selection_data(benchmark.split, "clean")
+            fitted = clone(model).fit(train, validation=validation)
+            case = find_case(fitted, benchmark.split, benchmark.data.genres)
+            return as_records(case_item(case, data=benchmark.data.label))
+
+        return [Measurement(NAME, benchmark.inputs_of(model, **digests), study)]
 
     def make(self, studied: Sequence[Results]) -> ReportItem:
-        found = [from_records(one.records[NAME]) for one in studied if NAME in one.records]
+        found = [from_records(lines) for one in studied if (lines := one.lines(NAME))]
         if not found:
             text = (
                 "No case study: it needs items with genres, as MovieLens has them (by its name, such as --data ml-1m), "
@@ -138,41 +161,23 @@ class Table4(PaperItem):
         )
 
 
-def _digest_of(lines: Iterable[str]) -> str:
-    """A short text that changes with any line; the digest of the data knows neither genres nor titles."""
-    return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
-
-
-def _study_case(benchmark: Benchmark, model: Any) -> Records:
-    train, validation = selection_data(benchmark.split, "clean")
-    case = find_case(clone(model).fit(train, validation=validation), benchmark.split, benchmark.data.genres)
-    return as_records(case_item(case, data=benchmark.data.label))
-
-
 def as_records(item: ReportItem) -> Records:
     """One record that holds the words, tables and records of a report item; charts have no place in it."""
-    tables = [{"heading": one.heading, "note": one.note, **vars(one.table)} for one in item.tables]
-    words = {"key": item.key, "title": item.title, "caption": item.caption, "panels": tables}
-    findings = [[one.kind, one.text] for one in item.findings]
-    text = json.dumps({**words, "records": list(map(dict, item.records)), "findings": findings}, ensure_ascii=False)
-    return [{"exhibit": text}]  # the names under which older runs have stored them
+    facts: dict[str, Any] = {"key": item.key, "title": item.title, "caption": item.caption}
+    facts["panels"] = [{"heading": one.heading, "note": one.note, **vars(one.table)} for one in item.tables]
+    facts |= {"records": list(map(dict, item.records)), "findings": [[one.kind, one.text] for one in item.findings]}
+    return [{"exhibit": json.dumps(facts, ensure_ascii=False)}]  # the names under which older runs have stored them
 
 
 def from_records(records: Records) -> ReportItem:
     """The report item again."""
     found: dict[str, Any] = json.loads(str(records[0]["exhibit"]))
-    tables = (
-        ReportTable(one["heading"], TextTable(tuple(one["header"]), tuple(map(tuple, one["rows"]))), one["note"])
-        for one in found["panels"]
-    )
-    return ReportItem(
-        found["key"],
-        found["title"],
-        found["caption"],
-        tables=tuple(tables),
-        records=tuple(found["records"]),
-        findings=tuple(Finding(*one) for one in found["findings"]),
-    )
+    tables = []
+    for one in found.pop("panels"):
+        table = TextTable(tuple(one["header"]), tuple(map(tuple, one["rows"])))
+        tables.append(ReportTable(one["heading"], table, one["note"]))
+    findings = tuple(Finding(*one) for one in found.pop("findings"))
+    return ReportItem(tables=tuple(tables), findings=findings, records=tuple(found.pop("records")), **found)
 
 
 def genre_matrix(items: IdMap, genres: Mapping[Id, Genres]) -> tuple[Genres, Marks]:
@@ -247,25 +252,39 @@ def find_case(
     histories = csr_array(test.history_matrix[[one.row for one in users]])
     answering = model.communities_.answer_weights(model.embed(histories))
     answered = np.flatnonzero(np.diff(answering.indptr) >= 2)
-    counts = (test.n_users, len(users), len(answered))
-    taken = answered[: criteria.users]
+    counts, taken = (test.n_users, len(users), len(answered)), answered[: criteria.users]
     users = [users[place] for place in taken]
     lists = _ListsOf(model, csr_array(histories[taken]), csr_array(answering[taken]), n)
     held_out = csr_array(test.target_matrix[[one.row for one in users]]).toarray() > 0  # (users, items)
     ids = test.histories.users.ids([one.row for one in users])
     examined: Records = []
     for place, user in enumerate(users):
-        shares = {f"share_{side}": share for side, share in zip("ab", user.shares, strict=True)}
-        own = {f"genre_{side}": names[genre] for side, genre in zip("ab", user.genres, strict=True)}
-        facts = {"record": "examined user", "user": ids[place], **own, **shares, "share_of_both": user.both}
-        examined.append(facts | _examine(lists, place, of_items[:, user.genres], held_out[place]))
+        facts: dict[str, Any] = {"record": "examined user", "user": ids[place]}
+        facts |= {f"genre_{side}": names[genre] for side, genre in zip("ab", user.genres, strict=True)}
+        facts |= {f"share_{side}": share for side, share in zip("ab", user.shares, strict=True)}
+        found = _examine(lists, place, of_items[:, user.genres], held_out[place])
+        examined.append({**facts, "share_of_both": user.both, **found})
     case = Case(criteria, n, counts, examined, [])
-    if case.study is None:
+    if (study := case.study) is None:
         return case
-    place = ids.index(case.study["user"])
-    user = users[place]
-    shown = list(_shown(case.study, lists, place, user, test, (names, of_items), 1 - model.alpha_))
-    return replace(case, shown=shown, usual=user.usual, history=len(set(test.histories.items_of(user.row).tolist())))
+    place = ids.index(study["user"])
+    user, items, local_share = users[place], test.histories.items, 1 - model.alpha_
+    # Once each, in the order in which the user came to them.
+    targets = list(dict.fromkeys(test.targets.items_of(user.row).tolist()))
+    shown: list[tuple[str, float | None, list[int]]] = []
+    for number in (study["best_local_a"], study["best_local_b"]):
+        weight = local_share * float(lists.weights[place, number])
+        shown.append((f"Local {number}", weight, lists.local[place, number].tolist()))
+    shown.append(("Global", 1 - local_share, lists.global_[place].tolist()))
+    shown += [("LOCA", None, lists.loca[place].tolist()), ("Held out", None, targets)]
+    records: Records = []
+    for name, share, rows in shown:
+        for rank, row in enumerate((row for row in rows if row >= 0), start=1):
+            facts = {"record": "shown item", "user": study["user"], "model": name, "weight": share, "rank": rank}
+            facts |= {"item": items.ids([row])[0], "title": items.label(row)}
+            facts["genres"] = "|".join(names[genre] for genre in np.flatnonzero(of_items[row]))
+            records.append({**facts, "is_held_out": row in targets})
+    return replace(case, shown=records, usual=user.usual, history=len(set(test.histories.items_of(user.row).tolist())))
 
 
 class _ListsOf:
@@ -277,24 +296,24 @@ class _ListsOf:
     def __init__(self, model: Any, histories: csr_array, answering: csr_array, n: int) -> None:
         user_count, model_count = answering.shape
         step = block_rows(histories.shape[1])
+
+        def top(score: Callable[[csr_array], Any], users: npt.NDArray[np.integer]) -> Lists:
+            ranked = np.empty((len(users), n), np.int32)
+            for start in range(0, len(users), step):
+                block = csr_array(histories[users[start : start + step]])
+                ranked[start : start + step] = rank_top_n(score(block), block, n)[0]
+            return ranked
+
         self.local = np.full((user_count, model_count, n), -1, np.int32)
         by_model = answering.tocsc()
-        by_model.sort_indices()
         with bar("lists of local models", model_count) as progress:
             for number in range(model_count):
                 members = by_model.indices[by_model.indptr[number] : by_model.indptr[number + 1]]
-                for start in range(0, len(members), step):
-                    rows = members[start : start + step]
-                    block = csr_array(histories[rows])
-                    self.local[rows, number] = rank_top_n(model.locals_.score_with(number, block), block, n)[0]
+                self.local[members, number] = top(partial(model.locals_.score_with, number), members)
                 progress.advance()
         weights = answering.toarray().astype(np.float64)
         self.weights = weights / weights.sum(axis=1, keepdims=True)  # (users, models)
-        self.global_, self.loca = np.empty((2, user_count, n), np.int32)
-        for start in range(0, user_count, step):
-            block = csr_array(histories[start : start + step])
-            self.global_[start : start + step] = rank_top_n(model.global_.score(block), block, n)[0]
-            self.loca[start : start + step] = rank_top_n(model.score(block), block, n)[0]
+        self.global_, self.loca = (top(one.score, np.arange(user_count)) for one in (model.global_, model))
 
 
 def _examine(lists: _ListsOf, place: int, of_genres: Marks, held_out: Marks) -> dict[str, Any]:
@@ -319,51 +338,22 @@ def _examine(lists: _ListsOf, place: int, of_genres: Marks, held_out: Marks) -> 
     pairs = {"best": [first, int(np.argmax(for_b))], "heaviest": [0, 1] if lean[0] >= lean[1] else [1, 0]}
     of_pairs: dict[str, Any] = {}
     for name, (a, b) in pairs.items():
-        own, other = (float(in_a[a].mean()), float(in_b[b].mean())), (float(in_b[a].mean()), float(in_a[b].mean()))
-        of_pairs |= {f"{name}_local_a": int(models[a]), f"{name}_local_b": int(models[b])}
-        of_pairs |= {f"{name}_a_in_a": own[0], f"{name}_b_in_a": other[0]}
-        of_pairs |= {f"{name}_b_in_b": own[1], f"{name}_a_in_b": other[1]}
-        of_pairs[f"{name}_clarity"] = min(own[0] - other[0], own[1] - other[1])
-        of_pairs[f"{name}_division"] = (sum(own) - sum(other)) / 2
+        aa, ba, bb, ab = (float(one.mean()) for one in (in_a[a], in_b[a], in_b[b], in_a[b]))
+        facts: dict[str, float] = {"local_a": int(models[a]), "local_b": int(models[b])}
+        facts |= {"a_in_a": aa, "b_in_a": ba, "b_in_b": bb, "a_in_b": ab}
+        facts |= {"clarity": min(aa - ba, bb - ab), "division": (aa + bb - (ba + ab)) / 2}
+        of_pairs |= {f"{name}_{fact}": value for fact, value in facts.items()}
     found = len(np.unique(chosen[pairs["best"]][is_hit[pairs["best"]]]))
     record = {"local_models": len(models), "score": of_pairs["best_clarity"] + found / (n * (2 * n + 1)), "hits": found}
     for name, rows in (("global", lists.global_[place]), ("loca", lists.loca[place])):
-        record |= {
-            f"{name}_{side}": float(_marked(of_genres[:, genre], rows).mean()) for genre, side in enumerate("ab")
-        }
+        for genre, side in enumerate("ab"):
+            record[f"{name}_{side}"] = float(_marked(of_genres[:, genre], rows).mean())
     return record | of_pairs
 
 
 def _marked(marks: Marks, item_rows: Lists) -> Marks:
     """The marks of listed items; a place that could not be filled has none."""
     return np.asarray(marks[item_rows] & (item_rows >= 0))
-
-
-def _shown(
-    study: Record,
-    lists: _ListsOf,
-    place: int,
-    user: TwoGenreUser,
-    test: HeldOut,
-    genres: tuple[Genres, Marks],
-    local_share: float,
-) -> Iterator[dict[str, Any]]:
-    """One record for each item of each list: two local models, the global one, LOCA, and what was held out."""
-    items, (names, of_items) = test.histories.items, genres
-    # Once each, in the order in which the user came to them.
-    held_out = list(dict.fromkeys(test.targets.items_of(user.row).tolist()))
-    shown: list[tuple[str, float | None, list[int]]] = []
-    for number in (study["best_local_a"], study["best_local_b"]):
-        weight = local_share * float(lists.weights[place, number])
-        shown.append((f"Local {number}", weight, lists.local[place, number].tolist()))
-    shown.append(("Global", 1 - local_share, lists.global_[place].tolist()))
-    shown += [("LOCA", None, lists.loca[place].tolist()), ("Held out", None, held_out)]
-    for name, share, rows in shown:
-        for rank, row in enumerate(row for row in rows if row >= 0):
-            facts = {"record": "shown item", "user": study["user"], "model": name, "weight": share, "rank": rank + 1}
-            item = {"item": items.ids([row])[0], "title": items.label(row)}
-            listed = "|".join(names[genre] for genre in np.flatnonzero(of_items[row]))
-            yield {**facts, **item, "genres": listed, "is_held_out": row in held_out}
 
 
 def case_item(case: Case, *, data: str = "") -> ReportItem:
@@ -386,28 +376,24 @@ def case_item(case: Case, *, data: str = "") -> ReportItem:
 
 
 def _story_table(case: Case, study: Record) -> ReportTable:
-    n, marks = case.list_length, {study["genre_a"]: _MARKS[0], study["genre_b"]: _MARKS[1]}
-    shares = zip(marks.items(), (study["share_a"], study["share_b"]), case.usual, strict=True)
-    heading = " and ".join(
-        f"{genre} {mark} ({share:.0%} of the history, usually {usual:.0%})" for (genre, mark), share, usual in shares
-    )
+    n, marks, headings = case.list_length, dict[str, str](), []
+    for side, mark, usual in zip("ab", _MARKS, case.usual, strict=True):
+        genre, share = study[f"genre_{side}"], study[f"share_{side}"]
+        marks[genre] = f"{genre} {mark}"
+        headings.append(f"{marks[genre]} ({share:.0%} of the history, usually {usual:.0%})")
     rows: dict[str, list[str]] = {}
     for item in case.shown:
         model, weight = str(item["model"]), item["weight"]
-        genres = [f"{one} {marks[one]}" if one in marks else one for one in str(item["genres"]).split("|") if one]
+        genres = ", ".join(marks.get(one, one) for one in str(item["genres"]).split("|"))
         hit = _HIT if item["is_held_out"] and model != "Held out" else ""
-        text = f"{hit}{item['title']}" + (f" — {', '.join(genres)}" if genres else "")
+        text = f"{hit}{item['title']}" + (f" — {genres}" if genres else "")
         rows.setdefault(model if weight is None else f"{model} ({weight:.1%})", []).append(text)
     hidden = len(rows["Held out"]) - n
     more = f" Held-out items that are not shown: {hidden}." if hidden > 0 else ""
     filled = tuple((name, *texts[:n], *[""] * (n - len(texts))) for name, texts in rows.items())
-    return ReportTable(
-        f"User {study['user']}: {heading}",
-        TextTable(("Model", *(f"Top-{rank + 1}" for rank in range(n))), filled),
-        f"{_HIT.strip()} was held out and found. The percentage beside a model is its share of LOCA's answer. Items of "
-        f"the history ({case.history}) are left out; held-out items stand in the order in which the user came to "
-        f"them.{more}",
-    )
+    table = TextTable(("Model", *(f"Top-{rank + 1}" for rank in range(n))), filled)
+    note = _STORY_NOTE.format(history=case.history) + more
+    return ReportTable(f"User {study['user']}: {' and '.join(headings)}", table, note)
 
 
 def is_separated(user: Record, pair: str) -> bool:
@@ -424,26 +410,24 @@ def is_above_global(user: Record, pair: str) -> bool:
 
 
 def _average_table(case: Case, study: Record) -> ReportTable:
-    everybody: list[Record] = list(case.examined)
+    rows, everybody = [], list[Record](case.examined)
     shown = [(f"User {study['user']}", [study], "best"), *(("All", everybody, pair) for pair in _PAIRS)]
-    rows = []
     for name, users, pair in shown:
-        own, other = (
-            [one[f"{pair}_{side}"] for one in users for side in sides]
-            for sides in (("a_in_a", "b_in_b"), ("b_in_a", "a_in_b"))
-        )
-        division = f"{np.mean([one[f'{pair}_division'] for one in users]):.2f}"
-        marks = [[check(one, pair) for one in users] for check in (is_separated, is_above_global)]
-        counts = (("yes" if mark[0] else "no") if name != "All" else _of(sum(mark), len(users)) for mark in marks)
-        rows.append((f"{name}: {_PAIRS[pair]}", f"{np.mean(own):.0%}", f"{np.mean(other):.0%}", division, *counts))
+        own = np.mean([(one[f"{pair}_a_in_a"], one[f"{pair}_b_in_b"]) for one in users])
+        other = np.mean([(one[f"{pair}_b_in_a"], one[f"{pair}_a_in_b"]) for one in users])
+        division = np.mean([one[f"{pair}_division"] for one in users])
+        counts = (sum(check(one, pair) for one in users) for check in (is_separated, is_above_global))
+        checked = (_of(one, len(users)) if name == "All" else "yes" if one else "no" for one in counts)
+        rows.append((f"{name}: {_PAIRS[pair]}", f"{own:.0%}", f"{other:.0%}", f"{division:.2f}", *checked))
     for name, model in (("the global list", "global"), ("LOCA's list", "loca")):
         shares = [(one[f"{model}_a"], one[f"{model}_b"]) for one in everybody]
         rows.append((f"All: {name}", f"{np.mean(shares):.0%}", *[""] * 4))
-    heading = f"All {len(case.examined):,} users of two tastes who were examined"
+    heading = f"All {len(everybody):,} users of two tastes who were examined"
     return ReportTable(heading, TextTable(_HEADER, tuple(rows)), _NOTE)
 
 
 def _findings(case: Case, study: Record | None) -> Iterator[Finding]:
+    """On the user shown; whether that holds for more than half of all examined users; and who was examined."""
     tested, with_two_genres, with_two_models = case.counts
     steps = (
         f"{with_two_genres:,} of {tested:,} test users have two tastes ({case.criteria}), "
@@ -452,39 +436,19 @@ def _findings(case: Case, study: Record | None) -> Iterator[Finding]:
     if study is None:
         yield Finding("found", f"No user for a case study: {steps}.")
         return
-    yield _story(case, study)
-    # Whether what the one user shows holds for more than half of all examined users.
+    shares = {name: value for name, value in study.items() if isinstance(value, float)}
+    facts = {**study, **{name: round(value * case.list_length) for name, value in shares.items()}}
+    is_clear = is_separated(study, "best")
+    facts["verdict"] = "are told apart" if is_clear else "are not told apart, though no examined user's are clearer"
+    facts |= {"n": case.list_length, "found": "item is" if study["hits"] == 1 else "items are"}
+    yield Finding.on(is_clear, _STORY.format_map(facts))
     count = len(case.examined)
     best, heaviest = (sum(is_separated(one, pair) for one in case.examined) for pair in _PAIRS)
     more = sum(is_above_global(one, "best") for one in case.examined)
-    yield Finding(
-        "found",
-        f"Such a story is {'typical' if 2 * best > count else 'not typical'}: even with the two local models chosen by "
-        f"their lists, two genres are told apart for {_of(best, count)} examined users, and divided more than in the "
-        f"global list for {_of(more, count)}; the two local models of greatest weight, chosen without a look at their "
-        f"lists, tell them apart for {_of(heaviest, count)}.",
-    )
+    text = f"Such a story is {'typical' if 2 * best > count else 'not typical'}: {_TYPICAL}"
+    yield Finding("found", text.format(*(_of(one, count) for one in (best, more, heaviest))))
     who = "all of these" if count == with_two_models else f"the {count:,} most promising of these"
     yield Finding("found", f"Who was looked at: {steps}; {who} were examined.")
-
-
-def _story(case: Case, study: Record) -> Finding:
-    n, first, second = case.list_length, study["genre_a"], study["genre_b"]
-    of_lists = [f"best_{genre}_in_{list_}" for list_ in "ab" for genre in "ab"]
-    names = (*of_lists, "global_a", "global_b", "loca_a", "loca_b")
-    places = {name: round(study[name] * n) for name in names}
-    is_clear = is_separated(study, "best")
-    words = "are told apart" if is_clear else "are not told apart, though no examined user's are clearer"
-    hits = study["hits"]
-    return Finding.on(
-        is_clear,
-        f"The two tastes of user {study['user']}, {first} and {second}, {words}: of the top {n} of "
-        f"Local {study['best_local_a']}, {places['best_a_in_a']} are {first} and {places['best_b_in_a']} {second}; of "
-        f"Local {study['best_local_b']}, {places['best_b_in_b']} are {second} and {places['best_a_in_b']} {first}; the "
-        f"global model lists {places['global_a']} and {places['global_b']}, "
-        f"LOCA {places['loca_a']} and {places['loca_b']}. "
-        f"{hits} held-out {'item is' if hits == 1 else 'items are'} in the two local lists.",
-    )
 
 
 def _of(count: int, total: int) -> str:

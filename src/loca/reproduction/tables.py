@@ -22,10 +22,11 @@ from loca.local.training import EngineName
 from loca.models.recommender import clone
 from loca.persistence.fit_context import FitCache, FitContext
 from loca.registry import KINDS
-from loca.reproduction.benchmark import Benchmark, Measurement, PaperItem, Results, Runs, in_words, level
+from loca.reproduction.benchmark import Benchmark, Measurement, PaperItem, Part, Results, Runs
 from loca.reproduction.charts import Chart, Curve
 from loca.reproduction.published import printed_seconds, printed_selection
 from loca.reproduction.report import Finding, Records, ReportItem, ReportTable, Value
+from loca.reproduction.seed_means import claimed_gain, level
 from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
 
@@ -135,83 +136,58 @@ class Table3(PaperItem):
 
     def runs(self, benchmark: Benchmark) -> Runs:
         """One run for each selection, whose first models are the smaller ones; k-means has no first ones."""
-        return {
-            key: run
-            for selection in _SELECTIONS
-            for variant, counts in _variants(benchmark, selection).items()
-            for key, run in benchmark.varied(
-                variant, counts, anchor_selection=selection, answer_bandwidth=_ANSWERS
-            ).items()
-        }
+        runs: Runs = {}
+        for selection in _SELECTIONS:
+            changes = {"anchor_selection": selection, "answer_bandwidth": _ANSWERS}
+            for variant, counts in _variants(benchmark, selection).items():
+                runs |= benchmark.varied(variant, counts, **changes)
+        return runs
 
     def measurements(self, benchmark: Benchmark) -> list[Measurement]:
         """The contrast of coverage at the bandwidth at which random anchors cover what they cover in the paper."""
         return benchmark.measurements(CONTRAST, _contrast, anchors=benchmark.sizes.local_models)
 
-    def tables(self, results: Results) -> Iterator[ReportTable]:
-        benchmark = results.benchmark
-        thirds = benchmark.sizes.thirds(benchmark.sizes.local_models)
-        rows, printed_rows = [], []
+    def show(self, results: Results) -> Iterator[Part]:
+        benchmark, count = results.benchmark, results.benchmark.sizes.local_models
+        thirds, rows, beside = benchmark.sizes.thirds(count), [], []
         for selection in _SELECTIONS:
             figures, printed = [], []
             for variant, counts in _variants(benchmark, selection).items():
                 runs = results.of("loca-vae", variant)
-                for count in counts:
-                    means = results.means("loca-vae", variant, count)
-                    covered = [one.found["coverage_by_count"][str(count)] for one in runs]
-                    figures.append("" if means is None else f"{means.text()} ({np.mean(covered):.1%})")
-                    paper = printed_selection(benchmark.printed_as, selection, count)
+                yield from results.record_runs("loca-vae", variant, {"selection": selection}, counts)
+                for part in counts:
+                    covered = [one.found["coverage_by_count"][str(part)] for one in runs]
+                    text = results.text("loca-vae", variant, part)
+                    figures.append(f"{text} ({np.mean(covered):.1%})" if text else "")
+                    paper = printed_selection(benchmark.printed_as, selection, part)
                     printed.append("" if paper is None else f"{paper[0]:.4f} ({paper[1]:.1%})")
             if any(figures):
                 rows.append((selection, *figures))
-                printed_rows.append(printed)
-        header = ("selection", *(f"{count} models" for count in thirds))
-        if any(text for printed in printed_rows for text in printed):
-            header = (*header, *(f"paper, {count}" for count in thirds))
-            rows = [(*row, *printed) for row, printed in zip(rows, printed_rows, strict=True)]
+                beside.append(printed)
+        header = ("selection", *(f"{part} models" for part in thirds))
+        if any(text for printed in beside for text in printed):
+            header = (*header, *(f"paper, {part}" for part in thirds))
+            rows = [(*row, *printed) for row, printed in zip(rows, beside, strict=True)]
         if rows:
             yield ReportTable("NDCG@100 (coverage)", TextTable(header, tuple(rows)))
-        if contrast := _shares(results):
-            lines = tuple(
-                (name, f"{np.mean(shares):.1%}", f"{min(shares):.1%} – {max(shares):.1%}")
-                for name, shares in contrast.items()
-            )
-            header = (f"selection of {benchmark.sizes.local_models} anchors", "coverage", "over seeds")
-            yield ReportTable("coverage where random anchors cover 71.3 %", TextTable(header, lines))
-
-    def records(self, results: Results) -> Iterator[dict[str, Value]]:
-        for selection in _SELECTIONS:
-            for variant, counts in _variants(results.benchmark, selection).items():
-                yield from results.record_runs("loca-vae", variant, {"selection": selection}, counts)
-        for line in results.lines(CONTRAST):
-            yield {"measured": "coverage alone", **line}
-
-    def findings(self, results: Results) -> Iterator[Finding]:
-        if contrast := {name: float(np.mean(shares)) for name, shares in _shares(results).items()}:
-            falls = all(contrast[a] >= contrast[b] for a, b in pairwise(_FALLING))
-            listed = ", ".join(f"{name} {contrast[name]:.1%}" for name in _FALLING)
-            count = results.benchmark.sizes.local_models
+        if lines := results.lines(CONTRAST):
+            shares = {name: [float(one["coverage"]) for one in lines if one["selection"] == name] for name in _FALLING}
+            means = {name: float(np.mean(own)) for name, own in shares.items()}
+            ranges = ((name, f"{means[name]:.1%}", f"{min(own):.1%} – {max(own):.1%}") for name, own in shares.items())
+            table = TextTable((f"selection of {count} anchors", "coverage", "over seeds"), tuple(ranges))
+            yield ReportTable("coverage where random anchors cover 71.3 %", table)
+            yield from ({"measured": "coverage alone", **line} for line in lines)
+            falls = all(means[a] >= means[b] for a, b in pairwise(_FALLING))
+            listed = ", ".join(f"{name} {means[name]:.1%}" for name in _FALLING)
             yield Finding.on(falls, f"coverage of {count} anchors: {listed}.")
         best, random = (results.means("loca-vae", f"by {name}") for name in ("coverage", "random"))
-        if best is not None and random is not None:
-            paired = best.minus(random)
-            text = f"greedy coverage against random anchors: {in_words(paired, ' of NDCG@100')}."
-            yield Finding.on(paired.low > 0, text)
+        yield from claimed_gain("greedy coverage against random anchors: {}.", best, random, " of NDCG@100")
 
 
 def _variants(benchmark: Benchmark, selection: str) -> dict[str, tuple[int, ...]]:
     """The runs of a selection, with the numbers of models that each is measured with."""
     thirds = benchmark.sizes.thirds(benchmark.sizes.local_models)
-    if selection != "kmeans":
-        return {f"by {selection}": thirds}
-    return {f"by {selection} {count}": (count,) for count in thirds}
-
-
-def _shares(results: Results) -> dict[str, list[float]]:
-    """The coverage of each selection at one bandwidth, seed by seed; nothing where it was not measured."""
-    lines = results.lines(CONTRAST)
-    found = {name: [float(one["coverage"]) for one in lines if one["selection"] == name] for name in _FALLING}
-    return found if lines else {}
+    return {f"by kmeans {one}": (one,) for one in thirds} if selection == "kmeans" else {f"by {selection}": thirds}
 
 
 def _contrast(benchmark: Benchmark, seed: int) -> Records:
@@ -238,7 +214,6 @@ def _contrast(benchmark: Benchmark, seed: int) -> Records:
 
 TIMES = "training seconds"
 _ENGINES: dict[EngineName, str] = {"stacked": "stacked", "one_by_one": "in a loop"}
-Lines = list[dict[str, Any]]
 
 
 class Table5(PaperItem):
@@ -262,42 +237,40 @@ class Table5(PaperItem):
                     found.append(Measurement(f"{TIMES} {engine} {count}", inputs, partial(_time_fit, benchmark, model)))
         return found
 
-    def tables(self, results: Results) -> Iterator[ReportTable]:
-        stacked, loop = (_timed(results, engine) for engine in _ENGINES)
+    def show(self, results: Results) -> Iterator[Part]:
+        lines, printed_as = results.lines(TIMES), results.benchmark.printed_as
+        lines.sort(key=lambda line: int(line["local models"]))
+        stacked, loop = ([line for line in lines if line["engine"] == engine] for engine in _ENGINES)
+        yield from (*stacked, *loop)
+        curves = []
+        for label, own in zip(_ENGINES.values(), (stacked, loop), strict=True):
+            x, y = (tuple(float(line[key]) for line in own) for key in ("local models", "local seconds"))
+            curves += [Curve(label, x, y)] if own else []
         if not stacked:
             return
-        seconds_in_loop = {line["local models"]: f"{line['local seconds']:,.1f}" for line in loop}
-        rows = [("MultVAE", f"{_global_seconds(stacked):,.1f}", "", "", _printed_seconds(results.benchmark, None))]
+        # The least of the seconds that the global model took: what is above it is the machine's doing.
+        alone = float(min(line["global seconds"] for line in stacked))
+        curves += level("MultVAE", alone)
+        yield Chart("", "local models", "seconds", tuple(curves), is_log_x=True, is_log_y=True)
+        in_loop = {line["local models"]: f"{line['local seconds']:,.1f}" for line in loop}
+        rows = [("MultVAE", f"{alone:,.1f}", "", "")]
         for line in stacked:
             count = line["local models"]
-            figures = (f"{line['local seconds']:,.1f}", seconds_in_loop.get(count, ""), str(line["epochs"]))
-            rows.append((f"{count}", *figures, _printed_seconds(results.benchmark, count)))
-        header: tuple[str, ...] = ("local models", "stacked, s", "in a loop, s", "epochs, stacked", "paper, s")
-        width = len(header) if any(row[-1] for row in rows) else len(header) - 1  # nothing is printed for these data
+            rows.append((f"{count}", f"{line['local seconds']:,.1f}", in_loop.get(count, ""), str(line["epochs"])))
+        counts = (None, *(line["local models"] for line in stacked))
+        printed = [printed_seconds(printed_as, count) for count in counts]
+        header: tuple[str, ...] = ("local models", "stacked, s", "in a loop, s", "epochs, stacked")
+        table = TextTable(header, tuple(rows))
+        if any(printed):
+            texts = ("" if one is None else f"{one:,.0f}" for one in printed)
+            beside = tuple((*row, text) for row, text in zip(rows, texts, strict=True))
+            table = TextTable((*header, "paper, s"), beside)
         machines = dict.fromkeys(str(line["machine"]) for line in (*stacked, *loop))
         # Said once where all were timed on one machine; seconds of two would compare the machines.
         warning = "" if len(machines) == 1 else "Timed on several machines, whose seconds do not compare: "
-        table = TextTable(header[:width], tuple(row[:width] for row in rows))
         yield ReportTable("", table, warning + "; ".join(machines))
-
-    def charts(self, results: Results) -> Iterator[Chart]:
-        curves = []
-        for engine, label in _ENGINES.items():
-            if lines := _timed(results, engine):
-                x = tuple(float(line["local models"]) for line in lines)
-                curves.append(Curve(label, x, tuple(float(line["local seconds"]) for line in lines)))
-        if curves:
-            curves += level("MultVAE", _global_seconds(_timed(results, "stacked")))
-            yield Chart("", "local models", "seconds", tuple(curves), is_log_x=True, is_log_y=True)
-
-    def records(self, results: Results) -> Iterator[dict[str, Value]]:
-        for engine in _ENGINES:
-            yield from _timed(results, engine)
-
-    def findings(self, results: Results) -> Iterator[Finding]:
-        stacked, loop = (_timed(results, engine) for engine in _ENGINES)
-        if stacked and stacked[0]["local models"] == 1:
-            one, alone = stacked[0]["local seconds"], _global_seconds(stacked)
+        if stacked[0]["local models"] == 1:
+            one = stacked[0]["local seconds"]
             text = f"one local model, with anchors and global share, takes {one:.1f} s, MultVAE {alone:.1f} s."
             yield Finding.on(one < alone, text)
         for same in (line for line in stacked if loop and line["local models"] == loop[-1]["local models"]):
@@ -320,28 +293,5 @@ def _time_fit(benchmark: Benchmark, model: Any) -> Records:
         begun = time.perf_counter()
         model.fit(train, validation=validation, context=context)  # finds the global model fitted
         whole = time.perf_counter() - begun
-    return [
-        {
-            "engine": model.engine,
-            "local models": model.anchors,
-            "global seconds": alone,
-            "local seconds": whole,
-            "epochs": model.local_epochs_,
-            "machine": describe_machine(),
-        }
-    ]
-
-
-def _timed(results: Results, engine: str) -> Lines:
-    lines = [line for line in results.lines(TIMES) if line["engine"] == engine]
-    return sorted(lines, key=lambda line: int(line["local models"]))
-
-
-def _global_seconds(lines: Lines) -> float:
-    """The least of the seconds that the global model took: what is above it is the machine's doing."""
-    return float(min(line["global seconds"] for line in lines))
-
-
-def _printed_seconds(benchmark: Benchmark, count: int | None) -> str:
-    seconds = printed_seconds(benchmark.printed_as, count)
-    return "" if seconds is None else f"{seconds:,.0f}"
+    facts = {"engine": model.engine, "local models": model.anchors, "global seconds": alone, "local seconds": whole}
+    return [{**facts, "epochs": model.local_epochs_, "machine": describe_machine()}]

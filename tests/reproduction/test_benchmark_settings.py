@@ -15,9 +15,17 @@ from loca.experiments.comparison import Comparison
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.mult_vae import MultVAE
-from loca.reproduction import settings as model_settings
-from loca.reproduction.benchmark import ALL_NAMES, SMALL, Benchmark, Sizes, open_data
-from loca.reproduction.settings import sizes_for, tables_for, tune_models
+from loca.reproduction import benchmark as benchmark_file
+from loca.reproduction.benchmark import (
+    ALL_NAMES,
+    SMALL,
+    Benchmark,
+    Sizes,
+    open_data,
+    sizes_for,
+    tables_for,
+    tune_models,
+)
 from loca.search_space import Budget
 
 EASE = "[ease]\nl2 = {}\n"
@@ -166,13 +174,13 @@ def test_only_the_named_models_are_tuned_and_the_others_keep_their_settings(
     bench: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tuned: list[str] = []
-    really = model_settings.compare
+    really = benchmark_file.compare
 
     def note(templates: Any, *asked: Any, **more: Any) -> Comparison:
         tuned.extend(templates)
         return really(templates, *asked, **more)
 
-    monkeypatch.setattr(model_settings, "compare", note)
+    monkeypatch.setattr(benchmark_file, "compare", note)
     found = tune_models(bench, ("ease",), Budget(trials=1), tmp_path, processes=1, resume=False)
     assert tuned == ["ease"]
     assert set(found["ease"]) >= {"l2"}
@@ -182,11 +190,11 @@ def test_only_the_named_models_are_tuned_and_the_others_keep_their_settings(
 def test_a_model_that_could_not_be_tuned_is_told_and_never_measured_with_its_defaults(
     bench: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really = model_settings.compare
+    really = benchmark_file.compare
 
     def fail(*asked: Any, **more: Any) -> Comparison:
         return replace(really(*asked, **more), failed={"rec-vae": "out of memory"})
 
-    monkeypatch.setattr(model_settings, "compare", fail)
+    monkeypatch.setattr(benchmark_file, "compare", fail)
     with pytest.raises(LocaError, match=r"tiny-clean: tuning failed: rec-vae: out of memory; .*--resume tries again"):
         tune_models(bench, ("popularity", "ease"), Budget(trials=1), tmp_path, processes=1, resume=False)

@@ -1,0 +1,105 @@
+"""The figures of a model: means over seeds, intervals over users, and how tables, charts and findings show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loca.evaluation.evaluate import Evaluation
+from loca.evaluation.significance import PairedDifference, bootstrap_intervals, paired_difference
+from loca.registry import RECORDS
+from loca.reproduction.charts import Curve
+from loca.reproduction.report import Finding, Value
+
+Floats = npt.NDArray[np.float64]
+METRICS = ("recall@50", "ndcg@50", "recall@100", "ndcg@100")
+MAIN = "ndcg@100"
+
+
+@dataclass(frozen=True, eq=False)
+class SeedMeans:
+    """The evaluations of one model, one for each seed, over the same users."""
+
+    evaluations: tuple[Evaluation, ...]
+
+    def of_users(self, metric: str = MAIN) -> Floats:
+        """Each user's mean over the seeds."""
+        return np.asarray(np.mean([one.values[metric] for one in self.evaluations], axis=0), dtype=np.float64)
+
+    def mean(self, metric: str = MAIN) -> float:
+        return float(self.of_users(metric).mean())
+
+    def of_seeds(self, metric: str = MAIN) -> tuple[float, ...]:
+        """The mean over users of each seed."""
+        return tuple(float(one.values[metric].mean()) for one in self.evaluations)
+
+    def text(self, metric: str = MAIN) -> str:
+        """The mean and, after ±, the spread over seeds, where there are several."""
+        return with_spread(self.mean(metric), self.of_seeds(metric))
+
+    def minus(self, other: SeedMeans, metric: str = MAIN) -> PairedDifference:
+        """The paired difference over users of the means over seeds."""
+        return paired_difference(self.of_users(metric), other.of_users(metric), seed=0)
+
+
+def labelled(name: str) -> str:
+    """The name of a model as the paper writes it."""
+    return RECORDS[name].label
+
+
+def as_values(word: str, facts: Mapping[str, Any]) -> dict[str, Value]:
+    """Facts as a line of CSV holds them, the word before each name."""
+    plain = str | int | float | bool | None
+    return {f"{word} {key}": value if isinstance(value, plain) else str(value) for key, value in facts.items()}
+
+
+def interval_of(values: Floats) -> tuple[float, float]:
+    """The 95 % bootstrap interval of a mean."""
+    ((low, high),) = bootstrap_intervals(values[:, None], seed=0).tolist()
+    return low, high
+
+
+def interval_text(values: Floats) -> str:
+    """The interval as a table shows it."""
+    return "{:.4f} – {:.4f}".format(*interval_of(values))
+
+
+def with_spread(mean: float, seeds: Sequence[float]) -> str:
+    """A mean and, after ±, the standard deviation over seeds, where there are several."""
+    return f"{mean:.4f}" + (f" ± {np.std(seeds, ddof=1):.4f}" if len(seeds) > 1 else "")
+
+
+def in_words(paired: PairedDifference, of: str = "") -> str:
+    """A difference in percent, of what, and its interval."""
+    return f"{paired.relative:+.1%}{of} [{paired.low:+.4f}, {paired.high:+.4f}]"
+
+
+def level(label: str, value: SeedMeans | float | None) -> list[Curve]:
+    """A dashed level in a chart at the mean or value; nothing where it was not measured."""
+    if value is None:
+        return []
+    return [Curve(label, (), (value if isinstance(value, float) else value.mean(),), is_level=True)]
+
+
+def curve(label: str, x: Sequence[float], points: Sequence[SeedMeans | None]) -> Curve:
+    """A line of NDCG@100 with intervals over users and the single seeds; points without figures are left out."""
+    found = [(float(place), one) for place, one in zip(x, points, strict=True) if one is not None]
+    low, high = zip(*(interval_of(one.of_users()) for _, one in found), strict=True) if found else ((), ())
+    seeds = tuple(zip(*(one.of_seeds() for _, one in found), strict=False))
+    xs, ys = tuple(place for place, _ in found), tuple(one.mean() for _, one in found)
+    return Curve(label, xs, ys, low, high, seeds if len(seeds) > 1 else ())
+
+
+def claimed_gain(text: str, first: SeedMeans | None, second: SeedMeans | None, of: str = "") -> list[Finding]:
+    """On the claim that the first is above the second; `text` has {} for the difference, which is one of what.
+
+    Nothing where one of them was not measured.
+    """
+    if first is None or second is None:
+        return []
+    paired = first.minus(second)
+    return [Finding.on(paired.low > 0, text.format(in_words(paired, of)))]
