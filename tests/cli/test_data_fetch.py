@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 from command_calls import Call
 
-from loca.cli.data import fetch_set
-from loca.cli.options import Output
 from loca.data.datasets import PUBLIC_SETS, Checksum, DataSet
 
 REVIEWS = "".join(
@@ -43,11 +41,13 @@ def small_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataS
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=shelf))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield replace(
+    small = replace(
         PUBLIC_SETS["amusic"],
         addresses=(f"http://127.0.0.1:{server.server_address[1]}/amusic.rating",),
         checksum=Checksum("sha256", hashlib.sha256(text).hexdigest(), "publisher"),
     )
+    monkeypatch.setitem(PUBLIC_SETS, "amusic", small)
+    yield small
     server.shutdown()
     server.server_close()
     thread.join()
@@ -62,11 +62,9 @@ def games(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_fetched_data_is_told_with_the_command_that_reads_it(
-    call: Call, small_set: DataSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fetch_set(small_set, tmp_path / "data", Output())
-    said = capsys.readouterr()
+@pytest.mark.usefixtures("small_set")
+def test_fetched_data_is_reported_with_the_command_that_reads_it(call: Call, tmp_path: Path) -> None:
+    said = call("data", "fetch", "amusic", "--to", tmp_path / "data")
     path = tmp_path / "data" / "amusic" / "amusic.rating"
     command = f"loca data describe {path} --preset amusic"
     assert said.out == f"{path}\n0.0 MB; SHA-256 as published\nNext: {command}\n"
@@ -77,15 +75,11 @@ def test_fetched_data_is_told_with_the_command_that_reads_it(
     assert (described["users"], described["items"], described["ratings"]) == (3, 10, 30)
 
 
-def test_quiet_leaves_the_answer_alone_and_json_has_all_of_it(
-    small_set: DataSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fetch_set(small_set, tmp_path, Output(quiet=True))
-    said = capsys.readouterr()
+def test_quiet_leaves_the_answer_alone_and_json_has_all_of_it(call: Call, small_set: DataSet, tmp_path: Path) -> None:
+    said = call("data", "fetch", "amusic", "--to", tmp_path, "--quiet")
     assert said.err == ""
     assert said.out.startswith(str(tmp_path / "amusic" / "amusic.rating"))
-    fetch_set(small_set, tmp_path, Output(as_json=True), again=True)
-    said = capsys.readouterr()
+    said = call("data", "fetch", "amusic", "--to", tmp_path, "--again", "--json")
     assert said.err == ""
     found = json.loads(said.out)
     assert found["is_new"]

@@ -113,7 +113,7 @@ def compare_models(
     from loca.experiments.runs import RunStore
     from loca.persistence.atomic_write import write_whole
     from loca.registry import SpaceName
-    from loca.tuning.model_selection import SELECTED_ON_TEST, ProtocolName
+    from loca.tuning.model_selection import SELECTED_ON_TEST
     from loca.tuning.warm_start import plan_from_settings
 
     given = {"models": words(models), "protocol": protocol, "refit": refit, "control": control, "at": words(at)}
@@ -124,8 +124,7 @@ def compare_models(
     check_file(out)
     if out is not None:
         RunStore(out).check_start(**asdict(interruption))
-    elif interruption.resume or interruption.fresh:
-        option = "resume" if interruption.resume else "fresh"
+    for option in [name for name, is_given in asdict(interruption).items() if is_given and out is None]:
         raise ConfigError(f"--{option}: needs --out, the folder that results are saved in")
     plan = None
     if own.budget() is not None:
@@ -143,19 +142,14 @@ def compare_models(
     held_out = 0 if own.protocol == "paper" else 2 if validation is None else validation
     split = leave_last_out(request.read(), test=request.split.test, validation=held_out)
     output.notes(split.report)
+    shared = ("protocol", "refit", "at", "control", "seed", "space", "processes")
     comparison = compare(
         request.models if plan is None else plan.templates,
         split,
-        protocol=cast(ProtocolName, own.protocol),
-        refit=own.refit,
+        **{name: getattr(own, name) for name in shared},
         recency=request.recency_rule,
-        at=own.at,
-        control=own.control,
-        seed=own.seed,
         budget=own.budget(),
-        space=cast(SpaceName, own.space),
         narrowed=None if plan is None else plan.constraints,
-        processes=own.processes,
         keep_in=out,
         resume=interruption.resume,
     )

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from loca.cli.options import CommandOptions, Data, Output, Reading, Settings, check_request, grouped
 from loca.errors import ConfigError
-
-if TYPE_CHECKING:
-    from loca.data.datasets import DataSet
 
 app = typer.Typer(help="Fetch public data and look at interactions.", no_args_is_help=False)
 
@@ -68,13 +65,18 @@ def fetch_data(output: Output, name: Name = None, listed: Listed = False, to: To
       loca data fetch amusic --to data
     """
     from loca.data.datasets import PUBLIC_SETS, find_set
-    from loca.data.download import data_folder, megabytes
+    from loca.data.download import data_folder, fetch, megabytes
 
     folder = data_folder(to)
     if listed == (name is not None):
         raise ConfigError("expected either the name of a data set, such as ml-20m, or --list")
     if name is not None:
-        fetch_set(find_set(name), folder, output, again=again)
+        data_set = find_set(name)
+        found = fetch(data_set, folder, again=again)
+        command = data_set.reading_command(found.path)
+        text = f"{found.path}\n{megabytes(found.size)}; {found.assurance}\nNext: {command}"
+        about = {"name": data_set.name, **asdict(found), "path": str(found.path), "assurance": found.assurance}
+        output.answer(text, {**about, "licence": asdict(data_set.licence), "next": command})
         return
     lines, documents = [], []
     for one in PUBLIC_SETS.values():
@@ -85,23 +87,3 @@ def fetch_data(output: Output, name: Name = None, listed: Listed = False, to: To
         documents.append({key: document[key] for key in _LISTED})
     output.answer("\n".join(lines), {"folder": str(folder), "sets": documents})
     output.notes([f"loca data fetch NAME puts one into {folder}"])
-
-
-def fetch_set(data_set: DataSet, folder: Path, output: Output, *, again: bool = False) -> None:
-    """Answers with where the data set lies now, what is known about its bytes, and the command that reads it."""
-    from loca.data.download import fetch, megabytes
-
-    found = fetch(data_set, folder, again=again)
-    command = data_set.reading_command(found.path)
-    text = f"{found.path}\n{megabytes(found.size)}; {found.assurance}\nNext: {command}"
-    document = {
-        "name": data_set.name,
-        "path": str(found.path),
-        "size": found.size,
-        "is_new": found.is_new,
-        "checksum": asdict(found.checksum),
-        "assurance": found.assurance,
-        "licence": asdict(data_set.licence),
-        "next": command,
-    }
-    output.answer(text, document)

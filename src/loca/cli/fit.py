@@ -6,16 +6,13 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from loca.cli import options
-from loca.cli.options import Data, Interruption, ModelSettings, Output, Reading, Recency, Request
+from loca.cli.options import Data, Interruption, ModelSettings, Output, Reading, Recency
 from loca.errors import ConfigError, ModelFileError
-
-if TYPE_CHECKING:
-    from loca.data.interactions import Interactions
 
 _auto, _stopping = options.in_panel("Fitting by itself"), options.in_panel("Interruption")
 Folder = Annotated[Path, typer.Option("--out", help="The folder to save the model into.")]
@@ -94,20 +91,22 @@ def fit(
 
       loca fit ratings.csv --model auto --budget 20min --out films.loca
     """
+    import loca
     from loca.config.model_factory import describe_model
     from loca.config.settings import Given
     from loca.data.recency import parse_age
     from loca.local.loca import Loca
+    from loca.models.devices import choose_device
     from loca.persistence.checkpoint import check_start
     from loca.persistence.fit_context import checkpoint_in
+    from loca.persistence.manifest import fingerprint
     from loca.tuning.model_selection import fit as fit_model
     from loca.tuning.recency_selection import recency_json
 
     sections = fitting.sections()
     if budget is not None or trials is not None:
-        model = (
-            Given(settings.config, sections, settings.assignments or ()).section("fit").get("model", FitOptions.model)
-        )
+        given = Given(settings.config, sections, settings.assignments or ())
+        model = given.section("fit").get("model", FitOptions.model)
         if model != "auto":
             option = "--budget" if budget is not None else "--trials"
             raise ConfigError(f"{option}: is for --model auto, found --model {model}")
@@ -126,23 +125,29 @@ def fit(
     named = out if out.name not in ("", "..") else out.resolve()
     unfinished = named.with_name(f"{named.name}.unfinished")
     check_start(unfinished, **asdict(interruption))
-    ((name, candidates),) = request.models.items()
+    own, ((name, candidates),) = request.own, request.models.items()
     validation = 2 if request.split.validation is None else request.split.validation
     started = time.perf_counter()
     interactions = request.read()
+    described = [describe_model(one) for one in candidates]
+    # What the numbers of a fit depend on: progress of a fit with another fingerprint is refused.
+    depends_on = {
+        "loca": loca.__version__,
+        "fit.model": name,
+        "fit.seed": own.seed,
+        "fit.refit": own.refit,
+        "validation": validation,
+        "recency": str(request.recency),
+        "device in use": choose_device("auto").type,
+        "candidates": len(candidates),
+        **(described[0] if len(described) == 1 else {f"candidate {k}": one for k, one in enumerate(described)}),
+        "data": fingerprint(interactions),
+    }
     with checkpoint_in(
-        unfinished,
-        fingerprint=_fingerprint(request, validation, interactions),
-        seconds_between=checkpoint_every,
-        **asdict(interruption),
+        unfinished, fingerprint=depends_on, seconds_between=checkpoint_every, **asdict(interruption)
     ) as context:
         found = fit_model(
-            interactions,
-            candidates,
-            validation=validation,
-            refit=request.own.refit,
-            recency=request.recency,
-            context=context,
+            interactions, candidates, validation=validation, refit=own.refit, recency=request.recency, context=context
         )
         found.model.save(out)
     parameters, best = describe_model(found.model), found.best
@@ -161,34 +166,10 @@ def fit(
         "locality": None if locality is None else asdict(locality),
         "recency": recency_json(found.model.train_data_.recency if found.model.train_data_ else None),
         "recency_choice": best.recency.as_json() if best and best.recency else None,
-        "refit": request.own.refit,
+        "refit": own.refit,
         "seconds": time.perf_counter() - started,
     }
     output.answer("\n".join(lines), document)
-
-
-def _fingerprint(request: Request[FitOptions], validation: int, interactions: Interactions) -> dict[str, Any]:
-    """What the numbers of a fit depend on: progress of a fit with another fingerprint is refused."""
-    import loca
-    from loca.config.model_factory import describe_model
-    from loca.models.devices import choose_device
-    from loca.persistence.manifest import fingerprint
-
-    ((name, candidates),) = request.models.items()
-    described = [describe_model(one) for one in candidates]
-    parameters = described[0] if len(described) == 1 else {f"candidate {k}": one for k, one in enumerate(described)}
-    return {
-        "loca": loca.__version__,
-        "fit.model": name,
-        "fit.seed": request.own.seed,
-        "fit.refit": request.own.refit,
-        "validation": validation,
-        "recency": str(request.recency),
-        "device in use": choose_device("auto").type,
-        "candidates": len(candidates),
-        **parameters,
-        "data": fingerprint(interactions),
-    }
 
 
 def check_folder(folder: Path) -> Path:

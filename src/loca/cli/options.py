@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_origin, get_type_hints
 
 import typer
-from typer.models import OptionInfo
 
 from loca.config import options as config
 from loca.config.model_factory import build_models, expand_names
@@ -32,34 +31,32 @@ if TYPE_CHECKING:
 # -- Groups of options -------------------------------------------------------------------------------------------------
 
 
+_KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+
+
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command as typer wants it: each parameter whose type is a group becomes the group's options.
 
     A group is a dataclass; those of its fields that are annotated with an option are options of the command.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    members: dict[str, list[inspect.Parameter]] = {}
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    parameters = []
     for name, parameter in inspect.signature(command).parameters.items():
-        members[name] = [parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)]
-        if name in groups:
-            annotations = get_type_hints(groups[name], include_extras=True)
-            members[name] = [
-                inspect.Parameter(
-                    one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=annotations[one.name]
-                )
-                for one in fields(groups[name])
-                if any(isinstance(what, OptionInfo) for what in getattr(annotations[one.name], "__metadata__", ()))
-            ]
+        found = {name: (hints[name], parameter.default)}
+        if is_dataclass(hints[name]):
+            annotations = get_type_hints(hints[name], include_extras=True)
+            found = {one.name: (annotations[one.name], one.default) for one in fields(hints[name])}
+            found = {one: (kind, default) for one, (kind, default) in found.items() if get_origin(kind) is Annotated}
+            groups[name] = hints[name], list(found)
+        for one, (kind, default) in found.items():
+            parameters.append(inspect.Parameter(one, _KEYWORD_ONLY, default=default, annotation=kind))
 
     @wraps(command)
     def call(**values: Any) -> None:
-        made = {
-            name: kind(**{one.name: values.pop(one.name) for one in members[name]}) for name, kind in groups.items()
-        }
+        made = {name: kind(**{one: values.pop(one) for one in names}) for name, (kind, names) in groups.items()}
         command(**made, **values)
 
-    parameters = [parameter for name in members for parameter in members[name]]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
@@ -234,12 +231,7 @@ class Request(Generic[Own]):
 
 
 def check_request(
-    command: str,
-    kind: Callable[..., Own],
-    source: str,
-    reading: Reading,
-    settings: Settings,
-    **sections: Mapping[str, Any],
+    command: str, kind: Callable[..., Own], source: str, reading: Reading, settings: Settings, **sections: Table
 ) -> Request[Own]:
     """The request of a command; every setting is checked, the models among them by making them.
 
@@ -250,35 +242,24 @@ def check_request(
     given = Given(settings.config, options, settings.assignments or (), settings.choices or ())
     own = config.build_section(kind, given.section(command), command)
     known = (command, "data", "planted") if command == "describe" else (command, *_SHARED)
-    models = expand_names(own.model_names) if own.model_names or command != "describe" else []
-    tables = given.tables(known, models, (*MODELS, *_COMMANDS, *_SHARED))
+    names = expand_names(own.model_names) if own.model_names or command != "describe" else []
+    tables = given.tables(known, names, (*MODELS, *_COMMANDS, *_SHARED))
     data = config.build_section(config.DataOptions, tables["data"], "data")
     data.check_source(source)
     split = config.build_section(config.SplitOptions, tables.get("split", {}), "split")
     recency = config.build_section(config.RecencyOptions, tables.get("recency", {}), "recency").recency()
-    if recency is None and "auto" in models:
+    if recency is None and "auto" in names:
         tables["auto"].setdefault("decay", "none")
     if recency == config.AUTO and split.validation == 0:
         raise ConfigError("recency: auto is chosen on held-out items; expected --validation of at least 1, found 0")
     if tables["planted"] and source != config.PLANTED:
         raise ConfigError(f"the section planted is for the data {config.PLANTED!r}, found the data {source!r}")
-    annotations = config.parameters_of(planted_communities)
+    annotations, planted = config.parameters_of(planted_communities), {"seed": own.seed}
     config.check_names(tables["planted"], annotations, "planted")
-    planted = {
-        name: config.check_value(f"planted.{name}", annotations[name], value)
-        for name, value in tables["planted"].items()
-    }
-    return Request(
-        source=source,
-        own=own,
-        data=data,
-        planted={"seed": own.seed, **planted},
-        split=split,
-        recency=recency,
-        models=build_models(models, tables, own.seed),
-        tables={name: tables[name] for name in models},
-        section=given.section,
-    )
+    for name, value in tables["planted"].items():
+        planted[name] = config.check_value(f"planted.{name}", annotations[name], value)
+    models, chosen = build_models(names, tables, own.seed), {name: tables[name] for name in names}
+    return Request(source, own, data, planted, split, recency, models, chosen, given.section)
 
 
 # -- Output ------------------------------------------------------------------------------------------------------------

@@ -161,17 +161,13 @@ def explanation_json(explanation: Explanation | BlendExplanation, items: IdMap) 
         "items": _named(explanation.items, explanation.scores, items, "score"),
     }
     if not isinstance(explanation, BlendExplanation):
-        communities = [
-            {
-                "community": part.community,
-                "anchor": part.anchor,
-                "weight": part.weight,
-                "members": part.members,
-                "items": _named(part.items, part.scores, items, "score"),
-                "known_for": _named(part.distinctive, part.lifts, items, "lift"),
-            }
-            for part in explanation.communities
-        ]
+        communities = []
+        for one in explanation.communities:
+            about = {key: getattr(one, key) for key in ("community", "anchor", "weight", "members")}
+            listed = _named(one.items, one.scores, items, "score")
+            communities.append(
+                {**about, "items": listed, "known_for": _named(one.distinctive, one.lifts, items, "lift")}
+            )
         whole = _named(explanation.global_items, explanation.global_scores, items, "score")
         document |= {"communities": communities, "global": {"weight": explanation.alpha, "items": whole}}
         document["locality"] = None if explanation.locality is None else asdict(explanation.locality)
@@ -179,8 +175,8 @@ def explanation_json(explanation: Explanation | BlendExplanation, items: IdMap) 
     document["parts"] = []
     for part in explanation.parts:
         added = _named(explanation.items, part.contributions, items, "contribution")
-        for place, one in enumerate(added):
-            one["share"], one["rank"] = float(part.shares[place]), int(part.ranks[place])
+        for place, item in enumerate(added):
+            item["share"], item["rank"] = float(part.shares[place]), int(part.ranks[place])
         own = _named(part.items, part.scores, items, "score")
         inside = {} if part.inside is None else {"inside": explanation_json(part.inside, items)}
         document["parts"].append({"part": part.name, "weight": part.weight, "items": own, "adds": added, **inside})

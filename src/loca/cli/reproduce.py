@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loca.cli.options import Output, in_panel, words
-from loca.errors import ConfigError, check_counts, did_you_mean
+from loca.errors import ConfigError, check_choice, check_counts, did_you_mean
 
 if TYPE_CHECKING:
     from loca.tuning.model_selection import ProtocolName
@@ -121,18 +121,15 @@ def reproduce_paper(
     if models is not None and not only:
         raise ConfigError("models: expected at least one model, found none")
     for name in only:
-        if name not in ALL_NAMES:
-            near = did_you_mean(name, ALL_NAMES) or f"; there are {', '.join(ALL_NAMES)}"
-            raise ConfigError(f"unknown model {name!r}{near}")
+        check_choice("model", name, ALL_NAMES)
     items = tuple(name for name in items if not only or name not in WITHOUT_ROWS)
     if not items:
         raise ConfigError(f"models: {what} is not made of models' rows; leave out --models")
     protocols: tuple[ProtocolName, ...] = ("clean", "paper")
-    if protocol != "both":
-        if protocol not in protocols:
-            near = did_you_mean(protocol, (*protocols, "both")) or "; expected clean, paper or both"
-            raise ConfigError(f"unknown protocol {protocol!r}{near}")
-        protocols = (protocol,)
+    if protocol not in (*protocols, "both"):
+        near = did_you_mean(protocol, (*protocols, "both")) or "; expected clean, paper or both"
+        raise ConfigError(f"unknown protocol {protocol!r}{near}")
+    protocols = tuple(one for one in protocols if protocol in (one, "both"))
     settings, budget = tables.settings, None
     if settings is not None and not settings.exists():
         raise ConfigError(f"settings: {settings}: there is no such file or folder")
@@ -165,12 +162,12 @@ def reproduce_paper(
             benchmarks.append(benchmark)
     for benchmark in benchmarks:
         benchmark.check_size(models_of([name for name in items if name not in WITHOUT_COMMUNITIES], benchmark, only))
+    processes = running.processes
     for place, benchmark in enumerate(benchmarks):
         tuned = models_of(items, benchmark, only)
         if running.stored_only and settings is None:
             benchmarks[place] = replace(benchmark, tables=tuned_before(benchmark, out / TUNED))
         if budget is not None and tuned:
-            processes = running.processes
             found = tune_models(benchmark, tuned, budget, out / TUNED, processes=processes, resume=resume)
             benchmarks[place] = replace(benchmark, tables=found)
     # The command that makes the same again from nothing: without --resume and what else changes no figure. Of stored
@@ -179,10 +176,10 @@ def reproduce_paper(
     for key, value in {"protocol": protocol, **given, "models": models, **asdict(tables), "out": out}.items():
         if value is not None:
             command += [f"--{key.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
-    text = shlex.join([*command, *(["--kept-only"] if running.stored_only else [])])
-    text = text.encode("utf-8", "replace").decode()  # names of files need not be text
+    command += ["--kept-only"] if running.stored_only else []
+    text = shlex.join(command).encode("utf-8", "replace").decode()  # names of files need not be text
     computes = not running.stored_only
-    request = Reproduction(items, tuple(benchmarks), out, text, running.processes, only, computes=computes)
+    request = Reproduction(items, tuple(benchmarks), out, text, processes, only, computes=computes)
     made = reproduce(request, resume=resume)
     files = [name for one in made for name in one.file_names]
     written = f"written to {out}: {', '.join([*files, PAGE])}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from loca.cli import options
-from loca.cli.options import Data, Interruption, ModelSettings, Output, Reading, Request, Splitting, Tuning, words
+from loca.cli.options import Data, Interruption, ModelSettings, Output, Reading, Splitting, Tuning, words
 from loca.errors import ConfigError, check_counts
 
 if TYPE_CHECKING:
@@ -80,14 +79,16 @@ def tune_models(
 
       loca fit ratings.csv --config best.toml --out films.loca
     """
-    from loca.config.settings import check_unwritable
+    from loca.config.model_factory import describe_model
+    from loca.config.settings import check_unwritable, flat_settings, toml_text
     from loca.data.splits import leave_last_out
+    from loca.persistence.atomic_write import write_whole
     from loca.registry import SpaceName
     from loca.tuning.study import Tuner, drop_study, names_in
     from loca.tuning.warm_start import plan_from_settings
 
-    sections = {"tune": {"models": words(model), **asdict(tuning)}, **splitting.sections()}
-    request = options.check_request("tune", TuneOptions, source, reading, settings, **sections)
+    options_given = {"tune": {"models": words(model), **asdict(tuning)}, **splitting.sections()}
+    request = options.check_request("tune", TuneOptions, source, reading, settings, **options_given)
     own, budget, validation = request.own, request.own.budget(), request.split.validation
     resume, fresh = interruption.resume, interruption.fresh
     # All that could be refused is refused before data are read.
@@ -106,10 +107,8 @@ def tune_models(
         raise ConfigError(f"{'--resume' if resume else '--fresh'} is for a study in a file; add --study FILE.db")
     begun = [] if study is None else [name for name in names_in(study) if name in request.models]
     if begun and not (resume or fresh):
-        raise ConfigError(
-            f"{study} holds a study of {', '.join(begun)} already; add --resume to go on with it, or --fresh to "
-            "start over"
-        )
+        advice = "add --resume to go on with it, or --fresh to start over"
+        raise ConfigError(f"{study} holds a study of {', '.join(begun)} already; {advice}")
     interactions = request.read()
     split = leave_last_out(interactions, test=request.split.test, validation=2 if validation is None else validation)
     assert split.validation is not None
@@ -130,37 +129,42 @@ def tune_models(
             output.notes([_headline(tuned[name])])
     results = [tuned[name] for name in request.models]
     if out is not None:
-        _write_settings(out, request, settings, results)
-    _answer(results, request, out, output)
-
-
-def _write_settings(out: Path, request: Request[TuneOptions], settings: ModelSettings, tuned: Sequence[Tuned]) -> None:
-    """The settings of all models in one file, and what the other commands need to take them up."""
-    from loca.config.settings import toml_text
-    from loca.persistence.atomic_write import write_whole
-
-    own, budget = request.own, request.own.budget()
-    command = ["loca", "tune", request.source, "--model", ",".join(request.models), "--space", own.space]
-    command += [] if budget.trials is None else ["--trials", str(budget.trials)]
-    command += [] if budget.seconds is None else ["--seconds", f"{budget.seconds:g}"]
-    command += [] if settings.config is None else ["--config", str(settings.config)]
-    command += [part for text in settings.assignments or [] for part in ("--set", text)]
-    command += [part for text in settings.choices or [] for part in ("--choose", text)]
-    comments = [
-        f"Settings tuned by loca on {request.source}: {budget}, space {own.space}, seed {own.seed}",
-        *(_headline(one) for one in tuned),
-        f"{shlex.join(command)} --seed {own.seed}",
-        f"taken by  loca fit {shlex.quote(request.source)} --config {shlex.quote(str(out))} --out MODEL  "
-        "and by  loca compare",
-    ]
-    given = {name: request.section(name) for name in ("data", "planted", "split", "recency")}
-    sections: dict[str, Any] = {
-        "fit": {"model": max(tuned, key=lambda one: one.ndcg).name, "seed": own.seed},
-        "compare": {"models": [one.name for one in tuned], "seed": own.seed},
-        **{name: table for name, table in given.items() if table},
-        **{one.name: one.settings for one in tuned},
-    }
-    write_whole(out, toml_text(comments, sections))
+        command = ["loca", "tune", source, "--model", ",".join(request.models), "--space", own.space]
+        command += [] if budget.trials is None else ["--trials", str(budget.trials)]
+        command += [] if budget.seconds is None else ["--seconds", f"{budget.seconds:g}"]
+        command += [] if settings.config is None else ["--config", str(settings.config)]
+        command += [part for text in settings.assignments or [] for part in ("--set", text)]
+        command += [part for text in settings.choices or [] for part in ("--choose", text)]
+        taken_by = f"loca fit {shlex.quote(source)} --config {shlex.quote(str(out))} --out MODEL"
+        comments = [
+            f"Settings tuned by loca on {source}: {budget}, space {own.space}, seed {own.seed}",
+            *(_headline(one) for one in results),
+            f"{shlex.join(command)} --seed {own.seed}",
+            f"taken by  {taken_by}  and by  loca compare",
+        ]
+        given = {name: request.section(name) for name in ("data", "planted", "split", "recency")}
+        sections = {
+            "fit": {"model": max(results, key=lambda one: one.ndcg).name, "seed": own.seed},
+            "compare": {"models": [one.name for one in results], "seed": own.seed},
+            **{name: table for name, table in given.items() if table},
+            **{one.name: one.settings for one in results},
+        }
+        write_whole(out, toml_text(comments, sections))
+    lines, documents = [], []
+    for one in results:
+        chosen = ", ".join(f"{key} {value}" for key, value in flat_settings(one.settings).items())
+        lines += [_headline(one), f"  settings: {chosen or 'there is nothing to set'}"]
+        if one.importances:
+            shares = ", ".join(f"{key} {share:.0%}" for key, share in one.importances.items())
+            lines.append(f"  what mattered, by {one.finished} trials: {shares}")
+        document: dict[str, Any] = {"name": one.name, "settings": one.settings, "parameters": describe_model(one.best)}
+        document |= {"validation_ndcg@100": one.ndcg, "validation_ndcg@100_before": one.ndcg_before}
+        document |= {key: getattr(one, key) for key in ("finished", "pruned", "failed", "seconds")}
+        documents.append({**document, "importances": dict(one.importances)})
+    if out is not None:
+        lines.append(f"written to {out}: loca fit {source} --config {out} --out MODEL")
+    found = {"budget": str(budget), "space": own.space, "seed": own.seed, "models": documents}
+    output.answer("\n".join(lines), {**found, "out": None if out is None else str(out)})
 
 
 def _headline(one: Tuned) -> str:
@@ -169,36 +173,3 @@ def _headline(one: Tuned) -> str:
     trials = f"{one.finished} trial{'s' if one.finished != 1 else ''}"
     ended = f"{trials} finished, {one.pruned} pruned, {one.failed} failed, in {one.seconds:.1f} s"
     return f"{one.name}: NDCG@100 {one.ndcg:.4f} on validation{before}; {ended}"
-
-
-def _answer(tuned: Sequence[Tuned], request: Request[TuneOptions], out: Path | None, output: Output) -> None:
-    """Prints what tuning came to."""
-    from loca.config.model_factory import describe_model
-    from loca.config.settings import flat_settings
-
-    lines, models = [], []
-    for one in tuned:
-        settings = ", ".join(f"{key} {value}" for key, value in flat_settings(one.settings).items())
-        lines += [_headline(one), f"  settings: {settings or 'there is nothing to set'}"]
-        if one.importances:
-            shares = ", ".join(f"{key} {share:.0%}" for key, share in one.importances.items())
-            lines.append(f"  what mattered, by {one.finished} trials: {shares}")
-        models.append(
-            {
-                "name": one.name,
-                "settings": one.settings,
-                "parameters": describe_model(one.best),
-                "validation_ndcg@100": one.ndcg,
-                "validation_ndcg@100_before": one.ndcg_before,
-                "finished": one.finished,
-                "pruned": one.pruned,
-                "failed": one.failed,
-                "seconds": one.seconds,
-                "importances": dict(one.importances),
-            }
-        )
-    if out is not None:
-        lines.append(f"written to {out}: loca fit {request.source} --config {out} --out MODEL")
-    own = request.own
-    document = {"budget": str(own.budget()), "space": own.space, "seed": own.seed, "models": models}
-    output.answer("\n".join(lines), {**document, "out": None if out is None else str(out)})

@@ -55,8 +55,8 @@ class Fetched:
 
     path: Path
     size: int
-    checksum: Checksum
     is_new: bool
+    checksum: Checksum
 
     @property
     def assurance(self) -> str:
@@ -103,7 +103,7 @@ def fetch(data_set: DataSet, folder: Path, *, again: bool = False, patience: Pat
             else:
                 checksum = _check_present(data_set, path)
                 say(f"{data_set.name}: already there and sound, not downloaded again ({path})")
-            return Fetched(path, path.stat().st_size, checksum, is_new)
+            return Fetched(path, path.stat().st_size, is_new, checksum)
     except OSError as error:
         reason = f"{error.filename or path.parent} cannot be used ({error.strerror or error})"
         raise DataError(f"{data_set.name}: {reason}; {_ROOM}") from error
