@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import loca
 from loca.cli.options import Output, Recency
 from loca.errors import ConfigError, DataError
 
@@ -52,14 +53,13 @@ def recommend_items(
       loca recommend films.loca --history "Silent Harbour,Copper Tide" --recency 4 --json
     """
     model, known = _load(folder, who)
-    from loca.evaluation.recommend import recommendation_table
     from loca.text_table import TextTable
 
     items = known.items
     chosen = None if only is None else items.ids(find_items(items, only, "--only"))
     left_out = None if never is None else items.ids(find_items(items, never, "--never"))
     answers: dict[Any, list[dict[str, Any]]] = {one: [] for one in known.users.values.tolist()}
-    for row in recommendation_table(model, known, count, only=chosen, never=left_out).iter_rows(named=True):
+    for row in loca.recommendation_table(model, known, count, only=chosen, never=left_out).iter_rows(named=True):
         answers[row.pop("user")].append(row)
     texts = []
     for user, rows in answers.items():
