@@ -162,6 +162,12 @@ def test_the_core_loads_only_what_a_bare_numeric_machine_has() -> None:
                 assert package in allowed, f"{path.name} imports {name}"
 
 
+def test_no_test_patches_a_private_name() -> None:
+    for path in (PROJECT / "tests").rglob("*.py"):
+        found = re.findall(r"""(?:setattr|patch)\([^)]*["'][\w.]*\b_[a-zA-Z]\w*["']""", path.read_text())
+        assert not found, f"{path.name}: {found}"
+
+
 def test_the_core_runs_without_readers_commands_and_plots() -> None:
     program = (
         "import importlib.abc, sys\n"

@@ -9,7 +9,15 @@ from scipy.sparse import csr_array, vstack
 
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.recommender import ItemToItemModel, TrainingData, UserWeights, learned_sparse, not_negative, whole
+from loca.models.recommender import (
+    ItemToItemModel,
+    TrainingData,
+    UserWeights,
+    learned_sparse,
+    not_negative,
+    sparse_weight_bytes,
+    whole,
+)
 from loca.progress import bar
 
 # Pairs of items at once: so many similarities are found, sorted and thinned out before the next.
@@ -105,8 +113,3 @@ def nearest_items(
     similarities = csr_array(csr_array(vstack(found, format="csr")).T.tocsr())
     similarities.sort_indices()
     return similarities
-
-
-def sparse_weight_bytes(items: int, weights: int) -> int:
-    """Value and item of each weight, and where the weights of an item begin, in memory and in a file."""
-    return 12 * weights + 8 * (items + 1)

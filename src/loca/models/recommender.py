@@ -517,3 +517,8 @@ def check_histories(histories: csr_array, item_count: int) -> csr_array:
     if rows.shape[1] != item_count:
         raise DataError(f"histories: expected {item_count} items, found {rows.shape[1]}")
     return rows if rows.dtype == np.float32 else rows.astype(np.float32)
+
+
+def sparse_weight_bytes(items: int, weights: int) -> int:
+    """Value and item of each weight, and where the weights of an item begin, in memory and in a file."""
+    return 12 * weights + 8 * (items + 1)

@@ -20,8 +20,15 @@ from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, available_bytes, plan_memory
 from loca.models.devices import device_param
 from loca.models.ease import weighted_gram
-from loca.models.item_knn import sparse_weight_bytes
-from loca.models.recommender import ItemToItemModel, TrainingData, learned_sparse, not_negative, param, whole
+from loca.models.recommender import (
+    ItemToItemModel,
+    TrainingData,
+    learned_sparse,
+    not_negative,
+    param,
+    sparse_weight_bytes,
+    whole,
+)
 from loca.progress import bar, say
 
 Numbers = npt.NDArray[np.float64]
