@@ -2,8 +2,8 @@
 
     python benchmarks/speed.py amusic.npz ml-1m.npz --repeats 3 --out before.json
 
-Reads interactions from .npz files with `offsets` and `item_rows`, or from names that `ordered_sets` knows. Times are the
-quickest of the repeats; two result files are compared by `--compare before.json after.json`.
+Reads interactions from .npz files with `offsets` and `item_rows`, or from names that `ordered_sets` knows. Times are
+the quickest of the repeats; two result files are compared by `--compare before.json after.json`.
 """
 
 from __future__ import annotations

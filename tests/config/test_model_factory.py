@@ -27,10 +27,8 @@ def test_settings_reach_the_model_and_the_models_inside_it() -> None:
     assert (model.anchors, model.train_bandwidth, model.base.l2) == (6, Quantile(0.5), 300.0)
 
 
-def test_when_each_community_stops_is_no_setting() -> None:
-    with pytest.raises(ConfigError, match="unknown option 'stopping' for loca-ease"):
-        build("loca-ease", {"stopping": "community"})
-    (model,) = build("loca-paper-vae", {})
+def test_stopping_by_community_is_taken_from_the_settings_of_the_paper() -> None:
+    (model,) = build("loca-vae", {"stopping": "community"})
     assert model.stopping == "community"
 
 

@@ -168,12 +168,11 @@ _EXPECTED: dict[Any, str] = {
 
 
 def parameters_of(taker: Callable[..., Any]) -> dict[str, Any]:
-    """The parameters of a class or function by name, each with its annotation; without fields marked as hidden."""
+    """The parameters of a class or function by name, each with its annotation."""
     # Of a dataclass its fields, whose annotations belong to the modules of the classes that declare them.
     is_class = isinstance(taker, type) and not is_dataclass(taker)
     hints = get_type_hints(taker.__init__ if is_class else taker)
-    hidden = {one.name for one in fields(taker) if one.metadata.get("hidden")} if is_dataclass(taker) else set()
-    return {name: hints.get(name, Any) for name in inspect.signature(taker).parameters if name not in hidden}
+    return {name: hints.get(name, Any) for name in inspect.signature(taker).parameters}
 
 
 def check_names(given: Iterable[str], known: Iterable[str], where: str) -> None:

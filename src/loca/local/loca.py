@@ -106,7 +106,7 @@ class Loca(Recommender):
     global_model: Recommender | None = None
     alpha: float | Literal["validation", "paper"] = "validation"
     # One number of epochs for all local models; or each stops on its own members, for the paper's protocol alone.
-    stopping: Literal["blended", "community"] = field(default="blended", metadata={"hidden": True})
+    stopping: Literal["blended", "community"] = "blended"
     engine: EngineName = "auto"
     precision: PrecisionName = "float32"
     answer_precision: AnswerPrecision = "float32"
