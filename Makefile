@@ -12,7 +12,7 @@ quickstart: $(VENV)/.ready-to-run
 	$(BIN)/loca demo --out loca-demo
 
 test: $(VENV)/.ready-to-test
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=90
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered --cov-fail-under=95
 
 check: $(VENV)/.ready-to-check
 	$(BIN)/ruff format --check .
