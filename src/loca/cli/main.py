@@ -22,7 +22,7 @@ COMMANDS = {
     "plan": "plan.plan",
     "fit": "fit.fit",
     "recommend": "recommend.recommend_items",
-    "explain": "recommend.explain_answer",
+    "explain": "explain.explain_answer",
     "doctor": "doctor.look",
 }
 

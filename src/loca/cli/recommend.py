@@ -1,9 +1,9 @@
-"""`loca recommend` and `loca explain`: a saved model answers for its own users or for any history."""
+"""`loca recommend`: a saved model answers for its own users or for any history."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,11 +14,8 @@ from loca.cli.options import Output, Recency
 from loca.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from loca.data.id_map import IdMap
     from loca.data.interactions import Interactions
-    from loca.local.explain import BlendExplanation, Explanation
     from loca.models.recommender import Recommender
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")]
@@ -52,7 +49,7 @@ def recommend_items(
 
       loca recommend films.loca --history "Silent Harbour,Copper Tide" --recency 4 --json
     """
-    model, known = _load(folder, who)
+    model, known = load_asked(folder, who)
     from loca.text_table import TextTable
 
     items = known.items
@@ -71,32 +68,7 @@ def recommend_items(
     output.answer("\n\n".join(texts), document)
 
 
-def explain_answer(folder: Folder, who: Who, output: Output, count: Count = 5) -> None:
-    """Which communities answer, with what weight, what each would say alone, and what each is known for.
-
-    Of a blend: which models answer, what each adds to an item, where it ranks it, and what it would say alone.
-
-    Examples:
-
-      loca explain films.loca --user u0042
-
-      loca explain films.loca --history i017,i203,i150 --json
-    """
-    model, known = _load(folder, who)
-    import numpy as np
-
-    if not hasattr(model, "explain"):
-        kind = type(model).__name__
-        raise ConfigError(f"{folder} holds {kind}, which has no communities to explain; fit a loca model for that")
-    texts, documents = [], []
-    for row, user_id in enumerate(known.users.values.tolist()):
-        found = model.explain(known.histories(np.array([row])), count, order=known.items_of(row))
-        texts.append(f"For {user_id}\n{found}")
-        documents.append({"user": user_id, **explanation_json(found, known.items)})
-    output.answer("\n\n".join(texts), {"model": str(folder), "answers": documents})
-
-
-def _load(folder: Path, who: Who) -> tuple[Recommender, Interactions]:
+def load_asked(folder: Path, who: Who) -> tuple[Recommender, Interactions]:
     """The model, and the histories of known users by id, or one history under the name `history`."""
     import numpy as np
 
@@ -150,45 +122,3 @@ def find_items(items: IdMap, texts: Sequence[str], option: str) -> list[int]:
     if not found:
         raise DataError(f"{option}: expected at least one item id or title, found {','.join(texts)!r}")
     return list(dict.fromkeys(reversed(found)))[::-1]
-
-
-def explanation_json(explanation: Explanation | BlendExplanation, items: IdMap) -> dict[str, Any]:
-    """The history, oldest first, the list, and what answers: communities and the global model, or a blend's parts."""
-    from loca.local.explain import BlendExplanation
-
-    document: dict[str, Any] = {
-        "history": _named(explanation.history, None, items, ""),
-        "items": _named(explanation.items, explanation.scores, items, "score"),
-    }
-    if not isinstance(explanation, BlendExplanation):
-        communities = []
-        for one in explanation.communities:
-            about = {key: getattr(one, key) for key in ("community", "anchor", "weight", "members")}
-            listed = _named(one.items, one.scores, items, "score")
-            communities.append(
-                {**about, "items": listed, "known_for": _named(one.distinctive, one.lifts, items, "lift")}
-            )
-        whole = _named(explanation.global_items, explanation.global_scores, items, "score")
-        document |= {"communities": communities, "global": {"weight": explanation.alpha, "items": whole}}
-        document["locality"] = None if explanation.locality is None else asdict(explanation.locality)
-        return document
-    document["parts"] = []
-    for part in explanation.parts:
-        added = _named(explanation.items, part.contributions, items, "contribution")
-        for place, item in enumerate(added):
-            item["share"], item["rank"] = float(part.shares[place]), int(part.ranks[place])
-        own = _named(part.items, part.scores, items, "score")
-        inside = {} if part.inside is None else {"inside": explanation_json(part.inside, items)}
-        document["parts"].append({"part": part.name, "weight": part.weight, "items": own, "adds": added, **inside})
-    return document
-
-
-def _named(rows: npt.NDArray[Any], figures: npt.NDArray[Any] | None, items: IdMap, figure: str) -> list[dict[str, Any]]:
-    """Each listed item with its id, title and figure; a place that could not be filled (−1) is left out."""
-    listed = []
-    for place, row in enumerate(rows.tolist()):
-        if row >= 0:
-            titled = {} if items.labels is None else {"title": items.label(row)}
-            figured = {} if figures is None else {figure: float(figures[place])}
-            listed.append({"item": items.ids([row])[0], **titled, **figured})
-    return listed
