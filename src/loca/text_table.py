@@ -1,4 +1,4 @@
-"""Tables of text for people and programs: aligned, Markdown or CSV, and numbers that every JSON reader takes."""
+"""Tables for people and programs: results that print well, here, in a notebook, as frames, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -7,27 +7,117 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from html import escape
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from loca.errors import ConfigError
+
+if TYPE_CHECKING:
+    import polars
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """A header and rows of text; the first column is a name, the others are figures and stand to the right."""
+    """A header and rows of text; the first `names` columns stand to the left, the others are figures, to the right."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    names: int = 1
 
     def plain(self) -> str:
         """Aligned columns, two spaces apart."""
         lines = [self.header, *self.rows]
-        first, *others = (max(map(len, column)) for column in zip(*lines, strict=True))
-        aligned = ([name.ljust(first), *map(str.rjust, figures, others)] for name, *figures in lines)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        turns = [str.ljust if place < self.names else str.rjust for place in range(len(widths))]
+        aligned = ([turn(text, width) for turn, text, width in zip(turns, line, widths, strict=True)] for line in lines)
         return "\n".join("  ".join(line).rstrip() for line in aligned)
 
     def markdown(self) -> str:
         """A Markdown table."""
-        ruler = ["---", *["---:"] * (len(self.header) - 1)]
+        ruler = ["---"] * self.names + ["---:"] * (len(self.header) - self.names)
         return "\n".join("| " + " | ".join(line) + " |" for line in (self.header, ruler, *self.rows))
+
+    def html(self) -> str:
+        """An HTML table, its text escaped."""
+
+        def row(tag: str, line: Sequence[str]) -> str:
+            sides = ("left" if place < self.names else "right" for place in range(len(line)))
+            texts = (
+                f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>'
+                for side, text in zip(sides, line, strict=True)
+            )
+            return f"<tr>{''.join(texts)}</tr>"
+
+        body = "\n".join(row("td", line) for line in self.rows)
+        head = f"<thead>{row('th', self.header)}</thead>\n" if any(self.header) else ""
+        return f"<table>\n{head}<tbody>\n{body}\n</tbody>\n</table>"
+
+
+class Readable:
+    """A result that prints as a few lines and tables; a notebook shows the same as HTML."""
+
+    def shown(self) -> Sequence[str | TextTable]:
+        """What a person reads, from above: lines, and tables; an empty line parts."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n".join(one if isinstance(one, str) else one.plain() for one in self.shown())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        texts = (
+            f'<div style="white-space: pre-wrap">{escape(one)}</div>' if isinstance(one, str) else one.html()
+            for one in self.shown()
+            if one
+        )
+        return "\n".join(texts)
+
+
+class Tabular(Readable):
+    """A result that is a table too: a polars or a pandas frame on request."""
+
+    def columns(self) -> dict[str, Any]:
+        """Return the table as arrays.
+
+        Returns
+        -------
+        dict of str to ndarray
+            By the names of the columns, all of one length.
+        """
+        raise NotImplementedError
+
+    def to_polars(self) -> polars.DataFrame:
+        """Make a polars frame.
+
+        Returns
+        -------
+        polars.DataFrame
+            With the `columns`.
+        """
+        # Polars takes text from lists only.
+        columns = {name: one.tolist() if one.dtype == object else one for name, one in self.columns().items()}
+        frame: polars.DataFrame = _package("polars").DataFrame(columns)
+        return frame
+
+    def to_pandas(self) -> Any:
+        """Make a pandas frame; pandas has to be installed.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With the `columns`.
+        """
+        return _package("pandas").DataFrame(self.columns())
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as missing:
+        raise ConfigError(f"to_{name}: the package {name} is not installed; pip install {name}") from missing
 
 
 def csv_text(records: Sequence[Mapping[str, Any]], keys: Iterable[str] = ()) -> str:
