@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from loca.cli.options import Output
-from loca.cli.recommend import Count, Folder, Who, load_asked
+from loca.cli.recommend import Count, Folder, Who, load_with_histories
 from loca.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def explain_answer(folder: Folder, who: Who, output: Output, count: Count = 5) -
 
       loca explain films.loca --history i017,i203,i150 --json
     """
-    model, known = load_asked(folder, who)
+    model, known = load_with_histories(folder, who)
     import numpy as np
 
     if not hasattr(model, "explain"):

@@ -49,7 +49,7 @@ def recommend_items(
 
       loca recommend films.loca --history "Silent Harbour,Copper Tide" --recency 4 --json
     """
-    model, known = load_asked(folder, who)
+    model, known = load_with_histories(folder, who)
     from loca.text_table import TextTable
 
     items = known.items
@@ -68,7 +68,7 @@ def recommend_items(
     output.answer("\n\n".join(texts), document)
 
 
-def load_asked(folder: Path, who: Who) -> tuple[Recommender, Interactions]:
+def load_with_histories(folder: Path, who: Who) -> tuple[Recommender, Interactions]:
     """The model, and the histories of known users by id, or one history under the name `history`."""
     import numpy as np
 
