@@ -55,7 +55,7 @@ def __getattr__(name: str) -> Any:
         try:
             return version("loca")
         except PackageNotFoundError:
-            return "0.1.0"  # run from a checkout that is not installed
+            return "0.2.0"  # run from a checkout that is not installed
     if name not in _MODULES:
         raise AttributeError(f"module 'loca' has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)
