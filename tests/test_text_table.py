@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
+import loca
+from loca.data.id_map import IdMap
+from loca.data.interactions import Interactions, readable_time
+from loca.data.recency import Recency
+from loca.data.splits import Split, leave_last_out
+from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError
 from loca.text_table import Readable, Tabular, TextTable
 
@@ -64,3 +72,88 @@ def test_a_frame_of_a_package_that_is_not_installed_is_refused_in_one_line(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=rf"^to_{package}: the package {package} is not installed; pip install"):
         getattr(Found(), f"to_{package}")()
+
+
+def test_interactions_print_their_sizes_dates_recency_and_first_rows() -> None:
+    users, items = IdMap(np.array(["ann", "bob"]), "user"), IdMap(np.array([7, 9, 12]), "item")
+    times = np.array([1_262_304_000, 1_262_307_600, 1_293_840_000])
+    data = Interactions(users, items, np.array([0, 2, 3]), np.array([0, 2, 1]), times, Recency(half_life=2))
+    assert repr(data.with_titles({7: "Heat", 12: "Ronin"})).splitlines() == [
+        "Interactions: 2 users, 3 items, 3 interactions (50.00 % of all pairs)",
+        "2010-01-01 to 2011-01-01, recency: half-life 2 positions",
+        "user  item  title              time",
+        "ann   7     Heat   2010-01-01 00:00",
+        "ann   12    Ronin  2010-01-01 01:00",
+        "bob   9     9      2011-01-01 00:00",
+    ]
+    assert data.to_polars().rows() == [
+        ("ann", 7, 1_262_304_000),
+        ("ann", 12, 1_262_307_600),
+        ("bob", 9, 1_293_840_000),
+    ]
+    assert (repr(data.users), repr(data.items)) == ("IdMap(2 users: ann, bob)", "IdMap(3 items: 7, 9, 12)")
+
+
+@pytest.mark.parametrize(("time", "text"), [(1_262_304_000, "2010-01-01 00:00"), (12, "12"), (0.5, "0.5")])
+def test_a_time_is_a_date_where_it_looks_like_seconds(time: float, text: str) -> None:
+    assert readable_time(time) == text
+
+
+def test_interactions_without_anything_print_too() -> None:
+    nothing = Interactions(IdMap.numbered(0, "user"), IdMap.numbered(0, "item"), np.zeros(1), np.zeros(0))
+    assert str(nothing).splitlines() == [
+        "Interactions: 0 users, 0 items, 0 interactions (0.00 % of all pairs)",
+        "no times, no recency",
+    ]
+
+
+def test_a_split_prints_the_size_of_every_part_and_what_happened_to_whom() -> None:
+    data = Interactions.from_matrix(csr_array(np.array([[1, 1, 1, 0], [1, 1, 0, 1], [0, 0, 1, 0]])))
+    split = leave_last_out(data, test=1, validation=1)
+    lines = repr(split).splitlines()
+    assert lines[:5] == [
+        "Split: 3 users to learn from, 4 items; no recency",
+        "            users  items  interactions  per user      time",
+        "train           3      2             3         1  no times",
+        "validation      2      1             2         1  no times",
+        "test            2      2             2         1  no times",
+    ]
+    assert lines[5:] == list(split.report)
+    assert "<td" in split._repr_html_()
+
+
+RESULTS = ["planted", "interactions", "split", "held out", "evaluation", "comparison", "selection"]
+
+
+@pytest.fixture(scope="module")
+def results(planted: PlantedData, planted_split: Split) -> dict[str, Readable]:
+    evaluation = loca.evaluate(loca.EASE().fit(planted_split.train), planted_split.test, at=(5, 10))
+    comparison = loca.compare([loca.Popularity(), loca.EASE()], planted_split, at=(5, 10))
+    selection = loca.fit(planted.interactions, [loca.EASE(), loca.EASE(l2=10.0)])
+    found = planted, planted.interactions, planted_split, planted_split.test, evaluation, comparison, selection
+    return dict(zip(RESULTS, found, strict=True))
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_result_prints_in_a_few_lines_that_fit_a_screen(results: dict[str, Readable], name: str) -> None:
+    lines = repr(results[name]).splitlines()
+    assert 2 <= len(lines) <= 12
+    assert max(map(len, lines)) <= 120
+    assert str(results[name]) == repr(results[name])
+    tree = ElementTree.fromstring(f"<body>{results[name]._repr_html_()}</body>")
+    assert " ".join(tree.itertext()).split() == repr(results[name]).split()
+
+
+def test_frames_hold_the_values_of_every_user_and_of_every_model(results: dict[str, Readable]) -> None:
+    evaluation, comparison = results["evaluation"], results["comparison"]
+    assert isinstance(evaluation, loca.Evaluation)
+    assert isinstance(comparison, loca.Comparison)
+    frame = evaluation.to_polars()
+    assert frame.columns[:2] == ["user", "recall@5"]
+    assert frame["user"].to_list() == evaluation.users.tolist()
+    assert frame["ndcg@10"].to_list() == evaluation.values["ndcg@10"].tolist()
+    assert evaluation.to_pandas()["ndcg@10"].mean() == pytest.approx(evaluation.means()["ndcg@10"])
+    table = comparison.to_polars().filter(model="EASE", metric="ndcg@10")
+    mean, bounds = comparison.of("EASE").evaluation.means(), comparison.of("EASE").evaluation.intervals()
+    assert table.select("mean", "low", "high").row(0) == (mean["ndcg@10"], *bounds["ndcg@10"])
+    assert comparison.to_pandas().shape == (20, 8)

@@ -152,8 +152,10 @@ def test_fit_has_no_test_items(call: Call, tmp_path: Path, ratings: Path) -> Non
 
 def test_the_refit_is_spoken_of_only_where_there_was_one(call: Call, tmp_path: Path, ratings: Path) -> None:
     ask = ("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m")
-    assert "on the held-out last items, before the refit: " in call(*ask).out
-    assert "on the held-out last items: " in call(*ask, "--no-refit").out
+    assert "validation NDCG@100, before the refit: " in call(*ask).out
+    once = call(*ask, "--no-refit").out
+    assert "validation NDCG@100: " in once
+    assert "(used for choosing; not a test score)" in once
 
 
 def test_a_folder_that_cannot_take_the_model_is_refused_before_training(

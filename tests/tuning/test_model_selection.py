@@ -419,10 +419,10 @@ def test_fit_selects_on_the_last_items_and_refits_on_everything(planted: Planted
         (len(data), False, "1"),
     ]
     assert found.best is found.tried[1]
-    assert str(found).splitlines()[0] == (
-        f"NDCG@100 on the held-out last items, before the refit: {found.best.ndcg:.4f}"
+    assert str(found).splitlines()[1] == (
+        f"validation NDCG@100, before the refit: {found.best.ndcg:.4f} (used for choosing; not a test score)"
     )
-    assert len(str(found).splitlines()) == 3
+    assert len(str(found).splitlines()) == 4
 
 
 def test_fit_without_refit_knows_everything_and_has_learned_from_the_rest(planted: PlantedData) -> None:
@@ -441,7 +441,7 @@ def test_fit_by_name_takes_the_seed_and_without_validation_tries_nothing(planted
     found = loca.fit(planted.interactions, "loca-ease", validation=0, seed=7, recency=Recency(3))
     assert isinstance(found.model, Loca)
     assert found.model.seed == 7
-    assert (found.tried, found.best, str(found)) == ((), None, repr(found.model))
+    assert (found.tried, found.best, str(found)) == ((), None, f"selected: {found.model!r}")
     assert found.model.train_data_ is not None
     assert found.model.train_data_.recency == Recency(3)
     own = loca.fit(planted.interactions, "next-ease", validation=0).model.train_data_

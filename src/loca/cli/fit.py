@@ -154,7 +154,7 @@ def fit(
     # Of what Auto chose, its report says more.
     shown = [key for key in parameters if "seed" not in key and key != "model" and not key.startswith("chosen.")]
     lines = [f"{name} saved to {out}: {', '.join(f'{key} {parameters[key]}' for key in shown)}"]
-    lines += [] if best is None else [str(found)]
+    lines += found.shown()[1:]
     locality = found.model.locality_ if isinstance(found.model, Loca) else None
     lines += [] if locality is None else [str(locality)]
     document = {

@@ -17,7 +17,7 @@ Id = str | int | float
 Column = int | str  # a column by its place or its name
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class IdMap:
     """Map the ids of all users, or of all items, to row numbers and back.
 
@@ -55,6 +55,10 @@ class IdMap:
             object.__setattr__(self, "labels", labels)
         if len(self._row_of) != len(values):
             raise DataError(f"{self.what} ids: {len(values) - len(self._row_of)} occur more than once")
+
+    def __repr__(self) -> str:
+        first = ", ".join(map(str, self.values[:3].tolist())) + ", …" * (len(self) > 3)
+        return f"IdMap({len(self):,} {self.what}s: {first})"
 
     @classmethod
     def numbered(cls, count: int, what: str) -> IdMap:

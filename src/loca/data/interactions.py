@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -12,13 +13,18 @@ from scipy.sparse import csr_array, issparse
 from loca.data.id_map import IdMap
 from loca.data.recency import Recency
 from loca.errors import DataError
+from loca.text_table import Tabular, TextTable
 
 Rows = npt.NDArray[Any]
 
+# Times between these, 1973 and 2103, are taken for seconds since 1970.
+_SECONDS = 1e8, 4.2e9
+_ROWS_SHOWN = 5
 
-@dataclass(frozen=True, eq=False)
-class Interactions:
-    """Hold each user's items, oldest first, with the ids of users and items.
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Interactions(Tabular):
+    """Hold each user's items, oldest first, with the ids of users and items; prints as a short table.
 
     User u's items are `item_rows[offsets[u]:offsets[u + 1]]`. Interactions are frozen: every method returns a new
     value. They are usually read from a file (`read_interactions`) or a matrix (`from_matrix`). Equal times have no
@@ -44,8 +50,14 @@ class Interactions:
     --------
     >>> from scipy.sparse import csr_array
     >>> data = loca.Interactions.from_matrix(csr_array([[1, 1, 0], [0, 1, 1]]))
-    >>> data.n_users, data.n_items, len(data)
-    (2, 3, 4)
+    >>> data
+    Interactions: 2 users, 3 items, 4 interactions (66.67 % of all pairs)
+    no times, no recency
+    user  item
+    0        0
+    0        1
+    1        1
+    1        2
     >>> data.items_of(1).tolist()
     [1, 2]
     >>> data.with_recency(loca.Recency(half_life=1)).histories().toarray().tolist()
@@ -141,6 +153,50 @@ class Interactions:
     def n_items(self) -> int:
         """The number of items, those without an interaction too."""
         return len(self.items)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all interactions as a table, one user after the other, each oldest first.
+
+        Returns
+        -------
+        dict of str to ndarray
+            `user` and `item` ids, `title` where items have titles, and `time` where times are known.
+        """
+        found = {"user": self.users.values[self.user_rows()], "item": self.items.values[self.item_rows]}
+        found |= {} if self.items.labels is None else {"title": self.items.labels[self.item_rows]}
+        return found | ({} if self.times is None else {"time": self.times})
+
+    def shown(self) -> list[str | TextTable]:
+        """Return what a person reads: the sizes, the span of the times, the recency, and the first interactions.
+
+        Returns
+        -------
+        list of str or TextTable
+        """
+        counts = f"{self.n_users:,} users, {self.n_items:,} items, {len(self):,} interactions"
+        share = f"{100 * len(self) / max(self.n_users * self.n_items, 1):.2f} % of all pairs"
+        recency = "no recency" if self.recency is None else f"recency: {self.recency}"
+        lines: list[str | TextTable] = [f"Interactions: {counts} ({share})", f"{self.time_span()}, {recency}"]
+        some = np.arange(len(self)) < _ROWS_SHOWN
+        if not some.any():
+            return lines
+        columns = self.where(some).columns()
+        write = {"time": readable_time, "title": lambda title: f"{title:.40}"}
+        texts = [map(write.get(name, str), one.tolist()) for name, one in columns.items()]
+        table = TextTable(tuple(columns), tuple(zip(*texts, strict=True)), names=1 + 2 * ("title" in columns))
+        return [*lines, table, *(["…"] if len(self) > _ROWS_SHOWN else [])]
+
+    def time_span(self) -> str:
+        """Return the days, or the numbers, of the first and the last time; days where they look like seconds.
+
+        Returns
+        -------
+        str
+        """
+        if self.times is None or not len(self):
+            return "no times"
+        first, last = (readable_time(one.item()).split(" ")[0] for one in (self.times.min(), self.times.max()))
+        return f"{first} to {last}"
 
     def items_of(self, user_row: int) -> npt.NDArray[np.int32]:
         """Return one user's item rows, oldest first.
@@ -367,6 +423,13 @@ class Interactions:
         Interactions
         """
         return replace(self, items=self.items.with_labels(title_of))
+
+
+def readable_time(time: float) -> str:
+    """A time for people: a date and the minute where it looks like seconds since 1970, else the number."""
+    if _SECONDS[0] <= time <= _SECONDS[1]:
+        return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}"
+    return f"{time:g}" if isinstance(time, float) else f"{time}"
 
 
 def as_matrix(train: Interactions | csr_array) -> csr_array:

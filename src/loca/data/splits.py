@@ -16,11 +16,12 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError
 from loca.random_streams import stream
+from loca.text_table import Readable, TextTable
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Pair the known histories of users with the items that are to be found.
+@dataclass(frozen=True, eq=False, repr=False)
+class HeldOut(Readable):
+    """Pair the known histories of users with the items that are to be found; prints as a table.
 
     Row r of `histories` and row r of `targets` belong to the same user.
 
@@ -41,6 +42,11 @@ class HeldOut:
     >>> known = loca.Interactions.from_matrix(csr_array([[1, 1, 0, 0], [0, 1, 1, 0]]))
     >>> hidden = loca.Interactions.from_matrix(csr_array([[0, 0, 1, 1], [1, 0, 0, 0]]))
     >>> held_out = loca.HeldOut(known, hidden)
+    >>> held_out
+    HeldOut: 2 users, 4 items; no recency
+               users  items  interactions  per user     time
+    histories      2      3             4         2  no times
+    targets        2      3             3       1.5  no times
     >>> held_out.target_counts.tolist()
     [2, 1]
     >>> held_out.history_matrix.shape
@@ -68,6 +74,16 @@ class HeldOut:
     def n_items(self) -> int:
         """The number of items."""
         return self.histories.n_items
+
+    def shown(self) -> list[str | TextTable]:
+        """Return what a person reads: the sizes of the histories and of the targets.
+
+        Returns
+        -------
+        list of str or TextTable
+        """
+        title = f"HeldOut: {self.n_users:,} users, {self.n_items:,} items; {_recency_text(self.histories)}"
+        return [title, _sizes({"histories": self.histories, "targets": self.targets})]
 
     @cached_property
     def history_matrix(self) -> csr_array:
@@ -130,9 +146,9 @@ class HeldOut:
         return self.with_recency(known.recency)
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Hold the train, validation and test parts of interactions.
+@dataclass(frozen=True, eq=False, repr=False)
+class Split(Readable):
+    """Hold the train, validation and test parts of interactions; prints as a table.
 
     Choices are made on validation; test is looked at once. `leave_last_out`, `hold_out_users` and `split_at_time` make
     splits.
@@ -166,6 +182,18 @@ class Split:
     train_and_validation: Interactions
     report: tuple[str, ...] = ()
 
+    def shown(self) -> list[str | TextTable]:
+        """Return what a person reads: the size of every part, and the report.
+
+        Returns
+        -------
+        list of str or TextTable
+        """
+        parts = {"train": self.train}
+        parts |= {} if self.validation is None else {"validation": self.validation.targets}
+        title = f"Split: {self.train.n_users:,} users to learn from, {self.train.n_items:,} items; "
+        return [title + _recency_text(self.train), _sizes(parts | {"test": self.test.targets}), *self.report]
+
     def with_recency(self, recency: Recency | None) -> Split:
         """Change how every history of the split is weighted.
 
@@ -185,6 +213,20 @@ class Split:
             test=self.test.with_recency(recency),
             train_and_validation=self.train_and_validation.with_recency(recency),
         )
+
+
+def _sizes(parts: dict[str, Interactions]) -> TextTable:
+    """One row per part: users and items that occur in it, interactions, and the span of the times."""
+    rows = []
+    for name, part in parts.items():
+        users, items = int((part.counts() > 0).sum()), len(np.unique(part.item_rows))
+        sizes = f"{users:,}", f"{items:,}", f"{len(part):,}", f"{len(part) / max(users, 1):.3g}"
+        rows.append((name, *sizes, part.time_span()))
+    return TextTable(("", "users", "items", "interactions", "per user", "time"), tuple(rows))
+
+
+def _recency_text(interactions: Interactions) -> str:
+    return "no recency" if interactions.recency is None else f"recency: {interactions.recency}"
 
 
 Report = tuple[str, ...]

@@ -12,6 +12,7 @@ from loca.data.interactions import Interactions
 from loca.errors import ConfigError
 from loca.memory import plan_memory
 from loca.random_streams import stream
+from loca.text_table import Readable, TextTable
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,9 +33,9 @@ _NOUNS = (
 ).split()
 
 
-@dataclass(frozen=True, eq=False)
-class PlantedData:
-    """Hold planted interactions, and what they were made from.
+@dataclass(frozen=True, eq=False, repr=False)
+class PlantedData(Readable):
+    """Hold planted interactions, and what they were made from; prints as a short table.
 
     Attributes
     ----------
@@ -52,6 +53,17 @@ class PlantedData:
     memberships: Floats
     groups: npt.NDArray[np.int64]
     favoured: npt.NDArray[np.bool_]
+
+    def shown(self) -> list[str | TextTable]:
+        """Return what a person reads: the number of communities, and the interactions.
+
+        Returns
+        -------
+        list of str or TextTable
+        """
+        communities, groups = self.memberships.shape[1], int(self.groups.max()) + 1
+        title = f"PlantedData: {communities} communities, each sorts the items into {groups} groups"
+        return [title, *self.interactions.shown()]
 
 
 def planted_communities(

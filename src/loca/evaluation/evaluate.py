@@ -18,6 +18,7 @@ from loca.evaluation.metrics import Values, check_lengths, find_hits, metric_val
 from loca.evaluation.significance import bootstrap_intervals
 from loca.evaluation.top_n import BLOCK_BYTES, AnyScores, ItemRows, block_rows, rank_top_n
 from loca.progress import bar
+from loca.text_table import Tabular, TextTable
 
 Scores = npt.NDArray[Any]
 UserRows = npt.NDArray[np.int64]
@@ -29,8 +30,8 @@ class Scorer(Protocol):
     def score(self, histories: csr_array) -> Scores: ...
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation(Tabular):
     """Hold how well a model found the held-out items; prints as a table.
 
     `evaluate` makes it. Users without a held-out item are not among its users.
@@ -101,16 +102,32 @@ class Evaluation:
     def _bounds(self) -> npt.NDArray[np.float64]:
         return bootstrap_intervals(np.column_stack(list(self.values.values())), seed=self.seed)
 
-    def __str__(self) -> str:
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the values of every user as a table.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The ids under `user`, and every metric under its name, such as `ndcg@100`.
+        """
+        return {"user": self.users, **self.values}
+
+    def shown(self) -> list[str | TextTable]:
+        """Return what a person reads: means with intervals, coverage and novelty.
+
+        Returns
+        -------
+        list of str or TextTable
+        """
         means, intervals = self.means(), self.intervals()
-        rows = {"": [f"@{n}" for n in self.at]}
+        rows: dict[str, list[str]] = {}
         for name, (low, high) in intervals.items():
             rows.setdefault(name.split("@")[0], []).append(f"{means[name]:.4f} [{low:.4f}, {high:.4f}]")
         rows["coverage"] = [f"{self.catalogue_coverage[n]:.4f}" for n in self.at]
         rows["novelty"] = [f"{self.novelty[n]:.2f}" for n in self.at]
-        lines = [f"{len(self.users):,} users, {self.item_count:,} items; means with 95 % intervals"]
-        lines += [f"{name:<10}" + "".join(f"  {text:<23}" for text in texts) for name, texts in rows.items()]
-        return "\n".join(line.rstrip() for line in lines)
+        title = f"{len(self.users):,} users, {self.item_count:,} items; means with 95 % intervals"
+        header = "", *(f"@{n}" for n in self.at)
+        return [title, TextTable(header, tuple((name, *texts) for name, texts in rows.items()), len(header))]
 
 
 def evaluate(

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from loca.config.settings import flat_settings, toml_text
 from loca.errors import ConfigError, did_you_mean
 from loca.evaluation.evaluate import Evaluation
@@ -17,7 +20,7 @@ from loca.models.recommender import Recommender
 from loca.persistence.atomic_write import write_whole
 from loca.registry import MODELS, SpaceName
 from loca.search_space import Budget
-from loca.text_table import TextTable, csv_text, finite
+from loca.text_table import Tabular, TextTable, csv_text, finite
 from loca.tuning.model_selection import SELECTED_ON_TEST, ProtocolName
 from loca.tuning.recency_selection import recency_json
 
@@ -55,8 +58,8 @@ class Difference:
         return {key: known[key] for key in _DIFFERENCE_KEYS}
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Tabular):
     """Hold what every model reached, in the order requested, and their differences; prints as two tables.
 
     `compare` makes it.
@@ -220,10 +223,39 @@ class Comparison:
         reason = f"no differences between the models: they need at least 2 test users, found {users}"
         return [reason] if users < 2 <= len(self.measured) else []
 
-    def __str__(self) -> str:
+    def shown(self) -> list[str | TextTable]:
+        """Return what a person reads: the heading, both tables and the remarks.
+
+        Returns
+        -------
+        list of str or TextTable
+        """
         models, differences = self.tables()
-        compared = [differences.plain()] if self.differences else []
-        return "\n\n".join([self.heading, models.plain(), *compared, *map("\n".join, self.remarks())])
+        lines: list[str | TextTable] = [self.heading, "", models, *(("", differences) if self.differences else ())]
+        return [*lines, *(line for group in self.remarks() for line in ("", *group))]
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return every metric of every model as a table.
+
+        Returns
+        -------
+        dict of str to ndarray
+            `model`, `metric`, `mean`, the `low` and the `high` end of the 95 % interval, `users`, `seconds`, and
+            `is_result`, which is false where choices were made on test.
+        """
+        records = self._records()
+        kinds = {name: object if isinstance(one, str) else type(one) for name, one in records[0].items()}
+        return {name: np.array([one[name] for one in records], kind) for name, kind in kinds.items()}
+
+    def _records(self) -> list[dict[str, Any]]:
+        records = []
+        for one in self.measured:
+            own = {"users": len(one.evaluation.users), "seconds": one.seconds, "is_result": self.protocol == "clean"}
+            records += [
+                {"model": one.name, "metric": metric, **figures, **own}
+                for metric, figures in _metrics(one.evaluation).items()
+            ]
+        return records
 
     def to_markdown(self) -> str:
         """Write heading, budget, both tables, the choices, and the settings that every model ended with, in Markdown.
@@ -249,14 +281,11 @@ class Comparison:
         -------
         str
         """
-        records, costs = [], ("finished", "pruned", "tuning_seconds")
-        for one in self.measured:
-            own: dict[str, Any] = {"users": len(one.evaluation.users), "seconds": f"{one.seconds:.2f}"}
-            own["is_result"] = self.protocol == "clean"
-            if one.tuning is not None:
-                own |= zip(costs, (one.tuning.finished, one.tuning.pruned, f"{one.tuning.seconds:.2f}"), strict=True)
-            for metric, figures in _metrics(one.evaluation).items():
-                records.append({"model": one.name, "metric": metric, **figures, **own})
+        records, costs = self._records(), ("finished", "pruned", "tuning_seconds")
+        for record in records:
+            record["seconds"] = f"{record['seconds']:.2f}"
+            if (tuning := self.of(record["model"]).tuning) is not None:
+                record |= zip(costs, (tuning.finished, tuning.pruned, f"{tuning.seconds:.2f}"), strict=True)
         return csv_text(records, (*records[0], *costs))
 
     def differences_to_csv(self) -> str:

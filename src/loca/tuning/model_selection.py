@@ -21,6 +21,7 @@ from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.progress import say
 from loca.registry import KINDS, SpaceName
 from loca.search_space import Budget
+from loca.text_table import Readable
 from loca.tuning.recency_selection import RecencyChoice, choose_recency, start_recency
 
 # Histories are weighted as they say, or as the model was trained for, or as each model chooses on validation.
@@ -80,8 +81,8 @@ class CandidateResult:
         return interactions.with_recency(self.own if self.recency is None else self.recency.recency)
 
 
-@dataclass(frozen=True, eq=False)
-class Selection:
+@dataclass(frozen=True, eq=False, repr=False)
+class Selection(Readable):
     """Hold a selected model and the results of all candidates; prints as a short report.
 
     Parameters
@@ -114,14 +115,21 @@ class Selection:
         """The result of the selected candidate; None where there was no validation data."""
         return self.tried[best_index(self.tried)] if self.tried else None
 
-    def __str__(self) -> str:
+    def shown(self) -> list[str]:
+        """Return what a person reads: the model, what it reached where it was chosen, and what else was tried.
+
+        Returns
+        -------
+        list of str
+        """
+        lines = [f"selected: {self.model!r}"]
         if self.best is None:
-            return repr(self.model)
+            return lines
         before = ", before the refit" if self.refitted else ""
-        lines = [f"NDCG@100 on the held-out last items{before}: {self.best.ndcg:.4f}"]
+        lines += [f"validation NDCG@100{before}: {self.best.ndcg:.4f} (used for choosing; not a test score)"]
         lines += [] if self.best.recency is None else [f"recency chosen: {self.best.recency}"]
         lines += self.best.report.splitlines()
-        return "\n".join([*lines, *(f"  tried {one}" for one in self.tried if len(self.tried) > 1)])
+        return [*lines, *(f"  tried {one}" for one in self.tried if len(self.tried) > 1)]
 
 
 def fit(
