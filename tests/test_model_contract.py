@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy.sparse import csr_array
 
 import loca
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD
 from loca.communities.geometry import Quantile
+from loca.data.id_map import IdMap
 from loca.data.recency import SMALLEST_WEIGHT, Recency
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
@@ -330,3 +333,59 @@ def test_former_names_still_work_for_one_release() -> None:
     model = loca.EASE(l2=10.0).fit(data)
     assert model.known_ is data
     assert model.as_chosen().get_params() == model.get_params()
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("recency", [None, Recency.per_position(0.7)])
+def test_the_same_list_by_id_and_by_the_same_history_in_any_form(
+    name: str, recency: Recency | None, fitted_models: dict[str, Recommender], planted_split: Split, tmp_path: Path
+) -> None:
+    model = fitted_models[name]
+    train = replace(planted_split.train, recency=recency)
+    before, model.train_data_ = model.train_data_, train
+    try:
+        model.save(tmp_path / "model")
+        users, wanted = train.users.ids(range(12)), train.of_users(np.arange(12))
+        other_items = IdMap(train.items.values[::-1].copy(), "item")
+        reversed_items = replace(
+            wanted, items=other_items, item_rows=train.n_items - 1 - wanted.item_rows, recency=None
+        )
+        histories = [train.items.ids(train.items_of(row)) for row in range(12)]
+        frame = wanted.user_rows(), wanted.item_rows
+        forms: list[Any] = [
+            users,
+            histories,
+            dict(zip(users, histories, strict=True)),
+            pl.DataFrame({"user": train.users.ids(frame[0]), "item": train.items.ids(frame[1])}),
+            wanted.with_recency(None),
+            reversed_items,
+            csr_array(train.matrix()[:12]),
+            csr_array(train.histories()[:12]),
+        ]
+        for answering in (model, load(tmp_path / "model")):
+            by_id = answering.recommend(users, 5)
+            for who in forms if recency is not None else forms[:-1]:
+                found = answering.recommend(who, 5)
+                np.testing.assert_allclose(found.scores, by_id.scores, rtol=1e-5, atol=1e-6)
+                assert found.items.tolist() == by_id.items.tolist()
+    finally:
+        model.train_data_ = before
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_similar_items_are_those_recommended_to_who_took_the_item_alone(
+    name: str, fitted_models: dict[str, Recommender], planted_split: Split
+) -> None:
+    model, items = fitted_models[name], planted_split.train.items
+    found = model.similar_items(items.ids([3, 7]), 4)
+    assert found.users.tolist() == items.ids([3, 7])
+    assert not set(found.users[:1].tolist()) & set(found.items[0].tolist())
+    assert found.items.tolist() == model.recommend([[one] for one in items.ids([3, 7])], 4, recency=None).items.tolist()
+    with pytest.raises(DataError, match="unknown item 'i999'"):
+        model.similar_items(["i999"])
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_it_does_not_answer_before_it_is_fitted(name: str) -> None:
+    with pytest.raises(NotFittedError, match="has not been fitted"):
+        MADE[name]().recommend(["u1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas
 import polars
 import pytest
 from scipy.sparse import csr_array
@@ -135,14 +136,25 @@ def test_who_cannot_be_answered_is_told_why():
         recommend(model, KNOWN)
     with pytest.raises(DataError, match="user 1 has an empty history"):
         recommend(model, csr_array(np.eye(2, 5) * [[1], [0]]))
-    with pytest.raises(DataError, match=r"expected a list of user ids, found 'ann'; write \['ann'\]"):
-        recommend(model, "ann")
     with pytest.raises(DataError, match="fitted on a bare matrix and knows no user ids"):
         recommend(Next(), ["ann"])
     with pytest.raises(DataError, match="expected the model's 5 items, found 4"):
         recommend(model, csr_array(np.ones((1, 4))))
-    with pytest.raises(ConfigError, match="list length of 1 or more, found -1"):
-        recommend(model, ["ann"], -1)
+    for n in (-1, 0, 2.5, "3", True, None):
+        with pytest.raises(ConfigError, match=f"list length of 1 or more, found {n!r}"):
+            recommend(model, ["ann"], n)
+    with pytest.raises(DataError, match="unknown user 4711"):
+        recommend(model, 4711)
+    with pytest.raises(DataError, match=r"who: expected user ids, lists of item ids, a data frame, .* found object"):
+        recommend(model, object())
+    with pytest.raises(ConfigError, match="unknown on_unknown 'skp'; did you mean 'skip'"):
+        recommend(model, ["ann"], on_unknown="skp")
+    with pytest.raises(DataError, match="knows no user ids"):
+        recommend(Next(), ["ann"])
+    with pytest.raises(DataError, match="does not say how many items it has"):
+        recommend(Next(), [[0, 1]])
+    with pytest.raises(DataError, match="a history without times cannot be weighted by half-life 5 units of time"):
+        recommend(model, ["ann"], recency=Recency(5, "time"))
 
 
 def test_the_table_has_a_row_for_each_filled_place_and_titles_where_there_are_any():
@@ -155,3 +167,82 @@ def test_the_table_has_a_row_for_each_filled_place_and_titles_where_there_are_an
     titled = interactions({"ann": ["alien"]}, labels=np.array([name.title() for name in FILMS], dtype=object))
     table = recommendation_table(Next(titled), ["ann"], 1)
     assert table.rows() == [("ann", "brazil", pytest.approx(1.01), 1, "Brazil")]
+
+
+def test_a_history_in_any_form_gets_the_list_of_the_same_user():
+    known = interactions({"ann": ["casablanca", "alien"], "ben": ["dune", "brazil"]})
+    weighted = known.with_recency(Recency.per_position(0.5))
+    frame = {"user": ["ann", "ann"], "item": ["casablanca", "alien"]}
+    forms = ["ann", ["ann"], [["casablanca", "alien"]], {"ann": ("casablanca", "alien")}, known.of_users(np.array([0]))]
+    forms += [polars.DataFrame(frame), pandas.DataFrame(frame), known.matrix()[[0]], weighted.histories()[[0]]]
+    forms += [interactions({"x": ["casablanca", "alien"]}, ["alien", "unheard of", "casablanca"])]
+    for who in forms:
+        found = recommend(Next(weighted), who, 3)
+        assert found.items.tolist() == [["brazil", "dune", "eraserhead"]]
+        np.testing.assert_array_equal(found.scores, recommend(Next(weighted), ["ann"], 3).scores)
+        plain = recommend(Next(weighted), who, 3, recency=None)
+        assert plain.items.tolist() == [["dune", "brazil", "eraserhead"]]
+
+
+def test_a_history_keeps_the_recency_that_it_brings():
+    weighted = KNOWN.with_recency(Recency.per_position(0.5))
+    own = interactions({"zoe": ["casablanca", "alien"]}).with_recency(Recency.per_position(0.1))
+    _, scores = recommend(Next(weighted), own, 2)
+    np.testing.assert_allclose(scores, [[1.01, 0.13]], rtol=1e-6)
+    _, scores = recommend(Next(weighted), csr_array(np.array([[1.0, 0, 0.25, 0, 0]])), 2)
+    np.testing.assert_allclose(scores, [[1.01, 0.28]], rtol=1e-6)
+
+
+def test_known_users_of_other_interactions_are_matched_by_item_id_and_get_the_models_recency():
+    other = interactions({"zoe": ["casablanca", "alien"]}, ["eraserhead", "casablanca", "dune", "alien"])
+    model = Next(KNOWN.with_recency(Recency.per_position(0.5)))
+    assert recommend(model, ["zoe"], 2, known=other).items.tolist() == [["brazil", "dune"]]
+
+
+def test_rows_in_the_order_of_the_items_are_weighted_with_a_warning():
+    model = Next(KNOWN.with_recency(Recency.per_position(0.5)))
+    with pytest.warns(UserWarning, match="read as oldest first"):
+        recommend(model, csr_array(np.array([[1.0, 0, 1.0, 0, 0]])), 2)
+
+
+def test_unknown_users_and_items_are_skipped_or_get_the_popular_list():
+    model = Next(interactions({"ann": ["alien", "casablanca"], "ben": ["casablanca"], "eve": []}))
+    who = ["ben", "nobody", "eve"]
+    skipped = recommend(model, who, 2, on_unknown="skip")
+    assert skipped.users.tolist() == who
+    assert skipped.items.tolist() == [["dune", "eraserhead"], [None, None], [None, None]]
+    assert skipped.to_polars()["user"].to_list() == ["ben", "ben"]
+    popular = recommend(model, who, 2, on_unknown="popular", never=["unheard of"])
+    assert popular.items.tolist() == [["dune", "eraserhead"], ["casablanca", "alien"], ["casablanca", "alien"]]
+    np.testing.assert_allclose(popular.scores[1:], [[2 / 3, 1 / 3]] * 2, rtol=1e-6)
+    strange = [["unheard of", "casablanca"], ["unheard of"], []]
+    assert recommend(model, strange, 1, on_unknown="popular").items.tolist() == [
+        ["dune"],
+        ["casablanca"],
+        ["casablanca"],
+    ]
+    with pytest.raises(DataError, match="unknown item 'unheard of'"):
+        recommend(model, strange)
+    with pytest.raises(DataError, match="does not know what is popular"):
+        recommend(Next(), csr_array(np.eye(2, 5) * [[1], [0]]), on_unknown="popular")
+
+
+def test_candidates_are_each_users_own():
+    found = recommend(Next(KNOWN), ["ann", "ben"], 2, candidates={"ben": ["alien", "brazil", "dune"], "zoe": []})
+    assert found.items.tolist() == [["dune", "brazil"], ["brazil", "alien"]]
+    with pytest.raises(DataError, match="unknown item 'alein'"):
+        recommend(Next(KNOWN), ["ben"], candidates={"ben": ["alein"]})
+    with pytest.raises(DataError, match=r"candidates of ben: expected a list of item ids, found 'alien'"):
+        recommend(Next(KNOWN), ["ben"], candidates={"ben": "alien"})
+
+
+def test_a_list_is_never_longer_than_the_catalogue():
+    assert recommend(Next(KNOWN), ["ann", "ben"], 10**12).items.shape == (2, 5)
+
+
+def test_the_answer_prints_short_and_becomes_a_frame_of_either_kind():
+    found = recommend(Next(KNOWN), ["ann", "ben"] * 4, 2)
+    assert repr(found).splitlines()[:2] == ["2 recommendations for 8 users", "  ann: dune, brazil"]
+    assert len(repr(found).splitlines()) == 7
+    assert found.to_pandas().to_dict("list") == found.to_polars().to_dict(as_series=False)
+    assert found.titles is None

@@ -92,19 +92,23 @@ class IdMap:
             raise DataError(f"unknown {self.what} {outside_id!r}{self._nearest(str(outside_id))}")
         return row
 
-    def rows(self, outside_ids: Iterable[Id]) -> npt.NDArray[np.int64]:
+    def rows(self, outside_ids: Iterable[Id], *, missing: int | None = None) -> npt.NDArray[np.int64]:
         """Return the rows of many ids, in their order.
 
         Parameters
         ----------
         outside_ids : iterable of ids
-            All of them must be known.
+        missing : int or None, default None
+            The row given to an unknown id; None refuses it.
 
         Returns
         -------
         ndarray of int64
         """
-        return np.fromiter((self.row(one) for one in outside_ids), dtype=np.int64)
+        if missing is None:
+            return np.fromiter((self.row(one) for one in outside_ids), dtype=np.int64)
+        found = (self._find(one) for one in outside_ids)
+        return np.fromiter((missing if row is None else row for row in found), dtype=np.int64)
 
     def ids(self, rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[Id]:
         """Return the ids of rows, as they were given.

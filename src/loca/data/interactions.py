@@ -137,7 +137,7 @@ class Interactions(Tabular):
         Interactions
             Users and items have their row numbers as ids.
         """
-        rows = _as_csr(matrix)
+        rows = as_csr(matrix)
         users, items = IdMap.numbered(rows.shape[0], "user"), IdMap.numbered(rows.shape[1], "item")
         return cls(users, items, rows.indptr.astype(np.int64), rows.indices.astype(np.int32))
 
@@ -438,7 +438,7 @@ def as_matrix(train: Interactions | csr_array) -> csr_array:
     The stored order of a row is the order of the history, oldest first: models that learn from the order read it
     there, all others may sort.
     """
-    matrix = train.matrix() if isinstance(train, Interactions) else _as_csr(train)
+    matrix = train.matrix() if isinstance(train, Interactions) else as_csr(train)
     if matrix.dtype != np.float32:
         by_item = matrix.astype(np.float32)  # sorts every row and sums the values of a pair that is stored twice
         if by_item.nnz == matrix.nnz:
@@ -466,7 +466,8 @@ def as_histories(train: Interactions | csr_array) -> csr_array:
     return matrix.sorted_indices()
 
 
-def _as_csr(matrix: Any) -> Any:
+def as_csr(matrix: Any) -> Any:
+    """Return a scipy sparse matrix as users × items rows, each in its stored order; refuse anything else."""
     if not issparse(matrix):
         raise DataError(f"expected Interactions or a scipy sparse matrix, found {type(matrix).__name__}")
     rows: Any = matrix

@@ -1,66 +1,199 @@
-"""Recommend the best items for users known by id, or for any histories, as arrays of ids and scores or as a table."""
+"""Recommend the best items for users known by id, or for any histories: arrays of ids and scores, or a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
+from loca.data.histories import HistoryWeights, OnUnknown, resolve_histories
 from loca.data.id_map import Id, IdMap
 from loca.data.interactions import Interactions
 from loca.errors import DataError
 from loca.evaluation.evaluate import Scorer
 from loca.evaluation.top_n import ItemRows, block_rows, check_list_length, rank_top_n
+from loca.memory import plan_memory
 from loca.progress import bar
 
 if TYPE_CHECKING:
+    import pandas
     import polars
 
-Who = Iterable[Id] | Interactions | csr_array
 Ids = Iterable[Id] | None
+Candidates = Mapping[Any, Iterable[Id]] | None
+_SHOWN_USERS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Recommendations:
+    """Hold the best items of some users; unpacks as `items, scores`.
+
+    Parameters
+    ----------
+    users : ndarray
+        The ids of the users, in the order of the request.
+    item_rows : ndarray of int32
+        Users × n: the rows of their items, best first; −1 in a place that cannot be filled.
+    scores : ndarray of float32
+        Users × n scores; −inf in a place that cannot be filled.
+    item_ids : IdMap or None, default None
+        What the items are called; None where the model was fitted on a bare matrix.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> found = loca.EASE().fit(data).recommend(["u07", "u11"], n=3)
+    >>> items, scores = found
+    >>> items.shape, scores.shape
+    ((2, 3), (2, 3))
+    >>> found.to_polars().columns
+    ['user', 'item', 'score', 'rank', 'title']
+    """
+
+    users: npt.NDArray[Any]
+    item_rows: ItemRows
+    scores: npt.NDArray[np.float32]
+    item_ids: IdMap | None = None
+
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        yield self.items
+        yield self.scores
+
+    def __getitem__(self, place: int) -> npt.NDArray[Any]:
+        return (self.items, self.scores)[place]
+
+    @property
+    def items(self) -> npt.NDArray[Any]:
+        """Users × n item ids as they came in; None in a place that cannot be filled."""
+        values = None if self.item_ids is None else self.item_ids.values
+        return self._named(self.item_rows.astype(np.int64) if values is None else values[self.item_rows])
+
+    @property
+    def titles(self) -> npt.NDArray[Any] | None:
+        """Users × n titles, None in a place that cannot be filled; None where items have no titles."""
+        if self.item_ids is None or self.item_ids.labels is None:
+            return None
+        return self._named(self.item_ids.labels[self.item_rows])
+
+    def _named(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        empty = self.item_rows < 0
+        if empty.any():
+            names = names.astype(object)
+            names[empty] = None
+        return names
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the table by its columns, one row for each place that is filled.
+
+        Returns
+        -------
+        dict of str to ndarray
+            user, item, score, rank (from 1), and title where items have titles.
+        """
+        places, ranks = np.nonzero(self.item_rows >= 0)
+        listed = self.item_rows[places, ranks]
+        columns = {
+            "user": self.users[places],
+            "item": listed.astype(np.int64) if self.item_ids is None else self.item_ids.values[listed],
+            "score": self.scores[places, ranks],
+            "rank": ranks.astype(np.int64) + 1,
+        }
+        if self.item_ids is not None and self.item_ids.labels is not None:
+            columns["title"] = self.item_ids.labels[listed]
+        return columns
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return a polars table.
+
+        Returns
+        -------
+        polars.DataFrame
+            The columns user, item, score, rank (from 1), and title where items have titles. A place that cannot be
+            filled has no row.
+        """
+        import polars
+
+        return polars.DataFrame(
+            {name: one.tolist() if one.dtype == object else one for name, one in self.columns().items()}
+        )
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a pandas table.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `to_polars`.
+        """
+        import pandas
+
+        return pandas.DataFrame(self.columns())
+
+    def __repr__(self) -> str:
+        users, width = self.item_rows.shape
+        lines = [f"{width} recommendations for {users:,} {'user' if users == 1 else 'users'}"]
+        titles = self.items if self.titles is None else self.titles
+        for user, listed in zip(self.users[:_SHOWN_USERS].tolist(), titles[:_SHOWN_USERS].tolist(), strict=True):
+            named = ", ".join(str(one) for one in listed if one is not None) or "nothing"
+            line = f"  {user}: {named}"
+            lines.append(line if len(line) <= 100 else f"{line[:99]}…")
+        lines += [f"  … {users - _SHOWN_USERS:,} more"] if users > _SHOWN_USERS else []
+        return "\n".join(lines)
 
 
 def recommend(
     model: Scorer,
-    who: Who,
+    who: Any,
     n: int = 10,
     *,
     known: Interactions | None = None,
     hide_seen: bool = True,
     only: Ids = None,
     never: Ids = None,
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    candidates: Candidates = None,
+    on_unknown: OnUnknown = "error",
+    recency: HistoryWeights = "model",
+) -> Recommendations:
     """Find the n best items for each user.
+
+    A history in any form is weighted as the model's own data unless it brings its own weights, and its items are
+    matched by id: a user asked for by id and by the same history gets the same list.
 
     Parameters
     ----------
     model : Recommender
         A fitted model, or anything else with a method `score`.
-    who : list of ids, Interactions or csr_array
-        User ids, looked up in `known`; interactions of any users, known to the model or not; or a sparse users × items
-        matrix of histories.
+    who : user id, list of ids, list or dict of histories, data frame, Interactions or sparse matrix
+        Users that the model knows, by id; or anybody's histories. `[["a", "b"], ["c"]]` and `{"ann": ["a", "b"]}` are
+        lists of item ids, oldest first. A frame has the columns user, item and perhaps time. A row of a sparse users ×
+        items matrix is a history in its stored order; where not all entries are 1, they are its weights.
     n : int, default 10
-        How many items to list for each user.
+        How many items to list for each user; at most as many as there are.
     known : Interactions or None, default None
-        Where user and item ids are looked up; None takes what the model was fitted on.
+        Where user ids are looked up; None takes what the model was fitted on.
     hide_seen : bool, default True
         Leave out the items of a user's history.
     only : iterable of ids or None, default None
         The items to choose from; None takes all.
     never : iterable of ids or None, default None
         Items to leave out.
+    candidates : dict or None, default None
+        The items to choose from for each user id; a user who is not in it may get any.
+    on_unknown : {"error", "skip", "popular"}, default "error"
+        `"error"` refuses unknown users and items and empty histories. `"skip"` leaves unknown items out, and users
+        without anything to answer from get an empty list; `"popular"` gives those the most popular items.
+    recency : Recency, None or "model", default "model"
+        How the items of a history are weighted: by its own recency, else the model's; None weights all alike.
 
     Returns
     -------
-    items : ndarray
-        Users × n item ids, best first, as they came in; row numbers where the model was fitted on a bare matrix. A
-        place that cannot be filled holds None; only then is an array of numbers turned into one of objects.
-    scores : ndarray of float32
-        Users × n scores; −inf in a place that cannot be filled.
+    Recommendations
+        Unpacks as `items, scores`, two users × n arrays, best first. A place that cannot be filled holds None and
+        −inf.
 
     Examples
     --------
@@ -72,14 +205,21 @@ def recommend(
     >>> items, scores = loca.recommend(model, ["u07"], n=2, only=["i03"], hide_seen=False)
     >>> items.tolist()
     [['i03', None]]
+    >>> len(loca.recommend(model, ["u07", "nobody"], on_unknown="popular").to_polars())
+    20
     """
-    _, item_rows, scores, items = _list_best(model, who, n, known, hide_seen, only, never)
-    return _outside_ids(item_rows, items), scores
+    request = Request(model, who, n, known, hide_seen, only, never, candidates, on_unknown, recency)
+    users, n = len(request.histories), request.n
+    plan_memory(f"lists of {n:,} items for {users:,} users", 8 * users * n, "ask for shorter lists, or for fewer users")
+    item_rows, best = np.empty((users, n), np.int32), np.empty((users, n), np.float32)
+    for block, part in request.blocks():
+        item_rows[block], best[block] = part.item_rows, part.scores
+    return Recommendations(request.histories.users, item_rows, best, request.item_ids)
 
 
 def recommendation_table(
     model: Scorer,
-    who: Who,
+    who: Any,
     n: int = 10,
     *,
     known: Interactions | None = None,
@@ -87,21 +227,18 @@ def recommendation_table(
     only: Ids = None,
     never: Ids = None,
 ) -> polars.DataFrame:
-    """Find the n best items for each user, as a polars table.
-
-    The parameters are those of `recommend`.
+    """Find the n best items for each user, as a polars table; `recommend(…).to_polars()` under its former name.
 
     Parameters
     ----------
     model : Recommender
         A fitted model, or anything else with a method `score`.
-    who : list of ids, Interactions or csr_array
-        User ids, looked up in `known`; interactions of any users; or a sparse users × items matrix of histories, whose
-        users are named by their row numbers.
+    who : any
+        As for `recommend`.
     n : int, default 10
         How many items to list for each user.
     known : Interactions or None, default None
-        Where user and item ids are looked up; None takes what the model was fitted on.
+        Where user ids are looked up; None takes what the model was fitted on.
     hide_seen : bool, default True
         Leave out the items of a user's history.
     only : iterable of ids or None, default None
@@ -112,92 +249,116 @@ def recommendation_table(
     Returns
     -------
     polars.DataFrame
-        The columns user, item, score, rank (from 1), and title where items have titles. A place that cannot be filled
-        has no row.
+        The columns user, item, score, rank (from 1), and title where items have titles.
 
     Examples
     --------
     >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
-    >>> table = loca.recommendation_table(loca.EASE().fit(data), ["u07", "u11"], n=3)
-    >>> table.columns
-    ['user', 'item', 'score', 'rank', 'title']
-    >>> table["rank"].to_list()
+    >>> loca.recommendation_table(loca.EASE().fit(data), ["u07", "u11"], n=3)["rank"].to_list()
     [1, 2, 3, 1, 2, 3]
     """
-    import polars
-
-    users, item_rows, scores, items = _list_best(model, who, n, known, hide_seen, only, never)
-    user_places, ranks = np.nonzero(item_rows >= 0)
-    listed = item_rows[user_places, ranks]
-    columns = {
-        "user": users[user_places].tolist(),
-        "item": _outside_ids(listed, items).tolist(),
-        "score": scores[user_places, ranks],
-        "rank": ranks.astype(np.int64) + 1,
-    }
-    if items is not None and items.labels is not None:
-        columns["title"] = items.labels[listed].tolist()
-    return polars.DataFrame(columns)
+    return recommend(model, who, n, known=known, hide_seen=hide_seen, only=only, never=never).to_polars()
 
 
-def _list_best(
-    model: Scorer, who: Who, n: int, known: Interactions | None, hide_seen: bool, only: Ids, never: Ids
-) -> tuple[npt.NDArray[Any], ItemRows, npt.NDArray[np.float32], IdMap | None]:
-    """The users' ids, their best item rows and the scores of these, and what the items are called, if anything."""
-    check_list_length(n)
-    for name, given in (("who", who), ("only", only), ("never", never)):
-        if isinstance(given, str | int | float):
-            whose = "user" if name == "who" else "item"
-            raise DataError(f"{name}: expected a list of {whose} ids, found {given!r}; write [{given!r}]")
-    data: Interactions | None = getattr(model, "train_data_", None) if known is None else known
-    items: IdMap | None = None if data is None else data.items
-    histories_of: Callable[[npt.NDArray[np.int64]], csr_array]
-    if isinstance(who, Interactions):
-        if data is not None and not np.array_equal(who.items.values, data.items.values):
-            # The same interactions over the model's items; an item that it does not know is refused.
-            new_rows = data.items.rows(who.items.values.tolist()).astype(np.int32)
-            who = replace(who, items=data.items, item_rows=new_rows[who.item_rows])
-        users, counts, histories_of, items = who.users.values, who.counts(), who.histories, who.items
-    elif issparse(who):
-        matrix = csr_array(who)
-        if items is not None and len(items) != matrix.shape[1]:
-            raise DataError(f"histories: expected the model's {len(items)} items, found {matrix.shape[1]}")
-        users, counts, histories_of = np.arange(matrix.shape[0]), np.diff(matrix.indptr), matrix.__getitem__
-    elif data is None:
-        raise DataError("this model was fitted on a bare matrix and knows no user ids; give histories instead")
-    else:
-        source, user_rows = data, data.users.rows(who)
-        users, counts = source.users.values[user_rows], source.counts()[user_rows]
+class Request:
+    """A request for lists, checked, and answered block by block."""
 
-        def histories_of(places: npt.NDArray[np.int64]) -> csr_array:
-            # A user may be wanted twice; interactions name each user once.
-            distinct, again = np.unique(user_rows[places], return_inverse=True)
-            return source.histories(distinct)[again]
+    def __init__(
+        self,
+        model: Scorer,
+        who: Any,
+        n: int = 10,
+        known: Interactions | None = None,
+        hide_seen: bool = True,
+        only: Ids = None,
+        never: Ids = None,
+        candidates: Candidates = None,
+        on_unknown: OnUnknown = "error",
+        recency: HistoryWeights = "model",
+    ) -> None:
+        n = check_list_length(n)
+        count_items: Callable[[], int] | None = getattr(model, "count_items", None)
+        item_count = None if count_items is None else count_items()  # refuses a model that is not fitted
+        data: Interactions | None = getattr(model, "train_data_", None)
+        if known is not None and data is None:
+            data = known
+        self.model, self.hide_seen = model, hide_seen
+        self.histories = resolve_histories(who, data, item_count, on_unknown, users_in=known, recency=recency)
+        items = self.histories.items
+        self.n = min(n, len(items))
+        missing = None if on_unknown == "error" else -1
+        self.only, self.never = (
+            None if ids is None else _item_rows(name, ids, items, missing)
+            for name, ids in (("only", only), ("never", never))
+        )
+        named = {} if candidates is None else {str(user): ids for user, ids in candidates.items()}
+        self.candidates = {
+            place: _item_rows(f"candidates of {user}", named[str(user)], items, missing)
+            for place, user in enumerate(self.histories.users.tolist() if named else ())
+            if str(user) in named
+        }
+        self.popularity: npt.NDArray[np.float32] | None = None
+        if on_unknown == "popular" and self.histories.is_empty.any():
+            if data is None:
+                raise DataError("on_unknown: a model that was fitted on a bare matrix does not know what is popular")
+            pairs = data.matrix()
+            counts = np.bincount(pairs.indices, minlength=len(items))
+            self.popularity = (counts / data.n_users).astype(np.float32)
+        # A bare matrix gives its items no names.
+        is_named = data is not None or isinstance(who, Interactions) or hasattr(who, "columns")
+        self.item_ids = items if is_named else None
 
-    empty = np.flatnonzero(counts == 0)
-    if len(empty):
-        user_id = users[empty[:1]].tolist()[0]
-        raise DataError(f"user {user_id!r} has an empty history; expected at least one item to answer from")
-    item_count = matrix.shape[1] if items is None else len(items)
-    named = IdMap.numbered(item_count, "item") if items is None else items
-    only_rows, never_rows = (None if ids is None else named.rows(ids) for ids in (only, never))
-    item_rows, best = np.empty((len(users), n), np.int32), np.empty((len(users), n), np.float32)
-    size = block_rows(item_count)
-    with bar("recommending", len(users)) as progress:
-        for start in range(0, len(users), size):
-            block = np.arange(start, min(start + size, len(users)))
-            histories = histories_of(block)
-            hidden = histories if hide_seen else None
-            found = rank_top_n(model.score(histories), hidden, n, only=only_rows, never=never_rows)
-            item_rows[block], best[block] = found
-            progress.advance(len(block))
-    return users, item_rows, best, items
+    def blocks(self) -> Iterator[tuple[npt.NDArray[np.int64], Recommendations]]:
+        """The places of some users and their lists, block after block."""
+        users, item_count = len(self.histories), len(self.histories.items)
+        is_empty, size = self.histories.is_empty, block_rows(item_count)
+        with bar("recommending", users) as progress:
+            for start in range(0, users, size):
+                block = np.arange(start, min(start + size, users))
+                item_rows, best = np.full((len(block), self.n), -1, np.int32), np.full((len(block), self.n), -np.inf)
+                answered = np.flatnonzero(~is_empty[block])
+                if len(answered):
+                    histories = self.histories.matrix(block[answered])
+                    scores = self._allowed(self.model.score(histories), block[answered])
+                    item_rows[answered], best[answered] = self._rank(scores, histories if self.hide_seen else None)
+                others = np.flatnonzero(is_empty[block])
+                if len(others) and self.popularity is not None:
+                    scores = self._allowed(np.tile(self.popularity, (len(others), 1)), block[others])
+                    item_rows[others], best[others] = self._rank(scores, None)
+                lists = best.astype(np.float32)
+                yield block, Recommendations(self.histories.users[block], item_rows, lists, self.item_ids)
+                progress.advance(len(block))
+
+    def _rank(self, scores: Any, hidden: csr_array | None) -> tuple[ItemRows, npt.NDArray[np.float32]]:
+        return rank_top_n(scores, hidden, self.n, only=self.only, never=self.never)
+
+    def _allowed(self, scores: Any, places: npt.NDArray[np.int64]) -> Any:
+        """The scores with −inf for what is no candidate of a user who has candidates."""
+        chosen = [
+            (row, self.candidates[place]) for row, place in enumerate(places.tolist()) if place in self.candidates
+        ]
+        if not chosen:
+            return scores
+        allowed = np.array(scores, dtype=np.float32)
+        for row, items in chosen:
+            values = allowed[row, items].copy()
+            allowed[row] = -np.inf
+            allowed[row, items] = values
+        return allowed
 
 
-def _outside_ids(item_rows: ItemRows, items: IdMap | None) -> npt.NDArray[Any]:
-    ids: npt.NDArray[Any] = item_rows.astype(np.int64) if items is None else items.values[item_rows]
-    empty = item_rows < 0
-    if empty.any():
-        ids = ids.astype(object)
-        ids[empty] = None
-    return ids
+def _item_rows(name: str, ids: Any, items: IdMap, missing: int | None) -> npt.NDArray[np.int64]:
+    """The rows of items that are named in a list; unknown ones are refused, or left out."""
+    if isinstance(ids, str | int | float):
+        raise DataError(f"{name}: expected a list of item ids, found {ids!r}; write [{ids!r}]")
+    rows = items.rows(ids, missing=missing)
+    return rows[rows >= 0]
+
+
+def similar_items(model: Scorer, items: Any, n: int = 10) -> Recommendations:
+    """Find what the model recommends to somebody who took one item alone, for each of some items."""
+    data: Interactions | None = getattr(model, "train_data_", None)
+    listed: list[Any] = [items] if isinstance(items, str | int | float | np.generic) else list(items)
+    found = recommend(model, [[one] for one in listed], n, recency=None)
+    names = np.array(listed) if data is None else data.items.values[data.items.rows(listed)]
+    return Recommendations(names, found.item_rows, found.scores, found.item_ids)

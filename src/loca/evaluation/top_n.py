@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,15 @@ def block_rows(item_count: int, *, arrays: int = 3, number_bytes: int = 4, budge
     return max(1, budget // max(arrays * number_bytes * item_count, 1))
 
 
-def check_list_length(n: int) -> None:
-    """Refuses a list without a place."""
-    if n < 1:
-        raise ConfigError(f"n: expected a list length of 1 or more, found {n}")
+def check_list_length(n: Any) -> int:
+    """Return the length of a list; refuse anything but a whole number of 1 or more."""
+    try:
+        length = operator.index(n)
+    except TypeError:
+        length = 0
+    if isinstance(n, bool) or length < 1:
+        raise ConfigError(f"n: expected a list length of 1 or more, found {n!r}")
+    return length
 
 
 def rank_top_n(

@@ -20,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.interactions import Interactions, as_matrix, as_moments
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, did_you_mean
+from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
 from loca.memory import DataSize, MemoryUse
 from loca.persistence import save_model
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
@@ -300,6 +302,73 @@ class Recommender(BaseEstimator):
             Users × items, larger is better; seen items are scored like all others.
         """
         raise NotImplementedError
+
+    def recommend(
+        self,
+        who: Any,
+        n: int = 10,
+        *,
+        hide_seen: bool = True,
+        only: Ids = None,
+        never: Ids = None,
+        candidates: Candidates = None,
+        on_unknown: OnUnknown = "error",
+        recency: HistoryWeights = "model",
+    ) -> Recommendations:
+        """Find the n best items for each user; the parameters are those of `loca.recommend`.
+
+        Parameters
+        ----------
+        who : user id, list of ids, list or dict of histories, data frame, Interactions or sparse matrix
+            Users that the model knows, by id; or anybody's histories, such as lists of item ids, oldest first.
+        n : int, default 10
+            How many items to list for each user; at most as many as there are.
+        hide_seen : bool, default True
+            Leave out the items of a user's history.
+        only : iterable of ids or None, default None
+            The items to choose from; None takes all.
+        never : iterable of ids or None, default None
+            Items to leave out.
+        candidates : dict or None, default None
+            The items to choose from for each user id; a user who is not in it may get any.
+        on_unknown : {"error", "skip", "popular"}, default "error"
+            What becomes of unknown users and items and of empty histories.
+        recency : Recency, None or "model", default "model"
+            How the items of a history are weighted: by its own recency, else the model's; None weights all alike.
+
+        Returns
+        -------
+        Recommendations
+            Unpacks as `items, scores`; `to_polars` and `to_pandas` give a table.
+        """
+        return recommend(
+            self,
+            who,
+            n,
+            hide_seen=hide_seen,
+            only=only,
+            never=never,
+            candidates=candidates,
+            on_unknown=on_unknown,
+            recency=recency,
+        )
+
+    def similar_items(self, items: Any, n: int = 10) -> Recommendations:
+        """Find what goes with each of some items: what the model recommends to somebody who took that item alone.
+
+        Parameters
+        ----------
+        items : item id or list of item ids
+            Items that the model knows.
+        n : int, default 10
+            How many items to list for each; at most as many as there are.
+
+        Returns
+        -------
+        Recommendations
+            Its users are the items asked for.
+        """
+        return similar_items(self, items, n)
 
     def _check_histories(self, histories: csr_array) -> csr_array:
         """Histories as float32 rows over the model's items; refuse others, and all before the model is fitted."""
