@@ -242,7 +242,7 @@ def test_a_list_is_never_longer_than_the_catalogue():
 
 def test_the_answer_prints_short_and_becomes_a_frame_of_either_kind():
     found = recommend(Next(KNOWN), ["ann", "ben"] * 4, 2)
-    assert repr(found).splitlines()[:2] == ["2 recommendations for 8 users", "  ann: dune, brazil"]
-    assert len(repr(found).splitlines()) == 7
+    assert repr(found).splitlines()[:3] == ["up to 2 items for 8 users", "user  items", "ann   dune, brazil"]
+    assert len(repr(found).splitlines()) == 8
     assert found.to_pandas().to_dict("list") == found.to_polars().to_dict(as_series=False)
     assert found.titles is None

@@ -109,7 +109,7 @@ def resolve_histories(
         users_in = known
     if isinstance(who, str | int | float | np.generic):
         who = [who]
-    if hasattr(who, "columns") or hasattr(who, "column_names"):
+    if not isinstance(who, Interactions) and (hasattr(who, "columns") or hasattr(who, "column_names")):
         from loca.data.readers import read_interactions  # reads with polars, which a sparse matrix does not need
 
         who = read_interactions(who)
@@ -149,7 +149,7 @@ def _as_list(who: Any) -> list[Any]:
 
 
 def _model_items(who: Any, known: Interactions | None, users_in: Interactions | None, count: int | None) -> IdMap:
-    """What the model's items are called: by what it knows, else by what is asked with, else by number."""
+    """What the model's items are called: by what it knows, else by what the request brings, else by number."""
     items = None if known is None else known.items
     if items is None and isinstance(who, Interactions):
         items = who.items
@@ -210,7 +210,7 @@ def _over_items(source: Interactions, items: IdMap, on_unknown: OnUnknown) -> In
 
 
 def _named(source: Interactions, rows: Rows, who: Any) -> Histories:
-    """The histories in rows of the source; a user who is not in it keeps the id that was asked for."""
+    """The histories in rows of the source; a user who is not in it keeps the id of the request."""
     if source.recency is not None and source.recency.unit == "time" and source.times is None:
         raise DataError(
             f"a history without times cannot be weighted by {source.recency}; give times, or a recency in positions"
@@ -218,7 +218,7 @@ def _named(source: Interactions, rows: Rows, who: Any) -> Histories:
     users = source.users.values[np.maximum(rows, 0)] if source.n_users else np.empty(len(rows), object)
     unknown = np.flatnonzero(rows < 0)
     if len(unknown):
-        users, asked = users.astype(object), _as_list(who)
+        users, requested = users.astype(object), _as_list(who)
         for place in unknown:
-            users[place] = asked[place]
+            users[place] = requested[place]
     return Histories(users, source.items, source, np.asarray(rows, np.int64))

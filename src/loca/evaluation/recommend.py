@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +18,18 @@ from loca.evaluation.evaluate import Scorer
 from loca.evaluation.top_n import ItemRows, block_rows, check_list_length, rank_top_n
 from loca.memory import plan_memory
 from loca.progress import bar
+from loca.text_table import Tabular, TextTable
 
 if TYPE_CHECKING:
-    import pandas
     import polars
 
 Ids = Iterable[Id] | None
 Candidates = Mapping[Any, Iterable[Id]] | None
-_SHOWN_USERS = 5
+_SHOWN_USERS, _SHOWN_SIGNS = 5, 80
 
 
-@dataclass(frozen=True, eq=False)
-class Recommendations:
+@dataclass(frozen=True, eq=False, repr=False)
+class Recommendations(Tabular):
     """Hold the best items of some users; unpacks as `items, scores`.
 
     Parameters
@@ -106,43 +106,17 @@ class Recommendations:
             columns["title"] = self.item_ids.labels[listed]
         return columns
 
-    def to_polars(self) -> polars.DataFrame:
-        """Return a polars table.
-
-        Returns
-        -------
-        polars.DataFrame
-            The columns user, item, score, rank (from 1), and title where items have titles. A place that cannot be
-            filled has no row.
-        """
-        import polars
-
-        return polars.DataFrame(
-            {name: one.tolist() if one.dtype == object else one for name, one in self.columns().items()}
-        )
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas table.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As `to_polars`.
-        """
-        import pandas
-
-        return pandas.DataFrame(self.columns())
-
-    def __repr__(self) -> str:
+    def shown(self) -> Sequence[str | TextTable]:
+        """The lists of the first users."""
         users, width = self.item_rows.shape
-        lines = [f"{width} recommendations for {users:,} {'user' if users == 1 else 'users'}"]
-        titles = self.items if self.titles is None else self.titles
-        for user, listed in zip(self.users[:_SHOWN_USERS].tolist(), titles[:_SHOWN_USERS].tolist(), strict=True):
-            named = ", ".join(str(one) for one in listed if one is not None) or "nothing"
-            line = f"  {user}: {named}"
-            lines.append(line if len(line) <= 100 else f"{line[:99]}…")
-        lines += [f"  … {users - _SHOWN_USERS:,} more"] if users > _SHOWN_USERS else []
-        return "\n".join(lines)
+        names = self.items if self.titles is None else self.titles
+        rows = []
+        for user, listed in zip(self.users[:_SHOWN_USERS].tolist(), names[:_SHOWN_USERS].tolist(), strict=True):
+            text = ", ".join(str(one) for one in listed if one is not None) or "nothing"
+            rows.append((str(user), text if len(text) <= _SHOWN_SIGNS else f"{text[: _SHOWN_SIGNS - 1]}…"))
+        more = [f"… and {users - _SHOWN_USERS:,} more"] if users > _SHOWN_USERS else []
+        title = f"up to {width} items for {users:,} {'user' if users == 1 else 'users'}"
+        return [title, *([TextTable(("user", "items"), tuple(rows), names=2)] if rows else []), *more]
 
 
 def recommend(
@@ -161,7 +135,7 @@ def recommend(
     """Find the n best items for each user.
 
     A history in any form is weighted as the model's own data unless it brings its own weights, and its items are
-    matched by id: a user asked for by id and by the same history gets the same list.
+    matched by id: a user's id and the same user's history give the same list.
 
     Parameters
     ----------

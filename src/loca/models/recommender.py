@@ -366,7 +366,7 @@ class Recommender(BaseEstimator):
         Returns
         -------
         Recommendations
-            Its users are the items asked for.
+            Its `users` are the given items.
         """
         return similar_items(self, items, n)
 
