@@ -62,6 +62,8 @@ class Histories:
         rows = self.rows if places is None else self.rows[places]
         if not isinstance(self.source, Interactions):
             return csr_array(self.source[rows])
+        if (np.diff(rows) > 0).all():
+            return self.source.histories(rows)
         # A user may be wanted twice; interactions name each user once.
         distinct, again = np.unique(rows, return_inverse=True)
         return csr_array(self.source.histories(distinct)[again])
