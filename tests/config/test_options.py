@@ -138,7 +138,7 @@ def test_reader_options_reach_the_reader(tmp_path: Path) -> None:
         min_rating=4,
         titles=str(tmp_path / "titles.csv"),
     )
-    data = read_data(str(path), options, None)
+    data, _ = read_data(str(path), options, None)
     assert data.users.values.tolist() == ["a", "b"]
     assert data.items.values.tolist() == ["x", "z"]
     assert data.items.label(0) == "Xanadu"
@@ -149,7 +149,7 @@ def test_a_preset_reads_as_the_paper_did(tmp_path: Path) -> None:
     path = tmp_path / "amusic.rating"
     rows = [f"u1,i{n % 9},5.0,{n}" for n in range(10)] + [f"u2,j{n},5.0,{n}" for n in range(3)]
     path.write_text("\n".join(rows) + "\n")
-    data = read_data(str(path), DataOptions(preset="amusic"), None)
+    data, _ = read_data(str(path), DataOptions(preset="amusic"), None)
     assert (data.n_users, data.n_items, len(data)) == (1, 12, 10)
 
 

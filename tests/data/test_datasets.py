@@ -138,6 +138,7 @@ def test_every_layout_says_what_it_is_and_is_tested_here():
         "amazon-ratings-2014",
         "amazon-ratings-2018",
         "amazon-reviews",
+        "user-items",
     }
 
 

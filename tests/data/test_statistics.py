@@ -33,7 +33,13 @@ def test_the_numbers_read_well():
     assert "history, shortest / median / longest  1 / 2 / 2" in text
     assert text.endswith("time                                  none")
     assert str(describe(interactions_of([[0, 1]], [[0.5, 2.0]]))).endswith("0.5 to 2")
-    assert str(describe(interactions_of([[0]], [[1370217600]]))).endswith("1370217600 to 1370217600")
+    assert str(describe(interactions_of([[0]], [[20240101]]))).endswith("20240101 to 20240101")
+
+
+@pytest.mark.parametrize("second", [1, 1000, 1_000_000, 1_000_000_000])
+def test_times_since_1970_are_shown_as_days(second):
+    text = str(describe(interactions_of([[0, 1]], [[874724710 * second, 1476640644 * second]])))
+    assert text.endswith("time                                  1997-09-20 to 2016-10-16")
 
 
 def test_data_without_interactions_have_zeros():

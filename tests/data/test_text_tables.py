@@ -152,10 +152,10 @@ def test_what_is_read_does_not_depend_on_where_blocks_end(tmp_path):
     path = tmp_path / "table.csv"
     rows = [f'{n % 7},"item {n % 5}\nof {n}",{100 - n / 2 if n > 60 else 100 - n}' for n in range(80)]
     path.write_text("user,item,time\n" + "\n".join(rows))
-    whole = read_file(Source(path), {})
+    whole = read_file(Source(path), {})[0]
     assert path.stat().st_size < BLOCK_BYTES
     for size in (40, 101, 999):
-        assert read_file(Source(path), {}, block_bytes=size).equals(whole)
+        assert read_file(Source(path), {}, block_bytes=size)[0].equals(whole)
 
 
 LETTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
@@ -169,14 +169,16 @@ def test_whatever_python_writes_as_csv_is_read_as_it_was(tmp_path, pairs, separa
     path = tmp_path / "table.csv"
     with path.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, delimiter=separator).writerows([("user", "item"), *pairs])
-    found = read_file(Source(path), {"user": 0, "item": 1}, separator=separator, header=True, block_bytes=block_bytes)
+    found, _ = read_file(
+        Source(path), {"user": 0, "item": 1}, separator=separator, header=True, block_bytes=block_bytes
+    )
     assert [tuple(map(str, row)) for row in found.rows()] == pairs
 
 
 def test_ids_that_turn_to_text_in_a_later_block_are_text_throughout(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("1,10\n2,10\n3,10\n007,10\n")
-    assert read_file(Source(path), {}, block_bytes=8)["user"].to_list() == ["1", "2", "3", "007"]
+    assert read_file(Source(path), {}, block_bytes=8)[0]["user"].to_list() == ["1", "2", "3", "007"]
 
 
 def test_an_order_guessed_from_amazon_ids_is_said(tmp_path, caplog):

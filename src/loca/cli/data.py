@@ -30,7 +30,8 @@ def _group() -> None:
 def describe_data(source: Data, reading: Reading, settings: Settings, output: Output) -> None:
     """Users, items, ratings, sparsity and concentration: the columns of the paper's Table 1, and some more.
 
-    The last lines say how far the order of the items can be trusted; docs/order.md explains them.
+    The first lines say which columns were taken, which were not used, and how the ratings lie on their scale. The last
+    ones say how far the order of the items can be trusted; docs/order.md explains them.
 
     Examples:
 
@@ -39,14 +40,22 @@ def describe_data(source: Data, reading: Reading, settings: Settings, output: Ou
       loca data describe amusic.rating --preset amusic
 
       loca data describe events.tsv --user-column 0 --item-column 2 --time-column 3 --json
+
+      zcat ratings.csv.gz | loca data describe -
     """
     from loca.data.statistics import aligned, check_order, describe
 
-    interactions = check_request("describe", CommandOptions, source, reading, settings).read()
+    request = check_request("describe", CommandOptions, source, reading, settings)
+    interactions, table = request.read_described()
     statistics, order = describe(interactions), check_order(interactions)
     found = {**asdict(order), "looks_like_file_order": order.looks_like_file_order}
-    document = {"data": source, **asdict(statistics), "order": found}
-    output.answer(aligned(statistics.lines() + order.lines()), document)
+    document = {"data": source, **asdict(statistics), "dates": statistics.dates(), "order": found}
+    lines = [*statistics.lines(), *order.lines()]
+    if table is not None:
+        lines = [*table.lines(request.data.min_rating), *lines]
+        document["columns"] = asdict(table.columns)
+        document["rating_values"] = None if table.ratings is None else asdict(table.ratings)
+    output.answer(aligned(lines), document)
 
 
 @app.command("fetch")

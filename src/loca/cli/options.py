@@ -21,11 +21,12 @@ from loca.data.interactions import Interactions
 from loca.data.synthetic import planted_communities
 from loca.errors import ConfigError, check_choice
 from loca.models.recommender import Recommender
-from loca.progress import show_progress
+from loca.progress import say, show_progress
 from loca.registry import MODELS
 from loca.text_table import TextTable, finite
 
 if TYPE_CHECKING:
+    from loca.data.readers import TableRead
     from loca.tuning.model_selection import RecencyRule
 
 # -- Groups of options -------------------------------------------------------------------------------------------------
@@ -220,9 +221,15 @@ class Request(Generic[Own]):
 
         One that is yet to be chosen, or is the model's own, weighs nothing yet.
         """
-        planted = planted_communities(**self.planted) if self.source == config.PLANTED else None
-        interactions = config.read_data(self.source, self.data, planted)
+        interactions, table = self.read_described()
+        for line in () if table is None else table.notes(self.data.min_rating):
+            say(line)
         return interactions if isinstance(self.recency, str) else interactions.with_recency(self.recency)
+
+    def read_described(self) -> tuple[Interactions, TableRead | None]:
+        """The interactions as they are, and what was read where it is a table."""
+        planted = planted_communities(**self.planted) if self.source == config.PLANTED else None
+        return config.read_data(self.source, self.data, planted)
 
     @property
     def recency_rule(self) -> RecencyRule:

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from loca.communities.geometry import Quantile
 from loca.data.id_map import Column
@@ -15,6 +15,9 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency, Shape, parse_age
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from loca.data.readers import TableRead
 
 PLANTED = "planted"
 AUTO: Literal["auto"] = "auto"
@@ -139,21 +142,23 @@ def parse_recency_request(text: str) -> RecencyRequest:
         raise ConfigError(f"recency floor: expected a number from 0 to below 1, found {floor!r}") from None
 
 
-def read_data(source: str, options: DataOptions, planted: PlantedData | None) -> Interactions:
-    """The interactions of a path, read by the options, or the planted ones."""
+def read_data(source: str, options: DataOptions, planted: PlantedData | None) -> tuple[Interactions, TableRead | None]:
+    """The interactions of a path, read by the options, or the planted ones; and what was read, where it is a table."""
     from loca.data.item_metadata import read_titles
-    from loca.data.readers import read_interactions, read_preset
+    from loca.data.readers import read_preset, read_table
 
     if planted is not None:
-        return planted.interactions
-    given = {name.removesuffix("_column"): value for name, value in vars(options).items()}
+        return planted.interactions, None
+    given, table = dict(vars(options)), None
     preset, titles = given.pop("preset"), given.pop("titles")
     if preset is not None:
         interactions = read_preset(preset, source, layout=options.layout)
     else:
+        columns = {role: given.pop(f"{role}_column") for role in ("user", "item", "rating", "time")}
         given |= {"minimum_rating": given.pop("min_rating"), "distinct": not given.pop("keep_repeats")}
-        interactions = read_interactions(source, **given)
-    return interactions if titles is None else interactions.with_titles(read_titles(titles))
+        named = {role: column for role, column in columns.items() if column is not None}
+        interactions, table = read_table(source, named, **given)
+    return interactions if titles is None else interactions.with_titles(read_titles(titles)), table
 
 
 Section = TypeVar("Section")

@@ -31,6 +31,8 @@ class Layout:
         The names of the table inside the published zip or folder.
     columns : mapping
         Role to column; empty where the order of the columns must be read off the ids.
+    is_lists : bool
+        Whether a line is a user and then the user's items.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Layout:
     separators: tuple[str, ...] = (",",)
     members: tuple[str, ...] = ()
     columns: Mapping[str, Column] = field(default_factory=lambda: _IN_ORDER)
+    is_lists: bool = False
 
     @property
     def is_json(self) -> bool:

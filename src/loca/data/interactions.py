@@ -130,7 +130,8 @@ class Interactions(Tabular):
         Parameters
         ----------
         matrix : scipy sparse matrix or array
-            Users × items. Every stored entry is an interaction; a user's items stand in the stored order.
+            Users × items, with finite values from 0 up. Every stored entry is an interaction; a user's items stand in
+            the stored order.
 
         Returns
         -------
@@ -471,7 +472,17 @@ def as_csr(matrix: Any) -> Any:
     if not issparse(matrix):
         raise DataError(f"expected Interactions or a scipy sparse matrix, found {type(matrix).__name__}")
     rows: Any = matrix
-    return csr_array(rows)
+    return check_entries(csr_array(rows), "the matrix")
+
+
+def check_entries(rows: Any, what: str) -> Any:
+    """Return the rows as they are; refuse the first entry that is not finite, or below 0, with its place."""
+    values = rows.data
+    if len(values) and not (values.min() >= 0 and values.max() < np.inf):  # neither holds of NaN
+        place = int(np.flatnonzero(~((values >= 0) & (values < np.inf)))[0])
+        row, column = int(np.searchsorted(rows.indptr, place, "right")) - 1, int(rows.indices[place])
+        raise DataError(f"{what}: expected finite numbers ≥ 0, found {values[place]} in row {row}, column {column}")
+    return rows
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -6,10 +6,11 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import narwhals as nw
 import numpy as np
@@ -21,17 +22,22 @@ from loca.data import text_tables as tables
 from loca.data.archives import BLOCK_BYTES, HEAD_BYTES, Source, find_source
 from loca.data.datasets import LAYOUTS, DataSet, Layout, find_layout, find_preset
 from loca.data.id_map import Column, IdMap
-from loca.data.interactions import Interactions
+from loca.data.interactions import Interactions, check_entries
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError
 from loca.progress import say
 
 PARQUET_MARK = b"PAR1"
+# What polars raises on a damaged file.
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, nw.exceptions.NarwhalsError, OSError)
+_LISTS = tables.ColumnChoice({"user": "the first of a line", "item": "all others"})
 _NOBODY = "no user left after filtering"
 # Amazon's own shapes: a reviewer is A and at least nine more signs, a product an ASIN or an ISBN of ten signs.
 _AMAZON_USER = re.compile(r"A[0-9A-Z]{9,20}")
 _AMAZON_ITEM = re.compile(r"B[0-9A-Z]{9}|[0-9]{9}[0-9X]")
 _SAMPLE_OBJECTS = 100
+# The scales that ratings are usually given on, the narrowest first; beyond them numbers are taken for counts.
+_SCALES = ((0, 1), (-1, 1), (1, 5), (0.5, 5), (0, 5), (1, 10), (0, 10), (-5, 5), (-10, 10), (0, 100), (-100, 100))
 # The tables of all published zips, to find one where no layout is named.
 _PUBLISHED_TABLES = [member for layout in LAYOUTS.values() for member in layout.members]
 
@@ -56,15 +62,16 @@ def read_interactions(
 ) -> Interactions:
     r"""Read interactions from a path, a data frame or a scipy sparse matrix.
 
-    A path leads to CSV, TSV, Parquet, JSON lines or MovieLens' `::` text, plain, gzipped or in a zip. Ids stay as
-    given. Left out are, in this order: ratings below `minimum_rating`, all but the first of repeated pairs, items with
-    too few interactions, users with too few.
+    A path leads to CSV, TSV, Parquet, JSON lines or MovieLens' `::` text, plain, gzipped or in a zip; `-` is standard
+    input. Ids stay as given. A line is logged where low ratings count like high ones, and where a column of dates is
+    not used. Left out are, in this order: ratings below `minimum_rating`, all but the first of repeated pairs, items
+    with too few interactions, users with too few.
 
     Parameters
     ----------
     source : path, data frame or sparse matrix
         A frame may be of pandas, polars or any other library that narwhals knows. The values of a users × items matrix
-        are ratings; a stored zero is no interaction.
+        are ratings; a stored zero is no interaction, and values below 0 need a `minimum_rating`.
     user : str, int or None, default None
         Column of the user ids, by name or by position from 0. None takes that of the `layout`, or one with a usual
         name; so do the next three.
@@ -75,7 +82,7 @@ def read_interactions(
     time : str, int or None, default None
         Column of the times: numbers, ISO dates or a bare order. Without times the order of the rows counts.
     layout : str or None, default None
-        The name of a published format, such as `"movielens-1m"`.
+        The name of a published format, such as `"movielens-1m"`, or `"user-items"`: lines of a user and then items.
     separator : str or None, default None
         What separates the columns of a text file; None finds it in the first lines.
     header : bool or None, default None
@@ -114,29 +121,145 @@ def read_interactions(
     >>> len(loca.read_interactions(frame, user="who", item="what"))
     3
     """
-    given = {"user": user, "item": item, "rating": rating, "time": time}
-    columns = {role: column for role, column in given.items() if column is not None}
+    columns = {"user": user, "item": item, "rating": rating, "time": time}
+    interactions, table = read_table(
+        source,
+        {role: column for role, column in columns.items() if column is not None},
+        layout=layout,
+        separator=separator,
+        header=header,
+        minimum_rating=minimum_rating,
+        distinct=distinct,
+        min_user_interactions=min_user_interactions,
+        min_item_interactions=min_item_interactions,
+        repeat_filter=repeat_filter,
+        keep_unused_items=keep_unused_items,
+    )
+    for line in () if table is None else table.notes(minimum_rating):
+        say(line)
+    return interactions.with_recency(recency)
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """The ratings of a table: the lowest and the highest, how many different ones, and the scale they seem to be on.
+
+    `scale` is None where they look like counts. `low_share` is the share of those below the middle of the scale where
+    others are above it, of which `high` is the lowest.
+    """
+
+    lowest: float
+    highest: float
+    values: int
+    scale: tuple[float, float] | None = None
+    low_share: float = 0.0
+    high: float | None = None
+
+    @classmethod
+    def of(cls, ratings: pl.Series) -> Ratings | None:
+        """Those of a column; None where it holds no number."""
+        known = ratings.drop_nulls()
+        if known.is_empty():
+            return None
+        values = known.unique().sort().to_numpy()
+        lowest, highest = float(values[0]), float(values[-1])
+        scale = next((one for one in _SCALES if one[0] <= lowest and highest <= one[1]), None)
+        found = cls(lowest, highest, len(values), scale)
+        above = values[values > found.middle]
+        if scale is None or not len(above):
+            return found
+        return replace(found, low_share=float(np.mean(known.to_numpy() < found.middle)), high=float(above[0]))
+
+    @property
+    def middle(self) -> float:
+        """The middle of the scale, or of what was found."""
+        return sum(self.scale or (self.lowest, self.highest)) / 2
+
+    def __str__(self) -> str:
+        scale = "" if self.scale is None else f", on a scale of {self.scale[0]:g} to {self.scale[1]:g}"
+        return f"{self.lowest:g} to {self.highest:g}, {self.values:,} different{scale}"
+
+
+@dataclass(frozen=True)
+class TableRead:
+    """What was read of a table: its name, which columns, and the ratings among them if any."""
+
+    name: str
+    columns: tables.ColumnChoice
+    ratings: Ratings | None
+
+    def lines(self, minimum_rating: float | None) -> list[tuple[str, str]]:
+        """What a person reads: name and value, one pair per line."""
+        found, taken = self.ratings, self.columns.taken
+        lines = [("columns", ", ".join(f"{role} = {column}" for role, column in taken.items()))]
+        if self.columns.unused:
+            lines.append(("columns not used", tables.listed(self.columns.unused)))
+        if self.columns.dates and "time" not in taken:
+            lines.append(("columns of dates not used", tables.listed(self.columns.dates)))
+        if found is not None:
+            lines.append(("values of ratings", str(found)))
+            if found.low_share:
+                advice = "" if minimum_rating is not None else f"; --min-rating {found.high:g} leaves them out"
+                low = f"{100 * found.low_share:.0f} % of the ratings, below {found.middle:g}{advice}"
+                lines.append(("below the middle of the scale", low))
+        return lines
+
+    def notes(self, minimum_rating: float | None) -> list[str]:
+        """What a person would want to know before the table is used, one line each."""
+        lines, found = [], self.ratings
+        if found is not None and found.scale is not None and found.low_share and minimum_rating is None:
+            low = f"{100 * found.low_share:.0f} % of the ratings are below {found.middle:g}"
+            scale = f"the middle of their scale ({found.scale[0]:g} to {found.scale[1]:g})"
+            advice = f"leave them out with --min-rating {found.high:g} (minimum_rating={found.high:g})"
+            lines.append(f"{self.name}: {low}, {scale}, and count as likes; {advice}")
+        if "time" not in self.columns.taken:
+            for one in self.columns.dates:
+                advice = f"say --time-column {one} (time={one!r})"
+                lines.append(f"{self.name}: column {one!r} holds dates but is not used; {advice}")
+        return lines
+
+
+def read_table(
+    source: Any,
+    columns: Mapping[str, Column],
+    *,
+    layout: str | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    minimum_rating: float | None = None,
+    distinct: bool = True,
+    min_user_interactions: int = 0,
+    min_item_interactions: int = 0,
+    repeat_filter: bool = False,
+    keep_unused_items: bool = False,
+) -> tuple[Interactions, TableRead | None]:
+    """The interactions as `read_interactions` reads them, and what was read: None of a matrix."""
     plan = None if layout is None else find_layout(layout)
     needed = ("user", "item") if minimum_rating is None else ("user", "item", "rating")
-    if isinstance(source, str | Path):
-        found = find_source(source, _PUBLISHED_TABLES if plan is None else plan.members)
-        interactions = _number(read_file(found, columns, needed, plan, separator, header), minimum_rating)
-    elif plan is not None:
+    if plan is not None and not isinstance(source, str | Path):
         kind = "sparse matrix" if issparse(source) else type(source).__name__
         raise ConfigError(f"layout {plan.name!r} says how a file is written; it does not apply to a {kind}")
-    elif not issparse(source):
-        interactions = _number(_read_frame(source, columns, needed), minimum_rating)
-    elif columns:
-        raise ConfigError("a sparse matrix has no columns; give it without user, item, rating and time")
-    else:
+    read = None
+    if issparse(source):
+        if columns:
+            raise ConfigError("a sparse matrix has no columns; give it without user, item, rating and time")
         interactions = _from_ratings(source, minimum_rating)
+    else:
+        name = "the frame"
+        if isinstance(source, str | Path):
+            found = find_source(source, _PUBLISHED_TABLES if plan is None else plan.members)
+            name, (table, choice) = found.name, read_file(found, columns, needed, plan, separator, header)
+        else:
+            table, choice = _read_frame(source, columns, needed)
+        read = TableRead(name, choice, Ratings.of(table["rating"]) if "rating" in table.columns else None)
+        interactions = _number(table, minimum_rating)
     if distinct:
         interactions = interactions.distinct(keep="first")
     if minimum_rating is not None or min_user_interactions or min_item_interactions:
         interactions = keep_active(
             interactions, min_user_interactions, min_item_interactions, repeat_filter, keep_unused_items
         )
-    return interactions.with_recency(recency)
+    return interactions, read
 
 
 def read_preset(
@@ -175,9 +298,10 @@ def read_preset(
     (2, 11, 21)
     """
     layout = layout or layout_of(find_preset(name), source)
-    return read_interactions(
-        source, layout=layout, distinct=False, min_user_interactions=10, keep_unused_items=True, recency=recency
+    interactions, _ = read_table(
+        source, {}, layout=layout, distinct=False, min_user_interactions=10, keep_unused_items=True
     )
+    return interactions.with_recency(recency)
 
 
 def layout_of(data_set: DataSet, path: str | Path) -> str | None:
@@ -266,10 +390,10 @@ def _from_ratings(matrix: Any, minimum_rating: float | None) -> Interactions:
     ratings.eliminate_zeros()
     if ratings.nnz == 0:
         raise DataError(f"the sparse matrix of shape {ratings.shape} holds no entry")
-    if not np.isfinite(ratings.data).all():
-        raise DataError("the sparse matrix holds values that are not finite numbers")
-    interactions = Interactions.from_matrix(ratings)
-    return interactions if minimum_rating is None else interactions.where(_at_least(ratings.data, minimum_rating))
+    if minimum_rating is None:
+        return Interactions.from_matrix(ratings)
+    size = check_entries(abs(ratings), "the matrix")  # what is below 0 is a low rating
+    return Interactions.from_matrix(size).where(_at_least(ratings.data, minimum_rating))
 
 
 # -- Files and frames --------------------------------------------------------------------------------------------------
@@ -283,21 +407,24 @@ def read_file(
     separator: str | None = None,
     header: bool | None = None,
     block_bytes: int = BLOCK_BYTES,
-) -> pl.DataFrame:
+) -> tuple[pl.DataFrame, tables.ColumnChoice]:
     """The columns user, item and, where there are such, rating and time of a file, each of one kind and without gaps.
 
-    Text is read in blocks of about `block_bytes`; what is read does not depend on where they end.
+    Ratings that are not needed may have gaps. Beside the table comes which column was taken as what. Text is read in
+    blocks of about `block_bytes`; what is read does not depend on where they end.
     """
     head = source.read(HEAD_BYTES)
     form = "Parquet" if head.startswith(PARQUET_MARK) else "JSON" if is_json(head) else "text"
     if layout is not None and form != ("JSON" if layout.is_json else "text"):
         raise DataError(f"{source.name}: expected the layout {layout.name} ({layout.about}), found {form}")
     columns = {**({} if layout is None else layout.columns), **given}
+    if layout is not None and layout.is_lists:
+        return tables.read_lists(source, block_bytes), _LISTS
     if form == "Parquet":
         try:
             table = pl.scan_parquet(source.path if source.is_plain() else io.BytesIO(source.read()))
             return _read_frame(table, columns, needed, source.name)
-        except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError) as error:
+        except UNREADABLE as error:
             raise DataError(f"{source.name}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
     if form == "JSON":
         return _read_json_lines(source, columns, needed, block_bytes)
@@ -305,6 +432,9 @@ def read_file(
     named = [column for column in given.values() if isinstance(column, str) and not column.isdigit()]
     shape = tables.find_shape(source, separators if separator is None else (separator,), header, named)
     is_unknown = layout is None and shape.names is None and not {"user", "item"} & given.keys()
+    if is_unknown and not given and tables.are_lists(shape):
+        say(f"{source.name}: read as user-items ({LAYOUTS['user-items'].about})")
+        return tables.read_lists(source, block_bytes), _LISTS
     if is_unknown or (layout is not None and not layout.columns):
         # The 2014 or the 2018 order, by which of the first two columns holds reviewers and which products.
         for name, user, item in (("amazon-ratings-2014", 0, 1), ("amazon-ratings-2018", 1, 0)):
@@ -320,28 +450,56 @@ def read_file(
                 problem = "the first two columns do not look like Amazon's reviewers and products"
                 raise DataError(f"{source.name}: {problem}; {advice}")
     places = tables.find_columns(columns, shape.names or shape.width, source.name, needed)
-    return tables.read_delimited(source, shape, places, block_bytes)
+    full = [row for row in shape.sample if len(row) == shape.width]
+    samples = [pl.Series([row[place] for row in full], dtype=pl.String) for place in range(shape.width)]
+    choice = tables.ColumnChoice.of(places, shape.names or [str(place) for place in range(shape.width)], samples)
+    return tables.read_delimited(source, shape, places, needed, block_bytes), choice
 
 
 def _read_frame(
     frame: Any, given: Mapping[str, Column], needed: Sequence[str], where: str = "the frame"
-) -> pl.DataFrame:
+) -> tuple[pl.DataFrame, tables.ColumnChoice]:
     known = _known_frame(frame)
-    names = [str(name) for name in known.collect_schema().names()]
+    schema = known.collect_schema()
+    names, kinds = [str(name) for name in schema.names()], schema.dtypes()
     places = tables.find_columns(given, names, where, needed)
-    table = as_polars(known.select(*(nw.nth(place) for place in places.values())))
+    if "rating" in places and "rating" not in needed and not kinds[places["rating"]].is_numeric():
+        del places["rating"]
+    table = as_polars(known.select(*(nw.nth(place) for place in places.values())), where)
     if table.is_empty():
         raise DataError(f"{where}: there is no row")
     table.columns = list(places)
-    return tables.typed(table, where, lambda row: f"{where} row {row + 1}").rechunk()
+    dates = [pl.Series([], dtype=pl.Date if kind in (nw.Date, nw.Datetime) else pl.Null) for kind in kinds]
+    read = tables.typed(table, where, lambda row: f"{where} row {row + 1}", needed).rechunk()
+    return read, tables.ColumnChoice.of(places, names, dates)
 
 
-def as_polars(frame: Any) -> pl.DataFrame:
-    """Any frame that narwhals knows as a polars one."""
+def as_polars(frame: Any, where: str = "the frame") -> pl.DataFrame:
+    """Any frame that narwhals knows as a polars one; columns of Python's objects as text or numbers."""
     known = _known_frame(frame)
     table = known.collect() if isinstance(known, nw.LazyFrame) else known
+    if nw.Object in table.schema.dtypes():
+        return pl.DataFrame(
+            [
+                _from_objects(where, one.name, one.to_list()) if one.dtype == nw.Object else pl.Series(one.name, one)
+                for one in table.iter_columns()
+            ]
+        )
     # The index of a pandas frame comes along as a last column.
     return pl.DataFrame(pl.DataFrame(table).get_columns()[: len(table.columns)])
+
+
+def _from_objects(where: str, name: str, values: list[Any]) -> pl.Series:
+    """A column of Python's objects: text, UUIDs as text, or numbers; a mixture is refused."""
+    known = [None if one is None or one != one else one for one in values]  # NaN, pandas' word for a gap
+    kinds = {type(one) for one in known if one is not None}
+    if kinds <= {str, UUID}:
+        return pl.Series(name, [None if one is None else str(one) for one in known], dtype=pl.String)
+    if all(issubclass(kind, int | float | np.number) for kind in kinds):
+        return pl.Series(name, known, strict=False)
+    found = " and ".join(sorted(kind.__name__ for kind in kinds))
+    advice = f"convert it, such as frame[{name!r}].astype(str)"
+    raise DataError(f"{where} column {name!r}: expected all text or all numbers, found {found}; {advice}")
 
 
 def _known_frame(frame: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
@@ -361,7 +519,7 @@ def is_json(head: bytes) -> bool:
 
 def _read_json_lines(
     source: Source, given: Mapping[str, Column], needed: Sequence[str], block_bytes: int
-) -> pl.DataFrame:
+) -> tuple[pl.DataFrame, tables.ColumnChoice]:
     head = source.read(HEAD_BYTES)
     if head.lstrip()[:1] == b"[":
         raise DataError(f"{source.name}: expected JSON lines, one object a line, found a JSON list")
@@ -369,6 +527,13 @@ def _read_json_lines(
     sample = [one for _, one in islice(json_objects(source.name, whole_lines), _SAMPLE_OBJECTS)]
     names = list(dict.fromkeys(name for one in sample for name in one))
     places = tables.find_columns(given, names, source.name, needed)
+    values = [[one.get(name) for one in sample] for name in names]
+    is_needless = "rating" in places and "rating" not in needed
+    if is_needless and not {type(one) for one in values[places["rating"]]} <= {int, float}:
+        del places["rating"]
+    texts = [[one for one in some if one is not None] for some in values]
+    samples = [pl.Series(some if all(isinstance(one, str) for one in some) else [0]) for some in texts]
+    choice = tables.ColumnChoice.of(places, names, samples)
     fields = {role: names[place] for role, place in places.items()}
     schema = {field: _json_kind([one.get(field) for one in sample]) for field in fields.values()}
 
@@ -376,7 +541,7 @@ def _read_json_lines(
         try:
             table = pl.read_ndjson(io.BytesIO(data), schema=schema)
             table = table.select(pl.col(field).alias(role) for role, field in fields.items())
-            return tables.typed(table, source.name, str)
+            return tables.typed(table, source.name, str, needed)
         except (pl.exceptions.PolarsError, DataError):
             # A kind that changes on the way, or a mistake whose line must be found.
             return read_line_by_line(first_line, data)
@@ -387,17 +552,23 @@ def _read_json_lines(
             places.append(f"{source.name} line {line}")
             objects.append(one)
             for role, field in fields.items():
-                if (value := one.get(field)) is None:
-                    raise DataError(f"{places[-1]}: no {field!r}; the fields are {', '.join(one)}")
-                if isinstance(value, bool | list | dict):
-                    raise DataError(f"{places[-1]}: expected text or a number as {role}, found {json.dumps(value)}")
+                value = one.get(field)
+                if role == "rating" and role not in needed:
+                    one[field] = float(value) if isinstance(value, int | float) else None
+                elif value is None:
+                    raise DataError(f"{places[-1]}: no {field!r}; the fields are {tables.listed(list(one))}")
+                elif isinstance(value, bool | list | dict):
+                    found = json.dumps(value)[:40]
+                    raise DataError(f"{places[-1]}: expected text or a number as {role}, found {found}")
+                elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+                    raise DataError(f"{places[-1]}: expected text or a 64-bit number as {role}, found {value}")
         for role, field in fields.items():
             values = [one[field] for one in objects]
             kind = _json_kind(values)
             columns.append(pl.Series(role, [str(one) for one in values] if kind == pl.String else values, dtype=kind))
-        return tables.typed(pl.DataFrame(columns), source.name, places.__getitem__)
+        return tables.typed(pl.DataFrame(columns), source.name, places.__getitem__, needed)
 
-    return tables.read_blocks(source, read, block_bytes)
+    return tables.read_blocks(source, read, block_bytes), choice
 
 
 def json_objects(name: str, data: bytes, first_line: int = 1) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -407,7 +578,7 @@ def json_objects(name: str, data: bytes, first_line: int = 1) -> Iterator[tuple[
             continue
         try:
             one = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{name} line {line}: expected a JSON object, found something else ({error})") from error
         if not isinstance(one, dict):
             raise DataError(f"{name} line {line}: expected a JSON object, found {text.strip()[:40]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -12,6 +13,9 @@ from scipy.special import gammaln
 
 from loca.data.interactions import Interactions
 from loca.progress import say
+
+# Times between 1980 and 2100 look like dates, others like a bare order.
+_EARLIEST, _LATEST = 315_532_800, 4_102_444_800
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Statistics:
             Name and value, one pair per line.
         """
         times = [f"{time:g}" if isinstance(time, float) else str(time) for time in (self.first_time, self.last_time)]
-        span = "none" if self.first_time is None else " to ".join(times)
+        span = "none" if self.first_time is None else " to ".join(self.dates() or times)
         histories = f"{self.shortest_history:,} / {self.median_history:,g} / {self.longest_history:,}"
         return (
             ("users", f"{self.users:,}"),
@@ -74,6 +78,24 @@ class Statistics:
             ("items without a rating", f"{self.unused_items:,}"),
             ("time", span),
         )
+
+    def dates(self) -> tuple[str, str] | None:
+        """Return the days of the first and the last interaction.
+
+        Returns
+        -------
+        (str, str) or None
+            ISO dates (UTC) where the times look like seconds, milliseconds, micro- or nanoseconds since 1970; None for
+            a bare order, or without times.
+        """
+        if self.first_time is None or self.last_time is None:
+            return None
+        for second in (1, 1e3, 1e6, 1e9):
+            first, last = self.first_time / second, self.last_time / second
+            if first >= _EARLIEST and last <= _LATEST:
+                days = (datetime.fromtimestamp(one, UTC).date().isoformat() for one in (first, last))
+                return next(days), next(days)
+        return None
 
     def __str__(self) -> str:
         return aligned(self.lines())

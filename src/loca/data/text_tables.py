@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from uuid import UUID
 
 import polars as pl
 
@@ -24,7 +25,7 @@ _USUAL_NAMES = {
     "gmapid trackid songid artistid venueid articleid",
     "title": "title movietitle name itemname productname label",
     "rating": "rating ratings overall stars score rate",
-    "time": "timestamp time ts unixreviewtime unixtime eventtime datetime createdat date rank order position",
+    "time": "timestamp time ts unixreviewtime unixtime eventtime datetime createdat date when rank order position",
 }
 
 # The most telling first: a comma may stand inside a tab separated field, a space inside almost any.
@@ -32,6 +33,9 @@ SEPARATORS = ("::", "\t", ",", ";", "|", " ")
 # The `::` and `|` files of MovieLens hold bare quote marks.
 _QUOTING_SEPARATORS = (",", "\t", ";")
 _SAMPLE_LINES = 50
+_LISTED_NAMES = 12
+_LIST_SEPARATORS = (" ", "\t")
+_LEAST_LISTS = 5
 # A byte that no text holds, in place of a separator that is longer than one byte.
 _STAND_IN = "\x1f"
 _INSTANT = "%Y-%m-%d %H:%M:%S%.f"
@@ -42,10 +46,40 @@ csv.field_size_limit(2**31 - 1)
 # -- Which column is which ---------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class ColumnChoice:
+    """Which column was taken as what, which ones are not used, and which of those hold dates."""
+
+    taken: Mapping[str, str]
+    unused: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, places: Mapping[str, int], names: Sequence[str], samples: Sequence[pl.Series] = ()) -> ColumnChoice:
+        """The choice by position; `samples` are some values of every column."""
+        unused = [place for place in range(len(names)) if place not in places.values()]
+        dated = [place for place in unused if place < len(samples) and _are_dates(samples[place])]
+        taken = {role: names[place] for role, place in places.items()}
+        return cls(taken, tuple(names[place] for place in unused), tuple(names[place] for place in dated))
+
+
+def _are_dates(values: pl.Series) -> bool:
+    if values.dtype == pl.String:
+        written = values.filter(values.str.strip_chars() != "")
+        return len(written) > 0 and _instants(written).null_count() == 0
+    return values.dtype in (pl.Date, pl.Datetime)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, the first twelve and the number of all others."""
+    more = len(names) - _LISTED_NAMES
+    return ", ".join(names[:_LISTED_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def find_columns(
     given: Mapping[str, Column], header: Sequence[str] | int, where: str, needed: Sequence[str]
 ) -> dict[str, int]:
-    """The position of each role's column: user, item, rating (only where it is needed) and time.
+    """The position of each role's column: user, item, and rating and time where there are such.
 
     Parameters
     ----------
@@ -71,20 +105,21 @@ def find_columns(
                 found[role] = place
     elif not {"user", "item"} <= found.keys():
         problem = f"{header} columns without names, so user, item, rating and time cannot be told apart"
-        raise DataError(f"{where}: {problem}; give their positions, such as user=0, item=1, time=2")
+        advice = "give their positions, such as user=0, item=1, time=2; or the layout user-items where a line is a user"
+        raise DataError(f"{where}: {problem}; {advice} and then items")
     check_columns(found, names, where, needed)
     found = {role: found[role] for role in ROLES if role in found}
     if len(set(found.values())) < len(found):
         twice = ", ".join(f"{role}={names[place]}" for role, place in found.items())
         raise DataError(f"{where}: one column cannot hold two things, found {twice}")
-    return {role: place for role, place in found.items() if role != "rating" or role in needed}
+    return found
 
 
 def check_columns(found: Mapping[str, int], names: Sequence[str], where: str, needed: Sequence[str]) -> None:
     """Refuses a table in which the column of a needed role was not found."""
     for role in needed:
         if role not in found:
-            problem = f"cannot tell which column holds the {role}s; the columns are {', '.join(names)}"
+            problem = f"cannot tell which column holds the {role}s; the columns are {listed(names)}"
             raise DataError(f"{where}: {problem}; say {role}=…")
 
 
@@ -94,8 +129,8 @@ def position_of(column: Column, names: Sequence[str], where: str) -> int:
         return list(names).index(column)
     # A command line hands over text; "0" means the first column where no column has that name.
     if isinstance(column, str) and not column.isdigit():
-        listed = ", ".join(names)
-        raise DataError(f"{where}: no column {column!r}; the columns are {listed}{did_you_mean(column, names)}")
+        nearest = did_you_mean(column, names)
+        raise DataError(f"{where}: no column {column!r}; the columns are {listed(names)}{nearest}")
     if not 0 <= int(column) < len(names):
         raise DataError(f"{where}: no column {int(column)}; there are {len(names)}, counted from 0")
     return int(column)
@@ -206,16 +241,21 @@ def _fields(line: str, separator: str) -> list[str]:
 # -- Typed columns -----------------------------------------------------------------------------------------------------
 
 
-def typed(table: pl.DataFrame, where: str, place: Callable[[int], str], *, parse_ids: bool = False) -> pl.DataFrame:
+def typed(
+    table: pl.DataFrame, where: str, place: Callable[[int], str], needed: Sequence[str], *, parse_ids: bool = False
+) -> pl.DataFrame:
     """Stored columns, each named by its role, as ids, numbers and instants.
 
     Ids stay as they are stored; with `parse_ids` text becomes whole numbers where every id is written as one. The first
-    row that cannot be read is refused; `place` says where it stands.
+    row that cannot be read is refused; `place` says where it stands. Of ratings that are not `needed` those that are
+    numbers are kept.
     """
     columns = []
     for stored in table:
         role, read = stored.name, _as_role(stored, where)
-        if read.null_count():
+        if role == "rating" and role not in needed:
+            read = read.cast(pl.Float32)
+        elif read.null_count():
             row = read.is_null().arg_max() or 0
             found = stored[row]
             if found is None or not str(found).strip():
@@ -233,6 +273,8 @@ def _as_role(values: pl.Series, where: str) -> pl.Series:
     if values.dtype in (pl.Categorical, pl.Enum):
         values = values.cast(pl.String)
     role, kind = values.name, values.dtype
+    if kind == pl.Binary and role in ("user", "item"):
+        values, kind = _text_of_bytes(values), pl.String()
     if kind == pl.String and role in ("user", "item"):
         return values
     if kind == pl.String:
@@ -249,6 +291,16 @@ def _as_role(values: pl.Series, where: str) -> pl.Series:
         return _finite(values)
     expected = "text or numbers" if role in ("user", "item") else "numbers"
     raise DataError(f"{where}: expected {expected} as {role}, found {kind}")
+
+
+def _text_of_bytes(values: pl.Series) -> pl.Series:
+    """Bytes as the UTF-8 text that they are, else as UUIDs where all have 16; null where they are neither."""
+    found = values.to_list()
+    try:
+        text = [None if one is None else one.decode() for one in found]
+    except UnicodeDecodeError:
+        text = [str(UUID(bytes=one)) if one is not None and len(one) == 16 else None for one in found]
+    return pl.Series(values.name, text, dtype=pl.String)
 
 
 def ids_from_text(text: pl.Series) -> pl.Series:
@@ -299,7 +351,9 @@ def read_blocks(
     return pl.concat(blocks.values(), how="vertical_relaxed", rechunk=True)
 
 
-def read_delimited(source: Source, shape: Shape, places: Mapping[str, int], block_bytes: int) -> pl.DataFrame:
+def read_delimited(
+    source: Source, shape: Shape, places: Mapping[str, int], needed: Sequence[str], block_bytes: int
+) -> pl.DataFrame:
     """The columns of `places`, role to position, each of one kind and without gaps."""
     quoted, name, last = shape.separator in _QUOTING_SEPARATORS, source.name, shape.width - 1
     long = len(shape.separator) > 1
@@ -331,6 +385,47 @@ def read_delimited(source: Source, shape: Shape, places: Mapping[str, int], bloc
             return f"{name} line {first_line - 1 + next(islice(lines, text['row'][row], None))}"
 
         table = text.select(pl.col(str(place)).alias(role) for role, place in places.items())
-        return typed(table, name, line_of, parse_ids=True)
+        return typed(table, name, line_of, needed, parse_ids=True)
 
     return read_blocks(source, read, block_bytes, shape.skipped, quoted)
+
+
+# -- Lines of a user and then items ------------------------------------------------------------------------------------
+
+
+def are_lists(shape: Shape) -> bool:
+    """Whether lines are surely a user and then items: of many lengths, each of another user, no item twice."""
+    rows = [[field for field in row if field] for row in shape.sample]
+    widths = [len(row) for row in rows]
+    most_common = max(map(widths.count, widths), default=0)
+    return (
+        shape.separator in _LIST_SEPARATORS
+        and shape.names is None
+        and len(rows) >= _LEAST_LISTS
+        and 2 * most_common < len(rows)
+        and len({row[0] for row in rows}) == len(rows)
+        and all(len({*row[1:]}) == len(row) - 1 for row in rows)
+    )
+
+
+def read_lists(source: Source, block_bytes: int) -> pl.DataFrame:
+    """The columns user and item of lines that are a user and then the user's items, oldest first.
+
+    Fields are split by spaces or tabs, or where a line has neither by commas. A user without items has no row.
+    """
+    comma = not any(mark in source.read(HEAD_BYTES).split(b"\n")[0].strip() for mark in (b" ", b"\t"))
+
+    def read(first_line: int, data: bytes) -> pl.DataFrame:
+        lines = pl.Series(data.decode().split("\n"), dtype=pl.String)
+        fields = lines.str.extract_all(r"[^,\s]+" if comma else r"\S+")
+        table = pl.DataFrame({"user": fields.list.first(), "item": fields.list.slice(1)}).with_row_index("row")
+        table = table.filter(pl.col("item").list.len() > 0).explode("item")
+        ids = table.select("user", "item")
+        return typed(
+            ids, source.name, lambda row: f"{source.name} line {first_line + table['row'][row]}", (), parse_ids=True
+        )
+
+    table = read_blocks(source, read, block_bytes)
+    if table.is_empty():
+        raise DataError(f"{source.name}: expected lines of a user and then items, found no item")
+    return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
@@ -47,7 +48,7 @@ class Loca(Recommender):
     base : Recommender
         The model that is copied for each community.
     anchors : int, default 40
-        Number of communities.
+        Number of communities; one for each user where the data has fewer than the default.
     anchor_selection : {"coverage", "random", "kmeans", "farthest"}, default "coverage"
         How anchors are chosen. `"coverage"` covers as many users as it can, greedily.
     train_bandwidth : float or Quantile, default Quantile(0.9, times=1.3)
@@ -144,11 +145,17 @@ class Loca(Recommender):
         """Whether all its models give logits."""
         return self.base.gives_logits and (self.global_model is None or self.global_model.gives_logits)
 
+    def _anchor_count(self, user_count: int) -> int:
+        """How many communities so many users allow: of the default, which nobody requested, as many as there can be."""
+        default = inspect.signature(type(self)).parameters["anchors"].default
+        check_anchor_count(1 if self.anchors == default else self.anchors, user_count)
+        return min(self.anchors, user_count)
+
     def _fit(self, data: TrainingData) -> None:
         """Follow the paper's algorithm: find communities, train a local model for each, learn how to combine them."""
         matrix, weights, context = data.matrix, data.user_weights, data.context
         has_history = np.diff(matrix.indptr) > 0
-        check_anchor_count(self.anchors, int(has_history.sum()))
+        anchor_count = self._anchor_count(int(has_history.sum()))
 
         # The global model, which answers for whom no community does, and an embedding of every user. Under recency a
         # community is one of present taste, and membership moves as a history grows.
@@ -166,9 +173,9 @@ class Loca(Recommender):
         # Communities around anchors. Only users with a history can be anchors, and only they are counted.
         def find() -> ModelState:
             users = np.flatnonzero(has_history)
-            names = ("anchors", "anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel", "seed")
+            names = ("anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel", "seed")
             settings = {name: getattr(self, name) for name in names}
-            found = find_communities(embeddings[users], **settings, device=self._device())
+            found = find_communities(embeddings[users], anchors=anchor_count, **settings, device=self._device())
             return replace(found, anchors=users[found.anchors]).state()
 
         self.communities_ = communities = Communities.restore(context.checkpoint.load_or_make("communities", find))
@@ -180,7 +187,7 @@ class Loca(Recommender):
             together = weights * communities.train_weights(embeddings, community)
             return scaled_weights(together, float(weights.sum(dtype=np.float64)))
 
-        models = copies_of(self.base, self.anchors, self.seed, "local model")
+        models = copies_of(self.base, anchor_count, self.seed, "local model")
         task = LocalTask(models, data, weights_of, "local models", self.global_)
         self.alpha_ = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
         if data.validation is None:
@@ -199,7 +206,7 @@ class Loca(Recommender):
 
         # What is known of the communities.
         answering = communities.answer_weights(embeddings)
-        self.members_ = np.bincount(answering.indices, minlength=self.anchors)
+        self.members_ = np.bincount(answering.indices, minlength=anchor_count)
         self.distinctive_ = over_represented(matrix, answering, DISTINCTIVE_ITEMS)
         trained_on = communities.effective_shares(embeddings[has_history], weights[has_history])
         answered = np.diff(answering.indptr)[has_history]
@@ -256,7 +263,7 @@ class Loca(Recommender):
         Loca
             A fitted model that shares what this one learned.
         """
-        return truncated(self, count, self.anchors)
+        return truncated(self, count, len(fitted(self.communities_, self)))
 
     def score(self, histories: csr_array) -> Scores:
         """Embed, weight and score every history.
@@ -345,7 +352,7 @@ class Loca(Recommender):
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate the memory of the steps of `fit`: global model, embedding, communities and local models."""
-        check_anchor_count(self.anchors, data.users)
+        anchor_count = self._anchor_count(data.users)
         unfitted = self.base if self.global_model is None else self.global_model
         steps, embedder = {"global model": unfitted.memory_bytes(data)}, self.embedding
         if embedder is None and not isinstance(unfitted, Embedder):
@@ -357,7 +364,7 @@ class Loca(Recommender):
         dimensions, width = embedding_dimensions(embedder or unfitted), self.answer_bandwidth
         share = width.level if isinstance(width, Quantile) and width.times <= 1 else 1.0
         embeddings = 4 * data.users * dimensions
-        stays = embeddings + 16 * int(data.users * self.anchors * share + 1)  # weight and community, by user and back
+        stays = embeddings + 16 * int(data.users * anchor_count * share + 1)  # weight and community, by user and back
         device, needed, bits = choose_device(self._device()), 0, 0
         if self.anchor_selection == "coverage":
             needed = bytes_on_device(data.users, dimensions)
@@ -369,11 +376,11 @@ class Loca(Recommender):
             main=stays + 3 * embeddings + max(bits, quantile_bytes(data.users, dimensions)),
             device=needed,
             main_after=stays,
-            folder=self.anchors * (8 * numbers + 4 * dimensions),
+            folder=anchor_count * (8 * numbers + 4 * dimensions),
             device_name=str(device),
             advice=ADVICE,
         )
-        steps |= local_memory(self.base, self.anchors, self._engine(), data, "local models", unfitted)
+        steps |= local_memory(self.base, anchor_count, self._engine(), data, "local models", unfitted)
         return MemoryUse.in_turn(steps)
 
     def count_items(self) -> int:

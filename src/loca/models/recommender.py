@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.histories import HistoryWeights, OnUnknown
-from loca.data.interactions import Interactions, as_matrix, as_moments
+from loca.data.interactions import Interactions, as_matrix, as_moments, check_entries
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, did_you_mean
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
@@ -567,7 +567,9 @@ def check_user_weights(weights: UserWeights | None, user_count: int) -> npt.NDAr
     if checked.shape != (user_count,):
         raise DataError(f"user_weights: expected {user_count} numbers, found an array of shape {checked.shape}")
     if not np.isfinite(checked).all() or (checked < 0).any() or not checked.any():
-        raise DataError("user_weights: expected finite numbers ≥ 0, not all of them zero")
+        wrong = np.flatnonzero(~(np.isfinite(checked) & (checked >= 0)))
+        found = f"{checked[wrong[0]]} for user row {wrong[0]}" if len(wrong) else "zeros only"
+        raise DataError(f"user_weights: expected finite numbers ≥ 0, not all of them zero; found {found}")
     return checked
 
 
@@ -585,6 +587,7 @@ def check_histories(histories: csr_array, item_count: int) -> csr_array:
     rows = csr_array(histories)
     if rows.shape[1] != item_count:
         raise DataError(f"histories: expected {item_count} items, found {rows.shape[1]}")
+    check_entries(rows, "histories")
     return rows if rows.dtype == np.float32 else rows.astype(np.float32)
 
 
