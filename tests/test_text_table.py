@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import unicodedata
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import loca
@@ -17,7 +21,9 @@ from loca.data.recency import Recency
 from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import PlantedData
 from loca.errors import ConfigError
-from loca.text_table import Readable, Tabular, TextTable
+from loca.text_table import Readable, Tabular, TextTable, printable, printable_json
+
+BIDI = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 TABLE = TextTable(("item", "title", "score"), (("7", "Heat", "0.5"), ("12", "<b>Ronin</b> & co", "10.25")), names=2)
 
@@ -157,3 +163,20 @@ def test_frames_hold_the_values_of_every_user_and_of_every_model(results: dict[s
     mean, bounds = comparison.of("EASE").evaluation.means(), comparison.of("EASE").evaluation.intervals()
     assert table.select("mean", "low", "high").row(0) == (mean["ndcg@10"], *bounds["ndcg@10"])
     assert comparison.to_pandas().shape == (20, 8)
+
+
+@given(st.text())
+def test_what_a_terminal_would_obey_is_shown_as_a_mark_and_everything_else_stays(text: str) -> None:
+    shown = printable(text)
+    assert len(shown) == len(text)
+    for before, after in zip(text, shown, strict=True):
+        is_control = unicodedata.category(before) in ("Cc", "Cs", "Zl", "Zp")
+        obeyed = is_control or unicodedata.bidirectional(before) in BIDI or before in "\u200e\u200f\u061c"
+        assert after == ("\ufffd" if obeyed and before not in "\n\t" else before)
+    document = printable_json(json.dumps([text], ensure_ascii=False))
+    assert json.loads(document) == [text]
+    assert document == printable(document)
+
+
+def test_a_title_with_an_end_of_line_stays_in_its_row() -> None:
+    assert TextTable(("item", "n"), (("a\nb\x1b", "1"),)).plain() == "item  n\na b\ufffd  1"

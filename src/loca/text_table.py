@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -15,6 +16,20 @@ from loca.errors import ConfigError
 
 if TYPE_CHECKING:
     import polars
+
+# What a terminal obeys instead of showing it: control characters but the end of a line and the tab, marks that turn
+# the direction of text, and halves of characters, which no output can encode.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text with a � in place of every character that a terminal would obey; ends of lines and tabs stay."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def printable_json(text: str) -> str:
+    """The same JSON document with these characters as escapes, which mean the same."""
+    return _UNPRINTABLE.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
 
 
 @dataclass(frozen=True)
@@ -27,7 +42,7 @@ class TextTable:
 
     def plain(self) -> str:
         """Aligned columns, two spaces apart."""
-        lines = [self.header, *self.rows]
+        lines = [[" ".join(printable(text).splitlines()) for text in line] for line in (self.header, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         turns = [str.ljust if place < self.names else str.rjust for place in range(len(widths))]
         aligned = ([turn(text, width) for turn, text, width in zip(turns, line, widths, strict=True)] for line in lines)

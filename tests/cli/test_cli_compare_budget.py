@@ -159,7 +159,7 @@ def test_results_of_other_settings_are_refused(call: Call, tmp_path: Path) -> No
         (["--seconds", "-1"], "seconds: expected a number above 0, found -1"),
         (["--trials", "3", "--space", "wid"], "unknown space 'wid'; did you mean 'wide'?"),
         (["--space", "paper"], "space 'paper': is for tuning; expected a budget too, --trials or --seconds"),
-        (["--processes", "0"], "compare.processes: expected a whole number ≥ 1, found 0"),
+        (["--processes", "0"], "--processes: expected a whole number ≥ 1, found 0"),
         (["--resume"], "--resume: needs --out, the folder that results are saved in"),
         (["--fresh"], "--fresh: needs --out, the folder that results are saved in"),
         (["--resume", "--fresh", "--out", "nowhere"], "expected one, found both"),

@@ -16,9 +16,6 @@ from command_calls import DRIFTING, TINY, Call
 
 import loca
 import loca.experiments.demo as demonstration
-from loca.cli.recommend import find_items
-from loca.data.id_map import IdMap
-from loca.errors import DataError
 
 
 def test_fit_says_what_it_chose_and_saves_it(call: Call, tmp_path: Path) -> None:
@@ -112,7 +109,7 @@ def test_auto_recency_needs_held_out_items_and_is_chosen_by_fitting_alone(
     call: Call, tmp_path: Path, ratings: Path, model_folder: Path
 ) -> None:
     refused = call("fit", ratings, "--recency", "auto", "--validation", "0", "--out", tmp_path / "m").mistake
-    assert refused == "recency: auto is chosen on held-out items; expected --validation of at least 1, found 0"
+    assert refused == "--recency: auto is chosen on held-out items; expected --validation of at least 1, found 0"
     for ask in (("recommend", model_folder, "--user", "u003"), ("explain", model_folder, "--user", "u003"), ("demo",)):
         assert "recency: auto is chosen by loca fit and loca compare" in call(*ask, "--recency", "auto").mistake
 
@@ -241,15 +238,15 @@ def test_recency_weighs_the_order_of_a_history(call: Call, model_folder: Path) -
     [
         ([], "who asks? expected --user ID or --history a,b,c"),
         (["--user", "u003", "--history", "i01"], "who asks?"),
-        (["--user", "u0003"], "unknown user 'u0003'; close ones are "),
-        (["--history", "i3,i08"], "unknown item 'i3'; close ones are "),
+        (["--user", "u0003"], "--user: unknown user 'u0003'; close ones are "),
+        (["--history", "i3,i08"], "--history: unknown item 'i3'; close ones are "),
         (["--history", ""], "--history: expected at least one item id or title, found ''"),
         (["--history", " , "], "--history: expected at least one item id or title, found ' , '"),
         (["--user", "u003", "--only", ","], "--only: expected at least one item id or title, found ','"),
         (["--user", "u003", "--never", ""], "--never: expected at least one item id or title, found ''"),
-        (["--user", "u003", "--never", "x99"], "unknown item 'x99'"),
-        (["--user", "u003", "-n", "0"], "0"),
-        (["--user", "u003", "--recency", "soon"], "recency: expected positions"),
+        (["--user", "u003", "--never", "x99"], "--never: unknown item 'x99'"),
+        (["--user", "u003", "-n", "0"], "-n: expected a list length of 1 or more, found 0"),
+        (["--user", "u003", "--recency", "soon"], "--recency: expected positions"),
     ],
 )
 def test_a_wrong_question_is_refused(call: Call, model_folder: Path, options: list[str], message: str) -> None:
@@ -310,18 +307,6 @@ def test_explain_shows_a_history_in_its_own_order(call: Call, model_folder: Path
 def test_a_model_without_communities_explains_nothing(call: Call, tmp_path: Path, ratings: Path) -> None:
     call("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m")
     assert "holds EASE, which has no communities to explain" in call("explain", tmp_path / "m", "--user", "u3").mistake
-
-
-def test_the_longest_name_counts_so_that_titles_may_hold_commas() -> None:
-    titles = np.array(["Godfather, The", "The", "Twin", "twin"], dtype=object)
-    items = IdMap(np.array([10, 11, 12, 13]), "item", titles)
-    assert find_items(items, ["Godfather, The,11"], "--only") == [0, 1]
-    assert find_items(items, ["godfather, the", "12"], "--only") == [0, 2]
-    assert find_items(items, ["10,11,10"], "--only") == [1, 0], "a repeated item counts where it was last"
-    with pytest.raises(DataError, match="the title 'Twin' names 2 items: 12, 13; give the id"):
-        find_items(items, ["Twin"], "--only")
-    with pytest.raises(DataError, match="unknown item 'Godfahter'; close ones are 10"):
-        find_items(items, ["Godfahter"], "--only")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from command_calls import TINY, Call, environment
 
 import loca
 from loca.cli import doctor
+from loca.cli.main import COMMANDS as COMMANDS_BY_NAME
 from loca.cli.main import main
 from loca.cli.options import Output
 from loca.text_table import TextTable
@@ -76,6 +77,95 @@ def test_the_version_is_told(call: Call) -> None:
 )
 def test_a_mistyped_command_is_told_in_one_line(call: Call, arguments: list[str], message: str) -> None:
     assert message in call(*arguments).mistake
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["compare", "RATINGS", "--test", "9"],
+            "--test 9 is larger than every history: the longest has 8 interactions",
+        ),
+        (["fit", "RATINGS", "--out", "m", "--recency", "0"], "--recency: expected a number above 0"),
+        (["fit", "RATINGS", "--out", "m", "--min-user-interactions", "-1"], "--min-user-interactions: expected"),
+        (["compare", "RATINGS", "--models", "ease", "--control", "popularity"], "--control: 'popularity' is not among"),
+        (["compare", "RATINGS", "--models", "ease", "--processes", "0"], "--processes: expected a whole number"),
+        (
+            ["fit", "RATINGS", "--model", "ease", "--budget", "60", "--out", "m"],
+            "--budget: is for --model auto, found --model ease",
+        ),
+        (["data", "describe", "BARE"], "the columns are x, y, z; say --user-column …"),
+        (["demo", "--users", "5"], "--users: expected at least 100"),
+    ],
+)
+def test_a_mistake_is_told_in_the_words_of_the_command(
+    call: Call, ratings: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "bare.csv").write_text("x,y,z\n1,2,3\n4,5,6\n")
+    files = {"RATINGS": str(ratings), "BARE": str(tmp_path / "bare.csv"), "m": str(tmp_path / "m")}
+    assert message in call(*(files.get(one, one) for one in arguments)).mistake
+
+
+def test_a_title_cannot_command_the_terminal(call: Call, tmp_path: Path, ratings: Path) -> None:
+    evil = "\x1b]0;owned\x07Heat\u202e\x9b31m"
+    (tmp_path / "titles.csv").write_text(
+        "item,title\n" + "\n".join(f'i{place},"{place} {evil}"' for place in range(12))
+    )
+    titled = ("--titles", tmp_path / "titles.csv", "--model", "popularity", "--quiet")
+    assert call("fit", ratings, *titled, "--out", tmp_path / "m").code == 0
+    shown = call("recommend", tmp_path / "m", "--history", "i3", "-n", "2").out
+    assert "\ufffd]0;owned\ufffdHeat\ufffd" in shown
+    refused = call("recommend", tmp_path / "m", "--history", "owned").mistake
+    as_json = call("recommend", tmp_path / "m", "--history", "i3", "-n", "1", "--json").out
+    for text in (shown, refused, as_json):
+        assert not {"\x1b", "\x07", "\u202e", "\x9b"} & {*text}
+    assert json.loads(as_json)["answers"][0]["items"][0]["title"].endswith(evil)
+
+
+def test_an_output_that_cannot_show_a_title_shows_the_rest(tmp_path: Path, ratings: Path, call: Call) -> None:
+    (tmp_path / "titles.csv").write_text("item,title\n" + "\n".join(f"i{place},Café {place}" for place in range(12)))
+    titled = ("--titles", tmp_path / "titles.csv", "--model", "popularity", "--quiet")
+    assert call("fit", ratings, *titled, "--out", tmp_path / "m").code == 0
+    plain = {**environment(), "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "loca", "recommend", str(tmp_path / "m"), "--history", "i3", "-n", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=plain, check=True)
+    assert re.search(r"Caf\? \d", done.stdout)
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, env=plain, check=True)
+    assert json.loads(done.stdout)["answers"][0]["items"][0]["title"].startswith("Café")
+
+
+@pytest.mark.parametrize(
+    ("typed", "shell", "offered"),
+    [
+        ("loca re", "bash", ["reproduce", "recommend"]),
+        ("loca ", "zsh", list(COMMANDS_BY_NAME)),
+        ("loca recommend --hi", "bash", ["--history"]),
+        ("loca data ", "zsh", ["describe", "fetch"]),
+    ],
+)
+def test_a_shell_completes_commands_and_options(typed: str, shell: str, offered: list[str]) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_TYPER_COMPLETE_ARGS": typed}
+    asked = {**environment(), "_LOCA_COMPLETE": f"complete_{shell}", **words}
+    command = [sys.executable, "-m", "loca"]
+    done = subprocess.run(command, capture_output=True, text=True, env=asked, check=True)
+    # Before a description stands what zsh is to put in: "name":"what it does".
+    found = re.findall(r"(?:^|\()\"([\w-]+)\"", done.stdout, re.M) if shell == "zsh" else done.stdout.split()
+    assert found == offered
+
+
+@pytest.mark.parametrize(("shell", "line"), [("bash", "complete -o default -F"), ("zsh", "#compdef loca")])
+def test_the_completion_of_a_shell_can_be_shown(shell: str, line: str) -> None:
+    asked = {**environment(), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    command = [sys.executable, "-m", "loca", "--show-completion", shell]
+    done = subprocess.run(command, capture_output=True, text=True, env=asked, check=True)
+    assert line in done.stdout
+    assert "_LOCA_COMPLETE" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly(call: Call, tmp_path: Path, ratings: Path) -> None:
+    asked = f"{sys.executable} -m loca data describe {ratings} --json | true"
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, env=environment(), check=False)
+    assert done.stderr == ""
 
 
 def test_a_mistake_ends_a_process_with_code_2_and_one_line(call_apart: Call) -> None:

@@ -101,7 +101,7 @@ def test_a_budget_is_said_where_none_was(call: Call) -> None:
         (("--trials", 0), "trials: expected a whole number ≥ 1, found 0"),
         (("--seconds", -1), "seconds: expected a number above 0, found -1.0"),
         (("--space", "narrow"), "unknown space 'narrow'; expected 'wide' or 'paper'"),
-        (("--processes", 0), "tune.processes: expected a whole number ≥ 1, found 0"),
+        (("--processes", 0), "--processes: expected a whole number ≥ 1, found 0"),
         (("--validation", 0), "tuning is judged on validation; expected --validation of at least 1, found 0"),
         (("--resume",), "--resume is for a study in a file; add --study FILE.db"),
         (("--model", "aese"), "unknown model 'aese'; did you mean 'ease'"),

@@ -116,7 +116,9 @@ def test_two_data_sets_of_the_same_file_name_are_refused_because_each_would_over
     asked = ["reproduce", "table1", "--protocol", "both", "--out", str(out), "--quiet"]
     assert main([*asked, "--data", old, "--data", new]) == 2
     line = capsys.readouterr().err.strip()
-    assert line == "loca: data: two are called ratings.csv-clean; leave one out, or give one of the files another name"
+    assert (
+        line == "loca: --data: two are called ratings.csv-clean; leave one out, or give one of the files another name"
+    )
     assert not out.exists()
     assert main([*asked, "--data", old, "--data", others]) == 0
     assert {"ratings.csv", "others.csv"} <= set((out / "table1.md").read_text().replace("|", " ").split())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 MISTAKE = 2
 STOPPED = 130
+CLOSED = 141
 # Where each command is, in the order of the help text; only the module of the command that runs is loaded.
 COMMANDS = {
     "demo": "demo.demo",
@@ -29,7 +32,15 @@ COMMANDS = {
 
 def run() -> None:
     """The console script."""
-    sys.exit(main(sys.argv[1:]))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a title that the terminal cannot show is no reason to fail
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # `loca … | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = CLOSED
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,7 +67,9 @@ def main(arguments: Sequence[str]) -> int:
             pass
     except KeyboardInterrupt:
         pass
-    print(f"loca: {' '.join(line.split())}", file=sys.stderr)
+    from loca.text_table import printable
+
+    print(printable(f"loca: {' '.join(line.split())}"), file=sys.stderr)
     return code
 
 
@@ -65,18 +78,23 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
     import typer
 
     import loca
-    from loca.cli.options import grouped
 
     app = typer.Typer(
         name="loca",
         help="Local collaborative autoencoders: from a ratings file to measured, explained recommendations.\n\n"
         "Begin with  loca demo  (two minutes), then  loca compare ratings.csv,  loca plan,  loca fit,  "
         "loca recommend,  loca explain.",
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for name in [one for one in COMMANDS if [one] == list(arguments[:1])] or COMMANDS:
+    words = _words_to_complete()
+    chosen = [one for one in COMMANDS if [one] == list((arguments if words is None else words)[:1])]
+    for name in chosen or COMMANDS:
+        if words is not None and not chosen:
+            app.command(name)(lambda: None)  # a name is enough to complete it
+            continue
+        from loca.cli.options import grouped
+
         module, _, act = COMMANDS[name].partition(".")
         command = getattr(import_module(f"loca.cli.{module}"), act)
         if isinstance(command, typer.Typer):
@@ -91,3 +109,10 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
             raise typer.Exit
 
     return app
+
+
+def _words_to_complete() -> list[str] | None:
+    """The words after `loca` where a shell wants their completion, None where a command is to run."""
+    if "_LOCA_COMPLETE" not in os.environ:
+        return None
+    return os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]

@@ -5,25 +5,28 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_origin, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from loca.config import options as config
 from loca.config.model_factory import build_models, expand_names
 from loca.config.settings import Given, Table
 from loca.data.interactions import Interactions
 from loca.data.synthetic import planted_communities
-from loca.errors import ConfigError, check_choice
+from loca.errors import ConfigError, LocaError, check_choice
 from loca.models.recommender import Recommender
 from loca.progress import say, show_progress
 from loca.registry import MODELS
-from loca.text_table import TextTable, finite
+from loca.text_table import TextTable, finite, printable, printable_json
 
 if TYPE_CHECKING:
     from loca.data.readers import TableRead
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
 
 _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+# Arguments of the library whose option is called otherwise.
+_OPTION_OF = {"n": "count", "half_life": "recency", "assignments": "set", "who": "user"}
+_COLUMNS = ("user", "item", "rating", "time")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -55,12 +61,53 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def call(**values: Any) -> None:
+        given = {name for name, value in values.items() if value is not None}
         made = {name: kind(**{one: values.pop(one) for one in names}) for name, (kind, names) in groups.items()}
-        command(**made, **values)
+        try:
+            command(**made, **values)
+        except LocaError as error:
+            error.args = (_in_options(str(error), parameters, given),)
+            raise
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
+
+
+def _in_options(message: str, parameters: Iterable[inspect.Parameter], given: set[str]) -> str:
+    """An error of the library as a command says it: `-n: expected …` for `n: expected …`, `--test 9` for `test=9`.
+
+    A setting such as `split.test` is called by the option only where that was given, and not --set or a file.
+    """
+    options = {}
+    for one in parameters:
+        infos = [info for info in getattr(one.annotation, "__metadata__", ()) if isinstance(info, OptionInfo)]
+        for info in infos:
+            # Where an option stands in an annotation, typer takes its first name for a default.
+            named = [name for name in (info.default, *(info.param_decls or ())) if str(name).startswith("-")]
+            options[one.name] = named[0] if named else "--" + one.name.replace("_", "-")
+
+    def argument(found: re.Match[str]) -> str:
+        name, value = found[1], found[2]
+        option = options.get(f"{name}_column" if name in _COLUMNS else _OPTION_OF.get(name, name))
+        return f"{option} {value.strip(chr(39))}" if option else found[0]
+
+    head, colon, rest = message.partition(": ")
+    section, _, name = head.rpartition(".")
+    name = _OPTION_OF.get(name, name)
+    if colon and name in options and (not section or (section in (*_COMMANDS, *_SHARED) and name in given)):
+        message = f"{options[name]}: {rest}"
+    return re.sub(r"(?<![\w.'\"`-])([a-z_]+)=('[^']*'|[\w.…]+)", argument, message)
+
+
+@contextmanager
+def naming(option: str) -> Iterator[None]:
+    """Says of an error inside which option it is about."""
+    try:
+        yield
+    except LocaError as error:
+        error.args = (f"{option}: {error}",)
+        raise
 
 
 def in_panel(panel: str) -> Callable[..., Any]:
@@ -276,7 +323,7 @@ class _ToStandardError(logging.Handler):
     """Writes each line to whatever standard error is at that moment, so that bars and tests may redirect it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(record.getMessage(), file=sys.stderr, flush=True)
+        print(printable(record.getMessage()), file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -307,9 +354,10 @@ class Output:
     def answer(self, text: str, document: Mapping[str, Any]) -> None:
         """The answer itself: the document under --json, else the text."""
         if self.as_json:
-            print(json.dumps(finite(document), ensure_ascii=False, indent=1, allow_nan=False))
+            as_ascii = "utf" not in (sys.stdout.encoding or "utf-8").lower()
+            print(printable_json(json.dumps(finite(document), ensure_ascii=as_ascii, indent=1, allow_nan=False)))
         else:
-            print(text)
+            print(printable(text))
 
     @property
     def is_watched(self) -> bool:

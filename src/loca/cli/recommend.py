@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import loca
-from loca.cli.options import Output, Recency
+from loca.cli.options import Output, Recency, naming
 from loca.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def recommend_items(
     from loca.text_table import TextTable
 
     items = known.items
-    chosen = None if only is None else items.ids(find_items(items, only, "--only"))
-    left_out = None if never is None else items.ids(find_items(items, never, "--never"))
+    chosen = None if only is None else items.ids(named_items(items, only, "--only"))
+    left_out = None if never is None else items.ids(named_items(items, never, "--never"))
     answers: dict[Any, list[dict[str, Any]]] = {one: [] for one in known.users.values.tolist()}
     for row in loca.recommendation_table(model, known, count, only=chosen, never=left_out).iter_rows(named=True):
         answers[row.pop("user")].append(row)
@@ -87,38 +87,21 @@ def load_with_histories(folder: Path, who: Who) -> tuple[Recommender, Interactio
     if who.recency is not None:
         known = known.with_recency(recency)
     if who.user:
-        return model, known.of_users(known.users.rows(list(dict.fromkeys(who.user))))
-    rows = np.array(find_items(known.items, who.history or [], "--history"), dtype=np.int32)
+        with naming("--user"):
+            return model, known.of_users(known.users.rows(list(dict.fromkeys(who.user))))
+    rows = np.array(named_items(known.items, who.history or [], "--history"), dtype=np.int32)
     if known.recency is not None and known.recency.unit == "time":
         raise ConfigError("a history without times cannot be weighed by time; say --recency 4 (positions) or none")
     user = IdMap(np.array(["history"], dtype=object), "user")
     return model, Interactions(user, known.items, np.array([0, len(rows)]), rows, recency=known.recency)
 
 
-def find_items(items: IdMap, texts: Sequence[str], option: str) -> list[int]:
-    """The item rows named by the texts of an option, in their order; an unknown name is refused with close ones.
+def named_items(items: IdMap, texts: Sequence[str], option: str) -> list[int]:
+    """The item rows that an option names by id or title, comma separated; at least one."""
+    from loca.data.id_map import find_items
 
-    At each place the longest stretch that is an id or a title counts, so `Godfather, The` is one title.
-    """
-    by_title: dict[str, list[int]] = {}
-    for row, title in enumerate([] if items.labels is None else items.labels.tolist()):
-        by_title.setdefault(str(title).casefold(), []).append(row)
-    found: list[int] = []
-    for text in texts:
-        pieces = text.split(",")
-        while pieces:
-            for end in range(len(pieces), 0, -1):
-                name = ",".join(pieces[:end]).strip()
-                rows = [items.row(name)] if name in items else by_title.get(name.casefold(), [])
-                if len(rows) > 1:
-                    ids = ", ".join(str(one) for one in items.ids(rows[:5]))
-                    raise DataError(f"the title {name!r} names {len(rows)} items: {ids}; give the id")
-                if rows or not name:
-                    break
-            else:
-                items.row(pieces[0].strip())  # refuses, naming close ones
-            found += rows
-            pieces = pieces[end:]
-    if not found:
-        raise DataError(f"{option}: expected at least one item id or title, found {','.join(texts)!r}")
-    return list(dict.fromkeys(reversed(found)))[::-1]
+    with naming(option):
+        found = find_items(items, texts)
+        if not found:
+            raise DataError(f"expected at least one item id or title, found {','.join(texts)!r}")
+    return found

@@ -1,8 +1,10 @@
-"""Map outside ids (text or numbers, as given) to row numbers and back; frozen, with readable labels if any."""
+"""Map outside ids (text or numbers, as given) to row numbers and back, and find items by titles as people type them."""
 
 from __future__ import annotations
 
 import difflib
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +17,17 @@ from loca.errors import DataError
 
 Id = str | int | float
 Column = int | str  # a column by its place or its name
+
+_ARTICLES = (
+    *("the", "a", "an", "le", "la", "les", "l", "un", "une", "der", "die", "das", "ein", "eine", "el", "los", "las"),
+    *("il", "lo", "gli", "i", "uno", "una", "de", "het", "een", "o", "os", "as", "den", "det", "en"),
+)
+_LAST_ARTICLE = re.compile(rf"(.+),\s*({'|'.join(_ARTICLES)})'?\s*", re.IGNORECASE)
+_YEAR = re.compile(r"(.*\S)\s*\((\d{4})(?:\s*[-–]\s*(?:\d{4})?)?\)\s*")
+_BARE_YEAR = re.compile(r"(.*\w)\W+((?:18|19|20)\d\d)")
+_NO_WORD = re.compile(r"[\W_]+")
+# Letters that do not come apart into a plain letter and its accent.
+_PLAIN_LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,6 +81,10 @@ class IdMap:
     @cached_property
     def _row_of(self) -> dict[Id, int]:
         return {value: row for row, value in enumerate(self.values.tolist())}
+
+    @cached_property
+    def _titles(self) -> _Titles:
+        return _Titles(self)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -164,3 +181,181 @@ class IdMap:
         if close:
             return "; close ones are " + ", ".join(close)
         return f"; the {len(self):,} known {self.what}s begin with " + ", ".join(names[:3]) if names else ""
+
+
+# -- Titles as people type them ----------------------------------------------------------------------------------------
+
+
+def find_items(items: IdMap, texts: Iterable[str]) -> list[int]:
+    """Return the rows of items that are named by id or by title, in the order named.
+
+    An exact id wins, then an exact title. Otherwise a title is found without its year, case, accents and punctuation,
+    with its article in front or behind, by one of its other names in brackets, and at last by a part that begins at a
+    word. Where several items fit, none is taken: they are listed with their ids.
+
+    Parameters
+    ----------
+    items : IdMap
+        The items, with labels where they have titles.
+    texts : iterable of str
+        Each is one name or several, comma separated. At each place the longest stretch that is a name counts, so
+        `Godfather, The` is one title.
+
+    Returns
+    -------
+    list of int
+        Each row once; of an item that is named twice the last place counts.
+
+    Examples
+    --------
+    >>> from loca.data.id_map import IdMap, find_items
+    >>> items = IdMap([6, 2571], "item", labels=["Heat (1995)", "Matrix, The (1999)"])
+    >>> find_items(items, ["the matrix,heat"])
+    [1, 0]
+    """
+    found: list[int] = []
+    for text in texts:
+        pieces = text.split(",")
+        while pieces:
+            # The longest id or title with as many commas as any has; a single piece may also be a part of a title.
+            for end in range(min(len(pieces), 1 + items._titles.most_commas), 1, -1):
+                name = ",".join(pieces[:end]).strip()
+                ends_in_id = pieces[end - 1].strip() in items  # of `heat,a` a may be an item, not an article
+                if rows := [items.row(name)] if name in items else items._titles.with_commas(name, exactly=ends_in_id):
+                    found.append(_only_one(items, name, rows))
+                    break
+            else:
+                end, name = 1, pieces[0].strip()
+                if name:
+                    found.append(find_item(items, name))
+            pieces = pieces[end:]
+    return list(dict.fromkeys(reversed(found)))[::-1]
+
+
+def find_item(items: IdMap, text: str) -> int:
+    """Return the row of the one item that is named by its id or by its title, as in `find_items`."""
+    if text in items:
+        return items.row(text)
+    rows = items._titles.search(text)
+    if not rows:
+        raise DataError(f"unknown {items.what} {text!r}{items._titles.nearest(text) or items._nearest(text)}")
+    return _only_one(items, text, rows)
+
+
+def _only_one(items: IdMap, text: str, rows: Sequence[int]) -> int:
+    if len(rows) > 1:
+        listed = ", ".join(f"{items.values[row]} ({items.label(row)})" for row in rows[:6])
+        more = f" and {len(rows) - 6:,} more" if len(rows) > 6 else ""
+        raise DataError(f"{text!r} fits {len(rows):,} {items.what}s: {listed}{more}; give the id of one")
+    return rows[0]
+
+
+class _Titles:
+    """The titles of items in the forms in which they are looked up: each form with the rows that have it."""
+
+    def __init__(self, items: IdMap) -> None:
+        self._items = items
+        self._years: list[str] = []
+        self._exact: dict[str, list[int]] = {}  # as given, in any case
+        self._whole: dict[str, list[int]] = {}  # with everything in brackets
+        self._named: dict[str, list[int]] = {}  # one name, without the year
+        self._bare: dict[str, list[int]] = {}  # without its first article too
+        self._commas: dict[str, list[int]] = {}  # one name in which commas count
+        labels = [] if items.labels is None else [str(label) for label in items.labels.tolist()]
+        ids = items.values.tolist() if items.values.dtype.kind == "O" else []
+        self.most_commas = max((text.count(",") for text in (*labels, *ids)), default=0)
+        for row, title in enumerate(labels):
+            main, year = _without_year(title)
+            self._years.append(year)
+            forms = [(self._exact, title.casefold()), (self._whole, _words(title))]
+            for name in [re.sub(r"\([^()]*\)", " ", main), *re.findall(r"\(([^()]*)\)", main)]:
+                moved = _article_first(re.sub(r"^\s*a\.?k\.?a\.?\s", "", name, flags=re.IGNORECASE))
+                forms += [(self._named, _words(moved)), (self._bare, _without_article(_words(moved)))]
+                if "," in moved:
+                    forms += [(self._commas, form) for form in _comma_forms(moved)]
+            for rows_of, form in forms:
+                rows = rows_of.setdefault(form, [])
+                if form and row not in rows[-1:]:
+                    rows.append(row)
+
+    def search(self, text: str) -> list[int]:
+        """The rows that fit a text best: all of the first form that any title has."""
+        rows = self._exact.get(text.casefold(), [])
+        rows = [row for row in rows if self._items.label(row) == text] or rows or self._whole.get(_words(text), [])
+        if rows:
+            return rows
+        queries = [_without_year(text)]
+        if not queries[0][1] and (bare := _BARE_YEAR.fullmatch(text.strip())):
+            queries.append((bare[1], bare[2]))  # `heat 1995`; first as it stands, for `Blade Runner 2049`
+        for name, year in queries:
+            words = _words(_article_first(name))
+            core = _without_article(words)
+            parts = [f" {core} ", f" {core}"]
+            if core.replace(" ", "").isdigit():
+                parts = []  # a mistyped id is not to become 101 Dalmatians
+            for rows_of, form in ((self._named, words), (self._bare, core)):
+                if form and (rows := self._of_year(rows_of.get(form, []), year)):
+                    return rows
+            for part in parts if core else []:
+                rows = [row for form, rows in self._named.items() if part in f" {form} " for row in rows]
+                if rows := self._of_year(sorted(set(rows)), year):
+                    return rows
+        return []
+
+    def with_commas(self, text: str, *, exactly: bool) -> list[int]:
+        """The rows of a title that is written with its commas: `Good, the Bad and the Ugly, The`."""
+        rows = self._exact.get(text.casefold(), [])
+        if rows or exactly:
+            return rows
+        name, year = _without_year(text)
+        moved = _article_first(name)
+        if "," not in moved:  # it stood before the article
+            words = _words(moved)
+            return self._of_year(self._named.get(words) or self._bare.get(_without_article(words), []), year)
+        forms = (self._commas.get(form, []) for form in _comma_forms(moved))
+        return next((rows for found in forms if (rows := self._of_year(found, year))), [])
+
+    def nearest(self, text: str) -> str:
+        """The end of a sentence that names items with a similar title, or nothing."""
+        core = _without_article(_words(_article_first(_without_year(text)[0])))
+        close = difflib.get_close_matches(core, [form for form in self._bare if form][:20_000], n=3, cutoff=0.6)
+        rows = list(dict.fromkeys(row for form in close for row in self._bare[form][:2]))
+        listed = ", ".join(f"{self._items.values[row]} ({self._items.label(row)})" for row in rows[:3])
+        return f"; close ones are {listed}" if listed else ""
+
+    def _of_year(self, rows: list[int], year: str) -> list[int]:
+        return [row for row in rows if year in ("", self._years[row])]
+
+
+def _words(text: str) -> str:
+    """Words in lower case without accents, apostrophes and punctuation, one space apart."""
+    text = re.sub(r"['’‘`´]", "", text.casefold()).replace("&", " and ")
+    if text.isascii():
+        return " ".join(_NO_WORD.split(text)).strip()
+    # Only marks above and below a letter go; the vowel signs of other scripts stay.
+    apart = (one for one in unicodedata.normalize("NFKD", text) if unicodedata.combining(one) < 200)
+    is_part = (one if one.isalnum() or unicodedata.category(one)[0] == "M" else " " for one in apart)
+    return " ".join("".join(is_part).translate(_PLAIN_LETTERS).split())
+
+
+def _comma_forms(name: str) -> tuple[str, str]:
+    """The words between the commas of a name, with its first article and without."""
+    form = ",".join(_words(piece) for piece in name.split(","))
+    return form, _without_article(form)
+
+
+def _article_first(name: str) -> str:
+    """`The Matrix` for `Matrix, The`."""
+    behind = _LAST_ARTICLE.fullmatch(name.strip())
+    return f"{behind[2]} {behind[1]}" if behind else name
+
+
+def _without_article(words: str) -> str:
+    first, _, rest = words.partition(" ")
+    return rest if first in _ARTICLES and rest else words
+
+
+def _without_year(title: str) -> tuple[str, str]:
+    """A title and the year behind it; an empty text where there is none."""
+    dated = _YEAR.fullmatch(title)
+    return (dated[1], dated[2]) if dated else (title, "")
