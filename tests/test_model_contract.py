@@ -173,6 +173,27 @@ def test_it_answers_the_same_after_saving_and_loading(
 
 
 @pytest.mark.parametrize("name", MADE)
+def test_it_explains_what_it_lists_and_any_single_item(name: str, fitted_models: dict[str, Recommender]) -> None:
+    model = fitted_models[name]
+    why = model.explain("u003", n=4)
+    ids, scores = model.recommend("u003", n=4)
+    assert why.names.ids(why.items) == ids[0].tolist()
+    np.testing.assert_allclose(why.scores, scores[0], rtol=1e-5)
+    assert why.contributions.shape == (4, len(why.history))
+    assert np.isfinite(why.contributions).all()
+    if why.is_exact:
+        together = why.contributions.sum(axis=1) + why.everyone
+        np.testing.assert_allclose(together, why.scores, rtol=1e-4, atol=1e-4)
+    lines = str(why).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum(any(word in line for word in ("because you", "popular with", "speaks for it")) for line in lines) >= 4
+    # A history of one item, which leaves none when it is left out, and an item that is in it.
+    alone = model.explain([["i03"]], item="i03")
+    assert np.isfinite(alone.contributions).all()
+    assert alone.ranks.tolist() == [0]
+
+
+@pytest.mark.parametrize("name", MADE)
 def test_a_weighted_history_is_answered_and_the_stored_pattern_alone_is_hidden(
     name: str, fitted_models: dict[str, Recommender], planted_split: Split
 ) -> None:

@@ -17,6 +17,7 @@ _HOMES = {
     "loca.data.synthetic": "planted_communities",
     "loca.errors": "ConfigError DataError LocaError ModelFileError NotFittedError",
     "loca.evaluation.evaluate": "Evaluation evaluate",
+    "loca.evaluation.explain": "Explanation",
     "loca.evaluation.recommend": "Recommendations recommend recommendation_table",
     "loca.evaluation.significance": "paired_difference",
     "loca.experiments.comparison": "Comparison compare",

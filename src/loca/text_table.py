@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -133,6 +134,24 @@ def _package(name: str) -> Any:
         return import_module(name)
     except ImportError as missing:
         raise ConfigError(f"to_{name}: the package {name} is not installed; pip install {name}") from missing
+
+
+def cut(text: str, most: int) -> str:
+    """The text in one printable line; its beginning and an ellipsis where it takes more columns than that."""
+    text = " ".join(printable(text).split())
+    if columns_of(text) <= most:
+        return text
+    while columns_of(text) > most - 1:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+def columns_of(text: str) -> int:
+    """The columns that a terminal takes for a text: two for a wide letter, none for a mark on another."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
+    return len(text) + wide - sum(unicodedata.combining(one) > 0 for one in text)
 
 
 def csv_text(records: Sequence[Mapping[str, Any]], keys: Iterable[str] = ()) -> str:

@@ -280,7 +280,7 @@ def test_explain_names_the_communities_and_their_shares(call: Call, model_folder
     listed = json.loads(call("recommend", model_folder, "--user", "u003", "-n", "5", "--json").out)
     assert [one["item"] for one in answer["items"]] == [one["item"] for one in listed["answers"][0]["items"]]
     text = call("explain", model_folder, "--history", "i03,i08", "-n", "2").out
-    assert text.startswith("For history\nRecommended: ")
+    assert text.startswith("For history\nHistory of 2 items, newest first: ")
 
 
 def test_explain_shows_a_history_in_its_own_order(call: Call, model_folder: Path) -> None:
@@ -298,15 +298,31 @@ def test_explain_shows_a_history_in_its_own_order(call: Call, model_folder: Path
     assert history("--history", "i20,i03,i08", "--recency", "4") == ["i20", "i03", "i08"]
     newest_first = ", ".join(known.items.label(row) for row in (8, 3, 20))
     text = call("explain", model_folder, "--history", "i20,i03,i08").out
-    (because,) = [line for line in text.splitlines() if line.startswith("Because of: ")]
-    assert because.endswith(newest_first)
+    assert text.splitlines()[1] == f"History of 3 items, newest first: {newest_first}"
     told = " ".join(re.sub(r"[│\n]", " ", call("explain", "--help").out).split())
     assert "the last one is the newest" in told
 
 
-def test_a_model_without_communities_explains_nothing(call: Call, tmp_path: Path, ratings: Path) -> None:
+def test_a_linear_model_explains_one_item_by_what_the_history_adds(call: Call, tmp_path: Path, ratings: Path) -> None:
     call("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m")
-    assert "holds EASE, which has no communities to explain" in call("explain", tmp_path / "m", "--user", "u3").mistake
+    model = loca.load(tmp_path / "m")
+    known = model.train_data_
+    assert isinstance(model, loca.EASE)
+    assert known is not None
+    user, item = known.users.ids([0])[0], known.items.ids([5])[0]
+    (answer,) = json.loads(call("explain", tmp_path / "m", "--user", user, "--item", item, "--json").out)["answers"]
+    (explained,) = answer["items"]
+    assert explained["item"] == item
+    assert answer["is_exact"]
+    added = {one["item"]: one["contribution"] for one in explained["because"]}
+    row = known.histories(np.array([0]))
+    expected = {known.items.ids([i])[0]: model.weights_[i, 5] * w for i, w in zip(row.indices, row.data, strict=True)}
+    assert added == pytest.approx({one: figure for one, figure in expected.items() if figure})
+    assert sum(added.values()) == pytest.approx(explained["score"], abs=1e-5)
+    wrong = call("explain", tmp_path / "m", "--user", user, "--item", "nosuch").mistake
+    assert "nosuch" in wrong
+    both = ",".join(str(one) for one in known.items.ids([5, 6]))
+    assert "expected one item, found 2" in call("explain", tmp_path / "m", "--user", user, "--item", both).mistake
 
 
 @pytest.fixture

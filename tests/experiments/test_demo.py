@@ -122,8 +122,9 @@ def test_the_demonstration_leaves_tables_picture_model_and_commands(tmp_path: Pa
     assert known is not None
     newest = known.items_of(known.users.row(found.user))[::-1].tolist()
     assert newest not in (sorted(newest), sorted(newest, reverse=True))
-    (because,) = [line for line in found.explanation.splitlines() if line.startswith("Because of: ")]
-    assert because.endswith(", ".join(known.items.label(row) for row in newest[:10]))
+    titles = ", ".join(known.items.label(row) for row in newest[:5])
+    opening = f"History of {len(newest)} items, newest first: {titles}, and {len(newest) - 5} more 1. "
+    assert " ".join(found.explanation.split()).startswith(opening)
 
 
 def test_the_comparison_is_written_before_anything_that_may_fail_later(

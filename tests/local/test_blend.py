@@ -19,7 +19,7 @@ from loca.evaluation.evaluate import evaluate, mean_ndcg
 from loca.evaluation.recommend import recommend
 from loca.evaluation.top_n import rank_top_n
 from loca.local.blend import Blend
-from loca.local.explain import BlendExplanation, Explanation
+from loca.local.explain import AnswersOfCommunities, AnswersOfParts
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
@@ -191,7 +191,7 @@ def test_a_saved_blend_answers_the_same_to_the_last_bit(blend: Blend, planted_sp
     assert [type(part) for part in loaded.parts] == [EASE, Loca, Popularity]
     assert loaded.report() == blend.report()
     np.testing.assert_array_equal(recommend(loaded, ["u003"], n=5)[0], recommend(blend, ["u003"], n=5)[0])
-    first, second = (str(one.explain(one.train_data_.histories(np.array([3])), 4)) for one in (loaded, blend))
+    first, second = (str(one.explain("u003", n=4)) for one in (loaded, blend))
     assert first == second
 
 
@@ -272,32 +272,39 @@ def test_log_probabilities_of_networks_are_blended(planted_split: Split) -> None
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     expected = 0.75 * logs + 0.25 * standard(EASE().fit(planted_split.train).score(rows))
     np.testing.assert_allclose(blend.score(rows), expected, atol=1e-4)
-    explanation = blend.explain(csr_array(rows[[0]]), 3)
+    explanation = blend.explain(csr_array(rows[[0]]), n=3)
+    assert not explanation.is_exact
+    assert isinstance(explanation.sources, AnswersOfParts)
     lifted = 0.75 * (logs[0] - logs[0].mean())
-    np.testing.assert_allclose(explanation.parts[0].contributions, lifted[explanation.items], atol=1e-4)
+    np.testing.assert_allclose(explanation.sources.parts[0].contributions, lifted[explanation.items], atol=1e-4)
 
 
 def test_an_explanation_adds_up_to_the_scores_and_ranks_as_each_part_does(blend: Blend, planted_split: Split) -> None:
     split = planted_split.with_recency(Recency(4))
     history, order = split.test.history_matrix[[7]], split.test.histories.items_of(7)
-    explanation = blend.explain(csr_array(history), 5, order=order)
+    explanation = blend.explain(csr_array(history), n=5, order=order)
+    inside = explanation.sources
+    assert isinstance(inside, AnswersOfParts)
     items, scores = rank_top_n(blend.score(history), history, 5)
     np.testing.assert_array_equal(explanation.items, items[0])
-    np.testing.assert_allclose(np.sum([part.contributions for part in explanation.parts], axis=0), scores[0], atol=1e-5)
-    np.testing.assert_allclose(np.abs([part.shares for part in explanation.parts]).sum(axis=0), 1, atol=1e-5)
-    assert [part.name for part in explanation.parts] == ["Loca of EASE", "EASE"]
-    assert [part.weight for part in explanation.parts] == pytest.approx([5 / 8, 3 / 8])
-    local = explanation.parts[0]
+    np.testing.assert_allclose(np.sum([part.contributions for part in inside.parts], axis=0), scores[0], atol=1e-5)
+    np.testing.assert_allclose(np.abs([part.shares for part in inside.parts]).sum(axis=0), 1, atol=1e-5)
+    assert [part.name for part in inside.parts] == ["Loca of EASE", "EASE"]
+    assert [part.weight for part in inside.parts] == pytest.approx([5 / 8, 3 / 8])
+    local = inside.parts[0]
     # The whole ranking of the Loca at its power, as the oracle.
     sharper = csr_array((history.data**2, history.indices, history.indptr), shape=history.shape)
     ranking = rank_top_n(blend.models_[1].score(sharper), history, 60)[0][0]
     np.testing.assert_array_equal(local.items, ranking[:5])
     np.testing.assert_array_equal(local.ranks, [np.flatnonzero(ranking == item)[0] + 1 for item in items[0]])
-    assert isinstance(local.inside, Explanation)
+    assert isinstance(local.inside, AnswersOfCommunities)
     assert local.inside.communities[0].anchor in planted_split.train.users.values
-    assert explanation.parts[1].inside is None
+    assert inside.parts[1].inside is None
+    # All parts are linear, so that the items of the history add up to the blended scores too.
+    assert explanation.is_exact
+    np.testing.assert_allclose(explanation.contributions.sum(axis=1), scores[0], atol=1e-5)
     text = str(explanation)
-    assert f"Because of:  the newest of {len(order)}, {planted_split.train.items.label(int(order[-1]))}" in text
+    assert text.startswith(f"History of {len(order)} items, newest first: {planted_split.train.items.label(order[-1])}")
     assert "community" in text
     assert all(planted_split.train.items.label(int(item)) in text for item in items[0])
 
@@ -310,16 +317,16 @@ def test_a_blend_within_a_blend_is_saved_and_explained_inside(planted_split: Spl
     rows = planted_split.test.history_matrix[:20]
     np.testing.assert_array_equal(loaded.score(rows), outer.score(rows))
     for model in (outer, loaded):
-        answer = model.explain(csr_array(rows[[0]]), 3).parts[0]
+        answer = model.explain(csr_array(rows[[0]]), n=3).sources.parts[0]
         assert answer.name == "Blend"
-        assert isinstance(answer.inside, BlendExplanation)
+        assert isinstance(answer.inside, AnswersOfParts)
         inside = {part.name: part.inside for part in answer.inside.parts}
         assert inside["linear"] is None
         assert inside["local"].communities[0].anchor in planted_split.train.users.values
 
 
 def test_what_cannot_be_explained_is_refused(blend: Blend, planted_split: Split) -> None:
-    with pytest.raises(DataError, match="expected one history with at least one item"):
+    with pytest.raises(DataError, match="expected at least one item to answer from"):
         blend.explain(csr_array((1, 60), dtype=np.float32))
     history = planted_split.test.history_matrix[[0]]
     with pytest.raises(DataError, match="expected the order to name the items of the history"):

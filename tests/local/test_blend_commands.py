@@ -60,11 +60,12 @@ def test_explain_says_what_each_part_adds(blend: Blend, folder: Path, capsys: py
             assert both[0]["rank"] == own.index(ids[0][place]) + 1
 
 
-def test_explain_reads_as_a_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_reads_as_one_line_of_parts_for_each_item(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "explain", folder, "--history", "i03,i08,i20", "-n", "2")
     lines = text.splitlines()
     assert lines[0] == "For history"
-    header = next(line for line in lines if line.startswith("its share and place by"))
-    assert header.split()[-4:] == ["Loca", "of", "EASE", "EASE"]
-    assert any(line.startswith(" 60.0% Loca of EASE") for line in lines)
-    assert "community" in text
+    notes = [line for line in lines if line.startswith("      by Loca of EASE (")]
+    assert len(notes) == 2
+    assert all(", place " in one and "EASE (" in one for one in notes)
+    assert "   60 % Loca of EASE" in lines
+    assert "communities" in text

@@ -18,7 +18,7 @@ from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.evaluation.top_n import rank_top_n
 from loca.local.ensemble import Ensemble
-from loca.local.explain import over_represented
+from loca.local.explain import AnswersOfCommunities, over_represented
 from loca.local.loca import ALPHAS, Loca
 from loca.local.local_models import SeparateModels, blend_local
 from loca.models.ease import EASE
@@ -230,22 +230,25 @@ def test_an_explanation_adds_up_and_names_what_each_community_says(planted_split
     user = int(np.argmax(np.diff(covered.indptr)))
     history = csr_array(planted_split.test.history_matrix[[user]])
     explanation = model.explain(history, n=5)
-    assert sum(part.weight for part in explanation.communities) + explanation.alpha == pytest.approx(1)
-    assert [part.weight for part in explanation.communities] == sorted(
-        (part.weight for part in explanation.communities), reverse=True
+    inside = explanation.sources
+    assert isinstance(inside, AnswersOfCommunities)
+    assert sum(part.weight for part in inside.communities) + inside.alpha == pytest.approx(1)
+    assert [part.weight for part in inside.communities] == sorted(
+        (part.weight for part in inside.communities), reverse=True
     )
-    for part in explanation.communities:
+    for part in inside.communities:
         expected, _ = rank_top_n(model.locals_.score_with(part.community, history), history, 5)
         np.testing.assert_array_equal(part.items, expected[0])
         assert part.anchor == model.train_data_.users.ids([model.communities_.anchors[part.community]])[0]
     np.testing.assert_array_equal(explanation.items, rank_top_n(model.score(history), history, 5)[0][0])
-    np.testing.assert_array_equal(explanation.global_items, rank_top_n(model.global_.score(history), history, 5)[0][0])
+    np.testing.assert_array_equal(inside.global_items, rank_top_n(model.global_.score(history), history, 5)[0][0])
     text = str(explanation)
     assert model.train_data_.items.label(explanation.items[0]) in text
-    assert f"community {explanation.communities[0].community} around" in text
-    count = len(explanation.communities)
-    assert f"{count} {'community answers' if count == 1 else 'communities answer'} this history." in text
-    assert text.endswith(f"The model: {model.locality_}.")
+    assert "The model: global share alpha 0" in text
+    # Every community is in one group, and a group's share is that of its communities.
+    numbers = [one.community for group in inside.groups for one in group.communities]
+    assert sorted(numbers) == sorted(one.community for one in inside.communities)
+    assert sum(group.weight for group in inside.groups) + inside.alpha == pytest.approx(1)
 
 
 def test_locality_is_the_effective_share_of_users_and_how_many_communities_answer(planted_split: Split) -> None:
@@ -283,8 +286,9 @@ def test_an_uncovered_history_is_explained_by_the_global_model(planted_split: Sp
     covered = np.diff(model.communities_.answer_weights(model.embed(planted_split.test.history_matrix)).indptr) > 0
     user = int(np.argmin(covered))
     explanation = model.explain(planted_split.test.history_matrix[[user]])
-    assert explanation.communities == ()
-    assert explanation.alpha == 1
+    assert isinstance(explanation.sources, AnswersOfCommunities)
+    assert explanation.sources.communities == ()
+    assert explanation.sources.alpha == 1
     assert "the global model answers alone" in str(explanation)
 
 
@@ -296,7 +300,7 @@ def test_an_explained_history_is_shown_newest_first_where_its_order_is_known(pla
     assert explanation.ordered
     np.testing.assert_array_equal(explanation.history, items)
     newest, before = (model.train_data_.items.label(item) for item in (items[-1], items[-2]))
-    assert f"the newest of {len(items)}, {newest}, {before}" in str(explanation)
+    assert str(explanation).startswith(f"History of {len(items)} items, newest first: {newest}, {before}")
     unordered = model.explain(history)
     assert not unordered.ordered
     assert sorted(unordered.history) == sorted(items)
@@ -320,7 +324,7 @@ def test_a_community_whose_users_all_weigh_nothing_is_refused(planted_split: Spl
 
 
 def test_an_empty_history_is_not_explained(planted_split: Split) -> None:
-    with pytest.raises(DataError, match="expected one history with at least one item, found 0 items"):
+    with pytest.raises(DataError, match="expected at least one item to answer from"):
         small_loca().fit(planted_split.train).explain(csr_array((1, 60), dtype=np.float32))
 
 

@@ -287,7 +287,7 @@ def test_small_networks_on_planted_data_have_a_case_study(planted: PlantedData, 
     assert study["score"] == max(float(one["score"] or 0) for one in case.examined)
     row = planted.interactions.users.row(study["user"])
     seen = set(planted_split.test.histories.items.ids(planted_split.test.histories.items_of(row)))
-    explanation = model.explain(planted_split.test.history_matrix[[row]], 5)
+    explanation = model.explain(planted_split.test.history_matrix[[row]], n=5).sources
     for number in (study["best_local_a"], study["best_local_b"]):
         shown = list_of(case, f"Local {number}")
         assert not seen & set(shown)

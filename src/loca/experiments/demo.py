@@ -152,8 +152,7 @@ def run_demo(
         table = loca.recommendation_table(loaded, [user], 5).iter_rows(named=True)
         answer = "\n".join(f"{one['rank']}. {one['title']} ({one['item']})" for one in table)
         known: loca.Interactions = fitted(loaded.train_data_, loaded)
-        row = known.users.row(user)
-        explanation = str(loaded.explain(known.histories(np.array([row])), 3, order=known.items_of(row)))
+        explanation = str(loaded.explain(user, n=3))
         titles = ",".join(known.items.label(int(item)) for item in known.items_of(0)[-3:])
         note("5/5  drawing the communities")
         draw_communities(loaded, planted.memberships.argmax(axis=1), folder / "communities.png")
@@ -174,7 +173,7 @@ def next_commands(folder: Path, user: str, titles: str) -> tuple[tuple[str, str]
     return (
         (f"loca recommend {model} --user {user} -n 5", "a known user's list"),
         (f"loca recommend {model} --history {history}", "anybody's list, from a few titles"),
-        (f"loca explain {model} --user {user}", "the communities behind a list"),
+        (f"loca explain {model} --user {user}", "what a list is made of"),
         ("loca data describe planted", "the built-in data in numbers, and how far its order can be trusted"),
         (f"loca compare planted {smaller}", "another draw of the data, smaller"),
         (fit, "a model of your own; put the path of your ratings in place of planted"),

@@ -17,10 +17,10 @@ from loca.data.splits import HeldOut
 from loca.data.statistics import warn_of_file_order
 from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.explain import Sources
 from loca.local.blend import POWERS, Blend
 from loca.local.blend_search import sharpened
 from loca.local.ensemble import Ensemble
-from loca.local.explain import BlendExplanation, Explanation, ItemOrder
 from loca.local.loca import Loca
 from loca.local.stacked.trainer import StackedTrainer
 from loca.memory import DataSize, MemoryUse
@@ -214,32 +214,13 @@ class Auto(Recommender):
         """
         return fitted(self.model_, self).score(histories)
 
-    def explain(
-        self, history: csr_array, n: int = 10, *, order: ItemOrder = None, data: Interactions | None = None
-    ) -> BlendExplanation | Explanation:
-        """Show what each part of the blend adds to one list; of a chosen Loca, what its communities list.
+    def additive_at(self, history: csr_array) -> Callable[[csr_array], Scores] | None:
+        """What scores rows as a sum over their items, where the blend or the chosen model has that."""
+        return fitted(self.model_, self).additive_at(history)
 
-        Parameters
-        ----------
-        history : csr_array
-            One row, 1 × items.
-        n : int, default 10
-            Length of the list.
-        order : ndarray or None, default None
-            The history's item rows, oldest first, where they are to be shown so; a sparse row stores no order.
-        data : Interactions or None, default None
-            What names users and items; None takes the training data.
-
-        Returns
-        -------
-        BlendExplanation or Explanation
-            Prints as text.
-        """
-        model = fitted(self.model_, self)
-        explain: Callable[..., BlendExplanation | Explanation] | None = getattr(model, "explain", None)
-        if explain is None:
-            raise ConfigError(f"expected a blend or a Loca to explain, found a chosen {type(model).__name__}")
-        return explain(history, n, order=order, data=self.train_data_ if data is None else data)
+    def sources_of(self, history: csr_array, items: Any, n: int, known: Interactions | None) -> Sources | None:
+        """What answers inside the blend or the chosen model."""
+        return fitted(self.model_, self).sources_of(history, items, n, known)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate the chosen model, or all kinds that are tried: the best of each stays while the next is fitted."""

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Self
 
 import numpy as np
+import torch
 from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError
+from loca.evaluation.explain import ranks_of
 from loca.evaluation.top_n import rank_top_n
-from loca.local.blend_search import Column, PartEarned, ScaleName, ScoreCache, powers_to_try, scaled_scores, sharpened
-from loca.local.explain import BlendExplanation, ItemOrder, PartAnswer, list_to_explain
+from loca.local.blend_search import (
+    Column,
+    PartEarned,
+    ScaleName,
+    ScoreCache,
+    powers_to_try,
+    scaled_scores,
+    sharpened,
+    spreads,
+)
+from loca.local.explain import AnswersOfParts, PartAnswer
 from loca.local.local_models import check_parts
 from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, clone, fitted, param, whole
@@ -209,31 +220,49 @@ class Blend(Recommender):
                 blended.add_(scaled.to(blended.device), alpha=weight)
         return np.asarray(fitted(blended, self).cpu().numpy(), dtype=np.float32)
 
-    def explain(
-        self, history: csr_array, n: int = 10, *, order: ItemOrder = None, data: Interactions | None = None
-    ) -> BlendExplanation:
-        """Show what each part adds to the items of one list, where it ranks them, and what it would list alone.
+    def additive_at(self, history: csr_array) -> Callable[[csr_array], Scores] | None:
+        """What scores rows as a sum over their items, on the scale of this history; None where a part is no such sum.
+
+        The scale, one standard deviation of a part's scores of the history, is as it is.
+        """
+        models, columns = fitted(self.models_, self), []
+        for part, power, weight in fitted(self.columns_, self):
+            score = models[part].additive_at(sharpened(history, power))
+            if score is None or (self.scale == "log-probability" and models[part].gives_logits):
+                return None
+            whole_row = torch.from_numpy(np.array(score(sharpened(history, power))))
+            spread = float(spreads(whole_row, whole_row - whole_row.mean(dim=1, keepdim=True)))
+            columns.append((score, power, np.float32(weight / spread)))
+
+        def score_rows(rows: csr_array) -> Scores:
+            blended = np.zeros(rows.shape, dtype=np.float32)
+            for score, power, factor in columns:
+                scores = score(sharpened(rows, power))
+                blended += factor * (scores - scores.mean(axis=1, keepdims=True))
+            return blended
+
+        return score_rows
+
+    def sources_of(self, history: csr_array, items: Any, n: int, known: Interactions | None) -> AnswersOfParts:
+        """What each part adds to the listed items, where it ranks them, and what it would list alone.
 
         Parameters
         ----------
         history : csr_array
             One row, 1 × items.
-        n : int, default 10
-            Length of the list.
-        order : ndarray or None, default None
-            The history's item rows, oldest first, where they are to be shown so; a sparse row stores no order.
-        data : Interactions or None, default None
-            What names users and items; None takes the training data.
+        items : ndarray
+            The rows of the listed items.
+        n : int
+            Length of the parts' own lists.
+        known : Interactions or None
+            What names users.
 
         Returns
         -------
-        BlendExplanation
-            Prints as text.
+        AnswersOfParts
+            The heaviest first.
         """
         columns, models = fitted(self.columns_, self), fitted(self.models_, self)
-        data, history = self.train_data_ if data is None else data, csr_array(history)
-        listed = list_to_explain(self, history, n, order, data)
-        items = listed["items"][listed["items"] >= 0]
         weights = {part: sum(weight for one, _, weight in columns if one == part) for part, _, _ in columns}
         # Σ weight · (scaled score − its mean over all items) over the part's columns, each (items,).
         lifts = {part: np.zeros(history.shape[1], dtype=np.float32) for part in weights}
@@ -243,20 +272,15 @@ class Blend(Recommender):
         sizes = np.sum([np.abs(lift[items]) for lift in lifts.values()], axis=0)
         answers = []
         for part in sorted(weights, key=lambda part: (-weights[part], part)):  # the heaviest first
-            model, added = models[part], lifts[part][items]
-            ranked = rank_top_n(lifts[part][None] / np.float32(weights[part]), history, history.shape[1])
-            ranking, scores = ranked[0][0], ranked[1][0]
-            ranks = np.zeros(history.shape[1], dtype=np.int64)
-            ranks[ranking[ranking >= 0]] = np.arange(1, int((ranking >= 0).sum()) + 1)
-            inside = None
-            if hasattr(model, "explain"):  # at the power where it weighs most
-                power = max((weight, power) for number, power, weight in columns if number == part)[1]
-                inside = model.explain(sharpened(history, power), n, order=order, data=data)
-            name, own = self.part_names()[part], (ranking[: len(items)], scores[: len(items)])
+            added, own = lifts[part][items], lifts[part] / np.float32(weights[part])
+            listed, scores = rank_top_n(own[None], history, n)
+            # What answers inside it, at the power where it weighs most.
+            power = max((weight, power) for number, power, weight in columns if number == part)[1]
+            inside = models[part].sources_of(sharpened(history, power), items, n, known)
             shares = np.divide(added, sizes, out=np.zeros_like(added), where=sizes > 0)
-            answers.append(PartAnswer(name, weights[part], *own, added, shares, ranks[items], inside))
-        listed |= {"items": items, "scores": listed["scores"][: len(items)]}
-        return BlendExplanation(**listed, parts=tuple(answers))
+            ranks, name = ranks_of(own, history, items), self.part_names()[part]
+            answers.append(PartAnswer(name, weights[part], listed[0], scores[0], added, shares, ranks, inside))
+        return AnswersOfParts(items, tuple(answers))
 
     def report(self) -> str:
         """Tabulate what each part earned on validation.

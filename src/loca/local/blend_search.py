@@ -65,9 +65,14 @@ def z_scores(scores: Tensor) -> Tensor:
     A part that multiplies all its scores by a number above 0, or adds one to them, says the same.
     """
     centred = scores - scores.mean(dim=1, keepdim=True)
+    return centred.div_(spreads(scores, centred))
+
+
+def spreads(scores: Tensor, centred: Tensor) -> Tensor:
+    """The standard deviation of each user's scores, (users, 1); infinite where they differ by rounding alone."""
     spread = centred.square().mean(dim=1, keepdim=True).sqrt_()
     flat = spread <= _ROUNDING * scores.abs().amax(dim=1, keepdim=True)
-    return centred.div_(spread.masked_fill_(flat, 1.0)).masked_fill_(flat, 0.0)
+    return spread.masked_fill_(flat, torch.inf)
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,6 +81,11 @@ class Ensemble(Recommender):
         """Whether all its models give logits."""
         return self.base.gives_logits
 
+    @property
+    def is_additive(self) -> bool:
+        """Whether the scores of all its models are a sum over the items of a history."""
+        return self.base.is_additive
+
     def _fit(self, data: TrainingData) -> None:
         """Train all models; one number of epochs for all, chosen on the validation score of the averaged scores."""
         weights, held_out = data.user_weights, data.validation

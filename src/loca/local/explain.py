@@ -1,8 +1,10 @@
-"""Why a list is what it is: the communities or parts that answer, and what each would say alone."""
+"""What answers inside a model of models: the communities or parts, and what each would say alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,53 +13,13 @@ from scipy.sparse import csr_array
 
 from loca.communities.communities import Locality
 from loca.data.id_map import Id, IdMap
-from loca.data.interactions import Interactions
-from loca.errors import DataError
-from loca.evaluation.top_n import rank_top_n
-from loca.models.recommender import Recommender
+from loca.evaluation.explain import Figures, Rows, Sources, fold, items_json, percent, title
+from loca.text_table import cut
 
-ItemRows = npt.NDArray[np.int32]
-ItemOrder = npt.NDArray[Any] | None  # the items of a history, oldest first
-Figures = npt.NDArray[np.float32]
 _PSEUDO_MEMBERS = 20.0
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ExplainedList:
-    """The answer to one history (`items`); a subclass says where it comes from.
-
-    `history` stands oldest first where it is `ordered`, else in the order of the item rows.
-    """
-
-    history: ItemRows
-    items: ItemRows
-    scores: Figures
-    names: IdMap | None = None
-    ordered: bool = False
-
-    def _named(self, rows: npt.NDArray[Any]) -> str:
-        """The items by their titles, ids or rows, separated by commas; a place that could not be filled is left out."""
-        return ", ".join(str(row) if self.names is None else self.names.label(int(row)) for row in rows if row >= 0)
-
-    def _opening_lines(self) -> list[str]:
-        """What is recommended, and because of what: the ten newest items where the history's order is known."""
-        newest = f"the newest of {len(self.history)}, {self._named(self.history[::-1][:10])}"
-        because = newest if self.ordered else self._named(self.history)
-        return [f"Recommended: {self._named(self.items)}", f"Because of:  {because}"]
-
-
-def list_to_explain(
-    model: Recommender, history: csr_array, n: int, order: ItemOrder, data: Interactions | None
-) -> dict[str, Any]:
-    """The fields of an `ExplainedList`: a model's list for the one history, which is refused where it is another."""
-    if history.shape[0] != 1 or history.nnz == 0:
-        raise DataError(f"explain: expected one history with at least one item, found {history.nnz} items")
-    if order is not None and set(np.asarray(order).tolist()) != set(history.indices.tolist()):
-        raise DataError("explain: expected the order to name the items of the history, and no others")
-    in_order = np.asarray(history.indices if order is None else order, dtype=np.int32)
-    items, scores = rank_top_n(model.score(history), history, n)
-    named = {"names": None if data is None else data.items, "ordered": order is not None}
-    return {"history": in_order, "items": items[0], "scores": scores[0], **named}
+# Two lists that have this share of their items in common say the same.
+_SAME = 0.8
+_MOST_ANCHORS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,37 +30,130 @@ class CommunityAnswer:
     anchor: Id
     weight: float
     members: int
-    items: ItemRows
+    items: Rows
     scores: Figures
-    distinctive: ItemRows
+    distinctive: Rows
     lifts: Figures
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Explanation(ExplainedList):
-    """The answer to one history (`items`), and where it comes from; `alpha` is the share of the global model.
+@dataclass(frozen=True, eq=False)
+class CommunityGroup:
+    """Communities whose own lists say the same, the strongest first; that of the global model too, where it is alike.
 
-    `locality` says how local the model is over all its users.
+    `distinctive` are the items that are over-represented in most of them, weighted by their shares.
     """
 
-    alpha: float
-    global_items: ItemRows
-    global_scores: Figures
     communities: tuple[CommunityAnswer, ...]
+    is_like_global: bool
+
+    @property
+    def weight(self) -> float:
+        """Their share of the answer."""
+        return sum(one.weight for one in self.communities)
+
+    @property
+    def items(self) -> Rows:
+        """The list of the strongest."""
+        return self.communities[0].items
+
+    @property
+    def distinctive(self) -> list[tuple[int, float]]:
+        """Items and their lifts, the mean over the communities that are known for them; the most typical first."""
+        found: dict[int, list[tuple[float, float]]] = {}
+        for one in self.communities:
+            for item, lift in zip(one.distinctive.tolist(), one.lifts.tolist(), strict=True):
+                found.setdefault(item, []).append((one.weight, lift))
+        order = sorted(found, key=lambda item: -sum(weight * lift for weight, lift in found[item]))
+        means = {item: sum(lift for _, lift in found[item]) / len(found[item]) for item in order}
+        return [(item, means[item]) for item in order[: len(self.communities[0].distinctive)]]
+
+
+@dataclass(frozen=True, eq=False)
+class AnswersOfCommunities:
+    """The communities that answer one history, strongest first, and the global model with its share `alpha`.
+
+    `users` is the number of training users, where it is known; `locality` says how local the model is over all users.
+    """
+
+    communities: tuple[CommunityAnswer, ...]
+    alpha: float
+    global_items: Rows
+    global_scores: Figures
+    users: int | None = None
     locality: Locality | None = None
 
-    def __str__(self) -> str:
-        lines = self._opening_lines()
-        if not self.communities:
-            lines.append("No community covers this history: the global model answers alone.")
+    @property
+    def groups(self) -> tuple[CommunityGroup, ...]:
+        """The communities, those that say the same as one: four fifths of the items of their lists are the same."""
+        groups: list[list[CommunityAnswer]] = []
         for one in self.communities:
-            lines.append(f"{one.weight:6.1%} community {one.community} around {one.anchor} ({one.members:,} members)")
-            lines.append(f"       says       {self._named(one.items)}")
-            lines.append(f"       known for  {self._named(one.distinctive)}")
-        lines += [f"{self.alpha:6.1%} the global model", f"       says       {self._named(self.global_items)}"]
-        count = len(self.communities)
-        lines.append(f"{count} {'community answers' if count == 1 else 'communities answer'} this history.")
-        return "\n".join(lines if self.locality is None else [*lines, f"The model: {self.locality}."])
+            same = next((group for group in groups if say_the_same(group[0].items, one.items)), None)
+            if same is None:
+                groups.append([one])
+            else:
+                same.append(one)
+        found = [CommunityGroup(tuple(group), say_the_same(group[0].items, self.global_items)) for group in groups]
+        return tuple(sorted(found, key=lambda group: -group.weight))
+
+    def item_notes(self, place: int) -> list[str]:
+        """Nothing is said of a single item."""
+        return []
+
+    def lines(self, names: IdMap, width: int) -> list[str]:
+        """The communities, those that say the same as one, then the global model and the model's locality."""
+        groups = self.groups
+        if not groups:
+            lines = ["No community covers this history: the global model answers alone."]
+        elif len(groups) == 1 and groups[0].is_like_global:
+            count, sizes = len(groups[0].communities), self._sizes(groups[0])
+            who = f"Community {groups[0].communities[0].community}" if count == 1 else f"{count} communities"
+            verbs = ("answers", "says") if count == 1 else ("answer", "say")
+            about = f"{who} ({sizes}) {verbs[0]} with {percent(groups[0].weight)}"
+            lines = textwrap.wrap(f"{about} and {verbs[1]} the same as the global model.", width)
+        else:
+            lines = ["Answered by"]
+            for group in groups:
+                said = "says" if len(group.communities) == 1 else "say"
+                lines += fold(f"{percent(group.weight):>7} ", [self._name(group)], width)
+                if group.is_like_global:
+                    lines.append(f"        {said} the same as the global model")
+                else:
+                    lines += fold(f"        {said:<4} ", listed(names, group.items), width)
+                typical = [f"{title(names, item)} ({lift:.1f}×)" for item, lift in group.distinctive if lift > 1]
+                lines += fold("        known for ", typical, width) if typical else []
+            lines.append(f"{percent(self.alpha):>7} the global model")
+            lines += fold("        says ", listed(names, self.global_items), width)
+        return lines if self.locality is None else [*lines, *fold("The model: ", str(self.locality).split("; "), width)]
+
+    def _name(self, group: CommunityGroup) -> str:
+        """Which communities they are, and how many of the users belong to them."""
+        anchors = [cut(str(one.anchor), 20) for one in group.communities]
+        if len(anchors) == 1:
+            return f"community {group.communities[0].community} ({self._sizes(group)}) around {anchors[0]}"
+        around = ", ".join([*anchors[:_MOST_ANCHORS], *["…"] * (len(anchors) > _MOST_ANCHORS)])
+        return f"{len(anchors):,} communities ({self._sizes(group)} each) around {around}"
+
+    def _sizes(self, group: CommunityGroup) -> str:
+        sizes = sorted(one.members for one in group.communities)
+        of_all = "members" if self.users is None else f"of {self.users:,} users"
+        return f"{sizes[0]:,} {of_all}" if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,} {of_all}"
+
+    def to_json(self, names: IdMap) -> dict[str, Any]:
+        """Every community with its share and lists, the groups that say the same by their numbers, the global model."""
+        communities = []
+        for one in self.communities:
+            about = {key: getattr(one, key) for key in ("community", "anchor", "weight", "members")}
+            own, known_for = items_json(names, one.items, score=one.scores), (one.distinctive, one.lifts)
+            typical = items_json(names, known_for[0], lift=known_for[1])
+            communities.append({**about, "items": own, "known_for": typical})
+        groups = [
+            {"communities": [one.community for one in group.communities], "weight": group.weight}
+            | {"is_like_global": group.is_like_global}
+            for group in self.groups
+        ]
+        whole = {"weight": self.alpha, "items": items_json(names, self.global_items, score=self.global_scores)}
+        locality = None if self.locality is None else asdict(self.locality)
+        return {"communities": communities, "groups": groups, "global": whole, "locality": locality}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,39 +162,69 @@ class PartAnswer:
 
     For each item of the blend's list: `contributions`, weight · scaled score above that of an average item; `shares`,
     the same over the sum of their sizes (below 0 where the part speaks against the item); `ranks`, its place in the
-    part's own ranking of the unseen items, from 1. `inside` explains the part itself where it can be explained.
+    part's own ranking of the unseen items, from 1. `inside` is what answers inside the part, where there is anything.
     """
 
     name: str
     weight: float
-    items: ItemRows
+    items: Rows
     scores: Figures
     contributions: Figures
     shares: Figures
     ranks: npt.NDArray[np.int64]
-    inside: Explanation | BlendExplanation | None = None
+    inside: Sources | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class BlendExplanation(ExplainedList):
-    """The answer to one history (`items`), and what each part, the heaviest first, has to do with it."""
+@dataclass(frozen=True, eq=False)
+class AnswersOfParts:
+    """What each part of a blend, the heaviest first, has to do with the listed items, given by their rows."""
 
+    items: Rows
     parts: tuple[PartAnswer, ...]
 
-    def __str__(self) -> str:
-        labels = ["its share and place by", *(self._named(self.items[[place]]) for place in range(len(self.items)))]
-        rows, lines = [f"{label:<{max(map(len, labels))}}" for label in labels], []
+    def item_notes(self, place: int) -> list[str]:
+        """The share of each part in the listed item at a place, and where the part ranks it."""
+        notes = []
         for part in self.parts:
-            figures = [f"{share:+.0%}, {rank:,}." for share, rank in zip(part.shares, part.ranks, strict=True)]
-            for place, text in enumerate([part.name, *figures]):
-                rows[place] += f"  {text:>{max(len(part.name), 14)}}"
-            lines += [f"{part.weight:6.1%} {part.name}", f"       says       {self._named(part.items)}"]
+            rank = f", place {part.ranks[place]:,}" if part.ranks[place] else ""
+            notes.append(f"{cut(part.name, 40)} ({100 * part.shares[place]:+.0f} %{rank})")
+        return notes
+
+    def lines(self, names: IdMap, width: int) -> list[str]:
+        """The parts with their weights and their own lists, and what answers inside them."""
+        lines = ["Answered by"]
+        for part in self.parts:
+            lines += [f"{percent(part.weight):>7} {cut(part.name, width - 8)}"]
+            lines += fold("        says ", listed(names, part.items), width)
             if part.inside is not None:
-                lines += [f"       {line}" for line in str(part.inside).splitlines()[2:]]
-        return "\n".join([*self._opening_lines(), *rows, *lines])
+                lines += [f"        {line}" for line in part.inside.lines(names, width - 8)]
+        return lines
+
+    def to_json(self, names: IdMap) -> dict[str, Any]:
+        """Every part with its weight, its own list, what it adds to each listed item, and what answers inside it."""
+        parts = []
+        for part in self.parts:
+            adds = items_json(names, self.items, contribution=part.contributions, share=part.shares)
+            for one, rank in zip(adds, part.ranks.tolist(), strict=True):
+                one["rank"] = rank
+            inside = {} if part.inside is None else {"inside": part.inside.to_json(names)}
+            own = items_json(names, part.items, score=part.scores)
+            parts.append({"part": part.name, "weight": part.weight, "items": own, "adds": adds, **inside})
+        return {"parts": parts}
 
 
-def over_represented(matrix: csr_array, answer_weights: csr_array, count: int) -> tuple[ItemRows, Figures]:
+def say_the_same(first: Rows, second: Rows) -> bool:
+    """Whether two lists have four fifths of their items in common, in any order."""
+    one, other = set(first[first >= 0].tolist()), set(second[second >= 0].tolist())
+    return len(one & other) >= _SAME * max(len(one), len(other))
+
+
+def listed(names: IdMap, rows: Rows) -> Sequence[str]:
+    """The items by their titles; a place that could not be filled is left out."""
+    return [title(names, row) for row in rows.tolist() if row >= 0]
+
+
+def over_represented(matrix: csr_array, answer_weights: csr_array, count: int) -> tuple[Rows, Figures]:
     """For each community the items that its members have most in excess of everybody's share, and by what factor.
 
     The excess is counted in standard deviations of chance, so that an item that two members have is not called typical;

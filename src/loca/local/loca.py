@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
@@ -18,7 +18,7 @@ from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Qu
 from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import rank_top_n
-from loca.local.explain import CommunityAnswer, Explanation, ItemOrder, list_to_explain, over_represented
+from loca.local.explain import AnswersOfCommunities, CommunityAnswer, over_represented
 from loca.local.local_ease import LOCAL_BYTES
 from loca.local.local_models import LocalModels, LocalTask, Validator, blended_scores, first_models, truncated
 from loca.local.stacked.inference import AnswerPrecision
@@ -90,8 +90,7 @@ class Loca(Recommender):
     (60, 30)
     >>> model.answer_weights(data.histories()).shape
     (60, 4)
-    >>> explanation = model.explain(data.histories([7]), n=3)
-    >>> len(explanation.items)
+    >>> len(model.explain("u07", n=3).items)
     3
     """
 
@@ -282,30 +281,43 @@ class Loca(Recommender):
         blended = blended_scores(local, fitted(self.global_, self), rows, self.answer_weights(rows), (alpha,))
         return np.asarray(next(blended).cpu().numpy(), dtype=np.float32)
 
-    def explain(
-        self, history: csr_array, n: int = 10, *, order: ItemOrder = None, data: Interactions | None = None
-    ) -> Explanation:
-        """Show which communities a list comes from, and what each of them and the global model would list alone.
+    def additive_at(self, history: csr_array) -> Callable[[csr_array], Scores] | None:
+        """What scores rows as a sum over their items, with the communities that answer this history; None of networks.
+
+        The communities themselves follow from the whole history, and are as they are.
+        """
+        local, whole_model, alpha = fitted(self.locals_, self), fitted(self.global_, self), fitted(self.alpha_, self)
+        if not (self.base.is_additive and whole_model.is_additive):
+            return None
+        answering = self.answer_weights(history)
+
+        def score(rows: csr_array) -> Scores:
+            same = csr_array(answering[np.zeros(rows.shape[0], dtype=np.int64)])
+            blended = blended_scores(local, whole_model, rows, same, (alpha,))
+            return np.asarray(next(blended).cpu().numpy(), dtype=np.float32)
+
+        return score
+
+    def sources_of(self, history: csr_array, items: Any, n: int, known: Interactions | None) -> AnswersOfCommunities:
+        """Which communities answer a history, and what each of them and the global model would list alone.
 
         Parameters
         ----------
         history : csr_array
             One row, 1 × items.
-        n : int, default 10
+        items : ndarray
+            The rows of the listed items.
+        n : int
             Length of the lists.
-        order : ndarray or None, default None
-            The history's item rows, oldest first, where they are to be shown so; a sparse row stores no order.
-        data : Interactions or None, default None
-            What names users and items; None takes the training data.
+        known : Interactions or None
+            What names the anchors; None names them by their rows.
 
         Returns
         -------
-        Explanation
-            The communities strongest first; prints as text.
+        AnswersOfCommunities
+            The strongest first.
         """
         communities, alpha = fitted(self.communities_, self), fitted(self.alpha_, self)
-        data, history = self.train_data_ if data is None else data, csr_array(history)
-        listed = list_to_explain(self, history, n, order, data)
         distinctive, lifts = fitted(self.distinctive_, self)
         answering = self.answer_weights(history)
         shares = (1 - alpha) * answering.data / answering.data.sum()
@@ -313,13 +325,14 @@ class Loca(Recommender):
         for place in np.argsort(-answering.data, kind="stable"):
             number = int(answering.indices[place])
             anchor, members = int(communities.anchors[number]), int(fitted(self.members_, self)[number])
-            name = anchor if data is None else data.users.ids([anchor])[0]
-            items, scores = rank_top_n(fitted(self.locals_, self).score_with(number, history), history, n)
-            own, known_for = (items[0], scores[0]), (distinctive[number][:n], lifts[number][:n])
+            name = anchor if known is None else known.users.ids([anchor])[0]
+            listed, scores = rank_top_n(fitted(self.locals_, self).score_with(number, history), history, n)
+            own, known_for = (listed[0], scores[0]), (distinctive[number][:n], lifts[number][:n])
             answers.append(CommunityAnswer(number, name, float(shares[place]), members, *own, *known_for))
-        items, scores = rank_top_n(fitted(self.global_, self).score(history), history, n)
-        listed |= {"alpha": alpha if answers else 1.0, "communities": tuple(answers), "locality": self.locality_}
-        return Explanation(**listed, global_items=items[0], global_scores=scores[0])
+        listed, scores = rank_top_n(fitted(self.global_, self).score(history), history, n)
+        users = None if known is None else known.n_users
+        share = alpha if answers else 1.0
+        return AnswersOfCommunities(tuple(answers), share, listed[0], scores[0], users, self.locality_)
 
     def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
         """Return α, epochs, bandwidths in units, coverage, and how local the model is in the mean.

@@ -42,6 +42,11 @@ class Popularity(Recommender):
     def __post_init__(self) -> None:
         _length_of(self.window)
 
+    @property
+    def is_additive(self) -> bool:
+        """Whether its scores are a sum over the items of a history: what everybody gets, and nothing else."""
+        return True
+
     def _fit(self, data: TrainingData) -> None:
         window, train, matrix = _length_of(self.window), data.train, data.matrix
         if window is not None:

@@ -21,9 +21,11 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.histories import HistoryWeights, OnUnknown
+from loca.data.id_map import Id
 from loca.data.interactions import Interactions, as_matrix, as_moments, check_entries
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, did_you_mean
+from loca.evaluation.explain import Explanation, Sources, explain
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
 from loca.memory import DataSize, MemoryUse
 from loca.persistence import save_model
@@ -247,6 +249,8 @@ class Recommender(BaseEstimator):
         Whether many such networks can be trained as one.
     is_linear : bool
         Whether it has dense item-to-item weights in closed form, with `solve_each`.
+    is_additive : bool
+        Whether its scores are a sum over the items of a history, whatever the history is.
     uses_order : bool
         Whether it, or a model that it is made of, learns from the order of a history.
     gives_logits : bool
@@ -270,6 +274,11 @@ class Recommender(BaseEstimator):
     learns_by_epoch: ClassVar[bool] = False  # trained an epoch at a time, with `begin`, and stopped early
     stackable: ClassVar[bool] = False  # many such networks can be trained as one
     is_linear: ClassVar[bool] = False  # dense item-to-item weights in closed form, with `solve_each`
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether its scores are a sum over the items of a history, whatever the history is."""
+        return False
 
     @property
     def uses_order(self) -> bool:
@@ -370,6 +379,63 @@ class Recommender(BaseEstimator):
         """
         return similar_items(self, items, n)
 
+    def explain(
+        self,
+        who: Any,
+        item: Id | None = None,
+        n: int = 5,
+        *,
+        recency: HistoryWeights = "model",
+        order: Any = None,
+    ) -> Explanation:
+        """Explain the list for one history: which of its items speak for each listed item, and by how much.
+
+        The contributions of a linear model (EASE, NextEASE, SLIM, ItemKNN, and Loca, Ensemble and Blend made of these)
+        are exact: they add up to the score. Of a Loca they are those of the communities that answer this history, of a
+        Blend those on the scale of its scores. For all other models a contribution is found by leaving one out: the
+        score of the history less its score without the item. Of `Popularity` nothing depends on the history.
+
+        Parameters
+        ----------
+        who : user id, list of item ids in a list, dict, data frame, Interactions or csr_array
+            One history, in any form that `recommend` takes.
+        item : id or None, default None
+            The one item to explain, listed or not; None explains the n best.
+        n : int, default 5
+            Length of the list, and of the lists of what answers inside the model.
+        recency : Recency, None or "model", default "model"
+            How the items of the history are weighted, as in `recommend`.
+        order : ndarray or None, default None
+            The history's item rows, oldest first, where `who` is a sparse row, which stores no order.
+
+        Returns
+        -------
+        Explanation
+            Prints as text; `to_polars` and `to_pandas` give the contributions.
+
+        Examples
+        --------
+        >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+        >>> model = loca.EASE(l2=10).fit(data)
+        >>> print(model.explain([["i03", "i07"]], item="i11"))  # doctest: +ELLIPSIS
+        History of 2 items, newest first: ...
+        """
+        return explain(self, who, item, n, recency=recency, order=order)
+
+    def additive_at(self, history: csr_array) -> Callable[[csr_array], Scores] | None:
+        """What scores rows as a sum over their items, and this history as `score` does; None where there is nothing.
+
+        A model of models may be such a sum only as long as its shares are those of this history.
+        """
+        return self.score if self.is_additive else None
+
+    def sources_of(self, history: csr_array, items: Any, n: int, known: Interactions | None) -> Sources | None:
+        """What answers inside the model for one history: communities, or the parts of a blend; None where it is one.
+
+        `items` are the rows of the listed items, n the length of the lists of what answers, and `known` names users.
+        """
+        return None
+
     def _check_histories(self, histories: csr_array) -> csr_array:
         """Histories as float32 rows over the model's items; refuse others, and all before the model is fitted."""
         return check_histories(histories, self.count_items())
@@ -386,6 +452,11 @@ class ItemToItemModel(Recommender):
     """A model that is items × items weights, `weights_`, dense or sparse: scores = history · weights."""
 
     weights_: Any
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether its scores are a sum over the items of a history: always."""
+        return True
 
     def score(self, histories: csr_array) -> Scores:
         """Multiply histories by the item-to-item weights.
