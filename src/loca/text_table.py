@@ -70,6 +70,16 @@ class TextTable:
         return f"<table>\n{head}<tbody>\n{body}\n</tbody>\n</table>"
 
 
+def html_text(shown: Iterable[str | TextTable]) -> str:
+    """Lines and tables as HTML, their text escaped."""
+    texts = (
+        f'<div style="white-space: pre-wrap">{escape(one)}</div>' if isinstance(one, str) else one.html()
+        for one in shown
+        if one
+    )
+    return "\n".join(texts)
+
+
 class Readable:
     """A result that prints as a few lines and tables; a notebook shows the same as HTML."""
 
@@ -84,12 +94,7 @@ class Readable:
         return str(self)
 
     def _repr_html_(self) -> str:
-        texts = (
-            f'<div style="white-space: pre-wrap">{escape(one)}</div>' if isinstance(one, str) else one.html()
-            for one in self.shown()
-            if one
-        )
-        return "\n".join(texts)
+        return html_text(self.shown())
 
 
 class Tabular(Readable):

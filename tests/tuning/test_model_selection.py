@@ -419,10 +419,10 @@ def test_fit_selects_on_the_last_items_and_refits_on_everything(planted: Planted
         (len(data), False, "1"),
     ]
     assert found.best is found.tried[1]
-    assert str(found).splitlines()[1] == (
+    assert found.shown()[1] == (
         f"validation NDCG@100, before the refit: {found.best.ndcg:.4f} (used for choosing; not a test score)"
     )
-    assert len(str(found).splitlines()) == 4
+    assert len(found.shown()) == 4
 
 
 def test_fit_without_refit_knows_everything_and_has_learned_from_the_rest(planted: PlantedData) -> None:

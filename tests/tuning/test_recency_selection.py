@@ -20,6 +20,7 @@ from loca.evaluation.significance import paired_difference
 from loca.experiments.comparison import compare
 from loca.local.ensemble import Ensemble
 from loca.models.ease import EASE
+from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.persistence.manifest import ModelState
 from loca.tuning.recency_selection import RecencyChoice, choose_recency, recency_candidates, start_recency
@@ -181,7 +182,8 @@ class Prefixed:
 
 def test_a_model_trained_on_decayed_prefixes_starts_under_their_decay() -> None:
     assert start_recency(Prefixed()) == Recency.per_position(0.9)
-    assert start_recency(Ensemble(base=Prefixed(prefix_decay=0.8))) == Recency.per_position(0.8)  # type: ignore[arg-type]
+    ensemble = Ensemble(base=MultVAE(target="next", prefix_decay=0.8))
+    assert start_recency(ensemble) == Recency.per_position(0.8)
     for plain in (Prefixed(target="set"), Prefixed(prefix_decay=None), Prefixed(prefix_decay=1.0), EASE(), object()):
         assert start_recency(plain) is None
 

@@ -21,7 +21,9 @@ from loca.models.recommender import (
     get_params,
     learned,
     learned_fact,
+    param,
     positive,
+    seed_param,
     whole,
 )
 from loca.random_streams import derive_seed
@@ -84,7 +86,7 @@ class TruncatedSVD(BaseEstimator):
     """
 
     dimensions: int = whole(32)
-    seed: int = 0
+    seed: int = seed_param()
     directions_: Floats | None = learned("items", "directions", finite=False)
 
     def _fit(self, data: TrainingData) -> None:
@@ -118,6 +120,10 @@ class TruncatedSVD(BaseEstimator):
         return MemoryUse(main=main, main_after=directions, folder=directions)
 
 
+def _is_numbers(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iuf"
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class GivenEmbeddings(BaseEstimator):
     """Map histories to embeddings that the caller has for the training users.
@@ -147,7 +153,7 @@ class GivenEmbeddings(BaseEstimator):
     True
     """
 
-    embeddings: npt.NDArray[Any]
+    embeddings: npt.NDArray[Any] = param(..., "an array of numbers, users × dimensions", _is_numbers)
     ridge: float = positive(1.0)
     item_vectors_: Floats | None = learned("items", "dimensions", finite=False)
     fit_share_: float | None = learned_fact("a number", lambda value: isinstance(value, float))

@@ -29,7 +29,18 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.network_base import score_on
 from loca.models.next_ease import NextEASE
-from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, clone, fitted, positive, whole
+from loca.models.recommender import (
+    ModelState,
+    Recommender,
+    Scores,
+    TrainingData,
+    clone,
+    fitted,
+    model_param,
+    positive,
+    seed_param,
+    whole,
+)
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
 
@@ -110,9 +121,9 @@ class Auto(Recommender):
     seconds: float = positive(720.0)
     trials: int | None = whole(None, optional=True)
     decay: float | None = 0.9
-    chosen: Recommender | None = None
+    chosen: Recommender | None = model_param(optional=True)
     device: str = device_param()
-    seed: int = 0
+    seed: int = seed_param()
 
     model_: Recommender | None = field(default=None, init=False)
     trials_: tuple[Trial, ...] = field(default=(), init=False)
@@ -449,7 +460,7 @@ class Climb:
 
 def settings_of(model: Recommender) -> str:
     """The settings of a model in one line, mostly those of its base where it has one; without seeds and devices."""
-    shown = model.get_params()
+    shown = model.get_params(deep=False)
     if "base" in shown:
-        shown = {"models": shown.get("models", shown.get("anchors")), **shown["base"].get_params()}
+        shown = {"models": shown.get("models", shown.get("anchors")), **shown["base"].get_params(deep=False)}
     return ", ".join(f"{name} {value}" for name, value in shown.items() if name not in ("seed", "device"))

@@ -29,7 +29,17 @@ from loca.local.blend_search import (
 from loca.local.explain import AnswersOfParts, PartAnswer
 from loca.local.local_models import check_parts
 from loca.memory import DataSize, MemoryUse
-from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, clone, fitted, param, whole
+from loca.models.recommender import (
+    ModelState,
+    Recommender,
+    Scores,
+    TrainingData,
+    clone,
+    fitted,
+    param,
+    seed_param,
+    whole,
+)
 from loca.progress import say
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0)
@@ -82,7 +92,7 @@ class Blend(Recommender):
     scale: ScaleName = param("z-score", " or ".join(map(repr, _SCALES)), _SCALES.__contains__)
     powers: Sequence[float] = POWERS
     cache_bytes: int = whole(CACHE_BYTES)
-    seed: int = 0
+    seed: int = seed_param()
 
     models_: dict[int, Recommender] | None = field(default=None, init=False)
     columns_: tuple[Column, ...] | None = field(default=None, init=False)

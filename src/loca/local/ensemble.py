@@ -19,7 +19,18 @@ from loca.local.stacked.ops import PrecisionName
 from loca.local.training import Engine, EngineName, copies_of, local_memory, train_locals
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import ranking_bytes
-from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, UserWeights, clone, fitted, whole
+from loca.models.recommender import (
+    ModelState,
+    Recommender,
+    Scores,
+    TrainingData,
+    UserWeights,
+    clone,
+    fitted,
+    model_param,
+    seed_param,
+    whole,
+)
 from loca.random_streams import stream
 
 
@@ -57,13 +68,13 @@ class Ensemble(Recommender):
 
     role = "ensemble"
 
-    base: Recommender
+    base: Recommender = model_param()
     models: int = whole(40)
     engine: EngineName = "auto"
     precision: PrecisionName = "float32"
     answer_precision: AnswerPrecision = "float32"
     local_bytes: int = LOCAL_BYTES
-    seed: int = 0
+    seed: int = seed_param()
 
     models_: LocalModels | None = field(default=None, init=False)
     epochs_: int | None = field(default=None, init=False)

@@ -26,12 +26,29 @@ from loca.local.stacked.ops import PrecisionName
 from loca.local.training import Engine, EngineName, copies_of, local_memory, scaled_weights, train_locals
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import choose_device, free_bytes
-from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, UserWeights, clone, fitted, whole
+from loca.models.recommender import (
+    ModelState,
+    Recommender,
+    Scores,
+    TrainingData,
+    UserWeights,
+    clone,
+    fitted,
+    is_number,
+    model_param,
+    param,
+    seed_param,
+    whole,
+)
 from loca.progress import say
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 DISTINCTIVE_ITEMS = 20
 _LOCALITY = ("effective_share", "answering")  # the figures of `Locality` that a file holds beside alpha
+
+
+def _is_embedder(value: object) -> bool:
+    return value is None or (isinstance(value, Embedder) and not isinstance(value, type))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -96,22 +113,26 @@ class Loca(Recommender):
 
     role = "local"
 
-    base: Recommender
+    base: Recommender = model_param()
     anchors: int = whole(40)
     anchor_selection: AnchorSelection = "coverage"
     train_bandwidth: Bandwidth = Quantile(0.9, times=1.3)
     answer_bandwidth: Bandwidth = Quantile(0.5)
     kernel: KernelName = "epanechnikov"
-    embedding: Embedder | None = None
-    global_model: Recommender | None = None
-    alpha: float | Literal["validation", "paper"] = "validation"
+    embedding: Embedder | None = param(None, "an embedder such as TruncatedSVD() or none", _is_embedder)
+    global_model: Recommender | None = model_param(optional=True)
+    alpha: float | Literal["validation", "paper"] = param(
+        "validation",
+        "a number from 0 to 1, 'validation' or 'paper'",
+        lambda one: one in ("validation", "paper") or (is_number(one) and 0 <= one <= 1),
+    )
     # One number of epochs for all local models; or each stops on its own members, for the paper's protocol alone.
     stopping: Literal["blended", "community"] = "blended"
     engine: EngineName = "auto"
     precision: PrecisionName = "float32"
     answer_precision: AnswerPrecision = "float32"
     local_bytes: int = LOCAL_BYTES
-    seed: int = 0
+    seed: int = seed_param()
 
     global_: Recommender | None = field(default=None, init=False)
     embedder_: Embedder | None = field(default=None, init=False)
@@ -130,8 +151,6 @@ class Loca(Recommender):
         check_choice("kernel", self.kernel, KERNELS)
         check_bandwidth("train_bandwidth", self.train_bandwidth)
         check_bandwidth("answer_bandwidth", self.answer_bandwidth)
-        if self.alpha not in ("validation", "paper") and (isinstance(self.alpha, str) or not 0 <= self.alpha <= 1):
-            raise ConfigError(f"alpha: expected a number from 0 to 1, 'validation' or 'paper', found {self.alpha!r}")
         if self.stopping not in ("blended", "community"):
             raise ConfigError(f"stopping: expected 'blended' or 'community', found {self.stopping!r}")
         self._engine()

@@ -18,7 +18,15 @@ from loca.models.autoencoder import Network
 from loca.models.counter_rng import fill_normal
 from loca.models.devices import SparseRows, device_param
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
-from loca.models.recommender import UserWeights, not_negative, positive, share_below_1, supported_users, whole
+from loca.models.recommender import (
+    UserWeights,
+    not_negative,
+    positive,
+    seed_param,
+    share_below_1,
+    supported_users,
+    whole,
+)
 from loca.random_streams import derive_seed
 
 LossName = Literal["logistic", "square"]
@@ -187,7 +195,7 @@ class CDAE(NetworkModel[NodeNetwork]):
     epochs: int = whole(200)
     patience: int = whole(20)
     evaluate_every: int = whole(1)
-    seed: int = 0
+    seed: int = seed_param()
     device: str = device_param()
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ def is_device(name: str) -> bool:
 
 def device_param() -> Any:
     """The parameter of a model that names the device it computes on."""
-    return param("auto", _DEVICES, is_device)
+    return param("auto", _DEVICES, lambda value: isinstance(value, str) and is_device(value))
 
 
 def choose_device(name: str) -> torch.device:

@@ -22,7 +22,17 @@ from loca.errors import ModelFileError
 from loca.memory import DataSize, MemoryUse
 from loca.models import als
 from loca.models.devices import choose_device, device_param, float32_products
-from loca.models.recommender import ModelState, Recommender, Scores, TrainingData, fitted, learned, positive, whole
+from loca.models.recommender import (
+    ModelState,
+    Recommender,
+    Scores,
+    TrainingData,
+    fitted,
+    learned,
+    positive,
+    seed_param,
+    whole,
+)
 from loca.models.wmf import WMF
 from loca.progress import bar
 from loca.random_streams import stream
@@ -76,7 +86,7 @@ class LLORMA(Recommender):
     user_l2: float = positive(100.0)
     item_l2: float = positive(100.0)
     iterations: int = whole(5)
-    seed: int = 0
+    seed: int = seed_param()
     device: str = device_param()
     global_: WMF | None = field(default=None, init=False)
     anchor_items_: npt.NDArray[np.int64] = learned("models", dtype=np.int64)
@@ -95,7 +105,9 @@ class LLORMA(Recommender):
         local_bytes = 4 * count * rows.shape[1] * self.factors
         what = f"LLORMA with {count} models"
         device = als.plan_alternating(what, rows, self.factors, choose_device(self.device), local_bytes)
-        shared = {name: value for name, value in self.get_params().items() if name not in ("anchors", "bandwidth")}
+        shared = {
+            name: value for name, value in self.get_params(deep=False).items() if name not in ("anchors", "bandwidth")
+        }
         self.global_ = WMF(**shared).fit(rows, user_weights=weights)
         users = self.global_.embed(rows)
         drawn = np.sort(stream(self.seed, "anchors").choice(rows.nnz, count, replace=False))

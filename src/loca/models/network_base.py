@@ -90,9 +90,12 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         more = {"training": training, "checkpoint": 2 * training, "advice": advice}
         return memory_on(device, peak, weights, main=training, after=(0, weights), **more)
 
+    def _forget(self) -> None:
+        super()._forget()
+        self.network_ = None
+
     def _fit(self, data: TrainingData) -> None:
         """Train from the initial weights on."""
-        self.network_ = None  # what an earlier fit learned makes room
         trainer = self.begin(data.matrix, data.user_weights, data.moments if self.uses_order else None)
         what = type(self).__name__
 

@@ -40,6 +40,7 @@ class Popularity(Recommender):
     shares_: npt.NDArray[np.float32] = learned("items", finite=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _length_of(self.window)
 
     @property

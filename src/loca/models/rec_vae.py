@@ -15,7 +15,15 @@ from loca.models.autoencoder import Network, multinomial_loss
 from loca.models.counter_rng import fill_normal, normal_at
 from loca.models.devices import SparseRows, choose_device, device_param
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
-from loca.models.recommender import TrainingData, not_negative, param, positive, share_below_1, whole
+from loca.models.recommender import (
+    TrainingData,
+    not_negative,
+    number,
+    positive,
+    seed_param,
+    share_below_1,
+    whole,
+)
 from loca.random_streams import derive_seed
 
 # As in the authors' program: five hidden layers, and a layer normalisation that leaves small activations small.
@@ -137,7 +145,7 @@ class RecVAE(NetworkModel[RecVaeNetwork]):
     hidden: int = whole(600)
     dropout: float = share_below_1(0.5)
     gamma: float = not_negative(0.005)
-    beta: float | None = param(None, "a number ≥ 0", lambda value: value is None or 0 <= value < math.inf)
+    beta: float | None = number(None, "a number ≥ 0", lambda value: 0 <= value < math.inf, optional=True)
     learning_rate: float = positive(5e-4)
     batch_size: int = whole(500)
     encoder_epochs: int = whole(3)
@@ -145,7 +153,7 @@ class RecVAE(NetworkModel[RecVaeNetwork]):
     epochs: int = whole(100)
     patience: int = whole(20)
     evaluate_every: int = whole(1)
-    seed: int = 0
+    seed: int = seed_param()
     device: str = device_param()
 
     def build(self, item_count: int, device: torch.device) -> RecVaeNetwork:

@@ -33,12 +33,15 @@ from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState as ModelState
 from loca.persistence.manifest import get_params as get_params
 from loca.persistence.manifest import is_model
+from loca.text_table import Readable, TextTable, html_text
 
 Scores = npt.NDArray[np.float32]
 UserWeights = npt.NDArray[Any]
 AnyModel = TypeVar("AnyModel")
 Learned = TypeVar("Learned")
 _SPARSE_PARTS = ("data", "indices", "indptr")
+_ABOUT_A_FIT = ("train_data_", "best_epoch_")
+_LINE = 100  # the width that a model is printed in
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class TrainingData:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BaseEstimator:
+class BaseEstimator(Readable):
     """Learns from histories with user weights; a recommender, or a part of one such as an embedder.
 
     A subclass is decorated with `@dataclass(kw_only=True, eq=False, repr=False)`, declares its parameters and what it
@@ -79,27 +82,95 @@ class BaseEstimator:
     best_epoch_: int | None = field(default=None, init=False)  # of early stopping, where it learns by epoch
 
     def __post_init__(self) -> None:
-        """Refuse parameters outside of what their fields declare."""
+        """Refuse parameters outside of what their fields declare; numbers of numpy become plain ones."""
         for one in fields(self):
-            expected, is_valid = one.metadata.get("param", ("", None))
-            if is_valid is not None and not is_valid(getattr(self, one.name)):
-                raise ConfigError(f"{one.name}: expected {expected}, found {getattr(self, one.name)!r}")
+            if "param" in one.metadata:
+                expected, is_valid = one.metadata["param"]
+                value = getattr(self, one.name)
+                if isinstance(value, np.generic):
+                    setattr(self, one.name, value := value.item())
+                check_param(one.name, value, expected, is_valid)
 
     def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        params = ((name, repr(value)) for name, value in get_params(self).items())
-        shown = (f"{name}={value}" for name, value in params if value != repr(defaults[name].default))
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return _written(self)
 
-    def get_params(self) -> dict[str, Any]:
+    def shown(self) -> list[str]:
+        """Return what a person reads: the parameters that are not at their defaults, and what it was fitted on.
+
+        Returns
+        -------
+        list of str
+        """
+        if not self.is_fitted:
+            return [repr(self)]
+        if (data := self.train_data_) is None:
+            return [repr(self), "fitted"]
+        return [repr(self), f"fitted on {data.n_users:,} users, {data.n_items:,} items, {len(data):,} interactions"]
+
+    def _repr_html_(self) -> str:
+        rows = tuple((name, _written(value)) for name, value in get_params(self).items())
+        return html_text([TextTable((type(self).__name__, ""), rows, names=2), *self.shown()[1:]])
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it has learned something."""
+        found = (value for name, value in vars(self).items() if name.endswith("_") and name not in _ABOUT_A_FIT)
+        return any(value is not None and not (isinstance(value, tuple) and not value) for value in found)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Get the constructor's arguments by name, as the model holds them now.
+
+        Parameters
+        ----------
+        deep : bool, default True
+            Also those of the models among them, under names such as `base__l2`, as scikit-learn has it.
 
         Returns
         -------
         dict of str to Any
             The values themselves, not copies.
         """
-        return get_params(self)
+        params = get_params(self)
+        if deep:
+            for name, part in list(params.items()):
+                if isinstance(part, BaseEstimator):
+                    params |= {f"{name}__{inner}": value for inner, value in part.get_params().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters; what was learned is forgotten, and all stays as it was where a value is refused.
+
+        Parameters
+        ----------
+        **params : Any
+            New values by name; `base__l2` is the parameter `l2` of the model that is the parameter `base`.
+
+        Returns
+        -------
+        Self
+            The model itself, unfitted.
+
+        Raises
+        ------
+        ConfigError
+            Where the model has no such parameter, or the value is not valid.
+        """
+        changed = clone(self, **params)  # refuses what is wrong before anything is changed
+        for name, value in get_params(changed).items():
+            if name in {one.partition("__")[0] for one in params}:
+                setattr(self, name, value)
+        self._forget()
+        self.__post_init__()
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        return clone(self)
+
+    def _forget(self) -> None:
+        """Make room for what a fit learns."""
+        for one in fields(self):
+            if not one.init:
+                setattr(self, one.name, one.default)
 
     def with_selected_params(self) -> Self:
         """Make an unfitted copy with what this fit selected on validation: for networks the number of epochs.
@@ -174,9 +245,7 @@ class BaseEstimator:
         matrix = as_matrix(train)
         weights = check_user_weights(user_weights, matrix.shape[0])
         data = TrainingData(train, matrix, weights, validation, context)
-        for one in fields(self):
-            if not one.init:  # what an earlier fit learned makes room
-                setattr(self, one.name, one.default)
+        self._forget()
         self.train_data_ = train if isinstance(train, Interactions) else None
         self._fit(data)
         return self
@@ -476,8 +545,45 @@ class ItemToItemModel(Recommender):
 
 
 def param(default: Any, expected: str, is_valid: Callable[[Any], bool]) -> Any:
-    """A parameter that is refused, with what was expected, where it is not valid."""
-    return field(default=default, metadata={"param": (expected, is_valid)})
+    """A parameter that is refused, with what was expected, where it is not valid; `...` for one without a default."""
+    metadata = {"param": (expected, is_valid)}
+    return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
+
+
+def check_param(name: str, value: Any, expected: str, is_valid: Callable[[Any], bool]) -> None:
+    """Refuse a value, with what was expected, that is not valid, or of a kind that cannot be looked at."""
+    try:
+        if is_valid(value):
+            return
+    except (TypeError, ValueError):
+        pass  # of another kind altogether, such as text where a number is expected
+    found = " ".join(f"{value!r:.60}".split())
+    if isinstance(value, type):
+        found = f"the class {value.__name__}; write {value.__name__}()"
+    raise ConfigError(f"{name}: expected {expected}, found {found}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number; truth values are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def number(default: float | None, expected: str, is_valid: Callable[[float], bool], *, optional: bool = False) -> Any:
+    """A parameter that is a number with some property, or also None where it is optional."""
+    wanted = expected + " or none" * optional
+    return param(default, wanted, lambda one: (optional and one is None) or (is_number(one) and is_valid(one)))
+
+
+def model_param(*, optional: bool = False) -> Any:
+    """A parameter that is a recommender, without a default, or None by default where it is optional."""
+    wanted = "a model such as EASE()" + " or none" * optional
+    default = None if optional else ...
+    return param(default, wanted, lambda one: (optional and one is None) or isinstance(one, Recommender))
+
+
+def seed_param() -> Any:
+    """The parameter of a model that seeds everything it draws."""
+    return param(0, "a whole number", lambda value: type(value) is int)
 
 
 def whole(default: int | None, least: int = 1, *, optional: bool = False) -> Any:
@@ -491,22 +597,22 @@ def whole(default: int | None, least: int = 1, *, optional: bool = False) -> Any
 
 def positive(default: float) -> Any:
     """A parameter that is a finite number above 0."""
-    return param(default, "a number above 0", lambda value: 0 < value < math.inf)
+    return number(default, "a number above 0", lambda value: 0 < value < math.inf)
 
 
 def not_negative(default: float) -> Any:
     """A parameter that is a finite number from 0 on."""
-    return param(default, "a number ≥ 0", lambda value: 0 <= value < math.inf)
+    return number(default, "a number ≥ 0", lambda value: 0 <= value < math.inf)
 
 
 def share(default: float) -> Any:
     """A parameter that is a number from 0 to 1."""
-    return param(default, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+    return number(default, "a number from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 def share_below_1(default: float) -> Any:
     """A parameter that is a number from 0 on and below 1, such as a probability to drop."""
-    return param(default, "a number from 0 to below 1", lambda value: 0 <= value < 1)
+    return number(default, "a number from 0 to below 1", lambda value: 0 <= value < 1)
 
 
 # Reads what a fit learned from a state, by its key there; the sizes are those found so far, by their names.
@@ -588,7 +694,7 @@ def clone(model: AnyModel, **changes: Any) -> AnyModel:
     model : a model
         Fitted or not; models among its parameters are copied too.
     **changes : Any
-        New values of parameters, by name.
+        New values of parameters, by name; `base__l2` is the parameter `l2` of the model that is the parameter `base`.
 
     Returns
     -------
@@ -607,13 +713,19 @@ def clone(model: AnyModel, **changes: Any) -> AnyModel:
     >>> model
     EASE(l2=250, denoising=0.3)
     """
-    params = get_params(model)
-    for name in changes:
-        if name not in params:
-            kind = type(model).__name__
-            raise ConfigError(f"unknown parameter {name!r} for {kind}{did_you_mean(name, params)}")
-    params.update(changes)
-    return type(model)(**{name: _without_learned(value) for name, value in params.items()})
+    params, inner = get_params(model), dict[str, dict[str, Any]]()
+    for name, value in changes.items():
+        own, _, rest = name.partition("__")
+        if own not in params or (rest and not is_model(params[own])):
+            known = model.get_params() if isinstance(model, BaseEstimator) else params
+            nearest = did_you_mean(name, known) or f"; it has {', '.join(params) or 'none'}"
+            raise ConfigError(f"unknown parameter {name!r} for {type(model).__name__}{nearest}")
+        if rest:
+            inner.setdefault(own, {})[rest] = value
+        else:
+            params[own] = value
+    copies = {name: _without_learned(value) for name, value in params.items()}
+    return type(model)(**copies | {own: clone(copies[own], **more) for own, more in inner.items()})
 
 
 def _without_learned(value: Any) -> Any:
@@ -621,6 +733,25 @@ def _without_learned(value: Any) -> Any:
     if type(value) is tuple:
         return tuple(_without_learned(one) for one in value)
     return clone(value) if is_model(value) else value
+
+
+def _written(value: Any) -> str:
+    """A parameter as Python writes it, on several lines where one would be too long; a large array by its shape."""
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}"
+    if isinstance(value, BaseEstimator):
+        defaults = inspect.signature(type(value)).parameters
+        params = ((name, _written(one), defaults[name].default) for name, one in get_params(value).items())
+        parts = [f"{name}={text}" for name, text, default in params if text != _written(default)]
+        begin, end = f"{type(value).__name__}(", ")"
+    elif type(value) is tuple and len(value) > 1:
+        parts, begin, end = [_written(one) for one in value], "(", ")"
+    else:
+        return repr(value)
+    text = f"{begin}{', '.join(parts)}{end}"
+    if len(text) <= _LINE and "\n" not in text:
+        return text
+    return "\n    ".join([begin, *(f"{part},".replace("\n", "\n    ") for part in parts)]) + f"\n{end}"
 
 
 def fitted(learned: Learned | None, model: object) -> Learned:

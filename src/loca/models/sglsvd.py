@@ -16,7 +16,15 @@ from torch import Tensor
 from loca.errors import ConfigError
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import choose_device, device_param
-from loca.models.recommender import Recommender, Scores, TrainingData, learned, supported_users, whole
+from loca.models.recommender import (
+    Recommender,
+    Scores,
+    TrainingData,
+    learned,
+    seed_param,
+    supported_users,
+    whole,
+)
 from loca.progress import bar, say
 from loca.random_streams import stream
 
@@ -77,7 +85,7 @@ class SGLSVD(Recommender):
     global_rank: int = whole(50, 0)
     local_rank: int = whole(10, 0)
     rounds: int = whole(20, 0)
-    seed: int = 0
+    seed: int = seed_param()
     device: str = device_param()
     shared_: npt.NDArray[np.float32] = learned("items", "global_rank")
     local_: npt.NDArray[np.float32] = learned("items", "clusters", "local_rank")

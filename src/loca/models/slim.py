@@ -25,7 +25,7 @@ from loca.models.recommender import (
     TrainingData,
     learned_sparse,
     not_negative,
-    param,
+    number,
     sparse_weight_bytes,
     whole,
 )
@@ -75,7 +75,7 @@ class SLIM(ItemToItemModel):
 
     l1: float = not_negative(0.5)
     l2: float = not_negative(50.0)
-    tolerance: float = param(1e-4, "a number from 1e-6 to below 1", lambda value: 1e-6 <= value < 1)
+    tolerance: float = number(1e-4, "a number from 1e-6 to below 1", lambda value: 1e-6 <= value < 1)
     iterations: int = whole(1000)
     device: str = device_param()
     weights_: csr_array = learned_sparse()

@@ -15,7 +15,15 @@ from loca.models.autoencoder import Autoencoder, divergence, multinomial_loss
 from loca.models.counter_rng import normal_at, uniform_at
 from loca.models.devices import SparseRows, device_param, unit_rows_of
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
-from loca.models.recommender import not_negative, param, positive, share, share_below_1, whole
+from loca.models.recommender import (
+    not_negative,
+    number,
+    positive,
+    seed_param,
+    share,
+    share_below_1,
+    whole,
+)
 
 TargetName = Literal["set", "next", "following"]
 
@@ -80,12 +88,12 @@ class AutoencoderModel(NetworkModel[Autoencoder]):
     batch_size: int = whole(512)
     target: TargetName = "set"
     next_count: int = whole(10)
-    prefix_decay: float = param(0.9, "a number above 0 up to 1", lambda value: 0 < value <= 1)
+    prefix_decay: float = number(0.9, "a number above 0 up to 1", lambda value: 0 < value <= 1)
     set_share: float = share(0.0)
     epochs: int = whole(200)
     patience: int = whole(20)
     evaluate_every: int = whole(1)
-    seed: int = 0
+    seed: int = seed_param()
     device: str = device_param()
 
     def __post_init__(self) -> None:

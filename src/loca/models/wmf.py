@@ -19,7 +19,17 @@ from torch import Tensor
 from loca.memory import DataSize, MemoryUse
 from loca.models import als
 from loca.models.devices import choose_device, device_param, float32_products
-from loca.models.recommender import Recommender, Scores, TrainingData, learned, learned_fact, positive, share, whole
+from loca.models.recommender import (
+    Recommender,
+    Scores,
+    TrainingData,
+    learned,
+    learned_fact,
+    positive,
+    seed_param,
+    share,
+    whole,
+)
 from loca.progress import bar, say
 
 
@@ -71,7 +81,7 @@ class WMF(Recommender):
     item_l2: float = positive(100.0)
     frequency_scaling: float = share(0.0)
     iterations: int = whole(10)
-    seed: int = 0
+    seed: int = seed_param()
     device: str = device_param()
     item_factors_: als.Floats = learned("items", "factors")
     mean_confidence_: float = learned_fact("a number above 0", lambda mean: type(mean) is float and 0 < mean < math.inf)

@@ -1,0 +1,183 @@
+"""The parameters of every model: shown, read, changed, copied as scikit-learn does it, and refused in one line."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.base
+from sklearn.model_selection import ParameterGrid
+
+import loca
+from loca.data.splits import Split
+from loca.errors import ConfigError
+from loca.models.recommender import BaseEstimator, Recommender, get_params
+from loca.registry import KINDS, MODELS
+
+NEEDED: dict[str, dict[str, Any]] = {
+    "Loca": {"base": loca.EASE()},
+    "Ensemble": {"base": loca.EASE()},
+    "Blend": {"parts": (loca.EASE(), loca.Popularity())},
+    "GivenEmbeddings": {"embeddings": np.eye(3)},
+}
+ESTIMATORS = {name: kind for name, kind in KINDS.items() if issubclass(kind, BaseEstimator)}
+PARAMETERS = [(name, one) for name, kind in ESTIMATORS.items() for one in inspect.signature(kind).parameters]
+# Of no kind that any parameter takes.
+WRONG = [object(), math.nan, loca.EASE, [None], {"a": 1}, True, "a", -math.inf, 1j]
+
+
+def without_doubles(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters that can be compared: models as text, arrays as lists."""
+    return {
+        name: one.tolist() if isinstance(one, np.ndarray) else repr(one) if "(" in repr(one) else one
+        for name, one in params.items()
+    }
+
+
+@pytest.mark.parametrize(("name", "parameter"), PARAMETERS)
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_a_value_of_a_wrong_kind_is_refused_in_one_line_that_names_the_parameter(
+    name: str, parameter: str, wrong: Any
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ESTIMATORS[name](**{**NEEDED.get(name, {}), parameter: wrong})
+    line = str(refused.value)
+    assert "\n" not in line
+    assert parameter.split("_")[-1] in line
+
+
+@pytest.mark.parametrize(("name", "parameter"), PARAMETERS)
+def test_none_is_refused_where_it_is_not_a_value(name: str, parameter: str) -> None:
+    kind = ESTIMATORS[name]
+    annotation = str(inspect.signature(kind).parameters[parameter].annotation)
+    given = {**NEEDED.get(name, {}), parameter: None}
+    if "None" in annotation:
+        assert get_params(kind(**given))[parameter] is None
+    else:
+        with pytest.raises(ConfigError, match=parameter.split("_")[-1]):
+            kind(**given)
+
+
+def test_a_class_in_place_of_a_model_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"^base: expected a model such as EASE\(\), found the class EASE; write"):
+        loca.Loca(base=loca.EASE)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^l2: expected a number above 0, found 'a'$"):
+        loca.EASE(l2="a")  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_taken_as_plain_ones() -> None:
+    model = loca.MultVAE(latent=np.int64(16), dropout=np.float32(0.5))  # type: ignore[arg-type]
+    assert (type(model.latent), type(model.dropout), model.latent, model.dropout) == (int, float, 16, 0.5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_copied_by_scikit_learn_with_equal_parameters_and_unfitted(name: str) -> None:
+    model = MODELS[name]()
+    copy = sklearn.base.clone(model)
+    assert type(copy) is type(model)
+    assert copy is not model
+    assert without_doubles(copy.get_params()) == without_doubles(model.get_params())
+    assert not copy.is_fitted
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_takes_its_own_parameters_again(name: str) -> None:
+    model = MODELS[name]()
+    before = repr(model)
+    assert model.set_params(**model.get_params(deep=False)) is model
+    assert repr(model) == before
+
+
+def test_a_copy_of_a_fitted_model_is_unfitted(planted_split: Split) -> None:
+    model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3).fit(planted_split.train)
+    copy = sklearn.base.clone(model)
+    assert model.is_fitted
+    assert not copy.is_fitted
+    assert repr(copy) == repr(model) == "Loca(base=EASE(l2=20.0), anchors=3)"
+
+
+@pytest.mark.parametrize("model", [loca.EASE(), loca.MultVAE(latent=8, epochs=1), loca.Blend(parts=[loca.EASE()])])
+def test_a_model_says_what_it_was_fitted_on(model: Recommender, planted_split: Split) -> None:
+    assert str(model) == repr(model)
+    assert not model.is_fitted
+    model.fit(planted_split.train)
+    assert model.is_fitted
+    about = f"fitted on 400 users, 60 items, {len(planted_split.train):,} interactions"
+    assert str(model).splitlines() == [*repr(model).splitlines(), about]
+    assert about in model._repr_html_()
+    model.fit(planted_split.train.matrix())
+    assert str(model).endswith("\nfitted")
+
+
+def test_a_notebook_shows_every_parameter() -> None:
+    html = loca.Loca(base=loca.EASE(l2=20.0))._repr_html_()
+    assert "EASE(l2=20.0)" in html
+    assert all(f">{name}<" in html for name in loca.get_params(loca.Loca(base=loca.EASE())))
+
+
+def test_a_model_of_many_parts_prints_a_line_for_each() -> None:
+    blend = loca.Blend(
+        parts=[
+            loca.EASE(l2=20.0, denoising=0.25),
+            loca.Loca(base=loca.EASE(l2=1.5), anchors=70),
+            loca.MultVAE(latent=9),
+        ]
+    )
+    assert repr(blend).splitlines() == [
+        "Blend(",
+        "    parts=(EASE(l2=20.0, denoising=0.25), Loca(base=EASE(l2=1.5), anchors=70), MultVAE(latent=9)),",
+        ")",
+    ]
+    many = loca.Blend(parts=[blend, *blend.parts, loca.MultVAE(latent=9)])
+    assert max(map(len, repr(many).splitlines())) <= 120
+    assert repr(loca.GivenEmbeddings(embeddings=np.eye(300))) == "GivenEmbeddings(embeddings=array of shape (300, 300))"
+
+
+def test_parameters_of_inner_models_are_read_and_changed_by_two_underscores(planted_split: Split) -> None:
+    model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3, embedding=loca.TruncatedSVD(dimensions=4))
+    params = model.get_params()
+    assert (params["base__l2"], params["embedding__dimensions"], params["anchors"]) == (20.0, 4, 3)
+    assert "base__l2" not in model.get_params(deep=False)
+    model.fit(planted_split.train)
+    assert model.set_params(base__l2=5.0, anchors=2) is model
+    assert (model.base.get_params()["l2"], model.anchors) == (5.0, 2)
+    assert not model.is_fitted
+    whole = loca.clone(loca.Auto(chosen=model), chosen__base__denoising=0.5)
+    assert whole.get_params()["chosen__base__denoising"] == 0.5
+
+
+def test_a_changed_model_fits_as_one_made_so(planted_split: Split) -> None:
+    rows = planted_split.test.history_matrix[:5]
+    for model, changed in ((loca.EASE(l2=20.0), {"l2": 3.0}), (loca.MultVAE(latent=4, epochs=2), {"latent": 6})):
+        expected = loca.clone(model, **changed).fit(planted_split.train).score(rows)
+        found = model.fit(planted_split.train).set_params(**changed).fit(planted_split.train).score(rows)
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"anchor": 3}, r"unknown parameter 'anchor' for Loca; did you mean 'anchors'"),
+        ({"base__l3": 3.0}, r"unknown parameter 'l3' for EASE; it has l2, denoising, device"),
+        ({"anchors__l2": 3.0}, r"unknown parameter 'anchors__l2' for Loca"),
+        ({"base__l2": "a"}, r"l2: expected a number above 0, found 'a'"),
+        ({"anchors": 5, "base__l2": -1.0}, r"l2: expected a number above 0, found -1.0"),
+    ],
+)
+def test_a_refused_change_leaves_the_model_as_it_was(changed: dict[str, Any], line: str, planted_split: Split) -> None:
+    model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3).fit(planted_split.train)
+    with pytest.raises(ConfigError, match=line):
+        model.set_params(**changed)
+    assert repr(model) == "Loca(base=EASE(l2=20.0), anchors=3)"
+    assert model.is_fitted
+
+
+def test_a_grid_of_scikit_learn_gives_candidates(planted_split: Split) -> None:
+    grid = ParameterGrid({"l2": np.array([1.0, 100.0]), "denoising": [0.0, 0.5]})
+    candidates = [sklearn.base.clone(loca.EASE()).set_params(**one) for one in grid]
+    model, tried = loca.choose_on_validation(candidates, planted_split)
+    assert [one.settings for one in tried] == [dict(sorted(one.items(), reverse=True)) for one in grid]
+    assert model.is_fitted
