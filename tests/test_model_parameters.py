@@ -123,15 +123,15 @@ def test_a_model_of_many_parts_prints_a_line_for_each() -> None:
         parts=[
             loca.EASE(l2=20.0, denoising=0.25),
             loca.Loca(base=loca.EASE(l2=1.5), anchors=70),
-            loca.MultVAE(latent=9),
+            loca.MultVAE(latent=90),
         ]
     )
     assert repr(blend).splitlines() == [
         "Blend(",
-        "    parts=(EASE(l2=20.0, denoising=0.25), Loca(base=EASE(l2=1.5), anchors=70), MultVAE(latent=9)),",
+        "    parts=(EASE(l2=20.0, denoising=0.25), Loca(base=EASE(l2=1.5), anchors=70), MultVAE(latent=90)),",
         ")",
     ]
-    many = loca.Blend(parts=[blend, *blend.parts, loca.MultVAE(latent=9)])
+    many = loca.Blend(parts=[blend, *blend.parts, loca.MultVAE(latent=90)])
     assert max(map(len, repr(many).splitlines())) <= 120
     assert repr(loca.GivenEmbeddings(embeddings=np.eye(300))) == "GivenEmbeddings(embeddings=array of shape (300, 300))"
 
