@@ -124,6 +124,7 @@ COMMANDS: dict[str, Case] = {
     "recommend-history": Case(
         ("recommend", "loca-ease", "--history", "i03,i07,i11", "--never", "i04", "-n", "4"), reads=("loca-ease",)
     ),
+    "explain-ease": Case(("explain", "ease", "--user", "u03", "--item", "i05"), reads=("ease",)),
     "explain-loca-ease": Case(("explain", "loca-ease", "--user", "u03", "-n", "3"), reads=("loca-ease",)),
     "explain-loca-vae": Case(("explain", "loca-vae", "--history", "i03,i07,i11", "-n", "3"), reads=("loca-vae",)),
     "explain-blend": Case(("explain", "blend", "--user", "u03", "-n", "3"), reads=("blend",)),
