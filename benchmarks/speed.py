@@ -39,7 +39,7 @@ def main() -> None:
     if options.compare:
         compare(*(json.loads(path.read_text()) for path in options.compare))
         return
-    loca.show_progress(False)
+    loca.set_progress(False)
     seconds: dict[str, float] = {}
     for name in options.data:
         data, validation = read_data(name, 2 if name.endswith(".npz") else None)

@@ -12,12 +12,12 @@ from hypothesis import settings
 
 from loca.data.splits import HeldOut, Split, leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
-from loca.progress import show_progress
+from loca.progress import set_progress
 from machine import all_bytes, usable_cores, warn_of_small_machine
 from scripted_models import Diary
 
 torch.set_num_threads(1)
-show_progress(False)
+set_progress(False)
 # The same examples every time, however busy the machine is; a test that needs more or fewer says so.
 settings.register_profile("suite", max_examples=40, deadline=None, derandomize=True)
 settings.load_profile("suite")

@@ -38,7 +38,7 @@ _HOMES = {
     "loca.models.slim": "SLIM",
     "loca.models.wmf": "WMF",
     "loca.persistence.fit_context": "FitContext checkpoint_in keep_work_in",
-    "loca.progress": "show_progress",
+    "loca.progress": "set_progress show_progress",
     "loca.registry": "load",
     "loca.search_space": "Budget",
     "loca.tuning.model_selection": "Selection choose_on_validation fit",

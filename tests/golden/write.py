@@ -79,7 +79,7 @@ if __name__ == "__main__":
     os.environ.pop("LOCA_DATA", None)
     torch.set_num_threads(1)
     torch.cuda.is_available = lambda: False
-    loca.show_progress(False)
+    loca.set_progress(False)
     what, *named = sys.argv[1:] or ["all"]
     for one in ("documents", "scores", "digests") if what == "all" else (what,):
         WRITERS[one](named)

@@ -311,7 +311,7 @@ def test_an_empty_history_and_a_longer_one_of_the_same_taste_are_answered() -> N
         ({"epochs": 1.5}, "epochs: expected"),
         ({"dropout": 1.0}, "dropout: expected a number from 0 to below 1, found 1.0"),
         ({"gamma": -0.1}, "gamma: expected a number ≥ 0, found -0.1"),
-        ({"beta": float("nan")}, "beta: expected a number ≥ 0, found nan"),
+        ({"beta": float("nan")}, "beta: expected a number ≥ 0 or none, found nan"),
         ({"learning_rate": 0.0}, "learning_rate: expected a number above 0"),
         ({"batch_size": 0}, "batch_size: expected a whole number ≥ 1"),
         ({"encoder_epochs": 0}, "encoder_epochs: expected a whole number ≥ 1"),

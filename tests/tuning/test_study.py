@@ -25,7 +25,7 @@ from loca.models.next_ease import NextEASE
 from loca.models.popularity import Popularity
 from loca.models.recommender import Recommender
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
-from loca.progress import bar, show_progress
+from loca.progress import bar, set_progress
 from loca.registry import space_of
 from loca.search_space import Among, Budget, Range, Space
 from loca.tuning.model_selection import RecencyRule, select
@@ -246,13 +246,13 @@ def test_no_bar_is_drawn_inside_the_bar_of_the_trials(
     real = Slope.fit
     monkeypatch.setattr(rich.progress, "Progress", Drawing)
     monkeypatch.setattr(Slope, "fit", fit)
-    show_progress(True)
+    set_progress(True)
     try:
         tuned(trials=2)
         with bar("afterwards", 5):
             pass
     finally:
-        show_progress(None)
+        set_progress(None)
     assert drawn == ["tuning slope", "afterwards"]
 
 

@@ -24,7 +24,7 @@ from loca.data.interactions import Interactions
 from loca.data.synthetic import planted_communities
 from loca.errors import ConfigError, LocaError, check_choice
 from loca.models.recommender import Recommender
-from loca.progress import say, show_progress
+from loca.progress import say, set_progress
 from loca.registry import MODELS
 from loca.text_table import TextTable, finite, printable, printable_json
 
@@ -338,7 +338,7 @@ class Output:
 
     def __post_init__(self) -> None:
         silent = self.as_json or self.quiet
-        show_progress(False if silent else None)
+        set_progress(False if silent else None)
         logger = logging.getLogger("loca")
         for handler in [one for one in logger.handlers if isinstance(one, _ToStandardError)]:
             logger.removeHandler(handler)

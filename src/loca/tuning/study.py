@@ -35,7 +35,7 @@ from loca.persistence.atomic_write import locked
 from loca.persistence.checkpoint import FINGERPRINT_KEY, first_difference
 from loca.persistence.fit_context import FitCache, FitContext
 from loca.persistence.manifest import fingerprint
-from loca.progress import bar, say, without_bars
+from loca.progress import bar, say
 from loca.random_streams import derive_seed, stream
 from loca.registry import KINDS
 from loca.search_space import Budget, Space
@@ -85,7 +85,7 @@ class Tuner:
             with _quiet_optuna(), open_study(path, self.name, self._fingerprint()) as found:
                 trials, budget = found.get_trials(deepcopy=False), self.budget
                 # One bar for all trials; those of the fits inside are not drawn.
-                with bar(f"tuning {self.name}", budget.trials or budget.seconds or 0) as progress, without_bars():
+                with bar(f"tuning {self.name}", budget.trials or budget.seconds or 0) as progress:
                     progress.advance(_counted(trials) if budget.trials else _seconds(trials))
 
                     def report(line: str, amount: float, note: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from loca.errors import ConfigError, LocaError
-from loca.progress import show_progress
+from loca.progress import set_progress
 
 _READY = "ready"
 _SECONDS_TO_END = 5.0
@@ -101,6 +101,6 @@ def _live(work: Callable[..., None], line: Connection, threads: int, given: tupl
         os.environ[name] = str(threads)
     torch.set_num_threads(threads)
     threadpool_limits(limits=threads)
-    show_progress(False)
+    set_progress(False)
     line.send(_READY)
     work(line, *given)
