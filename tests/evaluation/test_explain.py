@@ -227,9 +227,26 @@ def test_the_same_history_in_any_form_is_explained_the_same(planted_split: Split
         assert str(model.explain(rows, order=train.items_of(row))) == first
 
 
+def test_nothing_is_left_to_somebody_who_took_everything(planted_split: Split) -> None:
+    why = loca.EASE(l2=20).fit(planted_split.train).explain([planted_split.train.items.values.tolist()])
+    assert "Nothing is left to recommend" in str(why)
+    assert why.to_polars().height == 0
+    assert why.to_json()["items"] == []
+
+
+def test_a_recency_that_is_none_is_refused_and_no_recency_weights_all_alike(planted_split: Split) -> None:
+    train = planted_split.train.with_recency(loca.Recency(half_life=1))
+    model = loca.EASE(l2=20).fit(train)
+    alike = model.explain([["i03", "i20"]], item="i08", recency=None)
+    np.testing.assert_allclose(alike.contributions, model.weights_[[3, 20], [8, 8]][None])
+    with pytest.raises(loca.ConfigError, match="recency: expected a Recency, None or 'model', found 'x'"):
+        model.explain("u003", recency="x")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("who", "item", "message"),
     [
+        ({}, None, "explain: expected one history, found 0; give a user id or a list of item ids in a list"),
         (["u003", "u004"], None, "explain: expected one history, found 2; explain them one at a time"),
         ("nobody", None, "unknown user 'nobody'"),
         ([42], None, "unknown user 42"),

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, issparse
 from loca.data.id_map import Id, IdMap
 from loca.data.interactions import Interactions, as_csr
 from loca.data.recency import Recency
-from loca.errors import DataError, check_choice
+from loca.errors import ConfigError, DataError, check_choice
 
 OnUnknown = Literal["error", "skip", "popular"]
 HistoryWeights = Recency | Literal["model"] | None
@@ -107,6 +107,8 @@ def resolve_histories(
     Histories
     """
     check_choice("on_unknown", on_unknown, get_args(OnUnknown))
+    if not (recency is None or recency == "model" or isinstance(recency, Recency)):
+        raise ConfigError(f"recency: expected a Recency, None or 'model', found {recency!r:.60}")
     if users_in is None:
         users_in = known
     if isinstance(who, str | int | float | np.generic):

@@ -202,6 +202,8 @@ class Explanation(Tabular):
             Lines of at most 100 columns.
         """
         lines = self._history_lines(WIDTH)
+        if not len(self.items):
+            lines.append("Nothing is left to recommend: every item is in the history.")
         for place, row in enumerate(self.items.tolist()):
             rank = int(self.ranks[place])
             number = f"{rank:>4,}. " if rank else "      "
@@ -270,7 +272,8 @@ def explain(
         who = _in_order(who, order)
     found = resolve_histories(who, model.train_data_, model.count_items(), recency=recency)
     if len(found) != 1:
-        raise DataError(f"explain: expected one history, found {len(found)}; explain them one at a time")
+        hint = "; explain them one at a time" if len(found) else "; give a user id or a list of item ids in a list"
+        raise DataError(f"explain: expected one history, found {len(found)}{hint}")
     history, in_order, names = found.matrix(), np.asarray(found.order(0), dtype=np.int32), found.items
     scores = np.asarray(model.score(history), dtype=np.float32)[0]
     if item is None:
