@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from loca.data.splits import HeldOut, Split
+from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
 from loca.models.autoencoder import Autoencoder, Network
 from loca.models.early_stopping import BestWeights, train_epochs
 from loca.models.mult_vae import MultDAE
+from loca.models.recommender import Recommender
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
+from loca.tuning.model_selection import select
 
 
 class ScriptedScores:
@@ -91,3 +96,35 @@ def test_a_callback_gets_every_score_and_may_end_the_training() -> None:
     with pytest.raises(KeyboardInterrupt):
         ScriptedScores([0.1, 0.2, 0.3, 0.4]).stopped(10, FitContext(on_validation=watch))
     assert reported == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+@pytest.mark.parametrize(
+    ("scores", "ending"),
+    [
+        (
+            [0.1, 0.2, 0.3],
+            "stopped at the limit of 3 epochs, while the validation score was still rising: raise epochs",
+        ),
+        ([0.1, 0.3, 0.2], "stopped at the limit of 3 epochs, not by early stopping; best at epoch 2"),
+        ([0.3, *[0.2] * 20], ""),
+    ],
+)
+def test_a_training_that_its_limit_of_epochs_ends_says_so(
+    scores: list[float], ending: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="loca"):
+        ScriptedScores(scores).stopped(10)
+    assert caplog.messages == ([f"scripted: {ending}"] if ending else [])
+
+
+def test_the_report_of_a_network_of_a_local_model_and_of_an_ensemble_names_the_limit(planted_split: Split) -> None:
+    network = MultDAE(latent=4, epochs=2, learning_rate=1e-3)
+    local, ensemble = Loca(base=network, anchors=2), Ensemble(base=network, models=2)
+    what: dict[str, Recommender] = {"MultDAE": network, "local models": local, "ensemble": ensemble}
+    for name, model in what.items():
+        found = model.fit(planted_split.train, validation=planted_split.validation).report()
+        assert f"{name} stopped at the limit of 2 epochs" in found
+        assert model.fit(planted_split.train).report() == ""
+    assert isinstance(planted_split.validation, HeldOut)
+    chosen = select([network], planted_split.train, planted_split.validation)
+    assert "MultDAE stopped at the limit of 2 epochs" in str(chosen)

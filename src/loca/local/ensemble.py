@@ -114,6 +114,7 @@ class Ensemble(Recommender):
         copies = copies_of(self.base, self.models, self.seed, "ensemble member")
         task = LocalTask(copies, data, weights_of, "ensemble")
         self.models_, self.epochs_ = train_locals(task, self._engine(), None if held_out is None else validate)
+        self.remarks_ = copies[0].remarks_
 
     def truncate(self, count: int) -> Self:
         """Leave the first models alone, which are those of an ensemble that has no more.

@@ -222,6 +222,8 @@ class Loca(Recommender):
                 self.alpha_ = ALPHAS[int(np.argmax(scores))]
                 say(f"global share alpha = {self.alpha_:g}: blended validation NDCG@100 {max(scores):.4f}")
 
+        self.remarks_ = (*self.global_.remarks_, *models[0].remarks_)
+
         # What is known of the communities.
         answering = communities.answer_weights(embeddings)
         self.members_ = np.bincount(answering.indices, minlength=anchor_count)

@@ -14,7 +14,7 @@ from loca.models.autoencoder import Network
 from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState
-from loca.progress import bar
+from loca.progress import bar, say
 
 
 class Schedule(Protocol):
@@ -74,6 +74,15 @@ class BestWeights:
             return False
         lately = [score for when, score in self.history if when > epoch - patience / 2]
         return len(lately) < _ENOUGH_TO_CLIMB or lately[-1] <= max(lately[:-1])
+
+    def ending(self, schedule: Schedule) -> str:
+        """Words for a training that its limit of epochs has ended; empty where early stopping has, or never looked."""
+        if not self.epoch or self.history[-1][0] < schedule.epochs or self.is_final(schedule.epochs, schedule.patience):
+            return ""
+        limit = f"stopped at the limit of {schedule.epochs} epochs"
+        if self.epoch < schedule.epochs:
+            return f"{limit}, not by early stopping; best at epoch {self.epoch}"
+        return f"{limit}, while the validation score was still rising: raise epochs"
 
     def give_back(self, networks: Sequence[Network]) -> None:
         """Give the networks the best weights again, if there are any."""
@@ -139,6 +148,8 @@ def train_epochs(
             if context.checkpoint.due():
                 save_states(context.checkpoint, what, epoch, states_of(trainers) | {"best": best.state()})
     best.give_back(networks)
+    if ending := best.ending(schedule):
+        say(f"{what}: {ending}")
     return best
 
 

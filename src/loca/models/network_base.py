@@ -107,6 +107,7 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         if best.epoch:
             say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
         self.best_epoch_ = best.epoch or self.epochs
+        self.remarks_ = tuple(f"{what} {ending}" for ending in [best.ending(self)] if ending)
 
     def score(self, histories: csr_array) -> Scores:
         """Score every item for histories.
