@@ -23,6 +23,7 @@ from loca.models.next_ease import NextEASE
 from loca.models.recommender import TrainingData, clone
 from loca.persistence.fit_context import checkpoint_in
 from loca.registry import load
+from loca.tuning.model_selection import fit
 
 real_plan = automatic_file.plan_networks
 
@@ -95,6 +96,16 @@ def test_the_same_trials_give_the_same_numbers_and_survive_a_file(ordered_split:
     assert isinstance(again, Auto)
     assert again.trials_ == first.trials_
     assert again.report() == first.report()
+
+
+def test_a_refitted_and_loaded_model_still_reports_what_its_parts_earned(tmp_path: Path) -> None:
+    found = fit(walks(), Auto(trials=7), validation=1)
+    assert found.best is not None
+    assert "alone  weight  without it" in found.best.report
+    found.model.save(tmp_path / "auto.loca")
+    again = load(tmp_path / "auto.loca")
+    assert again.report() == found.model.report() == found.best.report
+    assert again.fit(walks()).report().startswith("This fit of the blend was not judged on validation")
 
 
 def test_a_refit_searches_nothing_and_keeps_the_weights(ordered_split: Split) -> None:

@@ -86,7 +86,7 @@ def test_without_validation_all_parts_weigh_the_same(planted_split: Split) -> No
     assert blend.columns_ == ((0, 1.0, 0.5), (1, 1.0, 0.5))
     assert blend.earned_ == ()
     assert blend.train_data_ is None
-    assert "not judged" in blend.report()
+    assert "was not judged" in blend.report()
 
 
 def test_a_fit_finds_what_a_blend_of_its_fitted_parts_finds(planted_split: Split) -> None:

@@ -261,13 +261,8 @@ class Auto(Recommender):
         """Copy the model so that it fits what was chosen and searches nothing."""
         return clone(self) if self.model_ is None else clone(self, chosen=self.model_.with_selected_params())
 
-    def report(self) -> str:
-        """Tabulate what each part earned on validation.
-
-        Returns
-        -------
-        str
-        """
+    def _report(self) -> str:
+        """Tabulate what each part earned on validation."""
         searched = self.model_ is not None and self.model_.role == "blend"
         return fitted(self.model_, self).report() if searched else "nothing was searched: the model was given"
 

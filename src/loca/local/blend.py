@@ -292,16 +292,10 @@ class Blend(Recommender):
             answers.append(PartAnswer(name, weights[part], listed[0], scores[0], added, shares, ranks, inside))
         return AnswersOfParts(items, tuple(answers))
 
-    def report(self) -> str:
-        """Tabulate what each part earned on validation.
-
-        Returns
-        -------
-        str
-            Validation NDCG@100 of each part alone, its weight, and what the blend loses without it.
-        """
+    def _report(self) -> str:
+        """Tabulate validation NDCG@100 of each part alone, its weight, and what the blend loses without it."""
         if self.ndcg_ is None:
-            return "This blend was not judged on validation: its weights are equal, or as given."
+            return "This fit of the blend was not judged on validation: its weights are equal, or as given."
         title = "NDCG@100 on validation"
         width = max(len(title), *(len(one.name) for one in self.earned_))
         lines = [f"{title:<{width}}   alone  weight  without it"]

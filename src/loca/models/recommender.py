@@ -40,7 +40,7 @@ UserWeights = npt.NDArray[Any]
 AnyModel = TypeVar("AnyModel")
 Learned = TypeVar("Learned")
 _SPARSE_PARTS = ("data", "indices", "indptr")
-_ABOUT_A_FIT = ("train_data_", "best_epoch_", "remarks_")
+_ABOUT_A_FIT = ("train_data_", "best_epoch_", "remarks_", "report_")
 _LINE = 100  # the width that a model is printed in
 
 
@@ -81,6 +81,7 @@ class BaseEstimator(Readable):
     train_data_: Interactions | None = field(default=None, init=False)  # None: fitted on a bare matrix
     best_epoch_: int | None = field(default=None, init=False)  # of early stopping, where it learns by epoch
     remarks_: tuple[str, ...] = field(default=(), init=False)  # what the fit ended with that a person should know
+    report_: str = field(default="", init=False)  # of the fit that chose it, before a refit or in its file
 
     def __post_init__(self) -> None:
         """Refuse parameters outside of what their fields declare; numbers of numpy become plain ones."""
@@ -207,13 +208,17 @@ class BaseEstimator(Readable):
         raise ConfigError(f"{type(self).__name__}: what a fit takes is not known for this model")
 
     def report(self) -> str:
-        """Describe what each part earned on validation, and what else the fit ended with.
+        """Describe what each part earned on validation, and what else the fit that chose it ended with.
 
         Returns
         -------
         str
-            Lines of text; empty for a model without parts or remarks.
+            Lines of text; empty for a model without parts or remarks. A refit and a file do not change it.
         """
+        return self.report_ or self._report()
+
+    def _report(self) -> str:
+        """What the last fit says of itself."""
         return "\n".join(self.remarks_)
 
     def fit(

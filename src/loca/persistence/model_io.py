@@ -114,6 +114,8 @@ def _write_model(model: Any, new: NewFiles) -> None:
     packages = ("loca", "numpy", "torch", "safetensors")
     written_by = {name: next((one.version for one in distributions(name=name)), "unknown") for name in packages}
     body = {"written_by": written_by, "files": dict(new.sizes), "known": known, "model": tree}
+    if report := model.report() if hasattr(model, "report") else "":
+        body["report"] = report
     data = sealed_json(FORMAT, VERSION, body)
     if len(data) > MAX_JSON:
         raise ModelFileError(
@@ -197,7 +199,12 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
             model.train_data_ = train_data
         return model
 
-    return restore(manifest["model"])
+    model = restore(manifest["model"])
+    if "report" in manifest:  # not in the files of earlier versions
+        with _blaming(folder / MANIFEST):
+            check_types(manifest, {"report": str})
+        model.report_ = manifest["report"]
+    return model
 
 
 def _array_files(model: Any) -> list[dict[str, Any]]:

@@ -276,6 +276,7 @@ def select(
             best = read_value(best.facts["with_selected_params"], best.arrays, kinds)
         say("refitting on train and validation")
         model = context.inside("refit").fit(cast(Recommender, best), known_weighed)
+        model.report_ = tried[chosen].report
         return Selection(model, tuple(tried), refitted=True)
     if isinstance(best, ModelState):
         say("the best candidate is one of the interrupted run's, of which the score is stored: fitting it once more")
