@@ -22,6 +22,7 @@ PROJECT = Path(__file__).parents[1]
 # From the first folder to the last; a folder may import from itself and from those before it.
 ROOMS = [
     "errors",
+    "deferred",
     "text_table",
     "random_streams",
     "progress",
@@ -43,6 +44,7 @@ ROOMS = [
 # What the core may load besides the standard library and itself: it must run where only these are installed.
 CORE_ROOMS = {
     "errors",
+    "deferred",
     "text_table",
     "random_streams",
     "memory",

@@ -22,6 +22,7 @@ from loca.cli.main import main
 from loca.cli.options import Output
 from loca.text_table import TextTable
 
+SAVED_MODELS = Path(__file__).parents[1] / "golden" / "models"
 COMMANDS = (["demo"], ["data", "describe"], ["compare"], ["plan"], ["fit"], ["recommend"], ["explain"], ["doctor"])
 
 
@@ -36,6 +37,42 @@ def test_import_loca_loads_nothing_heavy_and_is_quick() -> None:
     took, loaded = done.stdout.split(maxsplit=1)
     assert loaded.strip() == "[]"
     assert float(took) < 0.3
+
+
+def loaded_by(*arguments: object) -> tuple[int, list[str]]:
+    """The exit code of a command in a process of its own, and which slow packages it has loaded."""
+    program = (
+        "import sys; from loca.cli.main import main; code = main(sys.argv[1:]); "
+        "slow = {'torch', 'sklearn', 'polars', 'pandas', 'matplotlib', 'optuna'}; "
+        "print('\\n', code, *sorted(slow & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
+    code, *loaded = done.stdout.splitlines()[-1].split()
+    return int(code), loaded
+
+
+@pytest.mark.parametrize(
+    "name", ["popularity", "item-knn", "slim", "ease", "next-ease", "loca-ease", "loca-ease-dense"]
+)
+def test_a_saved_model_of_item_weights_answers_without_loading_torch(name: str) -> None:
+    assert loaded_by("recommend", SAVED_MODELS / name, "--user", "u03") == (0, [])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "nosuch",
+        "reproduce nosuch",
+        "fit planted --model nosuch --out never",
+        "compare planted --models ease,nosuch",
+        "plan planted --model nosuch",
+        "tune planted --model nosuch",
+        "recommend nosuch --user u03",
+    ],
+)
+def test_a_wrong_name_is_refused_before_anything_slow_is_loaded(command: str) -> None:
+    assert loaded_by(*command.split()) == (2, [])
 
 
 def test_every_public_name_is_where_it_is_said_to_be() -> None:

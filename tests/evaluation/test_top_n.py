@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -49,12 +50,25 @@ def test_lists_equal_those_of_sorting_every_permitted_item(case):
     scores, hidden, n, rng = case
     only = rng.integers(0, scores.shape[1], 8) if rng.random() < 0.5 else None
     never = rng.integers(0, scores.shape[1], 3)
-    item_rows, best = rank_top_n(scores, hidden, n, only=only, never=never)
-    np.testing.assert_array_equal(
-        item_rows, brute_force(scores, hidden, n, None if only is None else set(only.tolist()), set(never.tolist()))
-    )
-    expected = np.take_along_axis(scores, np.maximum(item_rows, 0), axis=1)
-    np.testing.assert_array_equal(best, np.where(item_rows >= 0, expected, -np.inf).astype(np.float32))
+    lists = brute_force(scores, hidden, n, None if only is None else set(only.tolist()), set(never.tolist()))
+    for kind in (np.asarray, torch.from_numpy):  # ranked by numpy, ranked by torch
+        item_rows, best = rank_top_n(kind(scores), hidden, n, only=only, never=never)
+        np.testing.assert_array_equal(item_rows, lists)
+        expected = np.take_along_axis(scores, np.maximum(item_rows, 0), axis=1)
+        np.testing.assert_array_equal(best, np.where(item_rows >= 0, expected, -np.inf).astype(np.float32))
+
+
+@pytest.mark.parametrize("values", [5, 10**6])
+def test_arrays_of_any_size_are_ranked_as_tensors_are(values):
+    """The larger array is one that torch ranks."""
+    rng = np.random.default_rng(2)
+    for users in (3, 600):
+        scores = rng.integers(0, values, (users, 2000)).astype(np.float32)
+        hidden = csr_array((rng.random(scores.shape) < 0.1).astype(np.float32))
+        for n in (1, 10, 100):
+            by_array, by_tensor = (rank_top_n(one, hidden, n) for one in (scores, torch.from_numpy(scores)))
+            for one, other in zip(by_array, by_tensor, strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 def test_many_users_are_ranked_in_chunks_that_give_the_same_lists():

@@ -84,11 +84,12 @@ def tune_models(
     from loca.data.splits import leave_last_out
     from loca.persistence.atomic_write import write_whole
     from loca.registry import SpaceName
-    from loca.tuning.study import Tuner, drop_study, names_in
     from loca.tuning.warm_start import plan_from_settings
 
     options_given = {"tune": {"models": words(model), **asdict(tuning)}, **splitting.sections()}
     request = options.check_request("tune", TuneOptions, source, reading, settings, **options_given)
+    from loca.tuning.study import Tuner, drop_study, names_in  # loads optuna: after the names are checked
+
     own, budget, validation = request.own, request.own.budget(), request.split.validation
     resume, fresh = interruption.resume, interruption.fresh
     # All that could be refused is refused before data are read.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.sparse import csr_array, vstack
 
 from loca.communities import geometry
@@ -18,6 +17,9 @@ from loca.errors import DataError, check_choice, check_counts
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
+
+if TYPE_CHECKING:
+    import torch
 
 AnchorSelection = Literal["coverage", "random", "kmeans", "farthest"]
 _USERS_PER_BLOCK = 8192

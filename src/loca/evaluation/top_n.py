@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.sparse import csr_array
 
 from loca.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    import torch
+else:
+    from loca.deferred import torch
 
 BLOCK_BYTES = 256_000_000
 # Small enough to stay near the processor, large enough to keep its cores busy.
 _CHUNK_BYTES = 16_000_000
 _DEVICE_CHUNK_BYTES = 1_000_000_000
+# From here on torch's threads are worth it; below, numpy takes a few milliseconds, loading torch a second.
+_NUMBERS_FOR_TORCH = 2**20
 
-AnyScores = npt.NDArray[Any] | torch.Tensor
+AnyScores: TypeAlias = "npt.NDArray[Any] | torch.Tensor"
 ItemRows = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.integer[Any]]
+
+
+def as_array(numbers: AnyScores) -> npt.NDArray[Any]:
+    """An array, or what a tensor holds as an array in main memory."""
+    return numbers if isinstance(numbers, np.ndarray) else numbers.cpu().numpy()
+
+
+def as_tensor(numbers: AnyScores) -> torch.Tensor:
+    """A tensor, or what an array holds as a tensor in main memory."""
+    # Writable: torch warns of views that are not, such as one answer for every user.
+    return (
+        torch.from_numpy(np.require(numbers, requirements=("C", "W"))) if isinstance(numbers, np.ndarray) else numbers
+    )
+
+
+def beside(scores: AnyScores, numbers: AnyScores) -> Any:
+    """The numbers as an array where the scores are one, else as a tensor on the device of the scores."""
+    return as_array(numbers) if isinstance(scores, np.ndarray) else as_tensor(numbers).to(scores.device)
 
 
 def block_rows(item_count: int, *, arrays: int = 3, number_bytes: int = 4, budget: int = BLOCK_BYTES) -> int:
@@ -52,19 +77,19 @@ def rank_top_n(
     Items stored in `hidden` (users × items) stay out, so do the item rows in `never`, and all but those in
     `only`. Of equal scores the lower item row stands first, also at the cut. A score of −inf means never; NaN
     is refused. A place that cannot be filled holds the item row −1 and the score −inf. Scores that lie on a device
-    (a torch tensor) are ranked there.
+    (a torch tensor) are ranked there; a large array is ranked by torch, a small one by numpy, with the same result.
     """
     check_list_length(n)
-    if isinstance(scores, torch.Tensor):
-        table = scores
-    else:
+    table: Any = scores
+    if "torch" not in sys.modules or not isinstance(scores, torch.Tensor):
         array = np.asarray(scores)
         if array.dtype.kind not in "fiub":
             raise DataError(f"scores: expected users × items numbers, found {array.dtype} of shape {array.shape}")
         # 16-bit and whole numbers become 32- or 64-bit floats, so that −inf and every score stay distinct. A copy where
         # torch could not take the array as it is: read-only, or with other strides than torch knows.
-        wanted = np.result_type(array.dtype, np.float32)
-        table = torch.from_numpy(np.require(array, dtype=wanted, requirements=("C", "W")))
+        table = np.require(array, dtype=np.result_type(array.dtype, np.float32), requirements=("C", "W"))
+        if array.size > _NUMBERS_FOR_TORCH:
+            table = torch.from_numpy(table)
     if table.ndim != 2:
         raise DataError(f"scores: expected users × items numbers, found shape {tuple(table.shape)}")
     if hidden is not None and hidden.shape != tuple(table.shape):
@@ -79,49 +104,55 @@ def rank_top_n(
     item_rows = np.full((user_count, n), -1, np.int32)
     best = np.full((user_count, n), -np.inf, np.float32)
     if chunk_bytes is None:
-        chunk_bytes = _CHUNK_BYTES if table.device.type == "cpu" else _DEVICE_CHUNK_BYTES
+        chunk_bytes = _CHUNK_BYTES if str(table.device) == "cpu" else _DEVICE_CHUNK_BYTES
     step = block_rows(item_count, arrays=1, number_bytes=table.itemsize, budget=chunk_bytes)
     width = min(n, item_count)
     for start in range(0, user_count if width else 0, step):
-        chunk = table[start : start + step].clone()  # the caller's scores stay as they are
+        part = table[start : start + step]
+        chunk = part.copy() if isinstance(part, np.ndarray) else part.clone()  # the caller's scores stay as they are
         # The largest of a row is NaN where any of the row is.
-        broken = np.flatnonzero(chunk.amax(dim=1).isnan().cpu().numpy())
+        largest = chunk.max(axis=1) if isinstance(chunk, np.ndarray) else chunk.amax(dim=1)
+        broken = np.flatnonzero(np.isnan(as_array(largest)))
         if len(broken):
             raise DataError(
                 f"scores: found NaN (not a number) for the user in row {start + broken[0]}; "
                 "expected numbers: has the model's training diverged?"
             )
         if hidden is not None:
-            part = hidden[start : start + step]
-            users = torch.from_numpy(np.repeat(np.arange(len(chunk)), np.diff(part.indptr)))
-            items = torch.from_numpy(part.indices.astype(np.int64))
-            chunk[users.to(chunk.device), items.to(chunk.device)] = -torch.inf
+            seen = hidden[start : start + step]
+            users = np.repeat(np.arange(len(chunk)), np.diff(seen.indptr))
+            chunk[beside(chunk, users), beside(chunk, seen.indices.astype(np.int64))] = -np.inf
         if banned.any():
-            chunk[:, torch.from_numpy(banned).to(chunk.device)] = -torch.inf
+            chunk[:, beside(chunk, banned)] = -np.inf
         rows, values = _best_of(chunk, width)
         item_rows[start : start + step, :width] = np.where(values > -np.inf, rows, -1)
         best[start : start + step, :width] = values
     return item_rows, best
 
 
-def _best_of(scores: torch.Tensor, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+def _best_of(scores: AnyScores, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """The n best of each row in final order; where fewer are above −inf, any items of −inf fill the end."""
     # One more than wanted shows whether the cut falls between equal scores. (users, n + 1)
-    top_values, top_items = torch.topk(scores, min(n + 1, scores.shape[1]))
-    values, items = top_values.cpu().numpy(), top_items.cpu().numpy()
+    width = min(n + 1, scores.shape[1])
+    if isinstance(scores, np.ndarray):
+        items = np.argpartition(scores, scores.shape[1] - width, axis=1)[:, -width:]
+        items = np.take_along_axis(items, np.argsort(-np.take_along_axis(scores, items, axis=1), axis=1), axis=1)
+        values = np.take_along_axis(scores, items, axis=1)
+    else:
+        values, items = map(as_array, torch.topk(scores, width))
     if n < scores.shape[1]:
         tied = np.flatnonzero((values[:, n - 1] == values[:, n]) & (values[:, n] > -np.inf))
         values, items = values[:, :n], items[:, :n]  # (users, n)
         if len(tied):
             # Of all that score exactly the last value the lowest item rows stand in its places.
-            rows = scores[torch.from_numpy(tied).to(scores.device)].cpu().numpy()
+            rows = as_array(scores[beside(scores, tied)])
             cut = values[tied, -1:]
             equal = np.flatnonzero(rows == cut)  # all places at the cut, user after user, item rows rising
             first = np.searchsorted(equal, np.arange(len(rows)) * rows.shape[1])
             at_cut = values[tied] == cut
             nth = np.maximum(np.cumsum(at_cut, axis=1) - 1, 0)
             items[tied] = np.where(at_cut, equal[first[:, None] + nth] % rows.shape[1], items[tied])
-    # topk's order is final but for equal scores, which few users have.
+    # The order is final but for equal scores, which few users have.
     unordered = np.flatnonzero((values[:, 1:] == values[:, :-1]).any(axis=1))
     if len(unordered):
         order = np.lexsort((items[unordered], -values[unordered]), axis=1)

@@ -9,11 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 import loca
 from loca.data.synthetic import PlantedData
@@ -24,6 +23,11 @@ from loca.experiments.report import write_tables
 from loca.local.training import scaled_weights
 from loca.models.recommender import Recommender, clone, fitted
 from loca.persistence.atomic_write import write_whole
+
+if TYPE_CHECKING:
+    import torch
+else:
+    from loca.deferred import torch
 
 L2_CHOICES = (30.0, 100.0, 300.0)
 # The quantiles of the training and of the answering bandwidth, and what the former is multiplied by.

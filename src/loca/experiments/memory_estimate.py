@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from loca.data.interactions import Interactions
 from loca.errors import ConfigError
@@ -20,6 +18,11 @@ from loca.models.devices import free_bytes, ranking_bytes
 from loca.models.recommender import Recommender
 from loca.persistence.model_io import bytes_of_train_data
 from loca.text_table import TextTable
+
+if TYPE_CHECKING:
+    import torch
+else:
+    from loca.deferred import torch
 
 # Sparse rows of the training part, of histories and targets to judge by, and a copy on its way.
 _COPIES_OF_THE_DATA = 4

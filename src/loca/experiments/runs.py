@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 import loca
 from loca.config.model_factory import describe_model
@@ -34,6 +33,11 @@ from loca.search_space import Space
 from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, run_protocol, selection_data
 from loca.tuning.recency_selection import RecencyChoice, recency_from_json, recency_json
 from loca.tuning.warm_start import Tuning, remove_studies
+
+if TYPE_CHECKING:
+    import torch
+else:
+    from loca.deferred import torch
 
 RUNS_FOLDER = "cells"  # named so by the first version, whose results are still found
 _FORMAT = 2  # 2: the metrics of `paper` are divided as in the paper

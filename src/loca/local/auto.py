@@ -24,10 +24,9 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.stacked.trainer import StackedTrainer
 from loca.memory import DataSize, MemoryUse
-from loca.models.devices import device_param
+from loca.models.devices import device_param, score_on
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
-from loca.models.network_base import score_on
 from loca.models.next_ease import NextEASE
 from loca.models.recommender import (
     ModelState,

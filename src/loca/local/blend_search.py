@@ -14,9 +14,9 @@ from torch import Tensor
 
 from loca.data.splits import HeldOut
 from loca.errors import DataError
-from loca.evaluation.top_n import block_rows
+from loca.evaluation.top_n import as_tensor, block_rows
 from loca.memory import DataSize, MemoryUse, readable_bytes
-from loca.models.network_base import score_on
+from loca.models.devices import score_on
 from loca.models.recommender import Recommender
 from loca.progress import bar, say
 from loca.random_streams import stream
@@ -42,7 +42,7 @@ _PROBED_USERS = 32
 
 def scaled_scores(model: Recommender, histories: csr_array, power: float, scale: ScaleName) -> Tensor:
     """A part's scores of histories seen at a power, on one scale per user, (users, items) where the part answers."""
-    scores = score_on(model, sharpened(histories, power))
+    scores = as_tensor(score_on(model, sharpened(histories, power)))
     scaled = scores.log_softmax(dim=1) if scale == "log-probability" and model.gives_logits else z_scores(scores)
     if not bool(torch.isfinite(scaled).all()):
         problem = "expected finite scores to blend, found others: has its training diverged?"

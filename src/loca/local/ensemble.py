@@ -8,14 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from loca.errors import ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
+from loca.evaluation.top_n import AnyScores, as_array
 from loca.local.local_ease import LOCAL_BYTES
-from loca.local.local_models import LocalModels, LocalTask, first_models, truncated
-from loca.local.stacked.inference import AnswerPrecision
-from loca.local.stacked.ops import PrecisionName
+from loca.local.local_models import AnswerPrecision, LocalModels, LocalTask, PrecisionName, first_models, truncated
 from loca.local.training import Engine, EngineName, copies_of, local_memory, train_locals
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import ranking_bytes
@@ -148,10 +146,9 @@ class Ensemble(Recommender):
         ndarray of float32
             Users × items.
         """
-        scores = self._mean(fitted(self.models_, self), csr_array(histories))
-        return np.asarray(scores.cpu().numpy(), dtype=np.float32)
+        return as_array(self._mean(fitted(self.models_, self), csr_array(histories)))
 
-    def _mean(self, models: LocalModels, histories: csr_array) -> Tensor:
+    def _mean(self, models: LocalModels, histories: csr_array) -> AnyScores:
         everyone = csr_array(np.ones((histories.shape[0], len(models)), dtype=np.float32))
         return models.blend(histories, first_models(everyone, self.answering_models_))
 

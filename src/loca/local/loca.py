@@ -17,12 +17,19 @@ from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, emb
 from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
 from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
-from loca.evaluation.top_n import rank_top_n
+from loca.evaluation.top_n import as_array, rank_top_n
 from loca.local.explain import AnswersOfCommunities, CommunityAnswer, over_represented
 from loca.local.local_ease import LOCAL_BYTES
-from loca.local.local_models import LocalModels, LocalTask, Validator, blended_scores, first_models, truncated
-from loca.local.stacked.inference import AnswerPrecision
-from loca.local.stacked.ops import PrecisionName
+from loca.local.local_models import (
+    AnswerPrecision,
+    LocalModels,
+    LocalTask,
+    PrecisionName,
+    Validator,
+    blended_scores,
+    first_models,
+    truncated,
+)
 from loca.local.training import Engine, EngineName, copies_of, local_memory, scaled_weights, train_locals
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import choose_device, free_bytes
@@ -300,7 +307,7 @@ class Loca(Recommender):
         """
         rows, local, alpha = csr_array(histories), fitted(self.locals_, self), fitted(self.alpha_, self)
         blended = blended_scores(local, fitted(self.global_, self), rows, self.answer_weights(rows), (alpha,))
-        return np.asarray(next(blended).cpu().numpy(), dtype=np.float32)
+        return as_array(next(blended))
 
     def additive_at(self, history: csr_array) -> Callable[[csr_array], Scores] | None:
         """What scores rows as a sum over their items, with the communities that answer this history; None of networks.
@@ -315,7 +322,7 @@ class Loca(Recommender):
         def score(rows: csr_array) -> Scores:
             same = csr_array(answering[np.zeros(rows.shape[0], dtype=np.int64)])
             blended = blended_scores(local, whole_model, rows, same, (alpha,))
-            return np.asarray(next(blended).cpu().numpy(), dtype=np.float32)
+            return as_array(next(blended))
 
         return score
 

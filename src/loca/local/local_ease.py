@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from loca.errors import ConfigError, DataError, ModelFileError, check_counts
+from loca.evaluation.top_n import AnyScores
 from loca.local.local_models import LocalModels, LocalTask
 from loca.memory import DataSize, MemoryUse, plan_memory, readable_bytes
-from loca.models.devices import SparseRows, choose_device, free_bytes
+from loca.models.devices import SparseRows, choose_device, free_bytes, may_have_gpu
 from loca.models.ease import EASE
 from loca.models.ease_solver import WeightRows
 from loca.models.next_ease import NextEASE, bytes_to_solve_next
 from loca.models.recommender import ModelState, Recommender, Scores, check_histories, fitted, get_params
 from loca.progress import bar, say
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    from loca.deferred import torch
 
 LinearModel = EASE | NextEASE  # the models that are linear (`Recommender.is_linear`)
 LOCAL_BYTES = 9_000_000
@@ -197,7 +202,8 @@ class EaseDifferences(LocalModels):
 
     def __init__(self, *, local_bytes: int = LOCAL_BYTES) -> None:
         check_counts(local_bytes=local_bytes)
-        self.local_bytes, self.entries_at_once, self.device = local_bytes, _ENTRIES_AT_ONCE, choose_device("auto")
+        self.local_bytes, self.entries_at_once = local_bytes, _ENTRIES_AT_ONCE
+        self.device = choose_device("auto") if may_have_gpu() else None
         self.differences_: CompressedWeights | None = None
         self._on_device: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._centre_on_device: torch.Tensor | None = None
@@ -211,7 +217,8 @@ class EaseDifferences(LocalModels):
         if found_items != items:
             raise ModelFileError(f"EASE differences: expected a centre of {items} items, found {found_items}")
         self.centre_, self._centre_on_device = centre, None
-        self.device = self.device if device is None else device
+        if device is not None:
+            self.device = None if device.type == "cpu" else device
         self._on_device.clear()
         return self
 
@@ -222,7 +229,7 @@ class EaseDifferences(LocalModels):
         """How many items they score."""
         return fitted(self.differences_, self).item_count
 
-    def blend(self, histories: csr_array, answer_weights: csr_array, *, spread: bool | None = None) -> torch.Tensor:
+    def blend(self, histories: csr_array, answer_weights: csr_array, *, spread: bool | None = None) -> AnyScores:
         """Σ_j w_j · M_j(history) / Σ_j w_j, (users, items) on the device; an uncovered user's row is zero.
 
         `spread` spreads each Δ out as an array of items × items, as a GPU does; a CPU reads only the rows it needs.
@@ -235,9 +242,9 @@ class EaseDifferences(LocalModels):
         shares.eliminate_zeros()
         shares.data /= np.repeat(np.asarray(shares.sum(axis=1)).ravel(), np.diff(shares.indptr))
         shares = csr_array(shares.astype(np.float32))
-        if self.device.type != "cpu" if spread is None else spread:
+        if self.device is not None if spread is None else spread:
             return self._blend_spread(rows, shares)
-        return torch.from_numpy(self._blend_rows(rows, shares))
+        return self._blend_rows(rows, shares)
 
     def _blend_rows(self, rows: csr_array, shares: csr_array) -> Scores:
         """Only the rows of Δ that some member has in the history are read; many communities add up in one product."""
@@ -269,7 +276,7 @@ class EaseDifferences(LocalModels):
 
         The entries of a community stay on the device while half of its memory is free.
         """
-        stored, device = fitted(self.differences_, self), self.device
+        stored, device = fitted(self.differences_, self), self.device or torch.device("cpu")
         if self._centre_on_device is None:
             self._centre_on_device = _weights_of(fitted(self.centre_, self)).to(device)
         centre = self._centre_on_device

@@ -5,42 +5,49 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import UserRows, mean_ndcgs, ndcg_of_each
-from loca.models.devices import ranking_bytes
-from loca.models.network_base import score_on
+from loca.evaluation.top_n import AnyScores, as_array, beside
+from loca.models.devices import ranking_bytes, score_on
 from loca.models.recommender import AnyModel, Recommender, Scores, TrainingData, UserWeights
 from loca.persistence.manifest import ModelState
 
-ScoreWith = Callable[[int, csr_array], Tensor]
-_MAIN_MEMORY = torch.device("cpu")
+if TYPE_CHECKING:
+    import torch
+else:
+    from loca.deferred import torch
+
+# In which numbers networks are multiplied while they learn, and are stored when they answer.
+PrecisionName = Literal["float32", "bfloat16"]
+AnswerPrecision = Literal["float32", "float16"]
+ScoreWith = Callable[[int, csr_array], AnyScores]
 
 
 def blend_local(
-    histories: csr_array, answer_weights: csr_array, score_with: ScoreWith, device: torch.device = _MAIN_MEMORY
-) -> Tensor:
+    histories: csr_array, answer_weights: csr_array, score_with: ScoreWith, device: torch.device | None = None
+) -> AnyScores:
     """Σ_j w_j · M_j(history) / Σ_j w_j for every user, users × items on the device; an uncovered user's row is zero.
 
+    Without a device they are an array.
     `score_with(j, histories)` is called once for each local model j, with exactly the users whom it answers for.
     """
     totals = np.asarray(answer_weights.sum(axis=1)).ravel()  # (users,)
-    blended = torch.zeros(histories.shape, device=device)
+    zeros = np.zeros(histories.shape, np.float32)
+    blended: AnyScores = zeros if device is None else torch.from_numpy(zeros).to(device)
     by_community = answer_weights.tocsc()
     for community in np.flatnonzero(np.diff(by_community.indptr)).tolist():
         part = slice(by_community.indptr[community], by_community.indptr[community + 1])
         members, weights = by_community.indices[part], by_community.data[part]
-        shares = torch.from_numpy((weights / totals[members]).astype(np.float32)).to(device)
-        answers = score_with(community, csr_array(histories[members])).to(device)
-        blended[torch.from_numpy(members.astype(np.int64)).to(device)] += shares[:, None] * answers
+        shares = (weights / totals[members]).astype(np.float32)[:, None]
+        answers = score_with(community, csr_array(histories[members]))
+        blended[beside(blended, members.astype(np.int64))] += beside(blended, shares) * beside(blended, answers)
     return blended
 
 
@@ -92,10 +99,11 @@ def truncated(model: AnyModel, count: int, size: int) -> AnyModel:
 class LocalModels(Protocol):
     """Many fitted models over the same items, numbered like the communities they answer for.
 
-    `centre_` is the model that they are stored as differences to, where they are; blended scores lie on `device`.
+    `centre_` is the model that they are stored as differences to, where they are. Blended scores are a tensor on
+    `device`, or an array where that is None.
     """
 
-    device: torch.device = _MAIN_MEMORY
+    device: torch.device | None = None
     centre_: Recommender | None = None
 
     def __len__(self) -> int: ...
@@ -104,7 +112,7 @@ class LocalModels(Protocol):
         """How many items they score."""
         ...
 
-    def blend(self, histories: csr_array, answer_weights: csr_array) -> Tensor:
+    def blend(self, histories: csr_array, answer_weights: csr_array) -> AnyScores:
         """Σ_j w_j · M_j(history) / Σ_j w_j of every user, (users, items) on the device.
 
         `answer_weights` is users × models; a user without any gets a row of zeros.
@@ -114,7 +122,7 @@ class LocalModels(Protocol):
     def score_with(self, number: int, histories: csr_array) -> Scores:
         """One model's own scores, users × items."""
         only = one_for_each(np.full(histories.shape[0], number), len(self))
-        return np.asarray(self.blend(histories, only).cpu().numpy(), dtype=np.float32)
+        return as_array(self.blend(histories, only))
 
     def finished(self, precision: str) -> LocalModels:
         """What answers when training is over; networks in the precision of answers."""
@@ -138,10 +146,10 @@ class SeparateModels(LocalModels):
 
     @classmethod
     def of(cls, models: Sequence[Recommender]) -> Self:
-        """The given models; their scores lie with the first, if that is a network, else in main memory."""
+        """The given models; their scores lie with the first, if that is a network, else they are an array."""
         one = cls()
         one.models_ = list(models)
-        one.device = getattr(getattr(models[0], "network_", None), "device", _MAIN_MEMORY)
+        one.device = getattr(getattr(models[0], "network_", None), "device", None)
         return one
 
     def __len__(self) -> int:
@@ -151,7 +159,7 @@ class SeparateModels(LocalModels):
         """How many items they score."""
         return self.models_[0].count_items()
 
-    def blend(self, histories: csr_array, answer_weights: csr_array) -> Tensor:
+    def blend(self, histories: csr_array, answer_weights: csr_array) -> AnyScores:
         """The scores of all models, blended by the weights; each scores once, those it answers for."""
         return blend_local(histories, answer_weights, lambda j, rows: score_on(self.models_[j], rows), self.device)
 
@@ -180,7 +188,7 @@ def check_parts(what: str, models: Collection[object]) -> None:
 
 def blended_scores(
     local: LocalModels, whole: Recommender, histories: csr_array, answer_weights: csr_array, alphas: Sequence[float]
-) -> Iterator[Tensor]:
+) -> Iterator[AnyScores]:
     """For each α: α · global + (1 − α) · local where a community answers, the global scores where none does.
 
     Each users × items. The models score once, the global one only those whose answer it has a share in.
@@ -190,12 +198,12 @@ def blended_scores(
     if not any(alphas):
         rest = np.flatnonzero(~covered)
         if len(rest):
-            local_scores[rest] = score_on(whole, csr_array(histories[rest])).to(local_scores.device)
+            local_scores[rest] = beside(local_scores, score_on(whole, csr_array(histories[rest])))
         yield from (local_scores for _ in alphas)
         return
-    global_scores = score_on(whole, histories).to(local_scores.device)
+    global_scores = beside(local_scores, score_on(whole, histories))
     for alpha in alphas:
-        share = torch.from_numpy(np.where(covered, np.float32(alpha), np.float32(1))).to(local_scores.device)[:, None]
+        share = beside(local_scores, np.where(covered, np.float32(alpha), np.float32(1))[:, None])
         yield share * global_scores + (1 - share) * local_scores
 
 
@@ -214,7 +222,7 @@ class Validator:
         """The mean NDCG@100 of the blended answer for each of the `alphas`."""
         whole: Any = self.global_model
 
-        def score_users(users: UserRows) -> Iterator[Tensor]:
+        def score_users(users: UserRows) -> Iterator[AnyScores]:
             # The same arrays every time where all users are one block: networks that learn store what they make of it.
             rows, weights = self.held_out.history_matrix, self.answer_weights
             if len(users) < self.held_out.n_users:
@@ -232,7 +240,7 @@ class Validator:
         judges = (self.held_out.target_counts[pairs.row] > 0) & np.isin(pairs.col, list(communities))
         community, user = (part[judges].astype(np.int64) for part in (pairs.col, pairs.row))
 
-        def score_pairs(places: UserRows) -> Tensor:
+        def score_pairs(places: UserRows) -> AnyScores:
             """The scores of those pairs, left where they are computed."""
             rows = csr_array(self.held_out.history_matrix[user[places]])
             return local.blend(rows, one_for_each(community[places], len(local)))

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from loca.errors import DataError, check_choice, check_counts
 from loca.local.local_ease import LOCAL_BYTES, differences_memory, fit_ease_differences, is_centre_for
-from loca.local.local_models import LocalModels, LocalTask, SeparateModels, Validator
-from loca.local.stacked.inference import AnswerPrecision, StackedNetworks
-from loca.local.stacked.ops import PrecisionName, multiplies_densely
-from loca.local.stacked.trainer import StackedTrainer, plan_stacks
+from loca.local.local_models import AnswerPrecision, LocalModels, LocalTask, PrecisionName, SeparateModels, Validator
 from loca.memory import DataSize, MemoryUse, plan_memory
-from loca.models.autoencoder import Network
 from loca.models.devices import free_bytes
 from loca.models.early_stopping import BestWeights, Trainer, load_states, save_states, states_of, train_epochs
 from loca.models.recommender import Recommender, UserWeights, clone, get_params
 from loca.progress import bar, say
 from loca.random_streams import derive_seed
+
+if TYPE_CHECKING:
+    import torch
+
+    from loca.local.stacked.trainer import StackedTrainer
+    from loca.models.autoencoder import Network
+else:
+    from loca.deferred import torch
 
 EngineName = Literal["auto", "one_by_one", "stacked"]
 Validate = Callable[[LocalModels], float]
@@ -148,6 +151,10 @@ def _begin(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalMod
     Networks of one shape are trained in stacks, in smaller ones where memory runs out; several stacks wait in main
     memory in turn.
     """
+    from loca.local.stacked.inference import StackedNetworks
+    from loca.local.stacked.ops import multiplies_densely
+    from loca.local.stacked.trainer import StackedTrainer, plan_stacks
+
     models: Any = task.models
     matrix, count, what = task.data.matrix, len(models), f"{task.what}: {len(models)} models"
 
@@ -227,6 +234,8 @@ def _stop_each(task: LocalTask, trainers: Sequence[Trainer], local: LocalModels,
 
 def _without(trainers: Sequence[Trainer], stopped: Sequence[Network]) -> list[Trainer]:
     """The trainers that are left when some networks have stopped."""
+    from loca.local.stacked.trainer import StackedTrainer
+
     gone = {id(network) for network in stopped}
     left = [trainer for trainer in trainers if not gone.issuperset(map(id, trainer.networks))]
     for trainer in left:

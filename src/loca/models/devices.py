@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import os
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
+import numpy.typing as npt
 from scipy.sparse import csr_array
-from torch import Tensor
-from torch.nn import functional as F
 
 from loca.errors import ConfigError
-from loca.evaluation.top_n import BLOCK_BYTES
+from loca.evaluation.top_n import BLOCK_BYTES, AnyScores
 from loca.memory import MemoryUse, available_bytes
 from loca.models.recommender import param
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    from loca.deferred import torch
 
 _DEVICES = "'auto', 'cpu' or 'cuda'"
 
 
 def is_device(name: str) -> bool:
     """Whether models know how to use a device of that name."""
-    try:
-        return torch.device("cpu" if name == "auto" else name).type in ("cpu", "cuda")
-    except RuntimeError:
-        return False
+    return re.fullmatch(r"auto|(cpu|cuda)(:\d+)?", str(name)) is not None
 
 
 def device_param() -> Any:
@@ -48,6 +53,16 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def may_have_gpu() -> bool:
+    """Whether torch might find a GPU; where there is no driver of one, torch is not loaded to ask."""
+    if "torch" not in sys.modules and not os.path.exists("/dev/kfd"):
+        try:
+            ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        except OSError:
+            return False
+    return torch.cuda.is_available()
+
+
 def free_bytes(device: torch.device) -> int:
     """Bytes that a program may still take on a device, those that torch holds without using them included."""
     if device.type != "cuda":
@@ -56,9 +71,9 @@ def free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) + unused
 
 
-def ranking_bytes(device: torch.device) -> int:
-    """What a block of users may take while its answers are ranked on a device."""
-    return max(BLOCK_BYTES, free_bytes(device) // 10 if device.type == "cuda" else 0)
+def ranking_bytes(device: torch.device | None) -> int:
+    """What a block of users may take while its answers are ranked on a device; None: as arrays in main memory."""
+    return max(BLOCK_BYTES, free_bytes(device) // 10 if device is not None and device.type == "cuda" else 0)
 
 
 def memory_on(
@@ -106,11 +121,16 @@ class SparseRows:
 
     @classmethod
     def of(
-        cls, rows: csr_array, device: torch.device, moments: csr_array | None = None, kind: torch.dtype = torch.float32
+        cls,
+        rows: csr_array,
+        device: torch.device,
+        moments: csr_array | None = None,
+        kind: torch.dtype | None = None,
     ) -> SparseRows:
-        """The stored entries of CSR rows, on a device; `moments` has the moment of each in the same stored place."""
+        """The stored entries of CSR rows on a device, in 32 bits or as another `kind`, and the moment of each."""
         columns, starts = (torch.from_numpy(one.astype(np.int64)).to(device) for one in (rows.indices, rows.indptr))
-        values = torch.from_numpy(np.require(rows.data, requirements="W")).to(device, kind)  # mapped files are copied
+        writable = np.require(rows.data, requirements="W")  # mapped files are copied
+        values = torch.from_numpy(writable).to(device, torch.float32 if kind is None else kind)
         return cls(columns, values, starts, None if moments is None else torch.from_numpy(moments.data).to(device))
 
     @property
@@ -141,7 +161,7 @@ class SparseRows:
     def of_users(self, users: Tensor) -> SparseRows:
         """The rows of some users, in the given order; a user may occur more than once."""
         lengths = self.starts.diff()[users]
-        starts = F.pad(lengths.cumsum(0), (1, 0))
+        starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
         total = int(starts[-1])
         shift = torch.repeat_interleave(self.starts[users] - starts[:-1], lengths, output_size=total)
         places = torch.arange(total, device=users.device) + shift
@@ -153,16 +173,31 @@ class SparseRows:
         if not len(self.columns):
             return table.new_zeros(self.user_count, table.shape[1])
         values = self.values if values is None else values
-        return F.embedding_bag(self.columns, table, self.starts[:-1], mode="sum", per_sample_weights=values)
+        return torch.nn.functional.embedding_bag(
+            self.columns, table, self.starts[:-1], mode="sum", per_sample_weights=values
+        )
 
     def row_sums(self, of_entries: Tensor) -> Tensor:
         """The sum over each row of one number per entry, the same on every run."""
         entries = torch.arange(len(of_entries), device=of_entries.device)
-        return F.embedding_bag(entries, of_entries[:, None], self.starts, mode="sum", include_last_offset=True)[:, 0]
+        return torch.nn.functional.embedding_bag(
+            entries, of_entries[:, None], self.starts, mode="sum", include_last_offset=True
+        )[:, 0]
 
     def unit_values(self) -> Tensor:
         """The values with each user's row scaled to length 1; an empty row stays empty."""
         return unit_rows_of(self.values, self.owner, self.user_count)
+
+
+def score_on(model: Any, histories: csr_array) -> AnyScores:
+    """Any model's scores, (users, items): those of a network stay on its device, others are an array."""
+    network = getattr(model, "network_", None)
+    if network is not None:
+        with torch.no_grad():
+            scores: Tensor = network.answer(histories)
+        return scores
+    scored: npt.NDArray[np.float32] = model.score(histories)
+    return scored
 
 
 def unit_rows_of(values: Tensor, owner: Tensor, rows: int) -> Tensor:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
 from loca.memory import DataSize, MemoryUse, plan_memory
@@ -18,6 +16,11 @@ from loca.models.devices import choose_device, device_param, float32_products, f
 from loca.models.ease_solver import LARGEST_ERROR, WeightRows
 from loca.models.recommender import ItemToItemModel, Scores, TrainingData, UserWeights, learned, positive, share_below_1
 from loca.progress import bar, say
+
+if TYPE_CHECKING:
+    import torch
+else:
+    from loca.deferred import torch
 
 Square = npt.NDArray[Any]
 _BLOCK_ITEMS = 1024
@@ -124,6 +127,8 @@ def plan_solving(users: int, items: int, device: torch.device, free: int) -> tup
 
 def solve_in_place(matrix: csr_array, weights: Scores, model: EASE, kind: type) -> Scores | None:
     """Gram matrix, factor, inverse and weights, one after the other in the same array; None where that fails."""
+    from scipy.linalg import lapack
+
     items = matrix.shape[1]
     plan_memory(f"EASE for {items:,} items", items**2 * np.dtype(kind).itemsize, "filter rare items")
     square = weighted_gram(matrix, weights, kind)

@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from loca.errors import ConfigError
 from loca.memory import DataSize, MemoryUse
@@ -20,8 +18,14 @@ from loca.models.devices import SparseRows, float32_products, memory_on
 from loca.models.recommender import UserWeights, check_user_weights
 from loca.progress import say
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    from loca.deferred import torch
+
 # Gives the rows of some items of an (items, items) array of weights, in 32 bits; the caller may write to them.
-WeightRows = Callable[[Tensor], Tensor]
+WeightRows = Callable[["Tensor"], "Tensor"]
 # The relative error up to which an inverse is accepted. On public data with l2 from 1 to 1000 it stays below 0.0002.
 LARGEST_ERROR = 0.01
 _BLOCK = 1024  # rows of a block of a square array

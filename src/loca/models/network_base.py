@@ -18,7 +18,7 @@ from loca.evaluation.evaluate import mean_ndcg
 from loca.memory import DataSize, MemoryUse
 from loca.models.autoencoder import Network
 from loca.models.counter_rng import streams_at, uniform_at
-from loca.models.devices import SparseRows, choose_device, memory_on, ranking_bytes
+from loca.models.devices import SparseRows, choose_device, memory_on, ranking_bytes, score_on
 from loca.models.early_stopping import train_epochs
 from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights, fitted, supported_users
 from loca.persistence.manifest import ModelState
@@ -281,13 +281,3 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
             for name, weight in self.network.named_parameters():
                 keys = ("step", "exp_avg", "exp_avg_sq")
                 self.optimiser.state[weight] = {key: saved[f"{key}/{name}"].to(self.device) for key in keys}
-
-
-def score_on(model: Any, histories: csr_array) -> Tensor:
-    """Any model's scores, (users, items): those of a network stay on its device, others lie in main memory."""
-    if isinstance(model, NetworkModel) and model.network_ is not None:
-        network: Network = model.network_
-        with torch.no_grad():
-            return network.answer(histories)
-    # Writable: torch warns of views that are not, such as one answer for every user.
-    return torch.from_numpy(np.require(model.score(histories), requirements=("C", "W")))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.sparse import csr_array
-from torch import Tensor
 
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
@@ -29,6 +28,12 @@ from loca.models.recommender import (
     whole,
 )
 from loca.progress import bar, say
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    from loca.deferred import torch
 
 _BLOCK = 1024  # columns that are solved at once
 # Pairs that would add less than this, for a user of weight 1, are left out.

@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.sparse import csc_array, csr_array
-from sklearn import config_context
-from sklearn.linear_model import enet_path
 
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, available_bytes, plan_memory
@@ -30,6 +27,11 @@ from loca.models.recommender import (
     whole,
 )
 from loca.progress import bar, say
+
+if TYPE_CHECKING:
+    import torch
+else:
+    from loca.deferred import torch
 
 Numbers = npt.NDArray[np.float64]
 _BLOCK_ITEMS = 512  # items whose linear terms are made, and whose weights are found, at once
@@ -216,6 +218,9 @@ def _descend(
     Tries end ever later. `linear` is b, and `gram` is AᵀA, or gives AᵀAw. Scikit-learn divides the squared error by the
     users.
     """
+    from sklearn import config_context
+    from sklearn.linear_model import enet_path
+
     is_array = isinstance(gram, np.ndarray)
     products: Callable[[Numbers], Numbers] = gram.__matmul__ if is_array else gram
     both = model.l1 + model.l2

@@ -15,8 +15,6 @@ from loca.data.datasets import DATA_SETS
 from loca.data.download import data_folder
 from loca.data.id_map import Id
 from loca.data.interactions import Interactions
-from loca.data.item_metadata import genres_of_planted, read_genres, read_titles
-from loca.data.readers import layout_of, read_interactions, read_preset
 from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import planted_communities
 from loca.errors import ConfigError, LocaError, check_counts, did_you_mean
@@ -66,6 +64,9 @@ class StudiedData:
 
 def open_data(name: str, *, seed: int = 0) -> StudiedData:
     """The data of that name or path, read now; one that is not there is refused with the places looked in."""
+    from loca.data.item_metadata import genres_of_planted, read_genres, read_titles
+    from loca.data.readers import layout_of, read_interactions, read_preset
+
     if name == PLANTED:
         planted = planted_communities(users=1000, items=150, seed=seed)
         return StudiedData(PLANTED, "planted", planted.interactions, genres=genres_of_planted(planted))

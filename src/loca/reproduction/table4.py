@@ -7,14 +7,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.id_map import Id, IdMap
-from loca.data.item_metadata import Genres
 from loca.data.splits import Split
 from loca.errors import DataError
 from loca.evaluation.top_n import block_rows, rank_top_n
@@ -24,6 +23,9 @@ from loca.reproduction.benchmark import Benchmark, Measurement, PaperItem, Resul
 from loca.reproduction.report import Finding, Records, ReportItem, ReportTable
 from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
+
+if TYPE_CHECKING:
+    from loca.data.item_metadata import Genres
 
 NAME = "case study"
 # Pairs grow with the square of the genres; rarer ones could hardly lead in anybody's history.

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from loca.errors import ConfigError, LocaError
 from loca.progress import set_progress
+
+if TYPE_CHECKING:
+    import torch
+else:
+    from loca.deferred import torch
 
 _READY = "ready"
 _SECONDS_TO_END = 5.0

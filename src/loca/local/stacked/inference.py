@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from loca.models.devices import SparseRows, choose_device, float32_products, fre
 from loca.models.recommender import check_histories
 from loca.persistence.manifest import ModelState
 
-AnswerPrecision = Literal["float32", "float16"]
 _SHARE_FOR_WEIGHTS = 0.7
 _SHAPES = {
     "input_table": ("networks", "items", "first"),
@@ -50,7 +49,7 @@ class StackedNetworks(LocalModels):
     def __init__(self, *, variational: bool) -> None:
         self.variational = variational
         self.weights_: dict[str, Tensor] = {}
-        self.device = torch.device("cpu")  # where the answers lie
+        self.device: torch.device = torch.device("cpu")  # where the answers lie
         self._in_training: Sequence[Autoencoder] = ()
         self._uses_tf32 = False
         self._last: tuple[csr_array, csr_array, InferenceBatch] | None = None

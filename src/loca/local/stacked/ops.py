@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from scipy.sparse import csr_array
@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim.adam import adam
 
+from loca.local.local_models import PrecisionName
 from loca.models.devices import has_kernels
 from loca.models.training import AutoencoderModel
 
-PrecisionName = Literal["float32", "bfloat16"]
 _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
 # Products of 16-bit numbers are fast where every row starts at a multiple of 16 bytes; a little more does no harm.

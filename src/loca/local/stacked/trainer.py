@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from loca.local.local_models import PrecisionName
 from loca.local.stacked import ops
-from loca.local.stacked.ops import Entries, Moments, PrecisionName
+from loca.local.stacked.ops import Entries, Moments
 from loca.memory import readable_bytes
 from loca.models.autoencoder import Autoencoder, Network, divergence
 from loca.models.counter_rng import normal_at, streams_at, uniform_at
