@@ -56,7 +56,10 @@ def recommend_items(
     chosen = None if only is None else items.ids(named_items(items, only, "--only"))
     left_out = None if never is None else items.ids(named_items(items, never, "--never"))
     answers: dict[Any, list[dict[str, Any]]] = {one: [] for one in known.users.values.tolist()}
-    for row in loca.recommendation_table(model, known, count, only=chosen, never=left_out).iter_rows(named=True):
+    # Columns and not a frame: loading polars takes longer than the answer.
+    columns = loca.recommend(model, known, count, only=chosen, never=left_out).columns()
+    for values in zip(*(one.tolist() for one in columns.values()), strict=True):
+        row = dict(zip(columns, values, strict=True))
         answers[row.pop("user")].append(row)
     texts = []
     for user, rows in answers.items():
