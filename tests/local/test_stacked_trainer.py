@@ -12,7 +12,7 @@ import torch
 from scipy.sparse import csr_array
 
 import loca.local.stacked.ops as ops_file
-import loca.local.training as engines_file
+import loca.local.stacked.trainer as stacks_file
 from loca.data.splits import HeldOut, Split
 from loca.errors import ConfigError
 from loca.evaluation.evaluate import mean_ndcg
@@ -74,7 +74,7 @@ def of_the_loop(planted_split: Split) -> Callable[[str], np.ndarray]:
 def test_the_stack_answers_as_the_loop_does(
     name: str, size: int, at_once: int, planted_split: Split, of_the_loop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines_file, "plan_stacks", planned(size, at_once))
+    monkeypatch.setattr(stacks_file, "plan_stacks", planned(size, at_once))
     found = answers(train_locals(a_task(BASES[name], planted_split), STACK, None), planted_split)
     np.testing.assert_allclose(found, of_the_loop(name), atol=ROUNDING)
 
@@ -190,7 +190,7 @@ def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
     planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
-    monkeypatch.setattr(engines_file, "plan_stacks", planned(4, 4))
+    monkeypatch.setattr(stacks_file, "plan_stacks", planned(4, 4))
     seen: list[int] = []
 
     def small_memory(hidden: torch.Tensor, *rest: object) -> object:
@@ -224,7 +224,7 @@ def test_a_stack_that_cannot_be_built_is_built_in_halves(planted_split: Split, m
             raise torch.OutOfMemoryError("not that much")
         return StackedTrainer(trainers, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engines_file, "StackedTrainer", small_memory)
+    monkeypatch.setattr(stacks_file, "StackedTrainer", small_memory)
     found = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
     assert sizes == [4, 2, 2]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
