@@ -23,7 +23,17 @@ from loca.cli.options import Output
 from loca.text_table import TextTable
 
 SAVED_MODELS = Path(__file__).parents[1] / "golden" / "models"
-COMMANDS = (["demo"], ["data", "describe"], ["compare"], ["plan"], ["fit"], ["recommend"], ["explain"], ["doctor"])
+COMMANDS = (
+    ["demo"],
+    ["data", "describe"],
+    ["compare"],
+    ["plan"],
+    ["fit"],
+    ["recommend"],
+    ["similar"],
+    ["explain"],
+    ["doctor"],
+)
 
 
 def test_import_loca_loads_nothing_heavy_and_is_quick() -> None:
@@ -176,7 +186,7 @@ def test_an_output_that_cannot_show_a_title_shows_the_rest(tmp_path: Path, ratin
     [
         ("loca re", "bash", ["reproduce", "recommend"]),
         ("loca ", "zsh", list(COMMANDS_BY_NAME)),
-        ("loca recommend --hi", "bash", ["--history"]),
+        ("loca recommend --his", "bash", ["--history", "--histories"]),
         ("loca data ", "zsh", ["describe", "fetch"]),
     ],
 )

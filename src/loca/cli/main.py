@@ -25,6 +25,7 @@ COMMANDS = {
     "plan": "plan.plan",
     "fit": "fit.fit",
     "recommend": "recommend.recommend_items",
+    "similar": "recommend.similar_items",
     "explain": "explain.explain_answer",
     "doctor": "doctor.look",
 }

@@ -1,45 +1,75 @@
-"""`loca recommend`: a saved model answers for its own users or for any history."""
+"""`loca recommend` and `loca similar`: a saved model answers for its own users, for any history, or for items."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-import loca
-from loca.cli.options import Output, Recency, naming
-from loca.errors import ConfigError, DataError
+from loca.cli.options import Output, Recency, in_panel, naming
+from loca.errors import ConfigError, DataError, LocaError
 
 if TYPE_CHECKING:
+    from loca.data.histories import HistoryWeights
     from loca.data.id_map import IdMap
     from loca.data.interactions import Interactions
+    from loca.evaluation.recommend import Recommendations
     from loca.models.recommender import Recommender
+
+_who, _choice = in_panel("Who asks"), in_panel("What may be listed")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")]
 Count = Annotated[int, typer.Option("-n", "--count", help="How many items.")]
-Only = Annotated[list[str] | None, typer.Option("--only", help="Choose from these items alone.")]
-Never = Annotated[list[str] | None, typer.Option("--never", help="Leave out these items.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Write a table: .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz.")]
+Names = Annotated[list[str], typer.Argument(metavar="ITEM...", help="Items by id or title.")]
+_STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
 class Who:
     """Who is answered: known users by id, or one history; and how histories fade."""
 
-    user: Annotated[list[str] | None, typer.Option("--user", help="A user id the model knows; may be repeated.")] = None
+    user: Annotated[list[str] | None, _who("A user id the model knows; may be repeated.", "--user")] = None
     history: Annotated[
         list[str] | None,
-        typer.Option(help="Item ids or titles, comma separated, the last one is the newest: anybody's history."),
+        _who("Item ids or titles, comma separated, the last one is the newest: anybody's history."),
     ] = None
     recency: Recency = None
 
 
+@dataclass(frozen=True)
+class Many:
+    """Who else is answered: many users at once, and what becomes of those whom the model does not know."""
+
+    everyone: Annotated[bool, _who("All users that the model was fitted on; needs --out.", "--all")] = False
+    users_file: Annotated[str | None, _who("A file with one user id per line; - reads standard input.")] = None
+    histories: Annotated[str | None, _who("A file of interactions: the histories of any users.")] = None
+    on_unknown: Annotated[
+        Literal["error", "skip", "popular"],
+        _who("Unknown users, unknown items, empty histories: refuse, leave out, or list what is popular."),
+    ] = "error"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which items may be listed."""
+
+    only: Annotated[
+        list[str] | None, _choice("Choose from these items alone: ids or titles, or @FILE with one per line.")
+    ] = None
+    never: Annotated[list[str] | None, _choice("Leave out these items; written like --only.")] = None
+    candidates: Annotated[str | None, _choice("A table of user and item: what each of its users may get.")] = None
+
+
 def recommend_items(
-    folder: Folder, who: Who, output: Output, count: Count = 10, only: Only = None, never: Never = None
+    folder: Folder, who: Who, many: Many, choice: Choice, output: Output, count: Count = 10, out: Out = None
 ) -> None:
-    """The best items for users that the model knows, or for anybody's history.
+    """The best items for users that the model knows, or for anybody's history; printed, or written as a table.
 
     Examples:
 
@@ -48,63 +78,217 @@ def recommend_items(
       loca recommend films.loca --history i017,i203,i150 --never i004
 
       loca recommend films.loca --history "Silent Harbour,Copper Tide" --recency 4 --json
+
+      loca recommend films.loca --all -n 20 --out recs.parquet
+
+      cat users.txt | loca recommend films.loca --users-file - --on-unknown popular --out recs.csv
     """
-    model, known = load_with_histories(folder, who)
+    asking = (who.user, who.history, many.everyone, many.users_file, many.histories)
+    if sum(map(bool, asking)) != 1:
+        expected = "--user ID, --history a,b,c, --all, --users-file FILE or --histories FILE"
+        raise ConfigError(f"who asks? expected one of {expected}")
+    if many.everyone and out is None:
+        raise ConfigError("--all: needs --out, a file such as recs.parquet, recs.csv or recs.jsonl")
+    if out is not None:
+        from loca.persistence.recommendation_file import check_ending, recommend_to_file
+
+        with naming("--out"):
+            check_ending(out)
+    model, known, recency = _load(folder, who.recency)
+    users: Any = known
+    if who.user or many.users_file:
+        users = _user_ids(known.users, who.user, many.users_file, many.on_unknown)
+    elif who.history:
+        users = {"history": known.items.ids(_history_rows(known, who.history, recency, many.on_unknown))}
+    elif many.histories:
+        users = _read(many.histories, "--histories", known.items, many.on_unknown)
+    only, never = (
+        None if texts is None else known.items.ids(named_items(known.items, texts, option))
+        for texts, option in ((choice.only, "--only"), (choice.never, "--never"))
+    )
+    candidates = None
+    if choice.candidates is not None:
+        table = _read(choice.candidates, "--candidates", known.items, many.on_unknown)
+        candidates = {
+            user: table.items.ids(table.items_of(row)) for row, user in enumerate(table.users.values.tolist())
+        }
+    if who.history and known.items.labels is not None and users["history"]:
+        # Titles are typed loosely: what was understood is said beside the answer.
+        listed = [known.items.label(row) for row in known.items.rows(users["history"][-10:])]
+        output.notes([f"history: {'… ' if len(users['history']) > 10 else ''}{', '.join(listed)}"])
+    if out is None:
+        found = model.recommend(
+            users, count, only=only, never=never, candidates=candidates, on_unknown=many.on_unknown, recency=recency
+        )
+        output.answer(*_told(folder, found, "user"))
+        return
+    started = time.perf_counter()
+    written = recommend_to_file(
+        *(model, users, out, count),
+        only=only,
+        never=never,
+        candidates=candidates,
+        on_unknown=many.on_unknown,
+        recency=recency,
+    )
+    empty = written.users_without_items
+    without = f", {empty:,} of them without a list" if empty else ""
+    took = time.perf_counter() - started
+    text = f"{out}: {written.rows:,} rows for {written.users:,} users{without}, in {took:.1f} s"
+    output.answer(text, {"model": str(folder), **asdict(written), "path": str(out), "seconds": took})
+
+
+def similar_items(folder: Folder, items: Names, output: Output, count: Count = 10) -> None:
+    """The items that the model recommends to somebody who took one item alone.
+
+    Examples:
+
+      loca similar films.loca "Silent Harbour"
+
+      loca similar films.loca i017 i203 -n 5 --json
+    """
+    model, known, _ = _load(folder, None)
+    rows = named_items(known.items, items, "ITEM")
+    output.answer(*_told(folder, model.similar_items(known.items.ids(rows), count), "item"))
+
+
+def _told(folder: Path, found: Recommendations, what: str) -> tuple[str, dict[str, Any]]:
+    """Lists of items as text and as a document; without a table library, which takes a moment to load."""
     from loca.text_table import TextTable
 
-    items = known.items
-    chosen = None if only is None else items.ids(named_items(items, only, "--only"))
-    left_out = None if never is None else items.ids(named_items(items, never, "--never"))
-    answers: dict[Any, list[dict[str, Any]]] = {one: [] for one in known.users.values.tolist()}
-    # Columns and not a frame: loading polars takes longer than the answer.
-    columns = loca.recommend(model, known, count, only=chosen, never=left_out).columns()
-    for values in zip(*(one.tolist() for one in columns.values()), strict=True):
-        row = dict(zip(columns, values, strict=True))
-        answers[row.pop("user")].append(row)
-    texts = []
-    for user, rows in answers.items():
-        named = [(f"{row['rank']:>4}. {row.get('title', row['item'])}", str(row["item"])) for row in rows]
-        lines = tuple((*names, f"{row['score']:.4f}") for names, row in zip(named, rows, strict=True))
+    titles, names = found.titles, found.item_ids
+    texts, answers = [], []
+    for place, (asked, items, scores) in enumerate(zip(found.users.tolist(), found.items, found.scores, strict=True)):
+        rows: list[dict[str, Any]] = []
+        for rank, (item, score) in enumerate(zip(items.tolist(), scores.tolist(), strict=True)):
+            if item is not None:
+                titled = {} if titles is None else {"title": titles[place, rank]}
+                rows.append({"item": item, "score": score, "rank": rank + 1, **titled})
+        lines = tuple(
+            (f"{row['rank']:>4}. {row.get('title', row['item'])}", str(row["item"]), f"{row['score']:.4f}")
+            for row in rows
+        )
+        about: dict[str, Any] = {what: asked}
+        if what == "item" and titles is not None and names is not None:
+            about["title"] = names.label(names.row(asked))
+        head = f"Like {about.get('title', asked)}" if what == "item" else f"For {asked}"
         table = TextTable(("      recommended", "item", "score"), lines).plain()
-        texts.append(f"For {user}\n{table}" if rows else f"For {user}: nothing is left to recommend")
-    document = {"model": str(folder), "answers": [{"user": one, "items": rows} for one, rows in answers.items()]}
-    output.answer("\n\n".join(texts), document)
+        texts.append(f"{head}\n{table}" if rows else f"{head}: nothing is left to recommend")
+        answers.append({**about, "items": rows})
+    return "\n\n".join(texts), {"model": str(folder), "answers": answers}
+
+
+# -- Who asks ----------------------------------------------------------------------------------------------------------
 
 
 def load_with_histories(folder: Path, who: Who) -> tuple[Recommender, Interactions]:
     """The model, and the histories of known users by id, or one history under the name `history`."""
     import numpy as np
 
-    from loca.config.options import parse_recency
     from loca.data.id_map import IdMap
     from loca.data.interactions import Interactions
-    from loca.registry import load
 
     if bool(who.user) == bool(who.history):
         raise ConfigError("who asks? expected --user ID or --history a,b,c, one of the two")
-    recency = None if who.recency is None else parse_recency(who.recency)
-    model = load(folder)
-    known = model.train_data_
-    if known is None:
-        raise DataError(f"{folder}: this model was fitted on a bare matrix and knows no ids; ask it from Python")
-    if who.recency is not None:
+    model, known, recency = _load(folder, who.recency)
+    if recency != "model":
         known = known.with_recency(recency)
     if who.user:
-        with naming("--user"):
-            return model, known.of_users(known.users.rows(list(dict.fromkeys(who.user))))
-    rows = np.array(named_items(known.items, who.history or [], "--history"), dtype=np.int32)
-    if known.recency is not None and known.recency.unit == "time":
-        raise ConfigError("a history without times cannot be weighed by time; say --recency 4 (positions) or none")
+        return model, known.of_users(known.users.rows(_user_ids(known.users, who.user, None, "error")))
+    rows = np.array(_history_rows(known, who.history or [], recency), dtype=np.int32)
     user = IdMap(np.array(["history"], dtype=object), "user")
     return model, Interactions(user, known.items, np.array([0, len(rows)]), rows, recency=known.recency)
 
 
-def named_items(items: IdMap, texts: Sequence[str], option: str) -> list[int]:
-    """The item rows that an option names by id or title, comma separated; at least one."""
-    from loca.data.id_map import find_items
+def _load(folder: Path, recency: str | None) -> tuple[Recommender, Interactions, HistoryWeights]:
+    """The model, what it was fitted on, and how histories are weighted."""
+    from loca.config.options import parse_recency
+    from loca.registry import load
+
+    weights: HistoryWeights = "model" if recency is None else parse_recency(recency)
+    model = load(folder)
+    if model.train_data_ is None:
+        raise DataError(f"{folder}: this model was fitted on a bare matrix and knows no ids; ask it from Python")
+    return model, model.train_data_, weights
+
+
+def _user_ids(users: IdMap, given: Sequence[str] | None, file: str | None, on_unknown: str) -> list[Any]:
+    """The ids that --user or --users-file name, each once; numbers where the model's ids are numbers."""
+    places = {} if given is None else dict.fromkeys(given, "--user")
+    if file is not None:
+        lines = _lines(file, "--users-file")
+        first = next(iter(lines.values()))
+        if first not in users and first.casefold() in ("user", "users", "user_id", "userid"):
+            lines.pop(next(iter(lines)))
+        name = "standard input" if file == _STANDARD_INPUT else file
+        for number, line in lines.items():
+            places.setdefault(line, f"{name} line {number}")
+    found: list[Any] = []
+    for text, place in places.items():
+        if text in users:
+            found.append(users.values[users.row(text)].item() if users.values.dtype.kind != "O" else text)
+            continue
+        if on_unknown == "error":
+            with naming(place):
+                try:
+                    users.row(text)
+                except LocaError as error:
+                    more = "; --on-unknown skip or popular goes on without it" if len(places) > 1 else ""
+                    error.args = (f"{error}{more}",)
+                    raise
+        found.append(int(text) if users.values.dtype.kind == "i" and text.isdecimal() else text)
+    return found
+
+
+def _history_rows(
+    known: Interactions, texts: Sequence[str], recency: HistoryWeights, on_unknown: str = "error"
+) -> list[int]:
+    """The item rows of --history, oldest first."""
+    weights = known.recency if recency == "model" else recency
+    if weights is not None and weights.unit == "time":
+        raise ConfigError("--history: has no times to be weighed by; say --recency 4 (positions) or none")
+    return named_items(known.items, texts, "--history", on_unknown)
+
+
+def named_items(items: IdMap, texts: Sequence[str], option: str, on_unknown: str = "error") -> list[int]:
+    """The item rows that an option names by id or title, comma separated, or line by line in @FILE; at least one."""
+    from loca.data.id_map import find_item, find_items
+
+    found: list[int] = []
+    for text in texts:
+        if text.startswith("@") and text not in items and option != "--history":
+            for number, line in _lines(text[1:], option).items():
+                with naming(f"{text[1:]} line {number}"):
+                    found.append(find_item(items, line))
+            continue
+        with naming(option):
+            found += find_items(items, [text], skip_unknown=on_unknown != "error")
+    if not found and on_unknown == "error":
+        raise DataError(f"{option}: expected at least one item id or title, found {','.join(texts)!r}")
+    return list(dict.fromkeys(reversed(found)))[::-1]
+
+
+def _lines(file: str, option: str) -> dict[int, str]:
+    """The lines of a file that hold something, by their numbers."""
+    try:
+        text = sys.stdin.read() if file == _STANDARD_INPUT else Path(file).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(f"{option}: {file}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = "not a text in UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise DataError(f"{option}: {file}: cannot be read ({why})") from None
+    lines = {number: line.strip().strip('"') for number, line in enumerate(text.splitlines(), 1) if line.strip()}
+    if not lines:
+        raise DataError(f"{option}: {file}: expected one per line, found nothing")
+    return lines
+
+
+def _read(file: str, option: str, items: IdMap, on_unknown: str) -> Interactions:
+    """A table of users and items; its unknown items are refused unless they may be left out."""
+    from loca.data.readers import read_interactions
 
     with naming(option):
-        found = find_items(items, texts)
-        if not found:
-            raise DataError(f"expected at least one item id or title, found {','.join(texts)!r}")
-    return found
+        table = read_interactions(file)
+        if on_unknown == "error":
+            items.rows(table.items.values.tolist())
+    return table

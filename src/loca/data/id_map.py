@@ -186,7 +186,7 @@ class IdMap:
 # -- Titles as people type them ----------------------------------------------------------------------------------------
 
 
-def find_items(items: IdMap, texts: Iterable[str]) -> list[int]:
+def find_items(items: IdMap, texts: Iterable[str], *, skip_unknown: bool = False) -> list[int]:
     """Return the rows of items that are named by id or by title, in the order named.
 
     An exact id wins, then an exact title. Otherwise a title is found without its year, case, accents and punctuation,
@@ -200,6 +200,8 @@ def find_items(items: IdMap, texts: Iterable[str]) -> list[int]:
     texts : iterable of str
         Each is one name or several, comma separated. At each place the longest stretch that is a name counts, so
         `Godfather, The` is one title.
+    skip_unknown : bool, default False
+        Leave out names that fit no item; otherwise they are refused with close ones.
 
     Returns
     -------
@@ -226,7 +228,7 @@ def find_items(items: IdMap, texts: Iterable[str]) -> list[int]:
                     break
             else:
                 end, name = 1, pieces[0].strip()
-                if name:
+                if name and not (skip_unknown and name not in items and not items._titles.search(name)):
                     found.append(find_item(items, name))
             pieces = pieces[end:]
     return list(dict.fromkeys(reversed(found)))[::-1]

@@ -1,0 +1,195 @@
+"""Lists for many users as a file: Parquet, CSV or JSON lines, written block by block, whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from loca.data.histories import HistoryWeights, OnUnknown
+from loca.errors import DataError
+from loca.evaluation.evaluate import Scorer
+from loca.evaluation.recommend import Candidates, Ids, Request
+from loca.persistence.atomic_write import written_beside
+
+if TYPE_CHECKING:
+    import polars
+
+_ENDINGS = (".parquet", ".csv", ".csv.gz", ".jsonl", ".jsonl.gz")
+
+
+@dataclass(frozen=True)
+class RecommendationFile:
+    """Where lists were written: the file, the users who were answered, how many of them got nothing, and the rows."""
+
+    path: Path
+    users: int
+    users_without_items: int
+    rows: int
+
+
+def recommend_to_file(
+    model: Scorer,
+    who: Any,
+    path: str | Path,
+    n: int = 10,
+    *,
+    hide_seen: bool = True,
+    only: Ids = None,
+    never: Ids = None,
+    candidates: Candidates = None,
+    on_unknown: OnUnknown = "error",
+    recency: HistoryWeights = "model",
+) -> RecommendationFile:
+    """Find the n best items for each user and write them into a file, block by block.
+
+    The columns are user, item, score, rank (from 1), and title where items have titles. The lists are never in memory
+    all at once. The file appears when it is whole; after an error or Ctrl-C what was there before stays.
+
+    Parameters
+    ----------
+    model : Recommender
+        A fitted model, or anything else with a method `score`.
+    who : user id, list of ids, list or dict of histories, data frame, Interactions or sparse matrix
+        As for `recommend`; `model.train_data_` takes all users that the model was fitted on.
+    path : str or Path
+        The file; its name ends in .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz, which chooses the format.
+    n : int, default 10
+        How many items to list for each user; at most as many as there are.
+    hide_seen : bool, default True
+        Leave out the items of a user's history.
+    only : iterable of ids or None, default None
+        The items to choose from; None takes all.
+    never : iterable of ids or None, default None
+        Items to leave out.
+    candidates : dict or None, default None
+        The items to choose from for each user id; a user who is not in it may get any.
+    on_unknown : {"error", "skip", "popular"}, default "error"
+        What becomes of unknown users, unknown items and empty histories, as for `recommend`.
+    recency : Recency, None or "model", default "model"
+        How the items of a history are weighted, as for `recommend`.
+
+    Returns
+    -------
+    RecommendationFile
+        The path, and how many users and rows were written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> model = loca.EASE().fit(data)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = loca.recommend_to_file(model, data, f"{folder}/recs.csv", n=3)
+    ...     print(written.path.read_text().splitlines()[0])
+    user,item,score,rank,title
+    >>> written.users, written.rows
+    (60, 180)
+    """
+    import polars
+
+    path = check_ending(path)
+    request = Request(model, who, n, None, hide_seen, only, never, candidates, on_unknown, recency)
+    ids = request.item_ids
+    # Ids and titles as polars has them: looked up there for a whole block, not one by one.
+    users = _series(request.histories.users)
+    items = _series(np.arange(len(request.histories.items)) if ids is None else ids.values)
+    titles = None if ids is None or ids.labels is None else _series(ids.labels)
+    schema = {"user": users.dtype, "item": items.dtype, "score": polars.Float32(), "rank": polars.Int64()}
+    if titles is not None:
+        schema["title"] = titles.dtype
+    counts: list[int] = []
+
+    def frames() -> Iterator[polars.DataFrame]:
+        for block, found in request.blocks():
+            is_filled = found.item_rows >= 0
+            counts.extend(is_filled.sum(axis=1).tolist())
+            places, ranks = np.nonzero(is_filled)
+            listed = found.item_rows[is_filled]
+            columns = [users.gather(block[places]), items.gather(listed), found.scores[is_filled], ranks + 1]
+            columns += [] if titles is None else [titles.gather(listed)]
+            yield polars.DataFrame(dict(zip(schema, columns, strict=True)), schema=schema)
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Its own name for every process: two that write the same file do not write into each other's.
+        with written_beside(path, f".{path.name}.{os.getpid()}.new") as file:
+            _write(frames(), schema, path.name.lower(), file)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from None
+    return RecommendationFile(path, len(counts), counts.count(0), sum(counts))
+
+
+def check_ending(path: str | Path) -> Path:
+    """The path of a file of lists; an ending that stands for no format is refused."""
+    path = Path(path)
+    if not path.name.lower().endswith(_ENDINGS) or path.name.lower() in _ENDINGS:
+        raise DataError(f"{path}: expected a file name that ends in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
+    if path.is_dir():
+        raise DataError(f"{path}: expected a file, found a folder")
+    return path
+
+
+def _series(values: npt.NDArray[Any]) -> polars.Series:
+    """Ids or titles as polars has them; a mixture of numbers and text, as unknown users make it, becomes text."""
+    import polars
+
+    if values.dtype != object:
+        return polars.Series(values)
+    listed = values.tolist()
+    are_numbers = all(isinstance(one, int) for one in listed)
+    return polars.Series(listed if are_numbers else [str(one) for one in listed])
+
+
+def _write(frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str, file: BinaryIO) -> None:
+    """Write frames as they come. Polars writes in a thread of its own, so that Ctrl-C and errors end the work here."""
+    from polars.io.plugins import register_io_source
+
+    waiting: queue.Queue[polars.DataFrame | None] = queue.Queue(maxsize=2)
+    problems: list[Exception] = []
+
+    def source(*_: Any) -> Iterator[polars.DataFrame]:
+        while (frame := waiting.get()) is not None:
+            yield frame
+
+    def sink() -> None:
+        table = register_io_source(source, schema=schema)
+        try:
+            packed: Any = gzip.GzipFile(fileobj=file, mode="wb") if name.endswith(".gz") else nullcontext(file)
+            with packed as target:
+                if name.endswith(".parquet"):
+                    table.sink_parquet(target)
+                elif ".csv" in name:
+                    table.sink_csv(target)
+                else:
+                    table.sink_ndjson(target)
+        except Exception as problem:
+            problems.append(problem)
+
+    def hand_over(frame: polars.DataFrame | None) -> None:
+        while thread.is_alive():
+            with suppress(queue.Full):
+                waiting.put(frame, timeout=0.1)
+                break
+
+    thread = threading.Thread(target=sink, daemon=True)
+    thread.start()
+    try:
+        for frame in frames:
+            hand_over(frame)
+            if problems:
+                break
+    finally:
+        hand_over(None)
+        thread.join()
+    if problems:
+        raise OSError(str(problems[0]))
