@@ -120,7 +120,7 @@ def recommend_items(
         found = model.recommend(
             users, count, only=only, never=never, candidates=candidates, on_unknown=many.on_unknown, recency=recency
         )
-        output.answer(*_told(folder, found, "user"))
+        output.answer(*_as_text(folder, found, "user"))
         return
     started = time.perf_counter()
     written = recommend_to_file(
@@ -149,16 +149,16 @@ def similar_items(folder: Folder, items: Names, output: Output, count: Count = 1
     """
     model, known, _ = _load(folder, None)
     rows = named_items(known.items, items, "ITEM")
-    output.answer(*_told(folder, model.similar_items(known.items.ids(rows), count), "item"))
+    output.answer(*_as_text(folder, model.similar_items(known.items.ids(rows), count), "item"))
 
 
-def _told(folder: Path, found: Recommendations, what: str) -> tuple[str, dict[str, Any]]:
+def _as_text(folder: Path, found: Recommendations, what: str) -> tuple[str, dict[str, Any]]:
     """Lists of items as text and as a document; without a table library, which takes a moment to load."""
     from loca.text_table import TextTable
 
     titles, names = found.titles, found.item_ids
     texts, answers = [], []
-    for place, (asked, items, scores) in enumerate(zip(found.users.tolist(), found.items, found.scores, strict=True)):
+    for place, (one, items, scores) in enumerate(zip(found.users.tolist(), found.items, found.scores, strict=True)):
         rows: list[dict[str, Any]] = []
         for rank, (item, score) in enumerate(zip(items.tolist(), scores.tolist(), strict=True)):
             if item is not None:
@@ -168,10 +168,10 @@ def _told(folder: Path, found: Recommendations, what: str) -> tuple[str, dict[st
             (f"{row['rank']:>4}. {row.get('title', row['item'])}", str(row["item"]), f"{row['score']:.4f}")
             for row in rows
         )
-        about: dict[str, Any] = {what: asked}
+        about: dict[str, Any] = {what: one}
         if what == "item" and titles is not None and names is not None:
-            about["title"] = names.label(names.row(asked))
-        head = f"Like {about.get('title', asked)}" if what == "item" else f"For {asked}"
+            about["title"] = names.label(names.row(one))
+        head = f"Like {about.get('title', one)}" if what == "item" else f"For {one}"
         table = TextTable(("      recommended", "item", "score"), lines).plain()
         texts.append(f"{head}\n{table}" if rows else f"{head}: nothing is left to recommend")
         answers.append({**about, "items": rows})
