@@ -79,7 +79,7 @@ $(VENV)/.ready-for-docs: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.ready-for-dist: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
-	$(INSTALL) --editable '.[dist]'
+	$(INSTALL) build twine
 	touch $@
 
 # Their own environment, because lenskit wants an older pandas than the project's.
