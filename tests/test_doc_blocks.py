@@ -56,7 +56,7 @@ def left_as_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     for one, level, handlers, propagate in before:
         one.setLevel(level)
         one.handlers[:], one.propagate = handlers, propagate
-    loca.show_progress(False)
+    loca.set_progress(False)
 
 
 def run_line(line: str, environment: dict[str, str]) -> None:

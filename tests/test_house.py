@@ -111,7 +111,7 @@ def counted() -> dict[str, int]:
         "single_importers": len(single),
         "model_checks": sum(re.search(rf"\b({MODELS})\b", call) is not None for call in calls),
         "context_variables": sum(text.count("ContextVar(") for text in texts),
-        "words": sum(len(page.read_text().split()) for page in [PROJECT / "README.md", *PROJECT.glob("docs/*.md")]),
+        "words": sum(len(page.read_text().split()) for page in [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]),
         **{
             f"word_{word}": sum(len(re.findall(rf"\b{word}s?\b|_{word}s?\b|\b{word}s?_", text, re.I)) for text in texts)
             for word in LIMITS["old_words"]
@@ -190,7 +190,7 @@ def test_the_core_runs_without_readers_commands_and_plots() -> None:
     assert "ndcg" in done.stdout
 
 
-@pytest.mark.parametrize("page", [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md")], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")], ids=lambda p: p.name)
 def test_pages_are_finished_and_their_links_lead_somewhere(page: Path) -> None:
     text = page.read_text()
     assert "@@" not in text
