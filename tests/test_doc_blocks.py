@@ -22,7 +22,11 @@ from loca.cli.main import main
 
 PROJECT = Path(__file__).parents[1]
 FOLDERS = [PROJECT / "docs" / "tutorials", PROJECT / "docs" / "how-to"]
-PAGES = [PROJECT / "README.md", PROJECT / "docs" / "index.md", *(p for one in FOLDERS for p in sorted(one.glob("*.md")))]
+PAGES = [
+    PROJECT / "README.md",
+    PROJECT / "docs" / "index.md",
+    *(p for one in FOLDERS for p in sorted(one.glob("*.md"))),
+]
 NOTEBOOKS = sorted((PROJECT / "examples").glob("*.ipynb"))
 # What cannot run in a test (pip, a GPU, a download) and what a command prints stand in blocks of another language.
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.M | re.S)

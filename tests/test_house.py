@@ -111,7 +111,9 @@ def counted() -> dict[str, int]:
         "single_importers": len(single),
         "model_checks": sum(re.search(rf"\b({MODELS})\b", call) is not None for call in calls),
         "context_variables": sum(text.count("ContextVar(") for text in texts),
-        "words": sum(len(page.read_text().split()) for page in [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]),
+        "words": sum(
+            len(page.read_text().split()) for page in [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]
+        ),
         **{
             f"word_{word}": sum(len(re.findall(rf"\b{word}s?\b|_{word}s?\b|\b{word}s?_", text, re.I)) for text in texts)
             for word in LIMITS["old_words"]
