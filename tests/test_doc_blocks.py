@@ -1,4 +1,4 @@
-"""Every example of the README, the tutorials, the how-to pages and the notebooks runs, from top to bottom, in an empty folder."""
+"""Every example of the README, the tutorials, the how-to pages and the notebooks runs in an empty folder."""
 
 from __future__ import annotations
 
