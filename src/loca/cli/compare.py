@@ -28,7 +28,7 @@ Protocol = Annotated[
 ]
 Refit = Annotated[bool | None, typer.Option("--refit/--no-refit", help="Refit the choice on train + validation.")]
 At = Annotated[str | None, typer.Option(help="Lengths of the measured lists (50,100).")]
-Control = Annotated[str | None, typer.Option(help="The model to hold all others against (the best single one).")]
+Control = Annotated[str | None, typer.Option(help="The model that all others are compared with (the best single one).")]
 Out = Annotated[
     Path | None,
     typer.Option(help="A folder for the tables as text, Markdown, CSV and JSON, and for each model's results."),

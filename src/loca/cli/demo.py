@@ -13,15 +13,15 @@ from loca.cli.options import Output, Recency
 from loca.errors import ConfigError
 from loca.progress import say
 
-Folder = Annotated[Path, typer.Option("--out", help="The folder to leave everything in.")]
+Folder = Annotated[Path, typer.Option("--out", help="The folder for all that it writes.")]
 Seed = Annotated[int, typer.Option(help="The seed of the data and of all models.")]
-Users = Annotated[int, typer.Option(help="How many users to plant.")]
+Users = Annotated[int, typer.Option(help="Number of users in the built-in data.")]
 
 
 def demo(
     output: Output, out: Folder = Path("loca-demo"), seed: Seed = 0, users: Users = 4000, recency: Recency = None
 ) -> None:
-    """Plant communities, compare models honestly, save the LOCA model, ask it and let it explain itself.
+    """Run the demonstration on built-in data: compare models, save one, print its lists and its reasons.
 
     Leaves a folder with the tables, a picture of the communities, the model and the next commands to try.
 

@@ -118,11 +118,13 @@ def in_panel(panel: str) -> Callable[..., Any]:
 _reading, _setting = in_panel("Reading the data"), in_panel("Settings")
 _tuning, _stopping = in_panel("Tuning, the same budget for every model"), in_panel("Interruption")
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A file of interactions, or the word planted.")]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="A file of interactions, - for standard input, or planted: built-in data.")
+]
 Recency = Annotated[
     str | None,
     typer.Option(
-        help="How a history's items fade: their half-life, 4 (positions) or 30d (time); with shape and floor "
+        help="Half-life of the items of a history: 4 (positions) or 30d (time); with shape and floor "
         "30d:power:0.1; none; auto chooses on validation (fit, compare).",
         metavar="AGE[:SHAPE[:FLOOR]]",
     ),
@@ -138,8 +140,8 @@ class Reading:
     user_column: Annotated[str | None, _reading("Column of the user ids, a name or a place from 0.")] = None
     item_column: Annotated[str | None, _reading("Column of the item ids.")] = None
     rating_column: Annotated[str | None, _reading("Column of the ratings.")] = None
-    time_column: Annotated[str | None, _reading("Column of the times; a bare order will do.")] = None
-    separator: Annotated[str | None, _reading("What parts the columns of a text.")] = None
+    time_column: Annotated[str | None, _reading("Column of the times: numbers or dates.")] = None
+    separator: Annotated[str | None, _reading("Separator of the columns of a text file (found by itself).")] = None
     min_rating: Annotated[float | None, _reading("Leave out lower ratings; all count otherwise.")] = None
     min_user_interactions: Annotated[int | None, _reading("Leave out users with fewer.")] = None
     min_item_interactions: Annotated[int | None, _reading("Leave out items with fewer.")] = None

@@ -62,7 +62,7 @@ def tune_models(
     out: Out = None,
     study: Study = None,
 ) -> None:
-    """Find the settings of models that answer the validation items best, and write them for loca fit and loca compare.
+    """Find the settings of models that are best on validation, and write them for loca fit and loca compare.
 
     The data is split as loca compare splits it; the test items are not looked at. What --set says stays as it is, what
     --choose lists is tried at these values alone, everything else in the space of the model.
