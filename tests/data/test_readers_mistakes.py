@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from loca.data.archives import Source
-from loca.data.readers import read_file, read_interactions
+from loca.data.readers import read_file, read_interactions, read_preset
 from loca.errors import DataError, LocaError
 
 
@@ -226,3 +226,9 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "open", no_permission)
     with pytest.raises(DataError, match=r"ratings\.csv: cannot be read \(Permission denied\)"):
         read_interactions(path)
+
+
+def test_a_preset_of_a_file_with_few_lines_is_refused_for_its_users(tmp_path):
+    path = table(tmp_path, "u1,i1,5,100\nu1,i2,5,200\n")
+    with pytest.raises(DataError, match="no user left after filtering: at least 10 interactions per user"):
+        read_preset("amusic", path)

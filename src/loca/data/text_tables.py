@@ -235,7 +235,7 @@ def as_text(data: bytes) -> str:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    return next(records(line, separator))[1]
+    return next(records(line, separator), (1, [""]))[1]  # an empty line has no record
 
 
 # -- Typed columns -----------------------------------------------------------------------------------------------------
