@@ -12,7 +12,7 @@ _HOMES = {
     "loca.data.interactions": "Interactions",
     "loca.data.readers": "read_interactions read_preset",
     "loca.data.recency": "Recency",
-    "loca.data.splits": "HeldOut Split hold_last hold_out_users leave_last_out split_at_time",
+    "loca.data.splits": "HeldOut Split hold_last hold_out hold_out_users leave_last_out split_at_time split_from",
     "loca.data.statistics": "OrderCheck check_order describe",
     "loca.data.synthetic": "planted_communities",
     "loca.errors": "ConfigError DataError LocaError ModelFileError NotFittedError",

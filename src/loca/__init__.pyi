@@ -10,9 +10,11 @@ from loca.data.recency import Recency as Recency
 from loca.data.splits import HeldOut as HeldOut
 from loca.data.splits import Split as Split
 from loca.data.splits import hold_last as hold_last
+from loca.data.splits import hold_out as hold_out
 from loca.data.splits import hold_out_users as hold_out_users
 from loca.data.splits import leave_last_out as leave_last_out
 from loca.data.splits import split_at_time as split_at_time
+from loca.data.splits import split_from as split_from
 from loca.data.statistics import OrderCheck as OrderCheck
 from loca.data.statistics import check_order as check_order
 from loca.data.statistics import describe as describe

@@ -134,7 +134,7 @@ def resolve_histories(
             if users_in is None:
                 raise DataError(_KNOWS_NOBODY)
             source, rows = users_in, users_in.users.rows(who, missing=None if on_unknown == "error" else -1)
-        over = _over_items(source, items, on_unknown)
+        over = over_items(source, items, on_unknown)
         weights = recency if recency != "model" else over.recency if over.recency is not None else own
         found = _named(over.with_recency(weights), rows, who)
     empty = np.flatnonzero(found.is_empty)
@@ -202,7 +202,7 @@ def _listed(histories: Mapping[Any, Iterable[Id]], items: IdMap, on_unknown: OnU
     return Interactions(IdMap(names), items, offsets, np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int32))
 
 
-def _over_items(source: Interactions, items: IdMap, on_unknown: OnUnknown) -> Interactions:
+def over_items(source: Interactions, items: IdMap, on_unknown: OnUnknown) -> Interactions:
     """The same interactions over other items, matched by id; those with an unknown item are refused or left out."""
     if source.items is items or np.array_equal(source.items.values, items.values):
         return source if source.items is items else replace(source, items=items)

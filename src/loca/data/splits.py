@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.data.histories import over_items
+from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError
@@ -150,8 +152,8 @@ class HeldOut(Readable):
 class Split(Readable):
     """Hold the train, validation and test parts of interactions; prints as a table.
 
-    Choices are made on validation; test is looked at once. `leave_last_out`, `hold_out_users` and `split_at_time` make
-    splits.
+    Choices are made on validation; test is looked at once. `leave_last_out`, `hold_out_users`, `split_at_time` and
+    `split_from` make splits.
 
     Parameters
     ----------
@@ -403,6 +405,140 @@ def split_at_time(
         validation_part, lines = _later(train, between, "validation", validation_from)
     train, known = (one.of_users(one.counts() > 0) for one in (train, known))
     return Split(train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report))
+
+
+def hold_out(
+    known: Interactions, later: Interactions, *, histories: Interactions | None = None
+) -> tuple[HeldOut, Report]:
+    """Pair what is known of users with what they took later, to evaluate a model that is fitted already.
+
+    Users and items are matched by id. Rows of `later` with an item that is not known, and users without a history, are
+    left out; the report counts them.
+
+    Parameters
+    ----------
+    known : Interactions
+        What the model was fitted on, `model.train_data_`: the histories, and the items that a list can name.
+    later : Interactions
+        What is to be found.
+    histories : Interactions or None, default None
+        More that is known before `later`: histories of users that the model has never seen, and newer items of others,
+        which come after the known ones, or by time where both have times.
+
+    Returns
+    -------
+    held_out : HeldOut
+        For `evaluate`.
+    report : tuple of str
+        What happened to whom.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> split = loca.split_at_time(data, test_from="2021-06-01")
+    >>> model = loca.EASE().fit(split.train)
+    >>> held_out, report = loca.hold_out(model.train_data_, split.test.targets)
+    >>> held_out.n_users == split.test.n_users
+    True
+    >>> bool(loca.evaluate(model, held_out).means()["ndcg@100"] == loca.evaluate(model, split.test).means()["ndcg@100"])
+    True
+    """
+    if histories is not None:
+        known = _joined(known, over_items(histories, known.items, "skip"))
+    return _matched(known, later, "test")
+
+
+def split_from(train: Interactions, test: Interactions, *, validation: Interactions | int = 0, keep: int = 1) -> Split:
+    """Make a split of parts that are separate already, such as two files.
+
+    Users and items are matched by id. The catalogue holds the items of all parts: a test item that nobody has in train
+    counts as one that no model finds. Users without a history are left out of a part; `report` counts them.
+
+    Parameters
+    ----------
+    train : Interactions
+        What models learn from.
+    test : Interactions
+        What is to be found in the end.
+    validation : Interactions or int, default 0
+        What choices are made on, or how many of each user's last interactions of `train` are held out for it; 0 makes
+        no validation part.
+    keep : int, default 1
+        How many a user with too few keeps for training where validation is held out of `train`.
+
+    Returns
+    -------
+    Split
+        Its test histories are train and validation together.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> parts = loca.leave_last_out(data, test=2)
+    >>> split = loca.split_from(parts.train, parts.test.targets, validation=1)
+    >>> for line in split.report:
+    ...     print(line)
+    train: 548 interactions of 60 users
+    validation: the last 1 of each user, 60 interactions of 60 users
+    test: 120 interactions of 60 users
+    """
+    parts = [train, test, *([validation] if isinstance(validation, Interactions) else [])]
+    items = _all_ids(*(part.items for part in parts))
+    train, validation_part, lines = over_items(train, items, "error"), None, Report()
+    known = train
+    if isinstance(validation, Interactions):
+        validation_part, lines = _matched(train, validation, "validation")
+        known = _joined(train, over_items(validation, items, "error"))
+    elif validation:
+        _check_histories(train, keep, validation=(validation, 1))
+        train, validation_part, lines = _hold(train, "validation", validation, keep)
+    test_part, report = _matched(known, test, "test")
+    return Split(train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report))
+
+
+def _matched(known: Interactions, later: Interactions, what: str) -> tuple[HeldOut, Report]:
+    """The later items of the users who are known, matched by id, and what happened to whom."""
+    targets = over_items(later, known.items, "skip")
+    rows = known.users.rows(later.users.values.tolist(), missing=-1)
+    has_history = (rows >= 0) & (np.append(known.counts(), 0)[rows] > 0)
+    chosen = has_history & (targets.counts() > 0)
+    if not chosen.any():
+        unknown = f"{len(later) - len(targets):,} of {_many(len(later), 'interaction')} have an unknown item"
+        nobody = f"{int((~has_history).sum()):,} of {_many(later.n_users, 'user')} have no history"
+        raise DataError(f"{what}: nothing is left to find; {nobody}, {unknown}")
+    histories = known.of_users(rows[chosen])
+    held_out = HeldOut(histories, replace(targets.of_users(chosen), users=histories.users))
+    lines = [f"{what}: {_size(held_out.targets)}"]
+    if unknown_rows := len(later) - len(targets):
+        count = len(np.unique(later.item_rows)) - len(np.unique(targets.item_rows))
+        lines.append(f"{what}: {_many(count, 'item')} unknown, left out ({_many(unknown_rows, 'interaction')})")
+    if newcomers := int((~has_history).sum()):
+        lost = _many(int(later.counts()[~has_history].sum()), "interaction")
+        lines.append(f"{what}: {_many(newcomers, 'user')} without a history, left out ({lost})")
+    return held_out, (*lines, *_about_targets(held_out, known, what))
+
+
+def _joined(first: Interactions, second: Interactions) -> Interactions:
+    """Two interactions over the same items as one, matched by user id: by time where both have times, else in turn."""
+    users = _all_ids(first.users, second.users)
+    parts = [(one, users.rows(one.users.values.tolist())) for one in (first, second)]
+    user_rows = np.concatenate([rows[one.user_rows()] for one, rows in parts])
+    item_rows = np.concatenate([first.item_rows, second.item_rows])
+    times = None if first.times is None or second.times is None else np.concatenate([first.times, second.times])
+    return Interactions.from_events(users, first.items, user_rows, item_rows, times).with_recency(first.recency)
+
+
+def _all_ids(*maps: IdMap) -> IdMap:
+    """The ids of several maps, those of the first as they are; all as text where some are text and some numbers."""
+    first, is_text = maps[0], len({one.values.dtype.kind == "O" for one in maps}) > 1
+    ids = {str(one) if is_text else one: row for row, one in enumerate(first.values.tolist())}
+    labels = {one: first.label(row) for one, row in ids.items()}
+    for other in maps[1:]:
+        for row, one in enumerate(other.values.tolist()):
+            labels.setdefault(str(one) if is_text else one, other.label(row))
+    values = np.array(list(labels), dtype=object if is_text or first.values.dtype.kind == "O" else None)
+    has_labels = any(one.labels is not None for one in maps)
+    return IdMap(values, first.what, np.array(list(labels.values()), dtype=object) if has_labels else None)
 
 
 def _hold(interactions: Interactions, what: str, requested: int, keep: int) -> tuple[Interactions, HeldOut, Report]:
