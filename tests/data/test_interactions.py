@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from event_examples import any_interactions, interactions_of, item_lists
+from event_examples import any_interactions, histories_of, interactions_of, item_lists
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -224,3 +224,73 @@ def test_histories_to_embed_are_the_same_bits_in_whatever_order_the_items_stand(
     bare = csr_array((np.ones(3, np.float32), [2, 0, 1], [0, 3]), shape=(1, 3))
     np.testing.assert_array_equal(as_histories(bare).indices, [0, 1, 2])
     np.testing.assert_array_equal(bare.indices, [2, 0, 1], "what was given stays as it is")
+
+
+@st.composite
+def two_tables(draw):
+    """Known and new events as (user, item, time) with ids that overlap in part, and whether either has times."""
+    ids = st.sampled_from("abcdef"), st.sampled_from("uvwxyz"), st.integers(-2, 4)
+    known, new = (draw(st.lists(st.tuples(*ids), min_size=1, max_size=25)) for _ in range(2))
+    return known, new, draw(st.booleans()), draw(st.booleans())
+
+
+def table_of(events, timed):
+    """Interactions of events, ids numbered in the order in which they come."""
+    maps = [list(dict.fromkeys(event[place] for event in events)) for place in range(2)]
+    rows = [np.array([maps[place].index(event[place]) for event in events]) for place in range(2)]
+    users, items = (IdMap(np.array(ids, dtype=object), what) for ids, what in zip(maps, ("user", "item"), strict=True))
+    return Interactions.from_events(users, items, *rows, np.array([event[2] for event in events]) if timed else None)
+
+
+@given(two_tables(), st.booleans())
+def test_merged_histories_are_those_of_a_dict_of_lists(tables, new_items):
+    known, new, known_timed, new_timed = tables
+    before = table_of(known, known_timed).with_recency(Recency(2))
+    merged = before.merged(table_of(new, new_timed), new_items=new_items)
+    expected = {}
+    for number, (events, timed) in enumerate(((known, known_timed), (new, new_timed))):
+        for place, (user, item, time) in enumerate(events):
+            if number and not new_items and item not in before.items:
+                continue
+            # Without times on both sides what is new is newest; else times decide, and known ones come first.
+            order = (time if known_timed and new_timed else number, number, time if timed else 0, place)
+            expected.setdefault(user, []).append((order, item))
+    assert histories_of(merged) == {user: [item for _, item in sorted(pairs)] for user, pairs in expected.items()}
+    assert list(expected) == merged.users.values.tolist()  # rows of known users stay, new ones follow
+    assert merged.items.values.tolist()[: before.n_items] == before.items.values.tolist()
+    assert merged.recency == Recency(2)
+    assert (merged.times is None) == (not known_timed)
+
+
+def test_new_items_bring_their_titles_and_known_ones_keep_theirs():
+    known = table_of([("a", "x", 0)], False).with_titles({"x": "Heat"})
+    new = table_of([("a", "x", 0), ("a", "y", 0), ("a", "z", 0)], False)
+    assert known.merged(new).items.labels.tolist() == ["Heat", "y", "z"]
+    titled = new.with_titles({"x": "Other", "y": "Ronin"})
+    assert known.merged(titled).items.labels.tolist() == ["Heat", "Ronin", "z"]
+    assert table_of([("a", "x", 0)], False).merged(titled).items.labels.tolist() == ["x", "Ronin", "z"]
+
+
+def test_new_interactions_without_times_are_dated_after_all_known_ones():
+    known = table_of([("a", "x", 10), ("b", "x", 50)], True)
+    merged = known.merged(table_of([("a", "y", 0), ("a", "z", 0), ("c", "y", 0)], False))
+    assert merged.times.tolist() == [10, 51, 52, 50, 51]
+
+
+def test_ids_of_new_interactions_are_matched_as_numbers_or_as_text():
+    known = Interactions.from_matrix(csr_array(np.eye(3)))
+    text = table_of([("2", "0", 0), ("7", "9", 0)], False)
+    merged = known.merged(text)
+    assert merged.users.values.tolist() == [0, 1, 2, 7]
+    assert histories_of(merged) == {0: [0], 1: [1], 2: [2, 0], 7: [9]}
+    assert histories_of(text.merged(known))["2"] == ["0", "2"]
+    with pytest.raises(DataError, match="item ids: expected numbers, as the known ones are, found 'tea'"):
+        known.merged(table_of([("2", "tea", 0)], False))
+
+
+def test_dates_do_not_mix_with_numbers():
+    known = table_of([("a", "x", 10)], True)
+    dated = replace(known, times=known.times.astype("datetime64[s]"))
+    with pytest.raises(DataError, match="times: expected int64, as the known ones are, found datetime64"):
+        known.merged(dated)
+    assert dated.merged(table_of([("a", "y", 0)], False)).times.tolist()[1].second == 11

@@ -6,6 +6,7 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -149,6 +150,27 @@ class IdMap:
         """Choose some rows (row numbers or a mask), renumbered from 0 in that order."""
         return IdMap(self.values[rows], self.what, None if self.labels is None else self.labels[rows])
 
+    def merged(self, other: IdMap) -> tuple[IdMap, npt.NDArray[np.int64]]:
+        """Add the ids of another map that are not known yet, and give the row of each of its ids.
+
+        Known ids keep their rows and labels; new ones follow in the order of `other`. Text and numbers match as in
+        `row`; an id that cannot be one of this map is refused.
+        """
+        row_of = dict(self._row_of)
+        ids = [self._own(one) for one in other.values.tolist()]
+        rows = np.fromiter((row_of.setdefault(one, len(row_of)) for one in ids), np.int64, len(ids))
+        added = list(row_of)[len(self) :]
+        kind = self.values.dtype if self.values.dtype.kind == "O" or not added else None
+        values = np.concatenate([self.values, np.array(added, kind)])
+        labels = None
+        if self.labels is not None or other.labels is not None:
+            labels = np.array([self.label(row) for row in range(len(self))] + [str(one) for one in added], dtype=object)
+            # From the last to the first: of ids that are one here the first gives the label.
+            for place in [] if other.labels is None else range(len(ids) - 1, -1, -1):
+                if rows[place] >= len(self):
+                    labels[rows[place]] = other.label(place)
+        return IdMap(values, self.what, labels), rows
+
     def with_labels(self, label_of: dict[Any, str]) -> IdMap:
         """Give labels to ids; an id without one is shown as itself."""
         by_text = {str(key): label for key, label in label_of.items()}
@@ -160,16 +182,22 @@ class IdMap:
             outside_id = outside_id.item()
         if not isinstance(outside_id, str | int | float):
             return None
-        if self.values.dtype.kind == "O":
-            return self._row_of.get(str(outside_id))
         try:
+            return self._row_of.get(self._own(outside_id))
+        except DataError:
+            return None
+
+    def _own(self, outside_id: Id) -> Id:
+        """The id as one of this map would be written: text, or a number; what cannot be one is refused."""
+        if self.values.dtype.kind == "O":
+            return str(outside_id)
+        with suppress(ValueError, OverflowError):
             # A command line hands over text; "42" means the number 42 where the ids are numbers.
             number = float(outside_id) if self.values.dtype.kind == "f" else int(outside_id)
-        except (ValueError, OverflowError):
-            return None
-        # 1.5 is not the id 1; text needs no second look, and large whole numbers would not survive one as a float.
-        is_exact = isinstance(outside_id, str) or number == outside_id
-        return self._row_of.get(number) if is_exact else None
+            # 1.5 is not the id 1; text needs no second look, and large whole numbers would not survive one as a float.
+            if isinstance(outside_id, str) or number == outside_id:
+                return number
+        raise DataError(f"{self.what} ids: expected numbers, as the known ones are, found {outside_id!r:.60}")
 
     def _nearest(self, text: str) -> str:
         names = [str(value) for value in self.values[:20_000].tolist()]

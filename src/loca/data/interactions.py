@@ -397,6 +397,58 @@ class Interactions(Tabular):
         times = None if self.times is None else self.times[is_chosen]
         return replace(self, offsets=offsets, item_rows=self.item_rows[is_chosen], times=times)
 
+    def merged(self, new: Interactions, *, new_items: bool = True) -> Interactions:
+        """Add new interactions; users and items are matched by id.
+
+        Known users and items keep their rows; new ones follow in the order of `new`. Titles and recency stay, and new
+        items bring their titles. A repeated pair stays as an interaction of its own.
+
+        Parameters
+        ----------
+        new : Interactions
+            What is added. Where both have times, histories are merged in the order of time, and of equal times the
+            known ones come first; else the new ones are the newest. New ones without times, beside known ones with
+            times, are dated after the newest of all known times, a unit of time apart. Where the known ones have no
+            times, the new ones lose theirs.
+        new_items : bool, default True
+            Whether items that are not known enter. Else their interactions are left out, and with them the new users
+            who have no others.
+
+        Returns
+        -------
+        Interactions
+
+        Examples
+        --------
+        >>> import polars
+        >>> known = loca.read_interactions(polars.DataFrame({"user": ["ann", "ann"], "item": ["tea", "milk"]}))
+        >>> new = loca.read_interactions(polars.DataFrame({"user": ["bob", "ann"], "item": ["tea", "salt"]}))
+        >>> both = known.merged(new)
+        >>> [both.items.ids(both.items_of(both.users.row(user))) for user in ("ann", "bob")]
+        [['tea', 'milk', 'salt'], ['tea']]
+        >>> known.merged(new, new_items=False).items.values.tolist()
+        ['milk', 'tea']
+        """
+        if not new_items:
+            is_known = np.array([one in self.items for one in new.items.values.tolist()], dtype=bool)
+            new = new.where(is_known[new.item_rows])
+            new = replace(new, items=new.items.keep(is_known), item_rows=(np.cumsum(is_known) - 1)[new.item_rows])
+            new = new.of_users(new.counts() > 0)
+        users, user_rows = self.users.merged(new.users)
+        items, item_rows = self.items.merged(new.items)
+        times = None
+        if self.times is not None:
+            later = new.times
+            if later is None:
+                newest = self.times.max() if len(self) else np.int64(0)
+                later = newest + 1 + new.places()
+            if "M" in (kinds := {self.times.dtype.kind, later.dtype.kind}) and len(kinds) > 1:
+                raise DataError(f"times: expected {self.times.dtype}, as the known ones are, found {later.dtype}")
+            times = np.concatenate([self.times, later])
+        all_users = np.concatenate([self.user_rows(), user_rows[new.user_rows()]])
+        all_items = np.concatenate([self.item_rows, item_rows[new.item_rows]])
+        return replace(Interactions.from_events(users, items, all_users, all_items, times), recency=self.recency)
+
     def with_recency(self, recency: Recency | None) -> Interactions:
         """Change how histories are weighted when they are used to score.
 
