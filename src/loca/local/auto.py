@@ -150,6 +150,15 @@ class Auto(Recommender):
         self.model_.train_data_ = None  # stored once, here
         self.train_data_ = train if isinstance(train, Interactions) else None
 
+    def _update(self, data: TrainingData, epochs: int) -> None:
+        """Update what was chosen; nothing is searched."""
+        self.model_ = fitted(self.model_, self).updated(data, epochs)
+
+    @property
+    def takes_new_items(self) -> bool:
+        """Whether what was chosen takes in new items."""
+        return fitted(self.model_, self).takes_new_items
+
     def _search(self, data: TrainingData, validation: HeldOut) -> Recommender:
         limit = "" if self.trials is None else f" or {self.trials} trials"
         say(f"auto: {self.seconds:g} s{limit} to try models in, a little more to blend them; a refit takes less")

@@ -127,6 +127,16 @@ class Blend(Recommender):
             part.train_data_ = None  # the blend holds the data, once
         self._weigh(models, validation)
 
+    def _update(self, data: TrainingData, epochs: int) -> None:
+        """Update the parts; the columns stay."""
+        say("Blend: the weights of its parts stay as validation found them")
+        self.models_ = {number: model.updated(data, epochs) for number, model in fitted(self.models_, self).items()}
+
+    @property
+    def takes_new_items(self) -> bool:
+        """Whether all parts that answer take in new items."""
+        return all(model.takes_new_items for model in fitted(self.models_, self).values())
+
     def _wanted_parts(self) -> Sequence[int]:
         return range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from loca.evaluation.evaluate import mean_ndcg
 from loca.evaluation.top_n import AnyScores, as_array
 from loca.local.local_ease import LOCAL_BYTES
 from loca.local.local_models import AnswerPrecision, LocalModels, LocalTask, PrecisionName, first_models, truncated
-from loca.local.training import Engine, EngineName, copies_of, local_memory, train_locals
+from loca.local.training import Engine, EngineName, copies_going_on, copies_of, local_memory, train_locals
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import ranking_bytes
 from loca.models.recommender import (
@@ -97,22 +98,30 @@ class Ensemble(Recommender):
 
     def _fit(self, data: TrainingData) -> None:
         """Train all models; one number of epochs for all, chosen on the validation score of the averaged scores."""
-        weights, held_out = data.user_weights, data.validation
-
-        def weights_of(number: int) -> UserWeights:
-            if "seed" in self.base.get_params():
-                return weights
-            rng = stream(self.seed, "bootstrap sample", number)
-            return weights * rng.multinomial(len(weights), np.full(len(weights), 1 / len(weights)))
+        held_out = data.validation
 
         def validate(models: LocalModels) -> float:
             block = ranking_bytes(models.device)
             return mean_ndcg(lambda rows: self._mean(models, rows), fitted(held_out, self), 100, block_bytes=block)
 
         copies = copies_of(self.base, self.models, self.seed, "ensemble member")
-        task = LocalTask(copies, data, weights_of, "ensemble")
+        task = LocalTask(copies, data, partial(self._weights_of, data.user_weights), "ensemble")
         self.models_, self.epochs_ = train_locals(task, self._engine(), None if held_out is None else validate)
         self.remarks_ = copies[0].remarks_
+
+    def _weights_of(self, weights: UserWeights, number: int) -> UserWeights:
+        """What users weigh in one of the models: in one without randomness as often as they were drawn."""
+        if "seed" in self.base.get_params():
+            return weights
+        rng = stream(self.seed, "bootstrap sample", number)
+        return weights * rng.multinomial(len(weights), np.full(len(weights), 1 / len(weights)))
+
+    def _update(self, data: TrainingData, epochs: int) -> None:
+        """Update every model; samples of the users are drawn anew."""
+        models = copies_going_on(self.base, self.models, self.seed, "ensemble member", data, epochs, self.epochs_)
+        weights_of = partial(self._weights_of, data.user_weights)
+        task = LocalTask(models, data, weights_of, "ensemble", None, fitted(self.models_, self), epochs)
+        self.models_, _ = train_locals(task, self._engine())
 
     def truncate(self, count: int) -> Self:
         """Leave the first models alone, which are those of an ensemble that has no more.

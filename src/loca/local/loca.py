@@ -30,7 +30,15 @@ from loca.local.local_models import (
     first_models,
     truncated,
 )
-from loca.local.training import Engine, EngineName, copies_of, local_memory, scaled_weights, train_locals
+from loca.local.training import (
+    Engine,
+    EngineName,
+    copies_going_on,
+    copies_of,
+    local_memory,
+    scaled_weights,
+    train_locals,
+)
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import choose_device, free_bytes
 from loca.models.recommender import (
@@ -46,6 +54,7 @@ from loca.models.recommender import (
     param,
     seed_param,
     whole,
+    with_items,
 )
 from loca.progress import say
 
@@ -203,17 +212,13 @@ class Loca(Recommender):
             found = find_communities(embeddings[users], anchors=anchor_count, **settings, device=self._device())
             return replace(found, anchors=users[found.anchors]).state()
 
-        self.communities_ = communities = Communities.restore(context.checkpoint.load_or_make("communities", find))
+        self.communities_ = Communities.restore(context.checkpoint.load_or_make("communities", find))
 
         # One local model for each, trained with the weights of its community. They are judged without the global
         # model's share where that is still to be chosen: with it, local models that have learned nothing yet would look
         # as good as the global one, and stop there.
-        def weights_of(community: int) -> UserWeights:
-            together = weights * communities.train_weights(embeddings, community)
-            return scaled_weights(together, float(weights.sum(dtype=np.float64)))
-
         models = copies_of(self.base, anchor_count, self.seed, "local model")
-        task = LocalTask(models, data, weights_of, "local models", self.global_)
+        task = LocalTask(models, data, self._train_weights(weights, embeddings), "local models", self.global_)
         self.alpha_ = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
         if data.validation is None:
             self.locals_, self.local_epochs_ = train_locals(task, self._engine())
@@ -230,14 +235,38 @@ class Loca(Recommender):
                 say(f"global share alpha = {self.alpha_:g}: blended validation NDCG@100 {max(scores):.4f}")
 
         self.remarks_ = (*self.global_.remarks_, *models[0].remarks_)
+        self._describe(data, embeddings)
 
-        # What is known of the communities.
+    def _train_weights(self, weights: UserWeights, embeddings: Floats) -> Callable[[int], UserWeights]:
+        """Gives the weights of users with those embeddings in each community."""
+        communities, total = fitted(self.communities_, self), float(weights.sum(dtype=np.float64))
+        return lambda community: scaled_weights(weights * communities.train_weights(embeddings, community), total)
+
+    def _describe(self, data: TrainingData, embeddings: Floats) -> None:
+        """Store what is known of the communities: members, what they have more of, and how local they are."""
+        communities, has_history = fitted(self.communities_, self), np.diff(data.matrix.indptr) > 0
         answering = communities.answer_weights(embeddings)
-        self.members_ = np.bincount(answering.indices, minlength=anchor_count)
-        self.distinctive_ = over_represented(matrix, answering, DISTINCTIVE_ITEMS)
-        trained_on = communities.effective_shares(embeddings[has_history], weights[has_history])
+        self.members_ = np.bincount(answering.indices, minlength=len(communities))
+        self.distinctive_ = over_represented(data.matrix, answering, DISTINCTIVE_ITEMS)
+        trained_on = communities.effective_shares(embeddings[has_history], data.user_weights[has_history])
         answered = np.diff(answering.indptr)[has_history]
-        self.locality_ = Locality(self.alpha_, float(trained_on.mean()), float(answered.mean()))
+        self.locality_ = Locality(fitted(self.alpha_, self), float(trained_on.mean()), float(answered.mean()))
+
+    def _update(self, data: TrainingData, epochs: int) -> None:
+        """Update the global model and the local ones; the communities stay, and old and new users join them."""
+        say("Loca: its communities and alpha stay as they were fitted")
+        # The embedder stays, also where it was the global model: anchors are points among its embeddings.
+        self.embedder_ = with_items(fitted(self.embedder_, self), data.matrix.shape[1])
+        self.global_ = fitted(self.global_, self).updated(data, epochs)
+        embeddings = embed_users(self.embedder_, as_histories(data.train))
+        done = self.local_epochs_
+        models = copies_going_on(
+            self.base, len(fitted(self.communities_, self)), self.seed, "local model", data, epochs, done
+        )
+        weights_of = self._train_weights(data.user_weights, embeddings)
+        task = LocalTask(models, data, weights_of, "local models", self.global_, fitted(self.locals_, self), epochs)
+        self.locals_, _ = train_locals(task, self._engine())
+        self._describe(data, embeddings)
 
     def _device(self) -> str:
         return str(self.base.get_params().get("device", "auto"))

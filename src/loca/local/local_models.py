@@ -55,7 +55,8 @@ def blend_local(
 class LocalTask:
     """Unfitted models that differ in their seeds at most; model j learns from `data` with the weights `weights_of(j)`.
 
-    `centre` is the fitted global model, where there is one.
+    `centre` is the fitted global model, where there is one. In an update `present` are the models as they are, which
+    learn for `epochs` more.
     """
 
     models: list[Recommender]
@@ -63,6 +64,8 @@ class LocalTask:
     weights_of: Callable[[int], UserWeights]
     what: str
     centre: Recommender | None = None
+    present: LocalModels | None = None
+    epochs: int = 0
 
     @property
     def moments(self) -> csr_array | None:
@@ -124,6 +127,14 @@ class LocalModels(Protocol):
         only = one_for_each(np.full(histories.shape[0], number), len(self))
         return as_array(self.blend(histories, only))
 
+    def network(self, number: int, model: Any) -> Any:
+        """A copy of one model's network that can be trained, where they are networks; `model` says its shape."""
+        raise ConfigError(f"update: {type(self).__name__} holds no networks")
+
+    def updated(self, number: int, data: TrainingData, epochs: int) -> Recommender:
+        """One model after an update with the data, where each is a model of its own."""
+        raise ConfigError(f"update: {type(self).__name__} holds no models of their own")
+
     def finished(self, precision: str) -> LocalModels:
         """What answers when training is over; networks in the precision of answers."""
         return self
@@ -162,6 +173,15 @@ class SeparateModels(LocalModels):
     def blend(self, histories: csr_array, answer_weights: csr_array) -> AnyScores:
         """The scores of all models, blended by the weights; each scores once, those it answers for."""
         return blend_local(histories, answer_weights, lambda j, rows: score_on(self.models_[j], rows), self.device)
+
+    def network(self, number: int, model: Any) -> Any:
+        """A copy of one model's network."""
+        one: Any = self.models_[number]
+        return copy.deepcopy(one.network_)
+
+    def updated(self, number: int, data: TrainingData, epochs: int) -> Recommender:
+        """One model after an update with the data."""
+        return self.models_[number].updated(data, epochs)
 
     def state(self) -> ModelState:
         return ModelState(parts={f"model {number}": model for number, model in enumerate(self.models_)})

@@ -15,7 +15,7 @@ from loca.local.local_models import AnswerPrecision, LocalModels, LocalTask, Pre
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import free_bytes
 from loca.models.early_stopping import BestWeights, Trainer, load_states, save_states, states_of, train_epochs
-from loca.models.recommender import Recommender, UserWeights, clone, get_params
+from loca.models.recommender import Recommender, TrainingData, UserWeights, check_user_weights, clone, get_params
 from loca.progress import bar, say
 from loca.random_streams import derive_seed
 
@@ -63,6 +63,15 @@ def copies_of(base: Recommender, count: int, seed: int, name: str) -> list[Recom
     if "seed" not in get_params(base):
         return [clone(base) for _ in range(count)]
     return [clone(base, seed=derive_seed(seed, name, number)) for number in range(count)]
+
+
+def copies_going_on(
+    base: Any, count: int, seed: int, name: str, data: TrainingData, epochs: int, done: int | None
+) -> list[Recommender]:
+    """Copies of the base for an update: those of networks that learned for `done` epochs go on for some more."""
+    if base.learns_by_epoch:
+        base, name = base.going_on(data, epochs, done or base.epochs), f"{name} after {data.matrix.nnz}"
+    return copies_of(base, count, seed, name)
 
 
 def scaled_weights(weights: UserWeights, total: float) -> npt.NDArray[np.float32]:
@@ -135,8 +144,13 @@ def _fit_in_turn(task: LocalTask, engine: Engine) -> LocalModels:
         return fit_ease_differences(task, centre, engine.local_bytes)
     with bar(task.what, count) as progress:
         for number, model in enumerate(task.models):
-            context = task.data.context.inside(f"{task.what} {number}")
-            context.fit(model, train, user_weights=task.weights_of(number))
+            if task.present is None:
+                context = task.data.context.inside(f"{task.what} {number}")
+                context.fit(model, train, user_weights=task.weights_of(number))
+            else:
+                weights = check_user_weights(task.weights_of(number), task.data.matrix.shape[0])
+                model = task.present.updated(number, replace(task.data, user_weights=weights), task.epochs)
+                task.models[number] = model
             model.train_data_ = None  # stored once, by the whole
             progress.advance()
             if number == 0:
@@ -159,7 +173,10 @@ def _begin(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalMod
     matrix, count, what = task.data.matrix, len(models), f"{task.what}: {len(models)} models"
 
     def begin(number: int) -> Any:
-        return models[number].begin(matrix, task.weights_of(number), task.moments)
+        if task.present is None:
+            return models[number].begin(matrix, task.weights_of(number), task.moments)
+        network = task.present.network(number, models[number])
+        return models[number].begin_from(network, matrix, task.weights_of(number), task.moments)
 
     one = begin(0)
     device, network, precision = one.device, one.network, engine.precision

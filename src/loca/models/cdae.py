@@ -219,12 +219,17 @@ class NodeTrainer(SingleTrainer[CDAE, NodeNetwork]):
     The paper draws initial nodes; from 0 two equal users stay equal, and a node far from 0 has been learned.
     """
 
-    def __init__(self, model: CDAE, matrix: csr_array, user_weights: UserWeights | None, moments: None = None) -> None:
-        super().__init__(model, matrix, user_weights, moments)
+    def __init__(
+        self, model: CDAE, matrix: csr_array, user_weights: UserWeights | None, moments: None, is_new: bool = True
+    ) -> None:
+        super().__init__(model, matrix, user_weights, moments, is_new)
         shape, network = (len(self.support), model.latent), self.network
         if self.device.type == "cpu":
             plan_memory(f"CDAE: nodes of {shape[0]:,} users", 3 * 4 * math.prod(shape), "take a smaller latent")
         self.nodes, self.slopes, self.squares = (torch.zeros(shape, device=self.device) for _ in range(3))
+        if not is_new:  # learned nodes are not stored: each user begins with the node that is found for the history
+            self.find_nodes()
+            return
         # Biases that answer every history with the items' shares of the users, where a value above 1 counts as 1. A
         # departure from the paper, which begins with biases of 0: among thousands of items nearly all targets are 0,
         # and the first epochs would be spent on learning just that.
@@ -234,6 +239,15 @@ class NodeTrainer(SingleTrainer[CDAE, NodeNetwork]):
         shares = np.asarray(weights @ rows / weights.sum(), dtype=np.float32)
         rates = torch.from_numpy(shares).to(self.device).clamp(_RAREST, 1 - _RAREST)
         network.output_bias.data.copy_(torch.logit(rates) if network.is_logistic else rates)
+
+    @torch.no_grad()
+    def find_nodes(self) -> None:
+        """Give every user the node with which the network answers."""
+        for start in range(0, len(self.support), self.model.batch_size):
+            users = np.arange(start, min(start + self.model.batch_size, len(self.support)))
+            rows = self.rows(users)
+            codes = self.network.encode(rows, rows.unit_values())
+            self.nodes[start : start + len(users)] = self.network.find_nodes(codes, rows)
 
     def make_optimiser(self) -> torch.optim.Optimizer:
         """Adam. The paper charges biases too; one that says how rare an item is must be large, so it costs nothing."""

@@ -34,7 +34,7 @@ from loca.models.recommender import (
     whole,
 )
 from loca.models.wmf import WMF
-from loca.progress import bar
+from loca.progress import bar, say
 from loca.random_streams import stream
 
 
@@ -78,6 +78,8 @@ class LLORMA(Recommender):
     >>> model.score(rows).shape
     (4, 5)
     """
+
+    takes_new_items = False
 
     anchors: int = whole(100)
     bandwidth: float = positive(4.0)
@@ -126,6 +128,10 @@ class LLORMA(Recommender):
         """How near every item is to every anchor's item."""
         items = torch.from_numpy(np.array(fitted(self.global_, self).item_factors_)).to(device)
         return kernel_weights(items, items[torch.from_numpy(np.array(self.anchor_items_)).to(device)], self.bandwidth)
+
+    def _update(self, data: TrainingData, epochs: int) -> None:
+        """Leave the factors: a longer history, or that of a new user, is answered like any other."""
+        say("LLORMA: its factors stay as they were fitted; longer histories are folded in")
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """A global WMF, the items' factors of every local one, and all distances to the anchors four times."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
@@ -20,7 +21,7 @@ from loca.models.autoencoder import Network
 from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.devices import SparseRows, choose_device, memory_on, ranking_bytes, score_on
 from loca.models.early_stopping import train_epochs
-from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights, fitted, supported_users
+from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights, clone, fitted, supported_users
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
@@ -36,6 +37,7 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
     """
 
     learns_by_epoch = True
+    takes_new_items = False
 
     latent: int
     hidden: int | None = None
@@ -64,6 +66,13 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         """
         self.network_ = self.build(matrix.shape[1], choose_device(self.device))
         return self.trainer_class()(self, matrix, user_weights, moments if self.uses_order else None)
+
+    def begin_from(
+        self, network: AnyNetwork, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None
+    ) -> Any:
+        """The same of a network that has learned before, which goes on from its present weights."""
+        self.network_ = network
+        return self.trainer_class()(self, matrix, user_weights, moments if self.uses_order else None, is_new=False)
 
     def extra_bytes(self, users: int) -> tuple[int, int]:
         """What training takes beside the usual: bytes that last from step to step, and bytes that pass."""
@@ -108,6 +117,18 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
             say(f"{what}: best validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
         self.best_epoch_ = best.epoch or self.epochs
         self.remarks_ = tuple(f"{what} {ending}" for ending in [best.ending(self)] if ending)
+
+    def _update(self, data: TrainingData, epochs: int) -> None:
+        """Train on from the present weights."""
+        more = self.going_on(data, epochs, self.best_epoch_ or self.epochs)
+        moments, network = data.moments if self.uses_order else None, copy.deepcopy(fitted(self.network_, self))
+        trainer = more.begin_from(network, data.matrix, data.user_weights, moments)
+        train_epochs([trainer], more, f"{type(self).__name__}: update")
+        self.network_ = network
+
+    def going_on(self, data: TrainingData, epochs: int, done: int) -> Self:
+        """An unfitted copy, with new draws, for a network that learned for `done` epochs and goes on for some more."""
+        return clone(self, epochs=epochs, seed=derive_seed(self.seed, "update", data.matrix.nnz))
 
     def score(self, histories: csr_array) -> Scores:
         """Score every item for histories.
@@ -187,10 +208,16 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
     """
 
     def __init__(
-        self, model: AnyModel, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None
+        self,
+        model: AnyModel,
+        matrix: csr_array,
+        user_weights: UserWeights | None,
+        moments: csr_array | None,
+        is_new: bool = True,
     ) -> None:
         network: AnyNetwork = fitted(model.network_, model)
-        network.initialise(model.seed)
+        if is_new:
+            network.initialise(model.seed)
         self.model, self.network, self.networks, self.device = model, network, [network], network.device
         self.matrix, self.moments, self.step, self.epoch = matrix, moments, 0, 0
         self.support, weights = supported_users(matrix, user_weights)

@@ -8,23 +8,24 @@ file has its algorithm alone.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.id_map import Id
 from loca.data.interactions import Interactions, as_matrix, as_moments, check_entries
 from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, did_you_mean
+from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, check_counts, did_you_mean
 from loca.evaluation.explain import Explanation, Sources, explain
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
 from loca.memory import DataSize, MemoryUse
@@ -33,6 +34,7 @@ from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState as ModelState
 from loca.persistence.manifest import get_params as get_params
 from loca.persistence.manifest import is_model
+from loca.progress import say
 from loca.text_table import Readable, TextTable, html_text
 
 Scores = npt.NDArray[np.float32]
@@ -53,6 +55,12 @@ class TrainingData:
     user_weights: npt.NDArray[np.float32]  # (users,)
     validation: HeldOut | None = None
     context: FitContext = NO_CONTEXT  # checkpoint, callback and cache
+
+    @classmethod
+    def of(cls, train: Interactions | csr_array, user_weights: UserWeights | None = None) -> Self:
+        """Training data without validation; every user weighs 1 where no weights are given."""
+        matrix = as_matrix(train)
+        return cls(train, matrix, check_user_weights(user_weights, matrix.shape[0]))
 
     @cached_property
     def moments(self) -> csr_array | None:
@@ -248,10 +256,8 @@ class BaseEstimator(Readable):
         Self
             The model itself.
         """
-        matrix = as_matrix(train)
-        weights = check_user_weights(user_weights, matrix.shape[0])
-        data = TrainingData(train, matrix, weights, validation, context)
-        self._forget()
+        data = replace(TrainingData.of(train, user_weights), validation=validation, context=context)
+        self._forget()  # what an earlier fit learned makes room
         self.train_data_ = train if isinstance(train, Interactions) else None
         self._fit(data)
         return self
@@ -330,6 +336,8 @@ class Recommender(BaseEstimator):
         Whether it, or a model that it is made of, learns from the order of a history.
     gives_logits : bool
         Whether log softmax of its scores is a log-probability.
+    takes_new_items : bool
+        Whether items that it has not seen enter by `update`.
     train_data_ : Interactions or None
         What it was fitted on; None where that was a bare matrix.
     best_epoch_ : int or None
@@ -371,6 +379,91 @@ class Recommender(BaseEstimator):
             for one in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(one, Recommender):
                     yield one
+
+    @property
+    def takes_new_items(self) -> bool:
+        """Whether items that it has not seen enter by an update; else by a fit alone."""
+        return all(model.takes_new_items for model in self.inner_models())
+
+    def update(self, new: Any, *, epochs: int = 5) -> Self:
+        """Take in new interactions without a full fit.
+
+        The histories of known users grow, and new users enter; parameters, and what validation chose, stay. Models in
+        closed form (`EASE`, `NextEASE`, `SLIM`, `ItemKNN`, `Popularity`) are solved again from all interactions, which
+        is what a fit would give, new items included. Networks go on from their present weights for some epochs, `WMF`
+        from its present factors; the factors of `LLORMA` and `SGLSVD` stay, and answers fold the longer histories in.
+        Of a `Loca` communities and α stay, of a `Blend` its weights, while their parts are updated. Networks, `LLORMA`
+        and `SGLSVD`, and models made of one, leave out interactions with items that they do not know. Every user counts
+        the same: weights given to `fit` are not stored.
+
+        Parameters
+        ----------
+        new : Interactions or data frame
+            Users, items and perhaps times, matched by id, and merged by `Interactions.merged`.
+        epochs : int, default 5
+            Epochs of networks, and rounds of `WMF`, on all interactions, the known ones included.
+
+        Returns
+        -------
+        Self
+            The model itself. After an error it is as it was.
+
+        Raises
+        ------
+        DataError
+            Where the model has no training data to add to, or nothing new enters.
+
+        Examples
+        --------
+        >>> import polars
+        >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+        >>> model = loca.EASE(l2=10).fit(data)
+        >>> _ = model.update(polars.DataFrame({"user": ["new", "new"], "item": ["i01", "i02"]}))
+        >>> model.train_data_.n_users
+        61
+        """
+        self.count_items()  # a model that has not been fitted is refused
+        check_counts(epochs=epochs)
+        kind, known = type(self).__name__, self.train_data_
+        if known is None:
+            problem = "has no training data to add to: it was fitted on a bare matrix, or is a part of another model"
+            raise DataError(f"this {kind} {problem}; fit it on Interactions")
+        if issparse(new) or isinstance(new, str | Path):
+            found = "a sparse matrix, which has no ids" if issparse(new) else f"{str(new)!r:.60}"
+            raise DataError(
+                f"update: expected Interactions or a data frame, found {found}; read_interactions makes some"
+            )
+        if isinstance(new, Interactions):
+            added = new
+        else:
+            from loca.data.readers import read_interactions  # with polars, which the rest does without
+
+            added = read_interactions(new, distinct=False)
+        merged = known.merged(added, new_items=self.takes_new_items)
+        left_out = len(known) + len(added) - len(merged)
+        if len(merged) == len(known):
+            why = f"all {left_out:,} are with items that this {kind} knows only after a fit" * bool(left_out)
+            raise DataError(f"update: expected at least one new interaction, found none{': ' * bool(why)}{why}")
+        if left_out:
+            say(f"interactions left out: {left_out:,}, with items that this {kind} does not know; a fit takes them in")
+        if known.times is not None and added.times is None:
+            say("the new interactions have no times: they count as newer than all known ones")
+        vars(self).update(vars(self.updated(TrainingData.of(merged), epochs)), train_data_=merged)
+        return self
+
+    def updated(self, data: TrainingData, epochs: int) -> Self:
+        """A copy that has taken in data with the same users and items in front; parts of a model are updated by it."""
+        one = copy.copy(self)
+        one._update(data, epochs)
+        return one
+
+    def _update(self, data: TrainingData, epochs: int) -> None:
+        """Learn from the data, new interactions among them, and change nothing that a copy shares.
+
+        Where nothing else is said all is learned again, as for models in closed form, whose fit takes seconds.
+        """
+        self._forget()
+        self._fit(data)
 
     def score(self, histories: csr_array) -> Scores:
         """Score every item for histories.
@@ -758,6 +851,23 @@ def _written(value: Any) -> str:
     if len(text) <= _LINE and "\n" not in text:
         return text
     return "\n    ".join([begin, *(f"{part},".replace("\n", "\n    ") for part in parts)]) + f"\n{end}"
+
+
+def with_items(model: AnyModel, count: int) -> AnyModel:
+    """A copy of a fitted model over more items, to which the new ones say nothing; itself where there are none."""
+    one: Any = copy.copy(model)
+    for place in fields(one):
+        read_and_shape = place.metadata.get("learned")
+        if read_and_shape is not None and "items" in read_and_shape[1]:
+            array, axis = getattr(one, place.name), read_and_shape[1].index("items")
+            more = [(0, 0)] * array.ndim
+            more[axis] = (0, count - array.shape[axis])
+            if not any(more[axis]):
+                return model
+            setattr(one, place.name, np.pad(array, more))
+        elif place.name.startswith("_"):  # what was made of the arrays
+            setattr(one, place.name, place.default)
+    return cast(AnyModel, one)
 
 
 def fitted(learned: Learned | None, model: object) -> Learned:

@@ -81,6 +81,8 @@ class SGLSVD(Recommender):
     (4, 5)
     """
 
+    takes_new_items = False
+
     clusters: int = whole(5)
     global_rank: int = whole(50, 0)
     local_rank: int = whole(10, 0)
@@ -130,6 +132,10 @@ class SGLSVD(Recommender):
                     say(f"SGLSVD: settled after {number + 1} rounds")
                     break
         self.shared_, self.local_, self.overlaps_ = bases.shared, bases.local, bases.overlaps
+
+    def _update(self, data: TrainingData, epochs: int) -> None:
+        """Leave the directions: a longer history, or that of a new user, is answered like any other."""
+        say("SGLSVD: its directions stay as they were fitted; longer histories are folded in")
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Directions of all users and of each cluster, the users' places among them, and small matrices whole."""

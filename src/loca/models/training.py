@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 import torch
 from scipy.sparse import csr_array
@@ -16,6 +17,8 @@ from loca.models.counter_rng import normal_at, uniform_at
 from loca.models.devices import SparseRows, device_param, unit_rows_of
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
 from loca.models.recommender import (
+    TrainingData,
+    clone,
     not_negative,
     number,
     positive,
@@ -114,6 +117,14 @@ class AutoencoderModel(NetworkModel[Autoencoder]):
         """Liang et al.'s annealing: grows in a line to `kl_weight` over `anneal_steps` steps; 32 bits."""
         grown = (steps.double() / self.anneal_steps).clamp(max=1.0) if self.anneal_steps else torch.ones_like(steps)
         return (self.kl_weight * grown).float()
+
+    def going_on(self, data: TrainingData, epochs: int, done: int) -> Self:
+        """The KL term goes on with the weight that it had grown to."""
+        more = super().going_on(data, epochs, done)
+        if not self.kl_weight or not self.anneal_steps:
+            return more
+        steps = torch.tensor(done * math.ceil(data.matrix.shape[0] / self.batch_size))
+        return clone(more, kl_weight=float(self.kl_weights_at(steps)), anneal_steps=0)
 
     def build(self, item_count: int, device: torch.device) -> Autoencoder:
         return Autoencoder(item_count, self.latent, self.hidden, self.variational, device)

@@ -19,9 +19,12 @@ from loca.local.stacked.ops import multiplies_densely, padded
 from loca.models.autoencoder import Autoencoder
 from loca.models.devices import SparseRows, choose_device, float32_products, free_bytes
 from loca.models.recommender import check_histories
+from loca.models.training import AutoencoderModel
 from loca.persistence.manifest import ModelState
 
 _SHARE_FOR_WEIGHTS = 0.7
+# Of a code whose variance is learned anew: a spread of 0.05 around the mean that was learned.
+_FIRST_LOG_VARIANCE = -6.0
 _SHAPES = {
     "input_table": ("networks", "items", "first"),
     "input_bias": ("networks", "first"),
@@ -88,6 +91,19 @@ class StackedNetworks(LocalModels):
             before_code = ("code_weight", "code_bias") if "code_weight" in weights else ("input_table", "input_bias")
             weights |= {name: weights[name][..., : network.latent] for name in before_code}
         return weights
+
+    def network(self, number: int, model: AutoencoderModel) -> Autoencoder:
+        """A copy of one network that can be trained; the code of a variational one varies little at first.
+
+        What gave its log-variance is not stored.
+        """
+        network = model.build(self.count_items(), self.device)
+        with torch.no_grad():
+            for name, weight in network.named_parameters():
+                stored = self.weights_[name][number]
+                weight.fill_(_FIRST_LOG_VARIANCE if weight.dim() == 1 else 0.0)
+                weight[..., : stored.shape[-1]] = stored
+        return network
 
     def __len__(self) -> int:
         return len(self._in_training) or len(self.weights_["output_bias"])
