@@ -448,7 +448,8 @@ class Recommender(BaseEstimator):
             say(f"interactions left out: {left_out:,}, with items that this {kind} does not know; a fit takes them in")
         if known.times is not None and added.times is None:
             say("the new interactions have no times: they count as newer than all known ones")
-        vars(self).update(vars(self.updated(TrainingData.of(merged), epochs)), train_data_=merged)
+        updated = vars(self.updated(TrainingData.of(merged), epochs))
+        vars(self).update(updated, train_data_=merged, report_=self.report_)
         return self
 
     def updated(self, data: TrainingData, epochs: int) -> Self:
