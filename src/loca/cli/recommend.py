@@ -256,7 +256,7 @@ def named_items(items: IdMap, texts: Sequence[str], option: str, on_unknown: str
 
     found: list[int] = []
     for text in texts:
-        if text.startswith("@") and text not in items and option != "--history":
+        if text.startswith("@") and text[1:] and text not in items and option != "--history":
             for number, line in _lines(text[1:], option).items():
                 with naming(f"{text[1:]} line {number}"):
                     found.append(find_item(items, line))

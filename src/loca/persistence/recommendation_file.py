@@ -155,7 +155,7 @@ def _write(frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str
     from polars.io.plugins import register_io_source
 
     waiting: queue.Queue[polars.DataFrame | None] = queue.Queue(maxsize=2)
-    problems: list[Exception] = []
+    problems: list[BaseException] = []
 
     def source(*_: Any) -> Iterator[polars.DataFrame]:
         while (frame := waiting.get()) is not None:
@@ -172,7 +172,7 @@ def _write(frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str
                     table.sink_csv(target)
                 else:
                     table.sink_ndjson(target)
-        except Exception as problem:
+        except BaseException as problem:  # polars raises KeyboardInterrupt where it runs
             problems.append(problem)
 
     def hand_over(frame: polars.DataFrame | None) -> None:
@@ -192,4 +192,4 @@ def _write(frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str
         hand_over(None)
         thread.join()
     if problems:
-        raise OSError(str(problems[0]))
+        raise OSError(str(problems[0])) if isinstance(problems[0], Exception) else problems[0]
