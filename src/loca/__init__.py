@@ -10,6 +10,7 @@ _HOMES = {
     "loca.communities.embeddings": "GivenEmbeddings TruncatedSVD",
     "loca.communities.geometry": "Quantile",
     "loca.data.interactions": "Interactions",
+    "loca.data.item_metadata": "read_titles",
     "loca.data.readers": "read_interactions read_preset",
     "loca.data.recency": "Recency",
     "loca.data.splits": "HeldOut Split hold_last hold_out hold_out_users leave_last_out split_at_time split_from",

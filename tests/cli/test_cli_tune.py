@@ -114,7 +114,8 @@ def test_a_budget_is_said_where_none_was(call: Call) -> None:
     ],
 )
 def test_mistakes_are_told_in_one_line(call: Call, given: tuple[object, ...], line: str) -> None:
-    assert line in call(*EASE, *given).mistake
+    words = [word for word in EASE if "--model" not in given or word not in ("--model", "ease")]
+    assert line in call(*words, *given).mistake
 
 
 def test_files_of_something_else_are_refused_untouched(call: Call, tmp_path: Path) -> None:

@@ -57,8 +57,32 @@ def test_a_file_may_speak_of_models_that_this_command_does_not_use(study: Path) 
 def test_the_prefix_may_be_left_out_for_a_single_model() -> None:
     joined = settings(assignments=["anchors=3", "base.l2=5"], models=["loca-ease"])
     assert joined["loca-ease"] == {"anchors": 3, "base": {"l2": 5}}
-    with pytest.raises(ConfigError, match="unknown option 'anchors'; expected one of split, data, ease, loca-ease"):
+    with pytest.raises(ConfigError, match=r"--set: 'anchors' of which model\? say loca-ease.anchors=3$"):
         settings(assignments=["anchors=3"])
+    with pytest.raises(ConfigError, match="unknown option 'nothing'; expected one of split, data, ease, loca-ease"):
+        settings(assignments=["nothing=3"])
+
+
+def test_base_is_for_every_model_that_has_a_base_with_the_parameter() -> None:
+    models = ["ease", "loca-ease", "ensemble-ease", "loca-vae"]
+    joined = settings(assignments=["base.denoising=0.5"], choices=["base.l2=1,2"], models=models)
+    expected = {"base": {"denoising": 0.5, "l2": Choice((1, 2))}}
+    assert [joined[name] for name in models] == [{}, expected, expected, {}]
+    with pytest.raises(ConfigError, match="none of ease, loca-ease has a base with the parameter 'latent'"):
+        settings(choices=["base.latent=1,2"])
+
+
+def test_what_is_said_of_a_model_holds_for_the_base_of_those_that_inherit_it(study: Path) -> None:
+    models = ["ease", "loca-ease", "ensemble-ease"]
+    given = Given(None, assignments=["ease.denoising=0.5", "loca-ease.base.denoising=0.1"], choices=["ease.l2=1,2"])
+    joined = given.tables(("split",), models, inherit=["loca-ease"])
+    assert joined["ease"] == {"denoising": 0.5, "l2": Choice((1, 2))}
+    assert joined["loca-ease"] == {"base": {"denoising": 0.1, "l2": Choice((1, 2))}}  # its own word wins
+    assert joined["ensemble-ease"] == {}
+    other = Given(None, assignments=["loca-ease.base=slim"], choices=["ease.l2=1,2"])
+    assert other.tables((), models, inherit=["loca-ease"])["loca-ease"] == {"base": "slim"}  # another base
+    study.write_text("[ease]\nl2 = 7\n")
+    assert Given(study).tables((), models, inherit=["loca-ease"])["loca-ease"] == {}  # a file speaks of each by itself
 
 
 def test_choose_lists_values_by_commas() -> None:
@@ -123,6 +147,14 @@ def test_a_file_that_is_missing_or_not_toml_is_refused_in_one_line(study: Path, 
     with pytest.raises(ConfigError, match="not TOML") as refused:
         read_toml(study)
     assert "\n" not in str(refused.value)
+
+
+def test_tables_nested_without_end_are_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text("a = " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(ConfigError, match=r"deep\.toml: not TOML: maximum recursion depth"):
+        read_toml(path)
+    assert parse_value("[" * 5000) == "[" * 5000
 
 
 def test_an_empty_list_is_no_choice() -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from loca.cli import options
-from loca.cli.options import Data, Interruption, ModelSettings, Output, Reading, Splitting, Tuning, words
+from loca.cli.options import Interruption, ModelSettings, Output, Reading, Recency, Tuning, words
+from loca.data.archives import STANDARD_INPUT
 from loca.errors import ConfigError, LocaError, check_choice, check_counts
 
 if TYPE_CHECKING:
     from loca.experiments.comparison import Comparison
     from loca.search_space import Budget
 
+Data = Annotated[str | None, typer.Argument(metavar="DATA", help=options.DATA_HELP)]
 Models = Annotated[
     str | None,
     typer.Option(
@@ -33,6 +35,53 @@ Out = Annotated[
     Path | None,
     typer.Option(help="A folder for the tables as text, Markdown, CSV and JSON, and for each model's results."),
 ]
+
+
+_COUNT_OR_FILE = "COUNT|FILE"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is held out: of each user's history, or in files of its own; and how histories fade."""
+
+    train: Annotated[str | None, typer.Option(help="A file to learn from, in place of DATA.", metavar="FILE")] = None
+    test: Annotated[
+        str | None, typer.Option(help="Each user's last items for test (5), or a file of them.", metavar=_COUNT_OR_FILE)
+    ] = None
+    validation: Annotated[
+        str | None,
+        typer.Option(help="The items before them for validation (2), or a file of them.", metavar=_COUNT_OR_FILE),
+    ] = None
+    recency: Recency = None
+
+    def files(self) -> dict[str, str]:
+        """The parts that are files, by name."""
+        given = {"test": self.test, "validation": self.validation}
+        return {name: text for name, text in given.items() if text is not None and not _is_count(text)}
+
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """The options by the sections of the settings that they belong to."""
+        given = {"test": self.test, "validation": self.validation}
+        split = {name: int(text) for name, text in given.items() if text is not None and _is_count(text)}
+        return {"split": split, "recency": {"half_life": self.recency}}
+
+    def check(self, source: str | None) -> str:
+        """The file to learn from; parts that do not go together are refused."""
+        files, learned = self.files(), source or self.train
+        if learned is None:
+            raise ConfigError("Missing argument 'DATA', or --train FILE and --test FILE")
+        if source is not None and self.train is not None:
+            raise ConfigError(f"--train: expected one file to learn from, found {source} and {self.train}")
+        if "test" not in files and (self.train is not None or files):
+            option = "--train" if self.train is not None else "--validation"
+            raise ConfigError(f"{option}: needs --test FILE too; one file is split by  loca compare {learned}")
+        if [learned, *files.values()].count(STANDARD_INPUT) > 1:
+            raise ConfigError("standard input (-) can be one part only; give the path of a file for the others")
+        return learned
+
+
+def _is_count(text: str) -> bool:
+    return text.strip().lstrip("+-").isdecimal()
 
 
 @dataclass(frozen=True)
@@ -59,17 +108,17 @@ class CompareOptions(options.TuningOptions):
         """What each model is tuned with, if anything."""
         from loca.search_space import Budget
 
-        return None if self.trials is None and self.seconds is None else Budget(self.trials, self.seconds)
+        return Budget(self.trials, self.seconds) if self.is_tuned else None
 
 
 def compare_models(
-    source: Data,
     reading: Reading,
-    splitting: Splitting,
+    parts: Parts,
     tuning: Tuning,
     settings: ModelSettings,
     interruption: Interruption,
     output: Output,
+    source: Data = None,
     models: Models = None,
     protocol: Protocol = None,
     refit: Refit = None,
@@ -91,9 +140,17 @@ def compare_models(
 
       loca compare ratings.csv --models ease,mult-vae --recency auto
 
+      loca compare --train january.csv --test february.csv --models popularity,ease
+
       loca compare ratings.csv --config study.toml --out results --json
 
       loca compare ratings.csv --models ease,mult-vae,ensemble,loca-vae --trials 30 --processes 2 --out results
+
+    What --set and --choose say of a model holds for loca and ensemble models over it too, unless they say otherwise:
+    ease.l2=100,300 is loca-ease.base.l2=100,300 as well. base.l2=300 is for every model with such a base.
+
+    With --test FILE its rows are the test items, and DATA or --train is all to learn from; users and items are matched
+    by id. Validation is --validation FILE, or held out of what there is to learn from.
 
     With --recency auto each model chooses on validation how its histories fade with age, or that they do not.
 
@@ -107,7 +164,7 @@ def compare_models(
     what --set writes as loca-ease.base.l2=300 stands there as l2 = 300. A list means: choose on validation.
     --set wins over the options (compare.models over --models too), the options win over the file.
     """
-    from loca.data.splits import leave_last_out
+    from loca.data.splits import leave_last_out, split_from
     from loca.experiments.comparison import compare
     from loca.experiments.report import check_file, settings_file, write_tables
     from loca.experiments.runs import RunStore
@@ -117,8 +174,9 @@ def compare_models(
     from loca.tuning.warm_start import plan_from_settings
 
     given = {"models": words(models), "protocol": protocol, "refit": refit, "control": control, "at": words(at)}
-    sections = {"compare": {**given, **asdict(tuning)}, **splitting.sections()}
-    request = options.check_request("compare", CompareOptions, source, reading, settings, **sections)
+    sections = {"compare": {**given, **asdict(tuning)}, **parts.sections()}
+    files, learned = parts.files(), parts.check(source)
+    request = options.check_request("compare", CompareOptions, learned, reading, settings, **sections)
     own, validation = request.own, request.split.validation
     # All that could be refused is refused before data are read.
     check_file(out)
@@ -132,7 +190,7 @@ def compare_models(
     if own.control is not None and own.control not in request.models:
         raise ConfigError(f"control: {own.control!r} is not among the models ({', '.join(request.models)})")
     if own.protocol == "paper":
-        if validation:
+        if validation or "validation" in files:
             raise ConfigError("the protocol paper has no validation part; leave out --validation, or use clean")
         if request.recency_rule == "auto":
             raise ConfigError("recency: auto is chosen on validation, which the protocol paper has not; use clean")
@@ -140,7 +198,12 @@ def compare_models(
     elif validation == 0:
         raise ConfigError("the protocol clean chooses on validation; expected --validation of at least 1, found 0")
     held_out = 0 if own.protocol == "paper" else 2 if validation is None else validation
-    split = leave_last_out(request.read(), test=request.split.test, validation=held_out)
+    if "test" in files:
+        train, test = request.read(), request.read_part(files["test"])
+        chosen_on = request.read_part(files["validation"]) if "validation" in files else held_out
+        split = split_from(train, test, validation=chosen_on)
+    else:
+        split = leave_last_out(request.read(), test=request.split.test, validation=held_out)
     output.notes(split.report)
     shared = ("protocol", "refit", "at", "control", "seed", "space", "processes")
     comparison = compare(

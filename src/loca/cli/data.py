@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from loca.cli.options import CommandOptions, Data, Output, Reading, Settings, check_request, grouped
+from loca.cli.options import CommandOptions, Data, OnceCommand, Output, Reading, Settings, check_request, grouped
 from loca.errors import ConfigError
 
 app = typer.Typer(help="Fetch public data and look at interactions.", no_args_is_help=False)
@@ -25,7 +25,7 @@ def _group() -> None:
     """Fetch public data, and look at interactions before anything is learned from them."""
 
 
-@app.command("describe")
+@app.command("describe", cls=OnceCommand)
 @grouped
 def describe_data(source: Data, reading: Reading, settings: Settings, output: Output) -> None:
     """Users, items, ratings, sparsity and concentration: the columns of the paper's Table 1, and some more.
@@ -58,7 +58,7 @@ def describe_data(source: Data, reading: Reading, settings: Settings, output: Ou
     output.answer(aligned(lines), document)
 
 
-@app.command("fetch")
+@app.command("fetch", cls=OnceCommand)
 @grouped
 def fetch_data(output: Output, name: Name = None, listed: Listed = False, to: To = None, again: Again = False) -> None:
     """Download a public data set, check it, and say which command reads it.

@@ -24,6 +24,7 @@ COMMANDS = {
     "reproduce": "reproduce.reproduce_paper",
     "plan": "plan.plan",
     "fit": "fit.fit",
+    "evaluate": "evaluate.evaluate_model",
     "recommend": "recommend.recommend_items",
     "similar": "recommend.similar_items",
     "explain": "explain.explain_answer",
@@ -94,14 +95,14 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         if words is not None and not chosen:
             app.command(name)(lambda: None)  # a name is enough to complete it
             continue
-        from loca.cli.options import grouped
+        from loca.cli.options import OnceCommand, grouped
 
         module, _, act = COMMANDS[name].partition(".")
         command = getattr(import_module(f"loca.cli.{module}"), act)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            app.command(name)(grouped(command))
+            app.command(name, cls=OnceCommand)(grouped(command))
 
     @app.callback(invoke_without_command=True)
     def top(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:

@@ -9,12 +9,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperOption
 from typer.models import OptionInfo
 
 from loca.config import options as config
@@ -25,7 +26,7 @@ from loca.data.synthetic import planted_communities
 from loca.errors import ConfigError, LocaError, check_choice
 from loca.models.recommender import Recommender
 from loca.progress import say, set_progress
-from loca.registry import MODELS
+from loca.registry import MODELS, RECORDS
 from loca.text_table import TextTable, finite, printable, printable_json
 
 if TYPE_CHECKING:
@@ -74,6 +75,20 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+class OnceCommand(TyperCommand):
+    """A command whose options, but for those that take several values, are given once: a second one is refused."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words of the command line as typer reads them."""
+        order = self.make_parser(ctx).parse_args(list(args))[2]
+        given = [one for one in order if isinstance(one, TyperOption)]
+        for one in given:
+            if given.count(one) > 1 and not one.multiple and not one.is_flag:
+                advice = "; name several with commas" if "omma separated" in (one.help or "") else ""
+                raise ConfigError(f"{one.opts[0]}: expected once, found {given.count(one)} times{advice}")
+        return super().parse_args(ctx, args)
+
+
 def _in_options(message: str, parameters: Iterable[inspect.Parameter], given: set[str]) -> str:
     """An error of the library as a command says it: `-n: expected …` for `n: expected …`, `--test 9` for `test=9`.
 
@@ -118,9 +133,8 @@ def in_panel(panel: str) -> Callable[..., Any]:
 _reading, _setting = in_panel("Reading the data"), in_panel("Settings")
 _tuning, _stopping = in_panel("Tuning, the same budget for every model"), in_panel("Interruption")
 
-Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="A file of interactions, - for standard input, or planted: built-in data.")
-]
+DATA_HELP = "A file of interactions, - for standard input, or planted: built-in data."
+Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 Recency = Annotated[
     str | None,
     typer.Option(
@@ -224,6 +238,11 @@ class CommandOptions:
         """The models, as they were named."""
         return ()
 
+    @property
+    def is_tuned(self) -> bool:
+        """Whether a budget tunes the models first."""
+        return False
+
 
 @dataclass(frozen=True)
 class TuningOptions(CommandOptions):
@@ -242,6 +261,11 @@ class TuningOptions(CommandOptions):
     def model_names(self) -> tuple[str, ...]:
         """The models, as they were named."""
         return self.models
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether a budget tunes the models first."""
+        return self.trials is not None or self.seconds is not None
 
 
 Own = TypeVar("Own", bound=CommandOptions)
@@ -275,6 +299,10 @@ class Request(Generic[Own]):
             say(line)
         return interactions if isinstance(self.recency, str) else interactions.with_recency(self.recency)
 
+    def read_part(self, path: str) -> Interactions:
+        """Another file with the same columns, such as the test part; minima are for what models learn from."""
+        return read_part(path, self.data)
+
     def read_described(self) -> tuple[Interactions, TableRead | None]:
         """The interactions as they are, and what was read where it is a table."""
         planted = planted_communities(**self.planted) if self.source == config.PLANTED else None
@@ -284,6 +312,17 @@ class Request(Generic[Own]):
     def recency_rule(self) -> RecencyRule:
         """Whether the recency is given with the interactions, each model's own, or chosen on validation."""
         return self.recency if isinstance(self.recency, str) else "given"
+
+
+def read_part(path: str, data: config.DataOptions) -> Interactions:
+    """A file with the columns of another one: without the minima, which are for what models learn from, and titles."""
+    if data.preset is not None:
+        raise ConfigError("--preset: is for one file of all interactions; say --layout instead")
+    free = replace(data, min_user_interactions=0, min_item_interactions=0, repeat_filter=False, titles=None)
+    interactions, table = config.read_data(path, free, None)
+    for line in () if table is None else table.notes(data.min_rating):
+        say(line)
+    return interactions
 
 
 def check_request(
@@ -299,7 +338,11 @@ def check_request(
     own = config.build_section(kind, given.section(command), command)
     known = (command, "data", "planted") if command == "describe" else (command, *_SHARED)
     names = expand_names(own.model_names) if own.model_names or command != "describe" else []
-    tables = given.tables(known, names, (*MODELS, *_COMMANDS, *_SHARED))
+    # Under a budget a model over a base begins with what the study of the base chose. An ensemble beside a local model
+    # has that one's base, and models with the authors' settings stay as they are.
+    over = [] if own.is_tuned else [one for one in names if RECORDS[one].base and RECORDS[one].wide is not None]
+    over = [one for one in over if not (one.startswith("ensemble-") and one.replace("ensemble-", "loca-", 1) in names)]
+    tables = given.tables(known, names, (*MODELS, *_COMMANDS, *_SHARED), over)
     data = config.build_section(config.DataOptions, tables["data"], "data")
     data.check_source(source)
     split = config.build_section(config.SplitOptions, tables.get("split", {}), "split")

@@ -43,6 +43,11 @@ class TuneOptions(options.TuningOptions):
         super().__post_init__()
         check_counts(**{"tune.processes": self.processes})
 
+    @property
+    def is_tuned(self) -> bool:
+        """Always: without a budget one is chosen."""
+        return True
+
     def budget(self) -> Budget:
         """What may be spent on each model."""
         from loca.search_space import Budget

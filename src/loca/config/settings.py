@@ -15,7 +15,7 @@ from loca.communities.geometry import Quantile
 from loca.errors import ConfigError, did_you_mean
 from loca.models.recommender import Recommender
 from loca.persistence.manifest import get_params, is_model
-from loca.registry import MODELS
+from loca.registry import MODELS, RECORDS
 from loca.search_space import exact_text
 
 Table = dict[str, Any]
@@ -63,42 +63,79 @@ class Given:
                 _put(settings, path, value)
         return settings[name]
 
-    def tables(self, sections: Sequence[str], models: Sequence[str], elsewhere: Sequence[str] = ()) -> dict[str, Table]:
+    def tables(
+        self,
+        sections: Sequence[str],
+        models: Sequence[str],
+        elsewhere: Sequence[str] = (),
+        inherit: Collection[str] = (),
+    ) -> dict[str, Table]:
         """One table per section and per model; --set and --choose win over options, these over the file.
 
-        A key without a section belongs to the only model of the command. A file may also speak of the sections and
-        models of other commands, `elsewhere`, so that one file serves them all; --set and --choose may not. A list is
-        a choice where it stands for a model's parameter; a section's lists are lists.
+        A key without a section belongs to the only model of the command; `base.` belongs to every model that has a base
+        with such a parameter. A file may also speak of the sections and models of other commands, `elsewhere`, so that
+        one file serves them all; --set and --choose may not. A list is a choice where it stands for a model's
+        parameter; a section's lists are lists. What --set and --choose say of a model also holds for the base of those
+        of the models that `inherit`, unless they say otherwise.
         """
         known = (*sections, *models)
         settings: dict[str, Table] = {name: {} for name in known}
 
-        def place(where: str, path: tuple[str, ...]) -> tuple[str, ...]:
+        def places(where: str, path: tuple[str, ...], written: str) -> list[tuple[str, ...]]:
             first, is_inside = path[0], len(path) > 1
             if is_inside and (first in known or (first in elsewhere and where not in ("--set", "--choose"))):
-                return path
+                return [path]
             if is_inside and first in elsewhere:
                 here = ", ".join((*models, *sections))
                 raise ConfigError(f"{where}: {first!r} has no part in this command; what has is {here}")
             if len(models) == 1 and first not in sections:
-                return (models[0], *path)
+                return [(models[0], *path)]
             if first in known:
                 raise ConfigError(f"{where}: {first!r} is a section; expected {first}.option = value")
-            nearest = did_you_mean(first, known) or f"; expected one of {', '.join(known)}"
-            raise ConfigError(f"{where}: unknown option {'.'.join(path)!r}{nearest}")
+            inside = {name: params_at(MODELS[name](), path[:-1]) for name in models}
+            takers = [name for name, params in inside.items() if path[-1] in params]
+            if first == "base" and takers:
+                return [(name, *path) for name in takers]
+            if takers:
+                said = " or ".join(f"{name}.{'.'.join(path)}{written}" for name in takers)
+                raise ConfigError(f"{where}: {'.'.join(path)!r} of which model? say {said}")
+            if first == "base":
+                raise ConfigError(f"{where}: none of {', '.join(models)} has a base with the parameter {path[-1]!r}")
+            options = [f"{name}.{'.'.join((*path[:-1], one))}" for name, params in inside.items() for one in params]
+            near = did_you_mean(first, known) or did_you_mean(".".join(path), options)
+            raise ConfigError(
+                f"{where}: unknown option {'.'.join(path)!r}{near or '; expected one of ' + ', '.join(known)}"
+            )
 
+        inherited: list[tuple[tuple[str, ...], Any]] = []
         for where, path, value in self._entries():
-            path = place(where, path)
-            is_choice = isinstance(value, list) and path[0] not in sections
-            _put(settings, path, Choice(tuple(value)) if is_choice else value)
+            for one in places(where, path, f"={value}"):
+                is_choice = isinstance(value, list) and one[0] not in sections
+                _put(settings, one, Choice(tuple(value)) if is_choice else value)
+                inherited += [(one, Choice(tuple(value)) if is_choice else value)] if where == "--set" else []
         for text in self.choices:
             path, written = _divide(text, "--choose")
-            path, values = place("--choose", path), tuple(parse_value(one) for one in written.split(",") if one.strip())
-            if not values or path[0] in sections:
-                expected = "expected a model's parameter and values, such as l2=30,100"
-                raise ConfigError(f"--choose: {expected}, found {text!r}")
-            _put(settings, path, Choice(values))
+            values = tuple(parse_value(one) for one in written.split(",") if one.strip())
+            for one in places("--choose", path, f"={written}"):
+                if not values or one[0] in sections:
+                    expected = "expected a model's parameter and values, such as l2=30,100"
+                    raise ConfigError(f"--choose: {expected}, found {text!r}")
+                _put(settings, one, Choice(values))
+                inherited.append((one, Choice(values)))
+        for name in inherit:
+            own = flat_settings(settings[name])
+            for (base, *rest), value in inherited:
+                path = ("base", *rest)
+                if base == RECORDS[name].base and not {"base", "base.model", ".".join(path)} & own.keys():
+                    _put(settings, (name, *path), value)
         return settings
+
+
+def params_at(model: object, path: Sequence[str]) -> dict[str, Any]:
+    """The parameters of a model, or of the model inside it at a path; none where there is no such model."""
+    for name in path:
+        model = get_params(model).get(name) if is_model(model) else None
+    return get_params(model) if is_model(model) else {}
 
 
 def read_toml(path: Path) -> Table:
@@ -110,7 +147,7 @@ def read_toml(path: Path) -> Table:
         raise ConfigError(f"{path}: there is no such file{did_you_mean(path.name, near)}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {' '.join(str(error).split())}") from None
 
 
@@ -118,7 +155,7 @@ def parse_value(text: str) -> Any:
     """What a piece of text means as a TOML value (number, true, "text", [list]), or the text itself."""
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+    except (tomllib.TOMLDecodeError, KeyError, RecursionError):
         return text.strip()
     return value if isinstance(value, str | int | float | bool | list) else text.strip()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,12 +14,13 @@ from scipy.sparse import csr_array, issparse
 from loca.data.id_map import IdMap
 from loca.data.recency import Recency
 from loca.errors import DataError
+from loca.progress import say
 from loca.text_table import Tabular, TextTable
 
 Rows = npt.NDArray[Any]
 
 # Times between these, 1973 and 2103, are taken for seconds since 1970.
-_SECONDS = 1e8, 4.2e9
+SECONDS = 1e8, 4.2e9
 _ROWS_SHOWN = 5
 
 
@@ -463,24 +465,35 @@ class Interactions(Tabular):
         """
         return replace(self, recency=recency)
 
-    def with_titles(self, title_of: dict[Any, str]) -> Interactions:
+    def with_titles(self, titles: Any) -> Interactions:
         """Name the items for people.
 
         Parameters
         ----------
-        title_of : dict
-            The title of each item id; an item without one is shown by its id.
+        titles : dict, path or data frame
+            The title of each item id; or a file or a frame with a column of ids and one of titles, as `read_titles`
+            reads them. An item without a title is shown by its id.
 
         Returns
         -------
         Interactions
         """
-        return replace(self, items=self.items.with_labels(title_of))
+        if isinstance(titles, str | Path) or hasattr(titles, "columns"):
+            import loca
+
+            titles = loca.read_titles(titles)
+        if not isinstance(titles, dict):
+            expected = "a dict of id to title, a path or a data frame with columns item and title"
+            raise DataError(f"titles: expected {expected}, found {type(titles).__name__}")
+        known = {str(one) for one in self.items.values.tolist()}
+        if titles and not any(str(one) in known for one in titles):
+            say(f"titles: none of the {len(titles):,} ids is that of an item, such as {next(iter(titles))!r}")
+        return replace(self, items=self.items.with_labels(titles))
 
 
 def readable_time(time: float) -> str:
     """A time for people: a date and the minute where it looks like seconds since 1970, else the number."""
-    if _SECONDS[0] <= time <= _SECONDS[1]:
+    if SECONDS[0] <= time <= SECONDS[1]:
         return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}"
     return f"{time:g}" if isinstance(time, float) else f"{time}"
 

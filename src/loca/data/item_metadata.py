@@ -12,7 +12,7 @@ import polars as pl
 from loca.data import text_tables as tables
 from loca.data.archives import HEAD_BYTES, find_source
 from loca.data.id_map import Column, Id
-from loca.data.readers import PARQUET_MARK, as_polars, is_json, json_objects
+from loca.data.readers import PARQUET_MARK, UNREADABLE, as_polars, is_json, json_objects
 from loca.data.synthetic import PlantedData
 from loca.errors import DataError
 
@@ -38,10 +38,36 @@ def read_titles(
     separator: str | None = None,
     header: bool | None = None,
 ) -> dict[Id, str]:
-    """Item id to title, from a file (text in UTF-8 or Latin-1, JSON lines, Parquet; packed or not) or a data frame.
+    r"""Read the titles of items from a file or a data frame.
 
     Columns that are not given are found by usual names, or are the first two. Ids that are all whole numbers become
     numbers. An item without a title is left out; of two titles for one item the first counts.
+
+    Parameters
+    ----------
+    source : path or data frame
+        A text table (UTF-8 or Latin-1) such as MovieLens' movies.dat, movies.csv and u.item, JSON lines or Parquet,
+        plain, gzipped or in a zip; or a frame of pandas, polars or any other library that narwhals knows.
+    item : str, int or None, default None
+        Column of the item ids, by name or by position from 0.
+    title : str, int or None, default None
+        Column of the titles.
+    separator : str or None, default None
+        What separates the columns of a text file; None finds it.
+    header : bool or None, default None
+        Whether the first line of a text file names the columns; None finds out.
+
+    Returns
+    -------
+    dict of id to str
+        For `Interactions.with_titles`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("movies.dat").write_text("1::Toy Story (1995)::Animation\n2::Jumanji (1995)::Adventure\n")
+    >>> loca.read_titles("movies.dat")
+    {1: 'Toy Story (1995)', 2: 'Jumanji (1995)'}
     """
     names: Sequence[str] | None
     rows: Sequence[Sequence[Any]]
@@ -50,7 +76,10 @@ def read_titles(
         found = find_source(source, _MOVIE_FILES)
         where, head = found.name, found.read(HEAD_BYTES)
         if head.startswith(PARQUET_MARK):
-            source = pl.read_parquet(io.BytesIO(found.read()))
+            try:
+                source = pl.read_parquet(io.BytesIO(found.read()))
+            except UNREADABLE as error:
+                raise DataError(f"{where}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
         elif is_json(head):
             objects = [one for _, one in json_objects(where, found.read())]
             names = list(dict.fromkeys(name for one in objects for name in one))
@@ -61,6 +90,8 @@ def read_titles(
     if not isinstance(source, str | Path):
         table = as_polars(source)
         names, rows = table.columns, table.rows()
+    if not rows:
+        raise DataError(f"{where}: there is no row")
     listed = [str(place) for place in range(len(rows[0]))] if names is None else names
     places = {}
     for role, column in (("item", item), ("title", title)):
@@ -73,6 +104,8 @@ def read_titles(
                 places[role] = 1 - place if place in places.values() else place
     tables.check_columns(places, listed, where, ("item", "title"))
     pairs = [(row[places["item"]], row[places["title"]]) for row in rows]
+    for one in (one for one, _ in pairs if not isinstance(one, str | int | float | None)):
+        raise DataError(f"{where}: expected text or a number as item id, found {type(one).__name__}")
     return _first_of_each([(one, str(name)) for one, name in pairs if one is not None and name is not None])
 
 

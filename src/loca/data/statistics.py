@@ -11,11 +11,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 
-from loca.data.interactions import Interactions
+from loca.data.interactions import SECONDS, Interactions
 from loca.progress import say
-
-# Times between 1980 and 2100 look like dates, others like a bare order.
-_EARLIEST, _LATEST = 315_532_800, 4_102_444_800
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Statistics:
             return None
         for second in (1, 1e3, 1e6, 1e9):
             first, last = self.first_time / second, self.last_time / second
-            if first >= _EARLIEST and last <= _LATEST:
+            if first >= SECONDS[0] and last <= SECONDS[1]:
                 days = (datetime.fromtimestamp(one, UTC).date().isoformat() for one in (first, last))
                 return next(days), next(days)
         return None

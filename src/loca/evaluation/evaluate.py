@@ -102,6 +102,25 @@ class Evaluation(Tabular):
     def _bounds(self) -> npt.NDArray[np.float64]:
         return bootstrap_intervals(np.column_stack(list(self.values.values())), seed=self.seed)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the number of users and all figures as JSON values.
+
+        Returns
+        -------
+        dict
+            `metrics` by names such as `"ndcg@100"`, each with `mean`, `low` and `high`.
+        """
+        means = self.means()
+        metrics = {
+            name: {"mean": means[name], "low": low, "high": high} for name, (low, high) in self.intervals().items()
+        }
+        return {
+            "users": len(self.users),
+            "metrics": metrics,
+            "catalogue_coverage": {str(n): share for n, share in self.catalogue_coverage.items()},
+            "novelty": {str(n): bits for n, bits in self.novelty.items()},
+        }
+
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return the values of every user as a table.
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from loca.config.settings import flat_settings, toml_text
 from loca.errors import ConfigError, did_you_mean
-from loca.evaluation.evaluate import Evaluation
 from loca.evaluation.significance import PairedDifference, verdict_on
 from loca.experiments.runs import ComparedModel
 from loca.models.recommender import Recommender
@@ -253,7 +252,7 @@ class Comparison(Tabular):
             own = {"users": len(one.evaluation.users), "seconds": one.seconds, "is_result": self.protocol == "clean"}
             records += [
                 {"model": one.name, "metric": metric, **figures, **own}
-                for metric, figures in _metrics(one.evaluation).items()
+                for metric, figures in one.evaluation.to_json()["metrics"].items()
             ]
         return records
 
@@ -327,12 +326,6 @@ class Comparison(Tabular):
         return clean
 
 
-def _metrics(evaluation: Evaluation) -> dict[str, dict[str, float]]:
-    """The mean of each metric and its interval."""
-    means, bounds = evaluation.means(), evaluation.intervals()
-    return {name: {"mean": means[name], "low": low, "high": high} for name, (low, high) in bounds.items()}
-
-
 def _measured_json(one: ComparedModel) -> dict[str, Any]:
     evaluation, tuning = one.evaluation, one.tuning
     tried = []
@@ -341,10 +334,7 @@ def _measured_json(one: ComparedModel) -> dict[str, Any]:
         tried.append({"settings": other.settings, "ndcg@100": other.ndcg, "seconds": other.seconds, **choice})
     written = {
         "name": one.name,
-        "users": len(evaluation.users),
-        "metrics": _metrics(evaluation),
-        "catalogue_coverage": {str(n): share for n, share in evaluation.catalogue_coverage.items()},
-        "novelty": {str(n): bits for n, bits in evaluation.novelty.items()},
+        **evaluation.to_json(),
         "parameters": one.parameters,
         "tried": tried,
         "chosen": one.chosen,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -18,6 +19,12 @@ from loca.errors import DataError, ModelFileError
 MANIFEST = "model.json"
 MAX_JSON = 32 * 1024 * 1024
 _DATA_FILE = re.compile(r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII)
+
+
+def advice_on(error: OSError) -> str:
+    """What to do about a failed write: free space where there is too little, else choose another folder."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return "free some disk space or choose another folder" if is_full else "choose another folder"
 
 
 def is_data_file(name: str) -> bool:

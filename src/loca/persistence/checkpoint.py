@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 
 from loca.errors import ConfigError, LocaError, ModelFileError
 from loca.persistence.arrays import check_types, dump_json, map_arrays, parse_json, read_arrays, type_of, write_arrays
-from loca.persistence.atomic_write import check_plain, locked, read_plain, remove_files, written_beside
+from loca.persistence.atomic_write import advice_on, check_plain, locked, read_plain, remove_files, written_beside
 from loca.persistence.manifest import ModelState, read_values, write_values
 from loca.persistence.model_io import STATE, holds_format, learned_arrays, open_sealed, sealed_json
 from loca.progress import say
@@ -251,7 +251,7 @@ def _saving(path: Path) -> Iterator[None]:
     except OSError as error:
         raise ModelFileError(
             f"{path}: cannot keep unfinished work: {error.strerror or type(error).__name__}; what was saved before is "
-            "as it was; free some disk space or choose another --out"
+            f"as it was; {advice_on(error)}"
         ) from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,16 @@ from loca.data.recency import Recency
 from loca.errors import ModelFileError
 from loca.memory import available_bytes, readable_bytes
 from loca.persistence.arrays import check_types, dump_json, is_read, map_arrays, parse_json, read_arrays, write_arrays
-from loca.persistence.atomic_write import MANIFEST, MAX_JSON, NewFiles, check_plain, is_data_file, read_plain, updating
+from loca.persistence.atomic_write import (
+    MANIFEST,
+    MAX_JSON,
+    NewFiles,
+    advice_on,
+    check_plain,
+    is_data_file,
+    read_plain,
+    updating,
+)
 from loca.persistence.manifest import Kinds, ModelState, find_kind, get_params, is_model, read_values, write_values
 
 FORMAT, VERSION = "loca-model", 1
@@ -55,9 +63,8 @@ def save_model(model: Any, folder: str | Path) -> None:
             _write_model(model, update)
     except OSError as error:
         fate = "the model that was there stays" if replaces else "nothing was left behind"
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "free some disk space or choose another folder" if is_full else "choose another folder"
-        raise ModelFileError(f"{path}: cannot save the model: {_line(error)}; {fate}; {advice}") from error
+        problem = f"cannot save the model: {_line(error)}; {fate}; {advice_on(error)}"
+        raise ModelFileError(f"{path}: {problem}") from error
 
 
 def check_foreign(folder: Path) -> bool:

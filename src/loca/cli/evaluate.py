@@ -1,0 +1,76 @@
+"""`loca evaluate`: a saved model against interactions that it has not seen."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from loca.cli.options import Output, Reading, Recency, naming, read_part, words
+from loca.config import options as config
+from loca.errors import ConfigError, DataError
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")]
+Later = Annotated[str, typer.Argument(metavar="DATA", help="A file of later interactions, or - for standard input.")]
+At = Annotated[str | None, typer.Option(help="Lengths of the measured lists, comma separated (50,100).")]
+History = Annotated[
+    str | None,
+    typer.Option(help="A file of what is known before DATA: histories of new users, newer items of known ones."),
+]
+
+
+def evaluate_model(
+    folder: Folder,
+    source: Later,
+    reading: Reading,
+    output: Output,
+    at: At = None,
+    history: History = None,
+    recency: Recency = None,
+) -> None:
+    """How well a saved model finds what its users took later.
+
+    Histories are those that the model was fitted on, and what --history adds to them; the rows of DATA are to be found.
+    Users and items are matched by id. Items that the model does not know, and users without a history, are left out
+    and counted.
+
+    Examples:
+
+      loca evaluate films.loca march.csv
+
+      loca evaluate films.loca march.csv --history february.csv --at 10,20 --json
+
+      zcat march.csv.gz | loca evaluate films.loca - --min-rating 4
+    """
+    from loca.data.archives import STANDARD_INPUT
+    from loca.data.splits import hold_out
+    from loca.evaluation.evaluate import evaluate
+    from loca.evaluation.metrics import check_lengths
+    from loca.registry import load
+
+    # All that could be refused is refused before the model and the data are read.
+    lengths = check_lengths(config.check_value("--at", tuple[int, ...], words(at) or [50, 100]))
+    weights = None if recency is None else config.parse_recency(recency)
+    given = {name: value for name, value in asdict(reading).items() if value is not None}
+    data = config.build_section(config.DataOptions, given, "data")
+    if source == history == STANDARD_INPUT:
+        raise ConfigError("--history: standard input is DATA already; give the path of a file")
+    model = load(folder)
+    if model.train_data_ is None:
+        raise DataError(f"{folder}: this model was fitted on a bare matrix and knows no ids; ask it from Python")
+    later = read_part(source, data)
+    more = None
+    if history is not None:
+        with naming("--history"):
+            more = read_part(history, data)
+    held_out, report = hold_out(model.train_data_, later, histories=more)
+    if recency is not None:
+        held_out = held_out.with_recency(weights)
+        model.train_data_ = model.train_data_.with_recency(weights)
+    found = evaluate(model, held_out, at=lengths)
+    left_out = {"users": later.n_users - held_out.n_users, "interactions": len(later) - len(held_out.targets)}
+    document: dict[str, Any] = {"model": str(folder), "data": source, **found.to_json()}
+    document |= {"targets": len(held_out.targets), "left_out": left_out, "report": list(report)}
+    output.answer("\n".join([*report, str(found)]), document)
