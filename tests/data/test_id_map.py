@@ -199,6 +199,12 @@ def test_items_without_titles_are_found_by_id_alone():
         find_items(items, ["Heat"])
 
 
+def test_an_id_may_hold_a_comma():
+    items = IdMap(np.array(["a", "b", "a,b"]), "item")
+    assert find_items(items, ["a,b"]) == [2]
+    assert find_items(items, ["b,a"]) == [1, 0]
+
+
 def test_many_fitting_titles_are_counted():
     items = IdMap(np.arange(40), "item", [f"Rocky {place}" for place in range(40)])
     with pytest.raises(DataError, match=r"fits 40 items: 0 \(Rocky 0\), .* and 34 more; give the id of one"):

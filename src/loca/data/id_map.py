@@ -245,7 +245,10 @@ def find_items(items: IdMap, texts: Iterable[str], *, skip_unknown: bool = False
     """
     found: list[int] = []
     for text in texts:
-        pieces = text.split(",")
+        pieces = [] if text.strip() in items else text.split(",")
+        if all(not name.strip() or name.strip() in items for name in pieces):  # ids alone: no need to look at titles
+            found += [items.row(name.strip()) for name in pieces or [text] if name.strip()]
+            continue
         while pieces:
             # The longest id or title with as many commas as any has; a single piece may also be a part of a title.
             for end in range(min(len(pieces), 1 + items._titles.most_commas), 1, -1):
