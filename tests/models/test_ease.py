@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+import loca
+from loca.data.splits import Split
 from loca.errors import ConfigError, DataError, ModelFileError
-from loca.models.ease import EASE, solve_in_place, weighted_gram
+from loca.evaluation.evaluate import mean_ndcg
+from loca.models.ease import EASE, find_largest, solve_in_place, weighted_gram
 from loca.models.ease_solver import EaseSystem, solve_systems
 from loca.models.recommender import ModelState
 
@@ -136,3 +140,103 @@ def test_a_solution_in_64_bits_takes_no_more_than_it_announces() -> None:
 def test_weights_that_are_not_square_are_refused_on_loading() -> None:
     with pytest.raises(ModelFileError, match="items × items"):
         EASE.restore({}, ModelState(arrays={"weights": np.zeros((2, 3), np.float32)}))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    shape=st.sampled_from([(60, 25), (25, 60)]),
+    denoising=st.sampled_from([0.0, 0.5]),
+    keep=st.integers(1, 10),
+)
+def test_the_kept_weights_are_the_largest_and_minimise_the_loss_among_them(
+    seed: int, shape: tuple[int, int], denoising: float, keep: int
+) -> None:
+    matrix, l2 = random_matrix(seed, *shape), 3.0
+    user_weights = np.random.default_rng(seed + 1).uniform(0, 3, len(matrix))
+    sparse = EASE(l2=l2, denoising=denoising, keep=keep).fit(csr_array(matrix), user_weights=user_weights).weights_
+    assert isinstance(sparse, csr_array)
+    assert sparse.has_sorted_indices
+    kept = csr_array((np.ones(sparse.nnz), sparse.indices, sparse.indptr), shape=sparse.shape).toarray() > 0
+    gram = matrix.T @ np.diag(user_weights) @ matrix
+    # The largest changes of the scores of the dense solution stay, up to rounding of those at the limit.
+    dense = dense_denoised_solution(matrix, user_weights, l2, denoising)
+    sizes = np.abs(dense) * np.sqrt(np.diag(gram))[:, None]
+    assert kept.sum() == min(keep * len(gram), np.count_nonzero(sizes > 1e-7))
+    assert sizes[kept].min() >= sizes[~kept].max() - 1e-4
+    # Each column is the ridge regression on its kept items alone.
+    square = gram + np.diag(l2 + denoising / (1 - denoising) * np.diag(gram))
+    expected = np.zeros_like(gram)
+    for item, own in enumerate(kept.T):
+        expected[own, item] = np.linalg.solve(square[np.ix_(own, own)], gram[own, item])
+    np.testing.assert_allclose(sparse.toarray(), expected, atol=2e-5)
+
+
+def test_all_weights_are_kept_where_a_sparse_model_would_be_larger() -> None:
+    matrix = csr_array(random_matrix(4))
+    for keep in (12, 13, 1000):
+        np.testing.assert_array_equal(EASE(keep=keep).fit(matrix).weights_, EASE().fit(matrix).weights_)
+    assert isinstance(EASE(keep=11).fit(matrix).weights_, csr_array)
+
+
+def test_the_fewest_weights_that_lose_little_on_validation_are_kept(planted_split: Split) -> None:
+    train, validation = planted_split.train, planted_split.validation
+    assert validation is not None
+    dense = mean_ndcg(EASE(l2=20.0).fit(train).score, validation)
+    model = EASE(l2=20.0, keep="auto").fit(train, validation=validation)
+    tried = sorted({train.n_items // part for part in (160, 80, 40, 20, 10)} - {0})
+    scores = {keep: mean_ndcg(EASE(l2=20.0, keep=keep).fit(train).score, validation) for keep in tried}
+    good = [keep for keep in tried if scores[keep] >= 0.995 * dense]
+    assert model.keep_ == (good[0] if good else None)
+    assert isinstance(model.weights_, csr_array if good else np.ndarray)
+    selected = model.with_selected_params()
+    assert (selected.keep, selected.l2) == (model.keep_, 20.0)
+    # Without validation a twentieth of the weights, a tenth of the bytes.
+    blind = EASE(l2=20.0, keep="auto").fit(train)
+    assert (blind.keep_, blind.weights_.nnz) == (train.n_items // 20, train.n_items // 20 * train.n_items)
+
+
+def test_a_model_that_pruning_harms_keeps_all_weights() -> None:
+    """Two groups of 6 items, and users who take 5 of one group: any of them tells the rest, so that all are needed."""
+    rng = np.random.default_rng(5)
+    items = np.concatenate([rng.permutation(6)[:5] + 6 * (user % 2) for user in range(300)])
+    rows = csr_array((np.ones(1500, np.float32), items, np.arange(0, 1501, 5)), shape=(300, 12))
+    data = loca.Interactions.from_matrix(rows)
+    split = loca.leave_last_out(data, test=1, validation=1)
+    model = EASE(l2=1.0, keep="auto").fit(split.train, validation=split.validation)
+    one = EASE(l2=1.0, keep=1).fit(split.train)
+    dense = EASE(l2=1.0).fit(split.train)
+    assert mean_ndcg(one.score, split.validation) < 0.995 * mean_ndcg(dense.score, split.validation)
+    assert model.keep_ is None
+    np.testing.assert_array_equal(model.weights_, dense.weights_)
+
+
+@pytest.mark.parametrize("wrong", [0, -3, 2.5, True, "some"])
+def test_a_number_of_weights_that_is_none_is_refused(wrong: object) -> None:
+    with pytest.raises(ConfigError, match="keep: expected a whole number ≥ 1, 'auto' or none, found"):
+        EASE(keep=wrong)  # type: ignore[arg-type]
+
+
+def test_the_largest_entries_are_found_block_by_block_without_a_second_array() -> None:
+    rng = np.random.default_rng(6)
+    dense = rng.standard_normal((3000, 3000)).astype(np.float32)
+    factors = rng.uniform(0.5, 2.0, 3000)
+    tracemalloc.start()
+    found = find_largest(dense, factors, 21_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    sizes = (np.abs(dense) * factors.astype(np.float32)[:, None]).ravel()
+    expected = np.argsort(-sizes, kind="stable")[:21_000]
+    np.testing.assert_array_equal(sizes[found], sizes[expected])
+    assert len(set(found.tolist())) == 21_000
+    assert peak < 0.6 * dense.nbytes
+
+
+def test_a_sparse_model_is_saved_sparse_and_answers_the_same(tmp_path: Path, planted_split: Split) -> None:
+    model = EASE(l2=20.0, keep=5).fit(planted_split.train)
+    model.save(tmp_path / "model")
+    loaded = loca.load(tmp_path / "model", verify=True)
+    assert isinstance(loaded.weights_, csr_array)  # type: ignore[attr-defined]
+    histories = planted_split.test.history_matrix
+    np.testing.assert_array_equal(loaded.score(histories), model.score(histories))
+    np.testing.assert_allclose(model.score(histories), histories.toarray() @ model.weights_.toarray(), atol=1e-5)

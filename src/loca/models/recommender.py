@@ -356,7 +356,11 @@ class Recommender(BaseEstimator):
     role: ClassVar[Literal["single", "local", "ensemble", "blend", "auto"]] = "single"
     learns_by_epoch: ClassVar[bool] = False  # trained an epoch at a time, with `begin`, and stopped early
     stackable: ClassVar[bool] = False  # many such networks can be trained as one
-    is_linear: ClassVar[bool] = False  # dense item-to-item weights in closed form, with `solve_each`
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it has dense item-to-item weights in closed form, with `solve_each`."""
+        return False
 
     @property
     def is_additive(self) -> bool:
@@ -762,6 +766,16 @@ def learned_sparse() -> Any:
         if not np.isfinite(data).all():
             raise ValueError("expected finite numbers")
         return csr_array((data, indices, indptr), shape=(items, items))
+
+    return _learned_field(read, ("items", "items"))
+
+
+def learned_weights() -> Any:
+    """Items × items weights that a fit learns, a dense array or a sparse matrix; a file says which."""
+    kinds = learned("items", "items", finite=False), learned_sparse()
+
+    def read(key: str, state: ModelState, sizes: dict[str, Any]) -> Any:
+        return kinds[f"{key}_data" in state.arrays].metadata["learned"][0](key, state, sizes)
 
     return _learned_field(read, ("items", "items"))
 
