@@ -28,6 +28,7 @@ ROOMS = [
     "progress",
     "memory",
     "data",
+    "datasets",
     "evaluation",
     "persistence",
     "models",

@@ -59,6 +59,8 @@ def __getattr__(name: str) -> Any:
             return version("loca")
         except PackageNotFoundError:
             return "0.2.0"  # run from a checkout that is not installed
+    if name == "datasets":
+        return importlib.import_module("loca.datasets")
     if name not in _MODULES:
         raise AttributeError(f"module 'loca' has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)
@@ -67,4 +69,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "datasets"})

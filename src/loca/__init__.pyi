@@ -66,5 +66,7 @@ from loca.tuning.model_selection import choose_on_validation as choose_on_valida
 from loca.tuning.model_selection import fit as fit
 from loca.tuning.recency_selection import choose_recency as choose_recency
 
+from . import datasets as datasets
+
 __version__: str
 __all__: list[str]

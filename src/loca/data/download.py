@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +75,11 @@ def data_folder(chosen: Path | None = None, environment: Mapping[str, str] = os.
     cache = Path(environment.get("XDG_CACHE_HOME", ""))
     # The XDG rules have a relative path ignored.
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "loca" / "data"
+
+
+def find_below(folder: Path, files: Iterable[str]) -> Path | None:
+    """The first of the files that is there, below the folder that data goes to."""
+    return next((folder / one for one in files if (folder / one).exists()), None)
 
 
 def megabytes(size: float) -> str:

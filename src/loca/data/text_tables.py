@@ -248,7 +248,7 @@ def typed(
 
     Ids stay as they are stored; with `parse_ids` text becomes whole numbers where every id is written as one. The first
     row that cannot be read is refused; `place` says where it stands. Of ratings that are not `needed` those that are
-    numbers are kept.
+    numbers stay.
     """
     columns = []
     for stored in table:

@@ -12,7 +12,7 @@ from loca.config.model_factory import build_models, describe_model
 from loca.config.options import PLANTED
 from loca.config.settings import Choice, Given, Table, flat_settings, read_toml
 from loca.data.datasets import DATA_SETS
-from loca.data.download import data_folder
+from loca.data.download import data_folder, find_below
 from loca.data.id_map import Id
 from loca.data.interactions import Interactions
 from loca.data.splits import Split, leave_last_out
@@ -79,30 +79,26 @@ def open_data(name: str, *, seed: int = 0) -> StudiedData:
         called = Path(name).name.encode("utf-8", "replace").decode()
         interactions = read_interactions(name, min_user_interactions=_LEAST_HISTORY)
         return StudiedData(f"{called} (file)" if called in (PLANTED, *DATA_SETS) else called, called, interactions)
-    data_set, path = DATA_SETS[name], _find(DATA_SETS[name].files)
-    if path is None and name in _INSTEAD and (path := _find(DATA_SETS[_INSTEAD[name]].files)) is not None:
-        data_set = DATA_SETS[_INSTEAD[name]]
+    below, other = data_folder(), _INSTEAD.get(name, name)
+    data_set, path = DATA_SETS[name], find_below(below, DATA_SETS[name].files)
+    if path is None and (path := find_below(below, DATA_SETS[other].files)) is not None:
+        data_set = DATA_SETS[other]
     if path is None:
         # Not all can be fetched: some are only near what is published.
         fetching = f", or get it with  loca data fetch {name}" if data_set.addresses else ""
         raise ConfigError(
-            f"data {name!r}: expected {data_set.files[0]} below {data_folder()}; set LOCA_DATA to the folder that "
+            f"data {name!r}: expected {data_set.files[0]} below {below}; set LOCA_DATA to the folder that "
             f"holds it{fetching}"
         )
     preset = None if data_set.printed is None else data_set.label
     printed = None if preset is None else read_preset(preset, path)
     layout = layout_of(data_set, path)
     interactions, genres = read_interactions(path, layout=layout, min_user_interactions=_LEAST_HISTORY), Genres()
-    if (titles := _find(data_set.titles)) is not None:
+    if (titles := find_below(below, data_set.titles)) is not None:
         genres, title_of = dict(read_genres(titles)), read_titles(titles)
         interactions = interactions.with_titles(title_of)
         printed = None if printed is None else printed.with_titles(title_of)
     return StudiedData(name, data_set.label, interactions, data_set.validation, preset, printed, genres)
-
-
-def _find(files: Iterable[str]) -> Path | None:
-    """The first of the files that is there, below the folder that `loca data fetch` puts data into."""
-    return next((data_folder() / one for one in files if (data_folder() / one).exists()), None)
 
 
 _MOST = 100_000
