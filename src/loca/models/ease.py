@@ -292,7 +292,8 @@ def solve_sparse(gram: Square, ridges: npt.NDArray[np.float64], places: npt.NDAr
                     raise ease_solver.no_solution(l2)
                 weights[own] = solved
             progress.advance()
-    by_target = csr_array((weights, sources.astype(np.int32), starts), shape=(count, count))
+    kind = np.int32 if len(weights) < 2**31 else np.int64  # one type for both, or scipy takes the wider
+    by_target = csr_array((weights, sources.astype(kind), starts.astype(kind)), shape=(count, count))
     return csr_array(by_target.T.tocsr())
 
 
