@@ -13,6 +13,9 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
 
 import loca
 from ordered_sets import read_data
@@ -38,13 +41,12 @@ def main() -> None:
         chosen = sparse.fit(split.train, validation=split.validation).with_selected_params()
         print(f"{Path(name).stem}: {data.n_items:,} items, {dense}; keep {chosen.keep}, chosen in ", end="")
         print(f"{time.perf_counter() - started:.1f} s", flush=True)
-        values = [
-            measure(label, one, split, options.questions) for label, one in (("dense", dense), ("sparse", chosen))
-        ]
-        print(f"  sparse − dense: {loca.paired_difference(values[1], values[0])}", flush=True)
+        before = measure("dense", dense, split, options.questions)
+        after = measure("sparse", chosen, split, options.questions)
+        print(f"  sparse − dense: {loca.paired_difference(after, before)}", flush=True)
 
 
-def measure(label: str, model: loca.EASE, split: loca.Split, questions: int) -> object:
+def measure(label: str, model: loca.EASE, split: loca.Split, questions: int) -> npt.NDArray[Any]:
     """Prints what a model takes and gives; returns the NDCG@100 of every test user."""
     train = split.train_and_validation
     started = time.perf_counter()

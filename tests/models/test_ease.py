@@ -156,6 +156,7 @@ def test_the_kept_weights_are_the_largest_and_minimise_the_loss_among_them(
     user_weights = np.random.default_rng(seed + 1).uniform(0, 3, len(matrix))
     sparse = EASE(l2=l2, denoising=denoising, keep=keep).fit(csr_array(matrix), user_weights=user_weights).weights_
     assert isinstance(sparse, csr_array)
+    assert (sparse.indices.dtype, sparse.indptr.dtype, sparse.dtype) == (np.int32, np.int32, np.float32)
     assert sparse.has_sorted_indices
     kept = csr_array((np.ones(sparse.nnz), sparse.indices, sparse.indptr), shape=sparse.shape).toarray() > 0
     gram = matrix.T @ np.diag(user_weights) @ matrix
