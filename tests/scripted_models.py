@@ -116,6 +116,9 @@ class Scripted(NetworkModel[ScriptedNetwork]):
         self.network_ = ScriptedNetwork(self.script)
         return ScriptedTrainer(self.network_, matrix.shape[0])
 
+    def check_memory(self, matrix: csr_array) -> None:
+        """It takes none."""
+
     def embed(self, histories: csr_array) -> Any:
         return histories.toarray()
 

@@ -13,7 +13,7 @@ from sklearn.model_selection import ParameterGrid
 
 import loca
 from loca.data.splits import Split
-from loca.errors import ConfigError
+from loca.errors import ConfigError, DataError, LocaError
 from loca.models.recommender import BaseEstimator, Recommender, get_params
 from loca.registry import KINDS, MODELS
 
@@ -26,7 +26,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 ESTIMATORS = {name: kind for name, kind in KINDS.items() if issubclass(kind, BaseEstimator)}
 PARAMETERS = [(name, one) for name, kind in ESTIMATORS.items() for one in inspect.signature(kind).parameters]
 # Of no kind that any parameter takes.
-WRONG = [object(), math.nan, loca.EASE, [None], {"a": 1}, True, "a", -math.inf, 1j]
+WRONG = [..., math.nan, loca.EASE, [None], {"a": 1}, True, "a", -math.inf, 1j]
 
 
 def without_doubles(params: dict[str, Any]) -> dict[str, Any]:
@@ -181,3 +181,39 @@ def test_a_grid_of_scikit_learn_gives_candidates(planted_split: Split) -> None:
     model, tried = loca.choose_on_validation(candidates, planted_split)
     assert [one.settings for one in tried] == [dict(sorted(one.items(), reverse=True)) for one in grid]
     assert model.is_fitted
+
+
+@pytest.mark.parametrize("base", [loca.MultVAE, loca.MultDAE, loca.CDAE, loca.RecVAE])
+@pytest.mark.parametrize("whole", [lambda base: base, lambda base: loca.Ensemble(base=base, models=2)])
+def test_a_network_larger_than_the_memory_is_refused_before_it_is_made(
+    base: Any, whole: Any, planted_split: Split
+) -> None:
+    for size in (10**9, 10**18):
+        with pytest.raises(DataError, match=r"for 60 items: .* memory.*; take smaller"):
+            whole(base(latent=size)).fit(planted_split.train)
+    with pytest.raises(DataError, match=r"1,000,000,000,000 models: .* of memory needed"):
+        loca.Ensemble(base=base(), models=10**12).fit(planted_split.train)
+
+
+def test_data_of_another_kind_and_classes_in_place_of_models_are_refused(planted_split: Split) -> None:
+    data, model = planted_split.train, loca.EASE().fit(planted_split.train)
+    wrong: list[tuple[Any, str]] = [
+        (lambda: loca.evaluate(model, planted_split), "held_out: expected HeldOut, found Split; give a part"),  # type: ignore[arg-type]
+        (lambda: loca.evaluate(loca.EASE, planted_split.test), "model: expected a fitted model, found the class EASE"),
+        (lambda: loca.recommend(loca.EASE, ["u001"]), "model: expected a fitted model, found the class EASE"),
+        (lambda: loca.recommend(3, ["u001"]), "model: expected a fitted model, found int"),  # type: ignore[arg-type]
+        (lambda: model.fit(data, validation=planted_split), "validation: expected HeldOut, found Split"),  # type: ignore[arg-type]
+        (lambda: loca.fit(planted_split, loca.EASE()), "data: expected Interactions, found Split"),  # type: ignore[arg-type]
+        (lambda: loca.fit(data, loca.EASE), "model: expected models such as EASE.*, found the class EASE; write"),  # type: ignore[arg-type]
+        (lambda: loca.fit(data, 3), "model: expected models such as EASE.*, found 3"),  # type: ignore[arg-type]
+        (lambda: loca.compare([loca.EASE], planted_split), "models: expected models .*, found the class EASE"),  # type: ignore[list-item]
+        (lambda: loca.compare([loca.EASE()], data), "split: expected Split, found Interactions"),  # type: ignore[arg-type]
+        (lambda: loca.choose_on_validation([loca.EASE()], data), "split: expected Split, found"),  # type: ignore[arg-type]
+        (lambda: loca.leave_last_out(planted_split), "interactions: expected Interactions, found Split"),  # type: ignore[arg-type]
+        (lambda: loca.clone(loca.EASE), "expected a model, found <class"),
+        (lambda: loca.get_params(3), "expected a model, found 3"),
+        (lambda: loca.Quantile("a"), "quantile level: expected a number, found 'a'"),  # type: ignore[arg-type]
+    ]
+    for call, line in wrong:
+        with pytest.raises(LocaError, match=line):
+            call()

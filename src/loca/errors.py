@@ -41,6 +41,12 @@ def check_choice(name: str, value: str, known: Iterable[str]) -> None:
         raise ConfigError(f"unknown {name} {value!r}{nearest}")
 
 
+def check_kind(name: str, value: object, kind: type, advice: str) -> None:
+    """Refuse, by its name, data of another kind."""
+    if not isinstance(value, kind):
+        raise DataError(f"{name}: expected {kind.__name__}, found {type(value).__name__}; {advice}")
+
+
 def check_counts(**counts: object) -> None:
     """Refuse, by its name, anything but a whole number of at least 1."""
     for name, count in counts.items():

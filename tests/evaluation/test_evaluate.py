@@ -204,7 +204,7 @@ def test_novelty_is_finite_for_items_that_nobody_has_and_higher_for_rarer_ones()
 def test_short_lists_are_marked_and_do_not_count_as_novel_or_covered():
     asked = held_out([[0, 1]], [[2]], 3)
     found = evaluate(Fixed([1, 1, 1]), asked, at=(5,))
-    assert found.lists.tolist() == [[2, -1, -1, -1, -1]]
+    assert found.lists.tolist() == [[2, -1, -1]], "longer than all items no list can be"
     assert found.catalogue_coverage[5] == pytest.approx(1 / 3)
     assert found.novelty[5] == 0.0
 

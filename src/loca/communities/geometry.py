@@ -47,6 +47,9 @@ class Quantile:
     times: float = 1.0
 
     def __post_init__(self) -> None:
+        for name, value in (("level", self.level), ("times", self.times)):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ConfigError(f"quantile {name}: expected a number, found {value!r}")
         if not 0 < self.level <= 1:
             raise ConfigError(f"quantile: expected a level above 0 and up to 1, found {self.level!r}")
         if not (self.times > 0 and math.isfinite(self.times)):

@@ -16,7 +16,7 @@ from loca.data.histories import over_items
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
-from loca.errors import ConfigError, DataError
+from loca.errors import ConfigError, DataError, check_kind
 from loca.random_streams import stream
 from loca.text_table import Readable, TextTable
 
@@ -265,6 +265,7 @@ def leave_last_out(interactions: Interactions, *, test: int = 5, validation: int
     validation: the last 1 of each user, 60 interactions of 60 users
     test: the last 2 of each user, 120 interactions of 60 users
     """
+    check_kind("interactions", interactions, Interactions, "read_interactions makes them")
     _check_histories(interactions, keep, test=(test, 1), validation=(validation, 0))
     longest = interactions.counts().max()
     if validation and longest - keep <= test:
@@ -304,6 +305,7 @@ def hold_last(interactions: Interactions, count: int, *, keep: int = 1) -> tuple
     True
     >>> model = loca.EASE().fit(rest, validation=held_out)
     """
+    check_kind("interactions", interactions, Interactions, "read_interactions makes them")
     _check_histories(interactions, keep, validation=(count, 1))
     rest, held_out, lines = _hold(interactions, "validation", count, keep)
     return rest, held_out, (f"train: {_size(rest)}", *lines)
@@ -341,6 +343,7 @@ def hold_out_users(
     >>> split.train.n_users, split.validation.n_users, split.test.n_users
     (44, 6, 10)
     """
+    check_kind("interactions", interactions, Interactions, "read_interactions makes them")
     if not 0 < fold_in < 1:
         raise ConfigError(f"fold_in: expected a share between 0 and 1, found {fold_in!r}")
     user_count = interactions.n_users
@@ -390,6 +393,7 @@ def split_at_time(
     >>> bool(split.validation.targets.times.max() < split.test.targets.times.min())
     True
     """
+    check_kind("interactions", interactions, Interactions, "read_interactions makes them")
     times = interactions.times
     if times is None:
         raise DataError("split_at_time needs a time column, and these interactions have none")

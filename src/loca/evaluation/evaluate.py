@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut
-from loca.errors import DataError
+from loca.errors import ConfigError, DataError, check_kind
 from loca.evaluation.metrics import Values, check_lengths, find_hits, metric_values, ndcg
 from loca.evaluation.significance import bootstrap_intervals
 from loca.evaluation.top_n import BLOCK_BYTES, AnyScores, ItemRows, block_rows, rank_top_n
@@ -43,7 +43,7 @@ class Evaluation(Tabular):
     users : ndarray
         The ids of the users.
     lists : ndarray of int32
-        Users × the longest N: their item rows, best first, −1 where a list is short.
+        Users × the longest N, or all items where they are fewer: their item rows, best first, −1 where a list is short.
     values : dict of str to ndarray of float64
         `values["ndcg@100"]` holds one value per user, in the order of `users`; likewise `recall`, `precision`,
         `hit_rate` and `mrr`, at each N.
@@ -186,6 +186,8 @@ def evaluate(
     (60,)
     """
     data = getattr(model, "train_data_", None)
+    check_scorer(model)
+    check_kind("held_out", held_out, HeldOut, "give a part of a split, such as split.test")
     if data is not None and not np.array_equal(data.items.values, held_out.histories.items.values):
         raise DataError(
             f"the model's {data.n_items} items are not the held-out data's {held_out.n_items} in the same "
@@ -193,6 +195,14 @@ def evaluate(
         )
     weighed = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
     return measure(lambda user_rows: model.score(weighed.history_matrix[user_rows]), weighed, at=at, seed=seed)
+
+
+def check_scorer(model: object) -> None:
+    """Refuse what is no model: a class, or anything that cannot score."""
+    if isinstance(model, type):
+        raise ConfigError(f"model: expected a fitted model, found the class {model.__name__}; write {model.__name__}()")
+    if not hasattr(model, "score"):
+        raise ConfigError(f"model: expected a fitted model, found {type(model).__name__}")
 
 
 def as_known(model: object, held_out: HeldOut) -> HeldOut:
@@ -216,12 +226,13 @@ def measure(
     """
     lengths, item_count = check_lengths(at), held_out.n_items
     user_rows = np.flatnonzero(held_out.target_counts)
-    lists = np.empty((len(user_rows), lengths[-1]), np.int32)
+    longest = min(lengths[-1], item_count)  # longer lists have empty places alone
+    lists = np.full((len(user_rows), longest), -1, np.int32)
     parts: list[dict[str, Values]] = []
     with bar(what, len(user_rows)) as progress:
         for places in _blocks(len(user_rows), item_count, block_bytes):
             block = user_rows[places]
-            lists[places] = _list_items(score_users(block), held_out.history_matrix[block], lengths[-1])
+            lists[places] = _list_items(score_users(block), held_out.history_matrix[block], longest)
             hits = find_hits(lists[places], held_out.target_matrix[block])
             parts.append(metric_values(hits, held_out.target_counts[block], lengths))
             progress.advance(len(block))

@@ -74,7 +74,7 @@ def metric_values(hits: Hits, target_counts: Counts, at: Iterable[int]) -> dict[
 
 def check_lengths(at: Iterable[int]) -> tuple[int, ...]:
     """The list lengths to measure at, each once, shortest first."""
-    lengths = tuple(at)
+    lengths = tuple(at) if isinstance(at, Iterable) else (at,)
     if not lengths or not all(isinstance(n, int | np.integer) and n >= 1 for n in lengths):
         raise ConfigError(f"at: expected list lengths of 1 or more, like (50, 100), found {lengths!r}")
     return tuple(sorted({int(n) for n in lengths}))

@@ -14,7 +14,7 @@ from loca.data.histories import HistoryWeights, OnUnknown, resolve_histories
 from loca.data.id_map import Id, IdMap
 from loca.data.interactions import Interactions
 from loca.errors import DataError
-from loca.evaluation.evaluate import Scorer
+from loca.evaluation.evaluate import Scorer, check_scorer
 from loca.evaluation.top_n import ItemRows, block_rows, check_list_length, rank_top_n
 from loca.memory import plan_memory
 from loca.progress import bar
@@ -251,6 +251,7 @@ class Request:
         recency: HistoryWeights = "model",
     ) -> None:
         n = check_list_length(n)
+        check_scorer(model)
         count_items: Callable[[], int] | None = getattr(model, "count_items", None)
         item_count = None if count_items is None else count_items()  # refuses a model that is not fitted
         data: Interactions | None = getattr(model, "train_data_", None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loca.data.splits import Split
 from loca.data.statistics import warn_of_file_order
-from loca.errors import ConfigError, LocaError, did_you_mean
+from loca.errors import ConfigError, LocaError, check_kind, did_you_mean
 from loca.evaluation.metrics import Values, check_lengths
 from loca.evaluation.significance import holm, paired_difference
 from loca.experiments.parallel import RunPlan, execute_here, execute_parallel
@@ -20,7 +20,7 @@ from loca.models.recommender import Recommender, clone, get_params
 from loca.persistence.manifest import fingerprint
 from loca.registry import SpaceName
 from loca.search_space import Budget, SpaceConstraints
-from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, RecencyRule, order_matters
+from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, RecencyRule, as_candidates, order_matters
 from loca.tuning.warm_start import CandidateLists, plan_tuning
 
 Candidates = Recommender | Sequence[Recommender]
@@ -105,11 +105,12 @@ def compare(
     >>> found.difference("ease", "popular").paired.user_count
     60
     """
+    check_kind("split", split, Split, "leave_last_out makes one")
     how = EvaluationProtocol(protocol, refit, recency, check_lengths(at), seed, budget, space)
     candidates: dict[str, list[Recommender]] = {}
     if isinstance(models, Mapping):
-        candidates = {name: [one] if isinstance(one, Recommender) else list(one) for name, one in models.items()}
-    for model in () if isinstance(models, Mapping) else models:
+        candidates = {name: as_candidates(one, f"models: {name}") for name, one in models.items()}
+    for model in () if isinstance(models, Mapping) else as_candidates(models, "models"):
         name, base = type(model).__name__, get_params(model).get("base")
         name = name if base is None else f"{name}({type(base).__name__})"
         same = sum(one == name or one.startswith(f"{name} ") for one in candidates)

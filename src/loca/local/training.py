@@ -31,6 +31,7 @@ EngineName = Literal["auto", "one_by_one", "stacked"]
 Validate = Callable[[LocalModels], float]
 # The weights themselves, Adam's two moments, and the copy of the best epoch.
 _COPIES_WHILE_TRAINING = 4
+_BYTES_UNFITTED = 1000
 _ADVICE = "take fewer or smaller models"
 
 
@@ -60,6 +61,7 @@ class Engine:
 
 def copies_of(base: Recommender, count: int, seed: int, name: str) -> list[Recommender]:
     """Unfitted copies of the base, each with a seed of its own where the base has one."""
+    plan_memory(f"{count:,} models", _BYTES_UNFITTED * count, _ADVICE)
     if "seed" not in get_params(base):
         return [clone(base) for _ in range(count)]
     return [clone(base, seed=derive_seed(seed, name, number)) for number in range(count)]
@@ -178,6 +180,7 @@ def _begin(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalMod
         network = task.present.network(number, models[number])
         return models[number].begin_from(network, matrix, task.weights_of(number), task.moments)
 
+    models[0].check_memory(matrix)
     one = begin(0)
     device, network, precision = one.device, one.network, engine.precision
     if not engine.stacks(models[0]):

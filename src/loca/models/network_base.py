@@ -14,9 +14,9 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from loca.data.splits import HeldOut
-from loca.errors import ConfigError, ModelFileError
+from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
-from loca.memory import DataSize, MemoryUse
+from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.autoencoder import Network
 from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.devices import SparseRows, choose_device, memory_on, ranking_bytes, score_on
@@ -58,6 +58,16 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
     def trainer_class(self) -> type[SingleTrainer[Any, AnyNetwork]]:
         """The class that trains the network."""
         raise NotImplementedError
+
+    def check_memory(self, matrix: csr_array) -> None:
+        """Refuse, on a CPU, a network whose training takes more memory than is free."""
+        what = f"{type(self).__name__} for {matrix.shape[1]:,} items"
+        if choose_device(self.device).type == "cpu":
+            try:
+                needed = self.memory_bytes(DataSize.of(matrix)).main
+            except RuntimeError:  # more numbers than can be counted
+                raise DataError(f"{what}: its layers are larger than any memory; take smaller ones") from None
+            plan_memory(what, needed, "take smaller layers (latent, hidden) or filter rare items")
 
     def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Any:
         """The trainer of a network with initial weights, which is held as `network_`.
@@ -105,6 +115,7 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
 
     def _fit(self, data: TrainingData) -> None:
         """Train from the initial weights on."""
+        self.check_memory(data.matrix)
         trainer = self.begin(data.matrix, data.user_weights, data.moments if self.uses_order else None)
         what = type(self).__name__
 

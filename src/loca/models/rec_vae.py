@@ -10,13 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from loca.memory import DataSize, plan_memory
 from loca.models.autoencoder import Network, multinomial_loss
 from loca.models.counter_rng import fill_normal, normal_at
-from loca.models.devices import SparseRows, choose_device, device_param
+from loca.models.devices import SparseRows, device_param
 from loca.models.network_base import NetworkModel, SingleTrainer, Users
 from loca.models.recommender import (
-    TrainingData,
     not_negative,
     number,
     positive,
@@ -165,14 +163,6 @@ class RecVAE(NetworkModel[RecVaeNetwork]):
     def extra_bytes(self, users: int) -> tuple[int, int]:
         """An epoch holds two codes of every user."""
         return 0, 2 * 4 * users * 2 * self.latent
-
-    def _fit(self, data: TrainingData) -> None:
-        """Refuse, on a CPU, what takes more memory than is free."""
-        if choose_device(self.device).type == "cpu":
-            needed = self.memory_bytes(DataSize.of(data.matrix)).main
-            advice = "take a smaller hidden layer or filter rare items"
-            plan_memory(f"RecVAE for {data.matrix.shape[1]:,} items", needed, advice)
-        super()._fit(data)
 
 
 class AlternatingTrainer(SingleTrainer[RecVAE, RecVaeNetwork]):

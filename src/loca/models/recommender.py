@@ -25,7 +25,7 @@ from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.id_map import Id
 from loca.data.interactions import Interactions, as_matrix, as_moments, check_entries
 from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, check_counts, did_you_mean
+from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, check_counts, check_kind, did_you_mean
 from loca.evaluation.explain import Explanation, Sources, explain
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
 from loca.memory import DataSize, MemoryUse
@@ -256,6 +256,8 @@ class BaseEstimator(Readable):
         Self
             The model itself.
         """
+        if validation is not None:
+            check_kind("validation", validation, HeldOut, "give a part of a split, such as split.validation")
         data = replace(TrainingData.of(train, user_weights), validation=validation, context=context)
         self._forget()  # what an earlier fit learned makes room
         self.train_data_ = train if isinstance(train, Interactions) else None

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut, Split
-from loca.errors import ModelFileError, did_you_mean
+from loca.errors import ConfigError, ModelFileError, did_you_mean
 from loca.persistence.arrays import DTYPES, Arrays, check_types, dump_json
 
 Kinds = Mapping[str, type]
@@ -68,6 +68,8 @@ def get_params(model: object) -> dict[str, Any]:
     {'neighbours': 20, 'shrinkage': 20.0}
     """
     kind: type = type(model)
+    if not is_model(model):
+        raise ConfigError(f"expected a model, found {model!r:.60}")
     return {name: getattr(model, name) for name in parameter_names(kind)}
 
 

@@ -13,9 +13,9 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut, Split, hold_last
 from loca.data.statistics import warn_of_file_order
-from loca.errors import ConfigError, check_choice
+from loca.errors import ConfigError, check_choice, check_kind
 from loca.evaluation.evaluate import Evaluation, as_known, evaluate, mean_ndcg
-from loca.models.recommender import Recommender, clone
+from loca.models.recommender import Recommender, check_param, clone
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState, read_value, write_value
 from loca.progress import say
@@ -182,7 +182,8 @@ def fit(
     if isinstance(model, str):
         candidates = build_models(expand_names([model]), {}, seed)[model]
     else:
-        candidates = [model] if isinstance(model, Recommender) else list(model)
+        candidates = as_candidates(model)
+    check_kind("data", data, Interactions, "read_interactions makes them")
     if budget is not None:
         if [one.role for one in candidates] != ["auto"]:
             raise ConfigError(f"budget: is for the model auto, found {', '.join(map(repr, candidates))}")
@@ -201,6 +202,15 @@ def fit(
         raise ConfigError("choosing needs held-out items; expected a validation of at least 1, found 0")
     own = start_recency(candidates[0]) if rule == "own" else data.recency
     return Selection(context.inside("refit").fit(clone(candidates[0]), data.with_recency(own)))
+
+
+def as_candidates(given: Any, what: str = "model") -> list[Recommender]:
+    """One or several models as a list; anything else is refused."""
+    is_one = isinstance(given, Recommender | type) or not isinstance(given, Iterable)
+    listed: list[Any] = [given] if is_one else list(given)
+    for one in listed:
+        check_param(what, one, "models such as EASE()", lambda value: isinstance(value, Recommender))
+    return listed
 
 
 def select(
@@ -325,7 +335,9 @@ def choose_on_validation(
     2
     >>> found = loca.evaluate(model, split.test, at=[10])
     """
-    found = select(candidates, *selection_data(split, "clean"), recency=recency, context=context)
+    check_kind("split", split, Split, "leave_last_out makes one")
+    data = selection_data(split, "clean")
+    found = select(as_candidates(candidates, "candidates"), *data, recency=recency, context=context)
     return found.model, found.tried
 
 
