@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -117,6 +118,12 @@ class MemoryUse:
 
 def available_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int:
     """Bytes of main memory that a program may still take: the kernel's estimate, capped by the container's limit."""
+    if sys.platform == "win32":
+        import ctypes
+
+        status = (ctypes.c_uint64 * 8)(64)  # MEMORYSTATUSEX: its size and the load, the total, what is free, …
+        ctypes.windll.kernel32.GlobalMemoryStatusEx(status)
+        return int(status[2])
     # Outside Linux the total is the best that the standard library knows.
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError):

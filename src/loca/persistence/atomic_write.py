@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import secrets
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from loca.errors import DataError, ModelFileError
+
+if sys.platform != "win32":
+    import fcntl
 
 MANIFEST = "model.json"
 MAX_JSON = 32 * 1024 * 1024
@@ -89,25 +92,30 @@ def locked(path: Path, problem: str | None = None) -> Iterator[None]:
     missing = [one for one in (path, *path.parents) if problem and not one.exists()]
     if missing:
         path.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDONLY if problem else os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if problem else 0))
-    except BlockingIOError:
-        os.close(handle)
-        raise ModelFileError(f"{path}: {problem}; try again when it has ended") from None
-    except OSError:
-        pass
+    handle = None
+    if sys.platform != "win32":  # which cannot open a folder
+        handle = os.open(path, os.O_RDONLY if problem else os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if problem else 0))
+        except BlockingIOError:
+            os.close(handle)
+            raise ModelFileError(f"{path}: {problem}; try again when it has ended") from None
+        except OSError:
+            pass
     try:
         yield
     finally:
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
         for one in missing:
             with suppress(OSError):
                 one.rmdir()
 
 
 def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Wait until the names in a folder are on the disk, where a folder can be opened."""
+    if sys.platform == "win32":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -59,7 +59,7 @@ class Worker:
         except (EOFError, OSError):
             self.process.join()
             code = self.process.exitcode or 0
-            memory = ", perhaps because the memory ran out" if code == -signal.SIGKILL else ""
+            memory = ", perhaps because the memory ran out" if code == -9 else ""
             how = f"was ended by signal {-code}{memory}" if code < 0 else f"ended with code {code}"
             if code >= 0 and not self.is_ready:
                 raise WorkerDied(
