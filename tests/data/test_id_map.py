@@ -104,6 +104,7 @@ FILMS = {
     260: "Star Wars: Episode IV - A New Hope (1977)",
     527: "Schindler's List (1993)",
     3266: "Smørrebrød & Straße (1992)",
+    77: "The Third Man (1949)",
     5618: "千と千尋の神隠し (2001)",
 }
 
@@ -138,6 +139,8 @@ def films():
         ("The Good, the Bad and the Ugly", [1201]),
         ("good, the bad and the ugly, the,heat", [1201, 6]),
         ("a grand day out", [1223]),
+        ("third man, the", [77]),
+        ("heat,Third Man,The", [6, 77]),
         ("zui quan", [2924]),
         ("empire strikes", [1196]),
         ("dalmat", [588]),
@@ -174,7 +177,7 @@ def test_where_several_titles_fit_all_are_listed_and_none_is_taken(films, typed,
         ("The Matricks", "close ones are 2571 (Matrix, The (1999))"),
         ("101", "close ones are 1201"),  # a mistyped id, not the beginning of 101 Dalmatians
         ("Sabrina (1977)", "close ones are 7 (Sabrina (1995)), 915 (Sabrina (1954))"),
-        ("!!!", "the 21 known items begin with 6, 7, 915"),
+        ("!!!", "the 22 known items begin with 6, 7, 915"),
     ],
 )
 def test_an_unknown_title_is_refused_with_close_ones(films, typed, close):
@@ -197,6 +200,13 @@ def test_items_without_titles_are_found_by_id_alone():
     assert find_items(items, ["11,10"]) == [1, 0]
     with pytest.raises(DataError, match="unknown item 'Heat'; the 2 known items begin with 10, 11"):
         find_items(items, ["Heat"])
+
+
+def test_an_item_without_a_title_is_not_found_by_a_part_of_its_id():
+    items = IdMap(np.array(["b123", "b2"]), "item").with_labels({"b2": "Heat"})
+    assert find_items(items, ["heat,b123"]) == [1, 0]
+    with pytest.raises(DataError, match="unknown item 'b12'; close ones are b123"):
+        find_items(items, ["b12"])
 
 
 def test_an_id_may_hold_a_comma():

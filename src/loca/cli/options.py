@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 # Arguments of the library whose option is called otherwise.
-_OPTION_OF = {"n": "count", "half_life": "recency", "assignments": "set", "who": "user"}
+_OPTION_OF = {"n": "count", "half_life": "recency", "who": "user"}
 _COLUMNS = ("user", "item", "rating", "time")
 
 

@@ -295,11 +295,14 @@ class _Titles:
         self._bare: dict[str, list[int]] = {}  # without its first article too
         self._commas: dict[str, list[int]] = {}  # one name in which commas count
         labels = [] if items.labels is None else [str(label) for label in items.labels.tolist()]
-        ids = items.values.tolist() if items.values.dtype.kind == "O" else []
-        self.most_commas = max((text.count(",") for text in (*labels, *ids)), default=0)
+        names = [str(value) for value in items.values.tolist()]
+        # One more than any has: `Matrix, The` is `The Matrix` too.
+        self.most_commas = 1 + max((text.count(",") for text in (*labels, *names)), default=0)
         for row, title in enumerate(labels):
             main, year = _without_year(title)
             self._years.append(year)
+            if title == names[row]:
+                continue  # an item without a title is not found by a part of its id
             forms = [(self._exact, title.casefold()), (self._whole, _words(title))]
             for name in [re.sub(r"\([^()]*\)", " ", main), *re.findall(r"\(([^()]*)\)", main)]:
                 moved = _article_first(re.sub(r"^\s*a\.?k\.?a\.?\s", "", name, flags=re.IGNORECASE))
