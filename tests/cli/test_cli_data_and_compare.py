@@ -24,6 +24,53 @@ def test_describe_counts_a_file(call: Call, ratings: Path) -> None:
     assert "33.33 %" in text.out
 
 
+def test_describe_says_which_columns_are_taken_how_ratings_lie_and_when(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "films.csv"
+    times = (874724710, 1476640644, 900000000, 900000001)
+    rows = [f"u{n},i{n},{(1, 4, 5, 5)[n]},{time},x,2020-01-0{n + 1}" for n, time in enumerate(times)]
+    path.write_text("userId,movieId,rating,timestamp,colour,seen\n" + "\n".join(rows) + "\n")
+    lines = {line[:36].strip(): line[38:] for line in call("data", "describe", path).out.splitlines()}
+    assert lines["columns"] == "user = userId, item = movieId, rating = rating, time = timestamp"
+    assert lines["columns not used"] == "colour, seen"
+    assert lines["values of ratings"] == "1 to 5, 3 different, on a scale of 1 to 5"
+    assert lines["below the middle of the scale"] == "25 % of the ratings, below 3; --min-rating 4 leaves them out"
+    assert lines["time"] == "1997-09-20 to 2016-10-16"
+    found = json.loads(call("data", "describe", path, "--json").out)
+    assert found["columns"]["unused"] == ["colour", "seen"]
+    assert (found["rating_values"]["low_share"], found["dates"]) == (0.25, ["1997-09-20", "2016-10-16"])
+    note = "films.csv: 25 % of the ratings are below 3, the middle of their scale (1 to 5), and count as likes"
+    ask = ("fit", path, "--model", "popularity", "--validation", 0, "--out", tmp_path / "m")
+    assert note in call(*ask).err
+    assert call(*ask, "--min-rating", 4).err.count("count as likes") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("fit", "planted", "--model", "ease", "--model", "mult-vae", "--out", "m"), "--model: expected once, found 2"),
+        (
+            ("compare", "planted", "--models", "ease", "--models", "slim"),
+            "--models: expected once, found 2 times; name",
+        ),
+        (("data", "describe", "planted", "--seed", "1", "--seed", "1"), "--seed: expected once, found 2 times"),
+    ],
+)
+def test_an_option_that_is_given_twice_is_refused(call: Call, words: tuple[str, ...], message: str) -> None:
+    assert message in call(*words).mistake
+
+
+def test_what_is_chosen_for_a_base_is_chosen_for_the_models_over_it(call: Call) -> None:
+    ask = ("compare", "planted", *TINY, "--models", "ease,ensemble,loca-ease", "--set", "loca-ease.anchors=3")
+    for choice in ("ease.l2=5,50", "base.l2=5,50"):
+        found = json.loads(call(*ask, "--choose", choice, "--at", "5", "--json").out)["models"]
+        tried = {one["name"]: [other["settings"] for other in one["tried"]] for one in found}
+        over = [{"base.l2": 5.0}, {"base.l2": 50.0}]
+        alone = [{"l2": 5.0}, {"l2": 50.0}] if choice.startswith("ease") else [{}]
+        assert tried == {"ease": alone, "ensemble-ease": over, "loca-ease": over}
+    own = json.loads(call(*ask, "--set", "ease.l2=5", "--set", "loca-ease.base.l2=7", "--at", "5", "--json").out)
+    assert [one["parameters"].get("l2", one["parameters"].get("base.l2")) for one in own["models"]] == [5.0, 7.0, 7.0]
+
+
 def test_describe_knows_the_built_in_data_by_its_seed(call: Call) -> None:
     first, again, other = (
         json.loads(call("data", "describe", "planted", "--json", *TINY, "--seed", seed).out) for seed in (1, 1, 2)

@@ -3,12 +3,15 @@
 import dataclasses
 import gzip
 import json
+import re
 import zipfile
+from pathlib import Path
 
 import pytest
 from event_examples import histories_of
 
-from loca.data.datasets import LAYOUTS, PRINTED, find_layout, find_preset
+import loca
+from loca.data.datasets import DATA_SETS, LAYOUTS, PRINTED, find_layout, find_preset
 from loca.data.readers import read_interactions, read_preset
 from loca.data.recency import Recency
 from loca.data.splits import leave_last_out
@@ -208,3 +211,82 @@ def test_the_printed_numbers_fit_together():
     for printed in map(dataclasses.asdict, PRINTED.values()):
         sparsity = 100 * (1 - printed["ratings"] / printed["users"] / printed["items"])
         assert sparsity == pytest.approx(printed["sparsity"], abs=0.01)
+
+
+# -- A user, then items ------------------------------------------------------------------------------------------------
+
+LISTS = "0 10 11 12\n1 10\n2 13 14\n3\n4 15 10 11 12 13\n5 11 12 13 14 15 16\n"
+LISTED = {0: [10, 11, 12], 1: [10], 2: [13, 14], 4: [15, 10, 11, 12, 13], 5: [11, 12, 13, 14, 15, 16]}
+
+
+@pytest.mark.parametrize("separator", [" ", "\t", ","])
+def test_lines_of_a_user_and_items_are_read_by_their_layout(tmp_path, separator):
+    path = tmp_path / "train.txt"
+    path.write_text(LISTS.replace(" ", separator))
+    read = read_interactions(path, layout="user-items")
+    assert {user: read.items.ids(read.items_of(row)) for row, user in enumerate(read.users.ids(range(5)))} == LISTED
+    assert read.times is None
+
+
+def test_lines_of_many_lengths_are_recognised_as_users_and_items(tmp_path, caplog):
+    path = tmp_path / "train.txt"
+    path.write_text(LISTS)
+    with caplog.at_level("INFO", "loca"):
+        assert histories_of(read_interactions(path)) == LISTED
+    assert "read as user-items" in caplog.messages[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 2 3 4\n2 2 3 4\n3 2 3\n4 2 3 4\n5 2 3 4\n",  # a table with a short row
+        "1 2\n1 3 4\n1 3 4 5\n2 3 4 5 6\n3 3 4 5 6 7\n",  # a user twice
+        "1 2 2\n2 3\n3 3 4 5\n4 3 4 5 6\n5 3 4 5 6 7\n",  # an item twice
+        "1 2\n2 3 4\n3 3 4 5\n",  # too few lines to be sure
+    ],
+)
+def test_a_table_with_a_mistake_is_not_taken_for_lists(tmp_path, text):
+    path = tmp_path / "table.txt"
+    path.write_text(text)
+    with pytest.raises(DataError, match=r"expected \d fields split by ' ', found|columns without names"):
+        read_interactions(path)
+
+
+def test_lists_of_one_length_need_the_layout_and_lists_without_items_are_refused(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text("1 2 3 4 5 6\n2 3 4 5 6 7\n")
+    with pytest.raises(DataError, match="or the layout user-items where a line is a user and then items"):
+        read_interactions(path)
+    assert len(read_interactions(path, layout="user-items")) == 10
+    path.write_text("1\n2\n")
+    with pytest.raises(DataError, match="expected lines of a user and then items, found no item"):
+        read_interactions(path, layout="user-items")
+
+
+# -- By name -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_registered_set_has_a_typed_function():
+    names = sorted(name.replace("-", "_") for name in DATA_SETS)
+    assert sorted(loca.datasets.__all__) == dir(loca.datasets) == names
+    assert all(loca.datasets.__getattr__(name).__name__ == name for name in names)
+    stub = Path(loca.__file__).with_name("datasets.pyi").read_text()
+    assert sorted(re.findall(r"^(\w+): _Reader$", stub, re.M)) == names
+    with pytest.raises(AttributeError, match="no data set 'ml_100'; did you mean 'ml_100k'"):
+        _ = loca.datasets.ml_100
+
+
+def test_a_fetched_set_is_read_with_its_titles(tmp_path, monkeypatch):
+    folder = tmp_path / "ml-100k"
+    folder.mkdir()
+    (folder / "u.data").write_text(TAB)
+    (folder / "u.item").write_text(f"242|Kolya (1996)|||{'|0' * 19}\n")
+    data = loca.datasets.ml_100k(folder=tmp_path)
+    assert histories_of(data) == NUMBERED
+    assert data.items.label(data.items.row(242)) == "Kolya (1996)"
+    monkeypatch.setenv("LOCA_DATA", str(tmp_path))
+    assert histories_of(loca.datasets.ml_100k(minimum_rating=3, recency=Recency(4))) == {196: [302, 242]}
+    with pytest.raises(DataError) as caught:
+        loca.datasets.ml_20m()
+    expected = f"expected ml-20m/ratings.csv or ml-20m/ml-20m.zip below {tmp_path}"
+    assert str(caught.value) == f"ml-20m: {expected}; get it with  loca data fetch ml-20m"

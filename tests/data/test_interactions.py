@@ -294,3 +294,13 @@ def test_dates_do_not_mix_with_numbers():
     with pytest.raises(DataError, match="times: expected int64, as the known ones are, found datetime64"):
         known.merged(dated)
     assert dated.merged(table_of([("a", "y", 0)], False)).times.tolist()[1].second == 11
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, -1.0])
+def test_a_matrix_entry_that_is_not_finite_or_below_0_is_refused_with_its_place(wrong):
+    dense = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, wrong]])
+    message = rf"the matrix: expected finite numbers ≥ 0, found {wrong} in row 1, column 2"
+    for take in (Interactions.from_matrix, as_matrix):
+        with pytest.raises(DataError, match=message):
+            take(csr_array(dense))
+        assert take(csr_array(np.abs(np.nan_to_num(dense, posinf=0, neginf=0)))) is not None

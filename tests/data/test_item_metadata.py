@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from loca.data.item_metadata import genres_of_planted, read_genres, read_titles
+from loca.data.readers import read_interactions
 from loca.errors import DataError
 
 EXPECTED = {1: ("Comedy", "Romance"), 3: (), 2: ("Drama",)}
@@ -160,3 +161,45 @@ def test_mistakes_in_titles_are_refused(tmp_path):
         read_titles(path)
     with pytest.raises(DataError, match="no column 'd'"):
         read_titles(path, item="d")
+
+
+FILMS = pl.DataFrame({"item": [1, 2], "title": ["Heat", "Ronin"]})
+
+
+def test_interactions_take_titles_from_a_dict_a_path_and_frames(tmp_path):
+    data = read_interactions(pl.DataFrame({"user": [1, 1, 1], "item": [1, 2, 3]}))
+    path = tmp_path / "films.csv"
+    FILMS.write_csv(path)
+    for titles in ({1: "Heat", 2: "Ronin"}, path, str(path), FILMS, pd.DataFrame(FILMS.to_dict(as_series=False))):
+        assert data.with_titles(titles).items.labels.tolist() == ["Heat", "Ronin", "3"]
+
+
+@pytest.mark.parametrize("titles", [["Heat"], None, 3, pd.Series(["Heat"])])
+def test_titles_of_another_kind_are_refused(titles):
+    data = read_interactions(pl.DataFrame({"user": [1], "item": [1]}))
+    with pytest.raises(DataError, match="titles: expected a dict of id to title, a path or a data frame"):
+        data.with_titles(titles)
+
+
+def test_titles_of_other_items_are_said(caplog):
+    with caplog.at_level("INFO", "loca"):
+        read_interactions(pl.DataFrame({"user": [1], "item": [9]})).with_titles(FILMS)
+    assert caplog.messages == ["titles: none of the 2 ids is that of an item, such as 1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PAR1 and no more PAR1", "cannot be read as Parquet"),
+        (b'{"item": [1, 2], "title": "Heat"}', "expected text or a number as item id, found list"),
+        (b'{"item": ' * 20_000, "line 1: expected a JSON object, found something else"),
+        (b"item,title\n", "there is no row"),
+    ],
+    ids=["damaged Parquet", "a list as id", "nested", "no row"],
+)
+def test_damaged_titles_get_one_line(tmp_path, content, message):
+    path = tmp_path / "films"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        read_titles(path)
+    assert "\n" not in str(caught.value)

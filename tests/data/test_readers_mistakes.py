@@ -232,3 +232,42 @@ def test_a_preset_of_a_file_with_few_lines_is_refused_for_its_users(tmp_path):
     path = table(tmp_path, "u1,i1,5,100\nu1,i2,5,200\n")
     with pytest.raises(DataError, match="no user left after filtering: at least 10 interactions per user"):
         read_preset("amusic", path)
+
+
+DEEP = '{"user": ' * 20_000 + "1" + "}" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f'{{"user": 1, "item": 2}}\n{DEEP}\n', "ratings.csv line 2: expected a JSON object, found something else"),
+        (f'{{"user": {"9" * 30}, "item": 2}}\n', "line 1: expected text or a 64-bit number as user, found 999"),
+        (f'{{"user": {"9" * 6000}, "item": 2}}\n', "line 1: expected a JSON object, found something else"),
+    ],
+    ids=["nested", "30 digits", "6,000 digits"],
+)
+def test_json_beyond_all_measure_gets_one_line(tmp_path, text, message):
+    assert message in refusal(table(tmp_path, text))
+
+
+def test_a_flipped_byte_in_an_lzma_zip_gets_one_line(tmp_path):
+    packed = tmp_path / "ratings.zip"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("ratings.csv", "user,item\n" + "".join(f"{n},{n * n}\n" for n in range(2000)))
+    whole = packed.read_bytes()
+    for place in (100, len(whole) // 2):
+        packed.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        assert "packed data is" in refusal(packed)
+
+
+def test_a_path_that_is_too_long_is_cut_in_the_message(tmp_path):
+    message = refusal(tmp_path / ("a" * 5000))
+    assert message.endswith("…: cannot be read (File name too long)")
+    assert len(message) < 200
+
+
+def test_of_many_columns_a_message_names_twelve(tmp_path):
+    names, row = ",".join(f"c{n}" for n in range(5000)), ",".join("1" * 5000)
+    message = refusal(table(tmp_path, f"{names}\n{row}\n"))
+    assert "the columns are c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11 and 4,988 more; say user=" in message
+    assert "c11 and 4,988 more" in refusal(tmp_path / "ratings.csv", user="nobody")

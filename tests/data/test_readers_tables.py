@@ -2,8 +2,10 @@
 
 import io
 import json
+import logging
 import zipfile
 from datetime import date, datetime, timedelta, timezone
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -215,3 +217,113 @@ def test_recency_is_carried_by_what_is_read():
     found = read_interactions(pl.DataFrame(COLUMNS), recency=recency)
     assert found.recency == recency
     assert found.histories().toarray().tolist() == [[0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]
+
+
+IDS = [UUID(int=5), UUID(int=5 << 70), UUID(int=7)]
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        pd.Series(IDS),
+        pl.Series(IDS, dtype=pl.Object),
+        pl.Series([one.bytes for one in IDS[:1]] + [b"\xff" * 16] * 2),
+    ],
+    ids=["pandas objects", "polars objects", "bytes"],
+)
+def test_uuids_are_ids_as_text(users):
+    library = pd if isinstance(users, pd.Series) else pl
+    read = read_interactions(library.DataFrame({"user": users, "item": [1, 2, 3]}))
+    assert str(IDS[0]) in read.users.values.tolist()
+    assert all(len(one) == 36 for one in read.users.values.tolist())
+
+
+def test_bytes_that_are_text_are_read_as_text():
+    assert histories_of(read_interactions(pl.DataFrame({"user": [b"a", b"b\xc3\xa9"], "item": [1, 2]}))) == {
+        "a": [1],
+        "bé": [2],
+    }
+    with pytest.raises(DataError, match="the frame row 2: expected text or a 64-bit number as user id"):
+        read_interactions(pl.DataFrame({"user": [b"\xff" * 16, b"\xff"], "item": [1, 2]}))
+
+
+@pytest.mark.parametrize(
+    ("users", "found"),
+    [([1, "a", 2], "int and str"), ([(1,), (2,), (3,)], "tuple"), ([None, 1.5, "x"], "float and str")],
+)
+def test_a_mixture_of_ids_is_refused_with_its_column(users, found):
+    with pytest.raises(DataError) as caught:
+        read_interactions(pd.DataFrame({"user": pd.Series(users, dtype=object), "item": [1, 2, 3]}))
+    assert str(caught.value) == (
+        f"the frame column 'user': expected all text or all numbers, found {found}; "
+        "convert it, such as frame['user'].astype(str)"
+    )
+
+
+def test_ratings_below_0_in_a_matrix_need_a_minimum():
+    ratings = csr_array(np.array([[1.0, -1.0], [0.0, 1.0]]))
+    with pytest.raises(DataError, match=r"the matrix: expected finite numbers ≥ 0, found -1.0 in row 0, column 1"):
+        read_interactions(ratings)
+    assert histories_of(read_interactions(ratings, minimum_rating=0)) == {0: [0], 1: [1]}
+
+
+# -- What is said of a table -------------------------------------------------------------------------------------------
+
+
+def said_of(caplog, source, **options):
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "loca"):
+        read_interactions(source, **options)
+    return caplog.messages
+
+
+def rated(*ratings, **more):
+    return pl.DataFrame({"user": range(len(ratings)), "item": range(len(ratings)), "rating": ratings, **more})
+
+
+@pytest.mark.parametrize(
+    ("ratings", "note"),
+    [
+        ((1, 2, 4, 5), "50 % of the ratings are below 3, the middle of their scale (1 to 5)"),
+        ((0.5, 3.0, 5.0, 4.0), "25 % of the ratings are below 2.75, the middle of their scale (0.5 to 5)"),
+        ((-1, 1, 1, 1), "25 % of the ratings are below 0, the middle of their scale (-1 to 1)"),
+        ((2, 9, 9, 9), "25 % of the ratings are below 5.5, the middle of their scale (1 to 10)"),
+    ],
+)
+def test_low_ratings_that_count_as_likes_are_said(caplog, ratings, note):
+    (line,) = said_of(caplog, rated(*ratings))
+    high = min(one for one in ratings if one > float(note.split("below ")[1].split(",")[0]))
+    advice = f"leave them out with --min-rating {high:g} (minimum_rating={high:g})"
+    assert line == f"the frame: {note}, and count as likes; {advice}"
+    assert said_of(caplog, rated(*ratings), minimum_rating=high) == []
+
+
+@pytest.mark.parametrize("ratings", [(4, 5, 5), (1, 1, 1), (3, 1000, 7), (1, 2, 2), (None, None)])
+def test_high_ratings_counts_and_a_single_value_are_no_cause_for_a_note(caplog, ratings):
+    assert said_of(caplog, rated(*ratings)) == []
+
+
+def test_ratings_that_are_not_needed_may_be_anything(tmp_path, caplog):
+    path = tmp_path / "ratings.csv"
+    path.write_text("user,item,rating\n1,2,good\n1,3,\n2,3,1\n2,4,5\n")
+    assert len(read_interactions(path)) == 4
+    assert "50 % of the ratings are below 3" in said_of(caplog, path)[0]
+    with pytest.raises(DataError, match="line 2: expected a number as rating, found 'good'"):
+        read_interactions(path, minimum_rating=1)
+    path.write_text('{"user": 1, "item": 2, "rating": 5}\n' * 200 + '{"user": 1, "item": 3, "rating": {"of": 5}}\n')
+    assert len(read_interactions(path)) == 2
+
+
+def test_a_column_of_dates_is_taken_by_its_name_or_named_in_a_note(tmp_path, caplog):
+    days = [date(2024, 1, 2), date(2024, 1, 1)]
+    events = {"user": [1, 1], "item": [1, 2]}
+    assert histories_of(read_interactions(pl.DataFrame({**events, "when": days}))) == {1: [2, 1]}
+    note = "column 'bought' holds dates but is not used; say --time-column bought (time='bought')"
+    assert said_of(caplog, pd.DataFrame({**events, "bought": pd.to_datetime(days)})) == [f"the frame: {note}"]
+    for name, text in (
+        ("a.csv", "user,item,bought,colour\n1,1,2024-01-02,red\n1,2,2024-01-01,\n"),
+        ("a.jsonl", '{"user": 1, "item": 1, "bought": "2024-01-02"}\n{"user": 1, "item": 2, "bought": "2024-01-01"}\n'),
+    ):
+        (tmp_path / name).write_text(text)
+        assert said_of(caplog, tmp_path / name) == [f"{name}: {note}"]
+        assert said_of(caplog, tmp_path / name, time="bought") == []

@@ -3,12 +3,15 @@
 from datetime import UTC, datetime
 
 import numpy as np
+import polars as pl
 import pytest
 from event_examples import any_interactions, histories_of, interactions_of, item_lists
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loca.data.splits import hold_last, hold_out_users, leave_last_out, split_at_time
+from loca.data.readers import read_interactions
+from loca.data.recency import Recency
+from loca.data.splits import hold_last, hold_out, hold_out_users, leave_last_out, split_at_time, split_from
 from loca.errors import ConfigError, DataError
 
 
@@ -238,3 +241,86 @@ def test_impossible_moments_are_refused():
         split_at_time(data, test_from=9)
     with pytest.raises(DataError, match="there are no times"):
         split_at_time(interactions_of([[]], [[]]), test_from=9)
+
+
+# -- Parts that are separate already -----------------------------------------------------------------------------------
+
+
+def events(rows, **more):
+    """Interactions of (user, item, time) rows."""
+    users, items, times = zip(*rows, strict=True)
+    return read_interactions(pl.DataFrame({"user": users, "item": items, "time": times, **more}))
+
+
+@given(any_interactions(smallest=3), st.integers(1, 2))
+def test_a_split_put_together_from_its_parts_is_the_same_split(interactions, test):
+    distinct = interactions.distinct()
+    assume(distinct.counts().max() > test + 1)
+    whole = leave_last_out(distinct, test=test, validation=1)
+    again = split_from(whole.train, whole.test.targets, validation=whole.validation.targets)
+    for name in ("validation", "test"):
+        ours, theirs = getattr(again, name), getattr(whole, name)
+        assert histories_of(ours.targets) == histories_of(theirs.targets)
+        assert histories_of(ours.histories) == histories_of(theirs.histories)
+    assert histories_of(again.train_and_validation) == histories_of(whole.train_and_validation)
+    held = split_from(whole.train_and_validation, whole.test.targets, validation=1)
+    assert histories_of(held.train) == histories_of(whole.train)
+
+
+def test_parts_are_matched_by_id_and_what_does_not_match_is_counted():
+    train = events([("a", 1, 1), ("a", 2, 2), ("b", 2, 1), ("c", 3, 1)])
+    test = events([("b", 1, 5), ("a", 9, 6), ("new", 1, 7), ("new", 2, 8)])
+    split = split_from(train, test)
+    assert split.test.n_items == 4  # a list of 1, 2, 3 and 9 can name what nobody has in train
+    assert histories_of(split.test.targets) == {"a": [9], "b": [1]}
+    assert histories_of(split.test.histories) == {"a": [1, 2], "b": [2]}
+    assert split.report == (
+        "train: 4 interactions of 3 users",
+        "test: 2 interactions of 2 users",
+        "test: 1 user without a history, left out (2 interactions)",
+        "test: 1 of the targets new to everybody, so that no model can know them",
+    )
+
+
+def test_later_items_are_held_out_for_a_model_that_knows_only_its_own():
+    known = events([("a", 1, 1), ("a", 2, 2), ("b", 2, 1)])
+    later = events([("b", 1, 5), ("a", 9, 6), ("a", 8, 6), ("new", 1, 7), ("a", 1, 9)])
+    held_out, report = hold_out(known, later)
+    assert held_out.n_items == 2
+    assert histories_of(held_out.targets) == {"a": [1], "b": [1]}
+    assert report == (
+        "test: 2 interactions of 2 users",
+        "test: 2 items unknown, left out (2 interactions)",
+        "test: 1 user without a history, left out (1 interaction)",
+        "test: 1 of the targets already in their user's history, so that no list can name them",
+    )
+
+
+def test_more_history_brings_new_users_and_newer_items_by_time():
+    known = events([("a", 1, 1), ("a", 2, 5), ("b", 2, 1)]).with_recency(Recency(2))
+    later = events([("new", 1, 9), ("a", 3, 9), ("b", 1, 9)])
+    held_out, _ = hold_out(known, later, histories=events([("new", 2, 1), ("a", 7, 2), ("b", 1, 0)]))
+    assert histories_of(held_out.histories) == {"b": [1, 2], "new": [2]}  # 7 and 3 are no items of the model
+    assert histories_of(held_out.targets) == {"b": [1], "new": [1]}
+    assert held_out.histories.recency == Recency(2)
+
+
+def test_numbers_and_text_that_say_the_same_are_one_id():
+    train, test = events([(1, 10, 1), (2, 11, 1)]), events([("1", "11", 2), ("x", "10", 3)])
+    split = split_from(train, test)
+    assert histories_of(split.test.targets) == {1: ["11"]}
+    held_out, _ = hold_out(train, test)
+    assert histories_of(held_out.targets) == {1: [11]}
+
+
+def test_parts_with_nobody_in_common_are_refused():
+    with pytest.raises(DataError, match="test: nothing is left to find; 1 of 1 user have no history, 0 of 1"):
+        split_from(events([("a", 1, 1)]), events([("b", 1, 1)]))
+    with pytest.raises(DataError, match="1 of 1 interaction have an unknown item"):
+        hold_out(events([("a", 1, 1)]), events([("a", 2, 1)]))
+
+
+def test_titles_of_all_parts_are_there():
+    train = events([("a", 1, 1), ("a", 2, 2)]).with_titles({1: "Heat"})
+    split = split_from(train, events([("a", 3, 3)]).with_titles({3: "Ronin"}))
+    assert split.train.items.labels.tolist() == ["Heat", "2", "Ronin"]

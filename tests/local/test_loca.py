@@ -488,3 +488,12 @@ def test_separate_models_that_do_not_fit_together_are_refused() -> None:
     ):
         with pytest.raises(ModelFileError, match=message):
             SeparateModels.restore({}, ModelState(parts=parts))
+
+
+def test_the_default_number_of_communities_is_capped_by_the_users_and_a_requested_one_is_refused() -> None:
+    data = loca.planted_communities(users=30, items=20, groups=4, history=8, shortest_history=6).interactions
+    model = Loca(base=EASE()).fit(data)
+    assert (model.anchors, len(model.communities_), len(model.members_)) == (40, 30, 30)
+    assert model.truncate(30) is model
+    with pytest.raises(DataError, match="anchors: 41 were requested, there are only 30 users"):
+        Loca(base=EASE(), anchors=41).fit(data)

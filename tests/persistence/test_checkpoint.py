@@ -305,7 +305,10 @@ def test_a_file_in_the_way_and_a_folder_that_cannot_be_read_are_refused(
 ) -> None:
     folder.write_text("mine")
     assert "expected a folder for unfinished work, found a file" in refusal(folder)
-    assert "cannot keep unfinished work: Not a directory" in refusal(folder / "deeper")
+    problem = refusal(folder / "deeper")
+    assert "cannot keep unfinished work: Not a directory" in problem
+    assert problem.endswith("choose another folder")
+    assert "disk space" not in problem  # there is enough of it
     folder.unlink()
     folder.mkdir()
     with monkeypatch.context() as patched:
