@@ -199,9 +199,9 @@ def compare_models(
         raise ConfigError("the protocol clean chooses on validation; expected --validation of at least 1, found 0")
     held_out = 0 if own.protocol == "paper" else 2 if validation is None else validation
     if "test" in files:
-        train, test = request.read(), request.read_part(files["test"])
+        test = request.read_part(files["test"])
         chosen_on = request.read_part(files["validation"]) if "validation" in files else held_out
-        split = split_from(train, test, validation=chosen_on)
+        split = split_from(request.read(), test, validation=chosen_on)
     else:
         split = leave_last_out(request.read(), test=request.split.test, validation=held_out)
     output.notes(split.report)
