@@ -517,7 +517,7 @@ def _matched(known: Interactions, later: Interactions, what: str) -> tuple[HeldO
         count = len(np.unique(later.item_rows)) - len(np.unique(targets.item_rows))
         lines.append(f"{what}: {_many(count, 'item')} unknown, left out ({_many(unknown_rows, 'interaction')})")
     if newcomers := int((~has_history).sum()):
-        lost = _many(int(later.counts()[~has_history].sum()), "interaction")
+        lost = _many(int(targets.counts()[~has_history].sum()), "interaction")
         lines.append(f"{what}: {_many(newcomers, 'user')} without a history, left out ({lost})")
     return held_out, (*lines, *_about_targets(held_out, known, what))
 
