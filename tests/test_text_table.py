@@ -100,7 +100,9 @@ def test_interactions_print_their_sizes_dates_recency_and_first_rows() -> None:
     assert (repr(data.users), repr(data.items)) == ("IdMap(2 users: ann, bob)", "IdMap(3 items: 7, 9, 12)")
 
 
-@pytest.mark.parametrize(("time", "text"), [(1_262_304_000, "2010-01-01 00:00"), (12, "12"), (0.5, "0.5")])
+@pytest.mark.parametrize(
+    ("time", "text"), [(1_262_304_000, "2010-01-01 00:00"), (1.262304e12, "2010-01-01 00:00"), (12, "12"), (0.5, "0.5")]
+)
 def test_a_time_is_a_date_where_it_looks_like_seconds(time: float, text: str) -> None:
     assert readable_time(time) == text
 
@@ -128,7 +130,7 @@ def test_a_split_prints_the_size_of_every_part_and_what_happened_to_whom() -> No
     assert "<td" in split._repr_html_()
 
 
-RESULTS = ["planted", "interactions", "split", "held out", "evaluation", "comparison", "selection"]
+RESULTS = "planted interactions split held_out evaluation comparison selection statistics order".split()
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +138,9 @@ def results(planted: PlantedData, planted_split: Split) -> dict[str, Readable]:
     evaluation = loca.evaluate(loca.EASE().fit(planted_split.train), planted_split.test, at=(5, 10))
     comparison = loca.compare([loca.Popularity(), loca.EASE()], planted_split, at=(5, 10))
     selection = loca.fit(planted.interactions, [loca.EASE(), loca.EASE(l2=10.0)])
-    found = planted, planted.interactions, planted_split, planted_split.test, evaluation, comparison, selection
+    data = planted.interactions
+    found = [planted, data, planted_split, planted_split.test, evaluation, comparison, selection]
+    found += [loca.describe(data), loca.check_order(data)]
     return dict(zip(RESULTS, found, strict=True))
 
 

@@ -42,8 +42,9 @@ class TextTable:
     names: int = 1
 
     def plain(self) -> str:
-        """Aligned columns, two spaces apart."""
-        lines = [[" ".join(printable(text).splitlines()) for text in line] for line in (self.header, *self.rows)]
+        """Aligned columns, two spaces apart; no line for a header without words."""
+        written = (self.header, *self.rows) if any(self.header) else self.rows
+        lines = [[" ".join(printable(text).splitlines()) for text in line] for line in written]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         turns = [str.ljust if place < self.names else str.rjust for place in range(len(widths))]
         aligned = ([turn(text, width) for turn, text, width in zip(turns, line, widths, strict=True)] for line in lines)

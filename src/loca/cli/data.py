@@ -10,6 +10,7 @@ import typer
 
 from loca.cli.options import CommandOptions, Data, OnceCommand, Output, Reading, Settings, check_request, grouped
 from loca.errors import ConfigError
+from loca.text_table import TextTable
 
 app = typer.Typer(help="Fetch public data and look at interactions.", no_args_is_help=False)
 
@@ -43,7 +44,7 @@ def describe_data(source: Data, reading: Reading, settings: Settings, output: Ou
 
       zcat ratings.csv.gz | loca data describe -
     """
-    from loca.data.statistics import aligned, check_order, describe
+    from loca.data.statistics import check_order, describe
 
     request = check_request("describe", CommandOptions, source, reading, settings)
     interactions, table = request.read_described()
@@ -55,7 +56,7 @@ def describe_data(source: Data, reading: Reading, settings: Settings, output: Ou
         lines = [*table.lines(request.data.min_rating), *lines]
         document["columns"] = asdict(table.columns)
         document["rating_values"] = None if table.ratings is None else asdict(table.ratings)
-    output.answer(aligned(lines), document)
+    output.answer(TextTable(("", ""), tuple(lines), names=2).plain(), document)
 
 
 @app.command("fetch", cls=OnceCommand)

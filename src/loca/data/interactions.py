@@ -20,7 +20,7 @@ from loca.text_table import Tabular, TextTable
 Rows = npt.NDArray[Any]
 
 # Times between these, 1973 and 2103, are taken for seconds since 1970.
-SECONDS = 1e8, 4.2e9
+_IN_SECONDS = 1e8, 4.2e9
 _ROWS_SHOWN = 5
 
 
@@ -491,10 +491,19 @@ class Interactions(Tabular):
         return replace(self, items=self.items.with_labels(titles))
 
 
+def moment_of(time: float | None) -> datetime | None:
+    """The moment (UTC) of a time that looks like seconds, milliseconds, micro- or nanoseconds since 1970."""
+    first, last = _IN_SECONDS
+    for unit in (1, 1e3, 1e6, 1e9):
+        if time is not None and first <= time / unit <= last:
+            return datetime.fromtimestamp(time / unit, UTC)
+    return None
+
+
 def readable_time(time: float) -> str:
-    """A time for people: a date and the minute where it looks like seconds since 1970, else the number."""
-    if SECONDS[0] <= time <= SECONDS[1]:
-        return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}"
+    """A time for people: a date and the minute where it looks like one since 1970, else the number."""
+    if (moment := moment_of(time)) is not None:
+        return f"{moment:%Y-%m-%d %H:%M}"
     return f"{time:g}" if isinstance(time, float) else f"{time}"
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 
-from loca.data.interactions import SECONDS, Interactions
+from loca.data.interactions import Interactions, moment_of
 from loca.progress import say
+from loca.text_table import Readable, TextTable
 
 
-@dataclass(frozen=True)
-class Statistics:
+@dataclass(frozen=True, repr=False)
+class Statistics(Readable):
     """Hold the counts of a data set, as `describe` finds them; prints as a table.
 
     Attributes
@@ -85,23 +84,17 @@ class Statistics:
             ISO dates (UTC) where the times look like seconds, milliseconds, micro- or nanoseconds since 1970; None for
             a bare order, or without times.
         """
-        if self.first_time is None or self.last_time is None:
-            return None
-        for second in (1, 1e3, 1e6, 1e9):
-            first, last = self.first_time / second, self.last_time / second
-            if first >= SECONDS[0] and last <= SECONDS[1]:
-                days = (datetime.fromtimestamp(one, UTC).date().isoformat() for one in (first, last))
-                return next(days), next(days)
-        return None
+        first, last = moment_of(self.first_time), moment_of(self.last_time)
+        return None if first is None or last is None else (f"{first:%Y-%m-%d}", f"{last:%Y-%m-%d}")
 
-    def __str__(self) -> str:
-        return aligned(self.lines())
+    def shown(self) -> list[TextTable]:
+        """Return the lines as a table.
 
-
-def aligned(lines: Sequence[tuple[str, str]]) -> str:
-    """Lay out names and values as two columns, one pair a line."""
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
+        Returns
+        -------
+        list of TextTable
+        """
+        return [TextTable(("", ""), self.lines(), names=2)]
 
 
 def describe(interactions: Interactions) -> Statistics:
@@ -158,8 +151,8 @@ _FAR = 0.7
 _SURE = 5.0
 
 
-@dataclass(frozen=True)
-class OrderCheck:
+@dataclass(frozen=True, repr=False)
+class OrderCheck(Readable):
     """Hold what `check_order` found; prints as a few lines.
 
     Attributes
@@ -253,8 +246,14 @@ class OrderCheck:
             ("order", order),
         )
 
-    def __str__(self) -> str:
-        return aligned(self.lines())
+    def shown(self) -> list[TextTable]:
+        """Return the lines as a table.
+
+        Returns
+        -------
+        list of TextTable
+        """
+        return [TextTable(("", ""), self.lines(), names=2)]
 
 
 def check_order(interactions: Interactions) -> OrderCheck:

@@ -119,7 +119,8 @@ class BaseEstimator(Readable):
 
     def _repr_html_(self) -> str:
         rows = tuple((name, _written(value)) for name, value in get_params(self).items())
-        return html_text([TextTable((type(self).__name__, ""), rows, names=2), *self.shown()[1:]])
+        table = TextTable(("", ""), rows, names=2).html()
+        return f"{html_text(self.shown())}\n<details><summary>parameters</summary>\n{table}\n</details>"
 
     @property
     def is_fitted(self) -> bool:
