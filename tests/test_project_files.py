@@ -47,3 +47,7 @@ def test_every_direct_requirement_is_pinned() -> None:
     wanted = [*PACKAGE["dependencies"], *(one for extra in PACKAGE["optional-dependencies"].values() for one in extra)]
     names = {re.split(r"[\[<>=~!;]", one)[0].strip().lower() for one in wanted}
     assert not names - {name.lower() for name in PINS}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((PROJECT / "README.md").read_text(encoding="utf-8").split()) <= 900

@@ -33,7 +33,7 @@ _MOST_FITS = 4
 _NEW = "new-"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FitContext:
     """Hold what a fit runs with beside its data; the default saves nothing, reports to nobody and shares nothing.
 
@@ -67,6 +67,9 @@ class FitContext:
     cache: FitCache | None = None
     is_part: bool = False
     order_checked: bool = False
+
+    def __repr__(self) -> str:
+        return "FitContext(…)" if self.checkpoint.saves or self.on_validation or self.cache else "FitContext()"
 
     def inside(self, name: str) -> FitContext:
         """Return the same context with a checkpoint whose names stand inside `name`.
