@@ -1,4 +1,4 @@
-"""`loca fit`: one model, chosen on each user's last items, refitted on everything and saved."""
+"""`loca fit` chooses a model on each user's last items and saves it; `loca update` takes in new interactions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 from loca.cli import options
 from loca.cli.options import Data, Interruption, ModelSettings, Output, Reading, Recency
 from loca.errors import ConfigError, ModelFileError
+from loca.models.recommender import fitted
 
 _auto, _stopping = options.in_panel("Fitting by itself"), options.in_panel("Interruption")
 Folder = Annotated[Path, typer.Option("--out", help="The folder to save the model into.")]
@@ -170,6 +171,58 @@ def fit(
         "seconds": time.perf_counter() - started,
     }
     output.answer("\n".join(lines), document)
+
+
+Updated = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
+New = Annotated[str, typer.Argument(metavar="DATA", help="A file of the new interactions; - reads standard input.")]
+NewFolder = Annotated[Path | None, typer.Option("--out", help="The folder to save into (that of the model itself).")]
+Epochs = Annotated[int, typer.Option(help="Epochs of networks from their present weights, rounds of WMF.")]
+
+
+def update(
+    folder: Updated, source: New, reading: Reading, output: Output, out: NewFolder = None, epochs: Epochs = 5
+) -> None:
+    """Take new interactions into a saved model without a full fit; the model stays until the new one is whole.
+
+    Known users' histories grow and new users enter. Linear models, popularity and WMF take in new items too; networks,
+    LLORMA, sGLSVD and what is made of them leave such interactions out. Settings, communities and the weights of a
+    blend stay: fit again from time to time.
+
+    Examples:
+
+      loca update films.loca new.csv
+
+      loca update films.loca new.csv --time-column when --min-rating 4 --out films-today.loca
+    """
+    from loca.config import options as config
+    from loca.persistence.atomic_write import MANIFEST, read_plain
+    from loca.registry import load
+
+    started = time.perf_counter()
+    given = {name: value for name, value in asdict(reading).items() if value is not None}
+    how = config.build_section(config.DataOptions, given, "data")
+    model = load(folder)
+    out = folder if out is None else out
+    check_folder(out)
+    manifest, known = read_plain(folder / MANIFEST), model.train_data_
+    if known is None:
+        raise ModelFileError(f"{folder}: holds no training data to add to; fit a model on a file of interactions")
+    new, table = config.read_data(source, how, None)
+    output.notes(() if table is None else table.notes(how.min_rating))
+    model.update(new, epochs=epochs)
+    if out == folder and read_plain(folder / MANIFEST) != manifest:
+        raise ModelFileError(f"{folder}: the model was replaced meanwhile and stays so; update it again")
+    model.save(out)
+    now, seconds = fitted(model.train_data_, model), time.perf_counter() - started
+    before, after = ({"interactions": len(one), "users": one.n_users, "items": one.n_items} for one in (known, now))
+    added = {what: after[what] - before[what] for what in after}
+    left_out = len(new) - added["interactions"]
+    lines = [f"{type(model).__name__} saved to {out} after {seconds:.1f} s"]
+    lines += [f"new: {', '.join(f'{what} {count:,}' for what, count in added.items())}"]
+    lines += [f"left out: interactions {left_out:,}, with items that only a fit takes in"] * bool(left_out)
+    lines += [f"now: {', '.join(f'{what} {count:,}' for what, count in after.items())}; settings stay as they were"]
+    document = {"model": type(model).__name__, "folder": str(out), "new": added, "left_out": left_out, "now": after}
+    output.answer("\n".join(lines), {**document, "seconds": seconds})
 
 
 def check_folder(folder: Path) -> Path:

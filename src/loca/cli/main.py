@@ -24,6 +24,7 @@ COMMANDS = {
     "reproduce": "reproduce.reproduce_paper",
     "plan": "plan.plan",
     "fit": "fit.fit",
+    "update": "fit.update",
     "evaluate": "evaluate.evaluate_model",
     "recommend": "recommend.recommend_items",
     "similar": "recommend.similar_items",
