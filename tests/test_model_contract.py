@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -412,3 +413,39 @@ def test_similar_items_are_those_recommended_to_who_took_the_item_alone(
 def test_it_does_not_answer_before_it_is_fitted(name: str) -> None:
     with pytest.raises(NotFittedError, match="has not been fitted"):
         MADE[name]().recommend(["u1"])
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_an_update_takes_in_what_users_did_since_and_who_is_new(
+    name: str, fitted_models: dict[str, Recommender], planted_split: Split, tmp_path: Path
+) -> None:
+    before, known = copy(fitted_models[name]), planted_split.train
+    answers = before.score(known.histories(np.arange(5)))
+    regular, taken = known.users.ids([3])[0], before.recommend(known.users.ids([3]), n=2).items[0].tolist()
+    liked = known.items.ids(known.items_of(7))[:4]
+    new = pl.DataFrame(
+        {
+            "user": [regular, regular, *["newcomer"] * 4, *["explorer"] * 3],
+            "item": [*taken, *liked, *liked[:2], "novelty"],
+            "time": [float(known.times.max()) + place for place in range(9)],  # type: ignore[union-attr]
+        }
+    )
+    model = copy(before).update(new, epochs=1)
+    data = model.train_data_
+    assert data is not None
+    assert (data.n_users, data.n_items) == (402, 60 + model.takes_new_items)
+    assert data.items.ids(data.items_of(3)) == [*known.items.ids(known.items_of(3)), *taken]
+    assert len(data) == len(known) + 8 + model.takes_new_items
+    listed = model.recommend([regular, "newcomer", "explorer"], n=20)
+    by_items = model.recommend({"newcomer": liked}, n=20)
+    np.testing.assert_array_equal(listed.items[1], by_items.items[0])
+    assert not {*taken} & {*listed.items[0].tolist()}
+    assert not {*liked} & {*listed.items[1].tolist()}
+    assert repr(get_params(model)) == repr(get_params(before))
+    assert before.train_data_ is not None  # a copy that was not updated is as it was
+    assert before.train_data_.n_users == 400
+    np.testing.assert_array_equal(before.score(known.histories(np.arange(5))), answers)
+    model.save(tmp_path / "model")
+    loaded = load(tmp_path / "model", verify=True)
+    np.testing.assert_array_equal(loaded.recommend([regular, "newcomer", "explorer"], n=20).items, listed.items)
+    assert loaded.update(new, epochs=1).train_data_ is not None  # and can be updated again

@@ -387,3 +387,57 @@ def test_the_demo_weighs_histories_when_asked_to(call: Call, tmp_path: Path) -> 
     known = loca.load(tmp_path / "demo" / "model").train_data_
     assert known is not None
     assert known.recency == loca.Recency(4)
+
+
+def test_update_takes_new_interactions_into_the_saved_model(call: Call, tmp_path: Path, ratings: Path) -> None:
+    assert call("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m").code == 0
+    more = tmp_path / "more.csv"
+    more.write_text("who,what,stars,when\nu1,i9,5,100\nnew,i2,5,101\nnew,tea,5,102\nu1,i4,1,103\n")
+    ask = ("update", tmp_path / "m", more, "--user-column", "who", "--item-column", "what")
+    ask = (*ask, "--rating-column", "stars", "--time-column", "when", "--min-rating", "3")
+    beside = call(*ask, "--out", tmp_path / "beside")
+    assert beside.code == 0
+    assert f"EASE saved to {tmp_path / 'beside'}" in beside.out
+    assert "new: interactions 3, users 1, items 1" in beside.out
+    assert "now: interactions 243, users 31, items 13; settings stay as they were" in beside.out
+    untouched = loca.load(tmp_path / "m").train_data_
+    assert untouched is not None
+    assert untouched.n_users == 30
+    document = json.loads(call(*ask, "--json").out)
+    assert document["new"] == {"interactions": 3, "users": 1, "items": 1}
+    assert document["folder"] == str(tmp_path / "m")
+    model, other = loca.load(tmp_path / "m"), loca.load(tmp_path / "beside")
+    assert model.recommend(["u1", "new"]).items.tolist() == other.recommend(["u1", "new"]).items.tolist()
+    listed = json.loads(call("recommend", tmp_path / "m", "--user", "new", "-n", "20", "--json").out)["answers"][0]
+    assert not {"i2", "tea"} & {one["item"] for one in listed["items"]}
+
+
+def test_update_says_what_a_network_leaves_out(call: Call, tmp_path: Path, ratings: Path) -> None:
+    small = ("--set", "latent=4", "--set", "epochs=2", "--validation", "0")
+    assert call("fit", ratings, "--model", "mult-vae", *small, "--quiet", "--out", tmp_path / "m").code == 0
+    (tmp_path / "more.csv").write_text("user,item\nu1,i9\nu1,tea\n")
+    done = call("update", tmp_path / "m", tmp_path / "more.csv", "--epochs", "1")
+    assert "left out: interactions 1, with items that only a fit takes in" in done.out
+    assert "they count as newer than all known ones" in done.err
+
+
+def test_an_update_that_is_refused_leaves_the_model_alone(call: Call, tmp_path: Path, ratings: Path) -> None:
+    folder = tmp_path / "m"
+    assert call("fit", ratings, "--model", "popularity", "--quiet", "--out", folder).code == 0
+    before = {one.name: one.read_bytes() for one in folder.iterdir()}
+    good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
+    good.write_text("user,item,time\nu1,i9,100\n")
+    bad.write_text("user,item,time\nu1,i9,soon\n")
+    refused = {
+        "there is no such file": ("update", folder, tmp_path / "none.csv"),
+        "soon": ("update", folder, bad, "--time-column", "time"),
+        "no column 'when'": ("update", folder, good, "--time-column", "when"),
+        "--epochs: expected a whole number ≥ 1, found 0": ("update", folder, good, "--epochs", "0"),
+        "no loca model here": ("update", tmp_path / "nothing", good),
+        "expected a folder to save into, found a file": ("update", folder, good, "--out", good),
+    }
+    for problem, words in refused.items():
+        assert problem in call(*words).mistake
+    assert {one.name: one.read_bytes() for one in folder.iterdir()} == before
+    loca.Popularity().fit(loca.read_interactions(ratings).matrix()).save(tmp_path / "bare")
+    assert "holds no training data to add to" in call("update", tmp_path / "bare", good).mistake

@@ -121,6 +121,7 @@ COMMANDS: dict[str, Case] = {
     "plan-loca-ease": Case(("plan", *PLANTED, *settings(base__l2=20, **LOCAL_EASE))),
     "plan-mult-vae": Case(("plan", *PLANTED, "--model", "mult-vae", *settings(**NETWORK))),
     "evaluate": Case(("evaluate", "ease", *FILE, "--at", "5,10"), reads=("ease",)),
+    "update": Case(("update", "ease", *FILE, "--out", "m"), reads=("ease",)),
     "recommend": Case(("recommend", "ease", "--user", "u03", "--user", "u11", "-n", "5"), reads=("ease",)),
     "recommend-history": Case(
         ("recommend", "loca-ease", "--history", "i03,i07,i11", "--never", "i04", "-n", "4"), reads=("loca-ease",)
