@@ -448,7 +448,7 @@ def hold_out(
     True
     """
     if histories is not None:
-        known = _joined(known, over_items(histories, known.items, "skip"))
+        known = known.merged(histories, new_items=False)
     return _matched(known, later, "test")
 
 
@@ -492,7 +492,7 @@ def split_from(train: Interactions, test: Interactions, *, validation: Interacti
     known = train
     if isinstance(validation, Interactions):
         validation_part, lines = _matched(train, validation, "validation")
-        known = _joined(train, over_items(validation, items, "error"))
+        known = train.merged(validation)
     elif validation:
         _check_histories(train, keep, validation=(validation, 1))
         train, validation_part, lines = _hold(train, "validation", validation, keep)
@@ -520,16 +520,6 @@ def _matched(known: Interactions, later: Interactions, what: str) -> tuple[HeldO
         lost = _many(int(targets.counts()[~has_history].sum()), "interaction")
         lines.append(f"{what}: {_many(newcomers, 'user')} without a history, left out ({lost})")
     return held_out, (*lines, *_about_targets(held_out, known, what))
-
-
-def _joined(first: Interactions, second: Interactions) -> Interactions:
-    """Two interactions over the same items as one, matched by user id: by time where both have times, else in turn."""
-    users = _all_ids(first.users, second.users)
-    parts = [(one, users.rows(one.users.values.tolist())) for one in (first, second)]
-    user_rows = np.concatenate([rows[one.user_rows()] for one, rows in parts])
-    item_rows = np.concatenate([first.item_rows, second.item_rows])
-    times = None if first.times is None or second.times is None else np.concatenate([first.times, second.times])
-    return Interactions.from_events(users, first.items, user_rows, item_rows, times).with_recency(first.recency)
 
 
 def _all_ids(*maps: IdMap) -> IdMap:
