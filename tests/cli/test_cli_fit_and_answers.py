@@ -441,3 +441,12 @@ def test_an_update_that_is_refused_leaves_the_model_alone(call: Call, tmp_path: 
     assert {one.name: one.read_bytes() for one in folder.iterdir()} == before
     loca.Popularity().fit(loca.read_interactions(ratings).matrix()).save(tmp_path / "bare")
     assert "holds no training data to add to" in call("update", tmp_path / "bare", good).mistake
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_place_that_nobody_can_write_is_refused_at_once_with_the_true_reason(call: Call) -> None:
+    refused = "/proc/x: cannot be written: No such file or directory; choose another folder"
+    for command in ("fit", "plan"):
+        assert call(command, "planted", "--quiet", "--out", "/proc/x").mistake == refused
+    study = ("tune", "planted", *TINY, "--model", "ease", "--trials", "1", "--quiet", "--study", "/proc/x.db")
+    assert "/proc/x.db: cannot be written" in call(*study).mistake

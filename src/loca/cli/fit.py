@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -236,4 +237,9 @@ def check_folder(folder: Path) -> Path:
     there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise ModelFileError(f"{folder}: cannot be saved into, {there} may not be written; choose another folder")
-    return there
+    try:
+        with tempfile.TemporaryDirectory(prefix=".loca-", dir=there):  # some file systems are written by nobody
+            return there
+    except OSError as error:
+        problem = f"cannot be written: {error.strerror or error}"
+        raise ModelFileError(f"{folder}: {problem}; choose another folder") from None

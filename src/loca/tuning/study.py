@@ -384,7 +384,10 @@ def open_storage(path: Path, *, in_worker: bool = False) -> Iterator[optuna.stor
     names_in(path)  # refuses what is no file of studies
 
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(path, timeout=120, check_same_thread=False)
+        try:
+            connection = sqlite3.connect(path, timeout=120, check_same_thread=False)
+        except sqlite3.OperationalError as error:
+            raise ConfigError(f"{path}: cannot be written ({error}); choose another file") from None
         # Writes do not wait for the disk: a kill loses nothing, a crash of the machine the last of them.
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
