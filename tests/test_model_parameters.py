@@ -136,6 +136,13 @@ def test_a_model_of_many_parts_prints_a_line_for_each() -> None:
     assert repr(loca.GivenEmbeddings(embeddings=np.eye(300))) == "GivenEmbeddings(embeddings=array of shape (300, 300))"
 
 
+def test_what_is_long_and_deep_inside_of_a_model_is_not_written_out() -> None:
+    network = loca.MultVAE(latent=30, dropout=0.25, noise=0.5, kl_weight=0.1, learning_rate=0.01, epochs=30)
+    blend = loca.Blend(parts=[loca.EASE(), loca.Ensemble(base=network)], columns=[(0, 1 / 3, 1 / 7)] * 9)
+    assert repr(loca.Auto(chosen=blend)) == "Auto(chosen=Blend(parts=(EASE(), Ensemble(base=MultVAE(…))), columns=(…)))"
+    assert "latent=30" in repr(loca.Loca(base=network))
+
+
 def test_parameters_of_inner_models_are_read_and_changed_by_two_underscores(planted_split: Split) -> None:
     model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3, embedding=loca.TruncatedSVD(dimensions=4))
     params = model.get_params()

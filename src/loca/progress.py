@@ -121,7 +121,7 @@ def _log_lines(what: str, total: float, clock: Callable[[], float]) -> Iterator[
         _log_of_progress.info(f"{what}: {done:,.0f} of {total:,.0f}, {_duration(now - started)}{left}{words}")
 
     yield _DrawnBar(draw)
-    if logged:
+    if logged and clock() - started >= _SECONDS_BETWEEN_LINES:
         _log_of_progress.info(f"{what}: done, {_duration(clock() - started)}")
 
 

@@ -30,6 +30,7 @@ from loca.persistence.manifest import ModelState, fingerprint, read_value, write
 from loca.progress import say
 from loca.registry import KINDS
 from loca.search_space import Space
+from loca.text_table import Readable, TextTable
 from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, run_protocol, selection_data
 from loca.tuning.recency_selection import RecencyChoice, recency_from_json, recency_json
 from loca.tuning.warm_start import Tuning, remove_studies
@@ -48,8 +49,8 @@ _UNFINISHED = "unfinished"  # marks a comparison, and ends the name of a run's c
 _BEGUN = "begun"
 
 
-@dataclass(frozen=True, eq=False)
-class ComparedModel:
+@dataclass(frozen=True, eq=False, repr=False)
+class ComparedModel(Readable):
     """Hold what one model reached.
 
     Attributes
@@ -89,6 +90,15 @@ class ComparedModel:
     settings: Table | None = None
     by_count: Mapping[int, Evaluation] = field(default_factory=dict)
     found: Mapping[str, Any] = field(default_factory=dict)
+
+    def shown(self) -> list[str | TextTable]:
+        """Return what a person reads: the name, the selected candidate, and the evaluation on test.
+
+        Returns
+        -------
+        list of str or TextTable
+        """
+        return [f"{self.name}, {self.seconds:.1f} s; on validation {self.selected}; on test:", *self.evaluation.shown()]
 
     @property
     def selected(self) -> CandidateResult:

@@ -43,6 +43,7 @@ AnyModel = TypeVar("AnyModel")
 Learned = TypeVar("Learned")
 _SPARSE_PARTS = ("data", "indices", "indptr")
 _ABOUT_A_FIT = ("train_data_", "best_epoch_", "remarks_", "report_")
+_SHORT = 60
 _LINE = 100  # the width that a model is printed in
 
 
@@ -852,22 +853,27 @@ def _without_learned(value: Any) -> Any:
     return clone(value) if is_model(value) else value
 
 
-def _written(value: Any) -> str:
-    """A parameter as Python writes it, on several lines where one would be too long; a large array by its shape."""
+def _written(value: Any, depth: int = 0) -> str:
+    """A parameter as Python writes it, on several lines where one would be too long.
+
+    An array is written by its shape, and what is long by … : a model inside of a model inside of a model, and a tuple.
+    """
     if isinstance(value, np.ndarray):
         return f"array of shape {value.shape}"
     if isinstance(value, BaseEstimator):
         defaults = inspect.signature(type(value)).parameters
-        params = ((name, _written(one), defaults[name].default) for name, one in get_params(value).items())
+        params = ((name, _written(one, depth + 1), defaults[name].default) for name, one in get_params(value).items())
         parts = [f"{name}={text}" for name, text, default in params if text != _written(default)]
         begin, end = f"{type(value).__name__}(", ")"
     elif type(value) is tuple and len(value) > 1:
-        parts, begin, end = [_written(one) for one in value], "(", ")"
+        parts, begin, end = [_written(one, depth) for one in value], "(", ")"
     else:
         return repr(value)
     text = f"{begin}{', '.join(parts)}{end}"
-    if len(text) <= _LINE and "\n" not in text:
+    if len(text) <= (_SHORT if depth > 1 and begin != "(" else _LINE) and "\n" not in text:
         return text
+    if depth > 1 and not (begin == "(" and isinstance(value[0], BaseEstimator)):
+        return f"{begin}…{end}"
     return "\n    ".join([begin, *(f"{part},".replace("\n", "\n    ") for part in parts)]) + f"\n{end}"
 
 
