@@ -29,7 +29,7 @@ format: $(VENV)/.ready-to-check
 
 # The documentation, as pages in site/ that need no network; a warning is an error.
 docs: $(VENV)/.ready-for-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html; for the search, serve it: python3 -m http.server -d site"
 
 # Wheel and source package in dist/, checked, and the wheel tried in an empty environment.
