@@ -258,6 +258,9 @@ def test_lists_of_one_length_need_the_layout_and_lists_without_items_are_refused
     with pytest.raises(DataError, match="or the layout user-items where a line is a user and then items"):
         read_interactions(path)
     assert len(read_interactions(path, layout="user-items")) == 10
+    for options, role in (({"minimum_rating": 3}, "rating"), ({"time": "when"}, "time"), ({"user": 1}, "user")):
+        with pytest.raises(DataError, match=f"lines of a user and then items have no column for the {role}s"):
+            read_interactions(path, layout="user-items", **options)
     path.write_text("1\n2\n")
     with pytest.raises(DataError, match="expected lines of a user and then items, found no item"):
         read_interactions(path, layout="user-items")

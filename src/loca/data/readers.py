@@ -419,7 +419,7 @@ def read_file(
         raise DataError(f"{source.name}: expected the layout {layout.name} ({layout.about}), found {form}")
     columns = {**({} if layout is None else layout.columns), **given}
     if layout is not None and layout.is_lists:
-        return tables.read_lists(source, block_bytes), _LISTS
+        return _read_lists(source, given, needed, block_bytes)
     if form == "Parquet":
         try:
             table = pl.scan_parquet(source.path if source.is_plain() else io.BytesIO(source.read()))
@@ -434,7 +434,7 @@ def read_file(
     is_unknown = layout is None and shape.names is None and not {"user", "item"} & given.keys()
     if is_unknown and not given and tables.are_lists(shape):
         say(f"{source.name}: read as user-items ({LAYOUTS['user-items'].about})")
-        return tables.read_lists(source, block_bytes), _LISTS
+        return _read_lists(source, given, needed, block_bytes)
     if is_unknown or (layout is not None and not layout.columns):
         # The 2014 or the 2018 order, by which of the first two columns holds reviewers and which products.
         for name, user, item in (("amazon-ratings-2014", 0, 1), ("amazon-ratings-2018", 1, 0)):
@@ -454,6 +454,14 @@ def read_file(
     samples = [pl.Series([row[place] for row in full], dtype=pl.String) for place in range(shape.width)]
     choice = tables.ColumnChoice.of(places, shape.names or [str(place) for place in range(shape.width)], samples)
     return tables.read_delimited(source, shape, places, needed, block_bytes), choice
+
+
+def _read_lists(
+    source: Source, given: Mapping[str, Column], needed: Sequence[str], block_bytes: int
+) -> tuple[pl.DataFrame, tables.ColumnChoice]:
+    for role in [*given, *(role for role in needed if role == "rating")]:
+        raise DataError(f"{source.name}: lines of a user and then items have no column for the {role}s")
+    return tables.read_lists(source, block_bytes), _LISTS
 
 
 def _read_frame(
