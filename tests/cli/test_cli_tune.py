@@ -32,7 +32,8 @@ def test_the_settings_are_written_and_taken_by_fit_and_compare(call: Call, tmp_p
     assert told["settings"]["denoising"] == 0.25
     text = best.read_text()
     assert text.startswith("# Settings tuned by loca on planted: 4 trials per model, space wide, seed 0\n")
-    assert f"NDCG@100 {told['validation_ndcg@100']:.4f} on validation" in text
+    assert f"validation NDCG@100 {told['validation_ndcg@100']:.4f}" in text
+    assert "(used for choosing; not a test score)" in text
     assert "loca tune planted --model ease --space wide --trials 4" in text
     assert tomllib.loads(text)["ease"] == told["settings"]
     compared = call("compare", "planted", *TINY, "--config", best, "--json")

@@ -175,7 +175,7 @@ def tune_models(
 
 def _headline(one: Tuned) -> str:
     """What tuning one model came to, in one line."""
-    before = "" if one.ndcg_before is None else f" ({one.ndcg_before:.4f} as it was)"
+    before = "" if one.ndcg_before is None else f", {one.ndcg_before:.4f} as it was"
     trials = f"{one.finished} trial{'s' if one.finished != 1 else ''}"
     ended = f"{trials} finished, {one.pruned} pruned, {one.failed} failed, in {one.seconds:.1f} s"
-    return f"{one.name}: NDCG@100 {one.ndcg:.4f} on validation{before}; {ended}"
+    return f"{one.name}: validation NDCG@100 {one.ndcg:.4f}{before} (used for choosing; not a test score); {ended}"
