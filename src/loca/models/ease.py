@@ -116,7 +116,7 @@ class EASE(ItemToItemModel):
         items, held_out, least_score = data.matrix.shape[1], data.validation, -math.inf
         if self.keep == "auto":
             shares = (_USUAL_SHARE,) if held_out is None else _SHARES
-            keeps = sorted({int(share * items) for share in shares} - {0})
+            keeps = sorted({_share_of(items, share) for share in shares} - {0})
             if held_out is not None:
                 least_score = (1 - _LOSS) * mean_ndcg(self.score, held_out, 100)
         else:
@@ -167,7 +167,7 @@ class EASE(ItemToItemModel):
         wanted = choose_device(self.device)
         solving = plan_solving(data.users, data.items, wanted, free_bytes(wanted))
         dense = ease_solver.dense_weights_memory(data, *solving)
-        keep = int(_SHARES[-1] * data.items) if self.keep == "auto" else self.keep
+        keep = _share_of(data.items, _SHARES[-1]) if self.keep == "auto" else self.keep
         if keep is None or keep >= data.items // 2:
             return dense
         choosing = replace(dense, main=dense.main + _BYTES_TO_CHOOSE * keep * data.items)
@@ -238,6 +238,11 @@ def solve_in_place(matrix: csr_array, weights: Scores, model: EASE, kind: type) 
     square /= -square.diagonal()  # column j is divided by −P_jj
     np.fill_diagonal(square, 0)
     return np.asarray(square, dtype=np.float32)
+
+
+def _share_of(items: int, share: float) -> int:
+    """How many weights per item that share is, less half a weight: what the start of a row takes in a file."""
+    return max(0, int(share * items - 0.5))
 
 
 def squared_columns(matrix: csr_array, weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
