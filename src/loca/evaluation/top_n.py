@@ -21,8 +21,9 @@ BLOCK_BYTES = 256_000_000
 # Small enough to stay near the processor, large enough to keep its cores busy.
 _CHUNK_BYTES = 16_000_000
 _DEVICE_CHUNK_BYTES = 1_000_000_000
-# From here on torch's threads are worth it; below, numpy takes a few milliseconds, loading torch a second.
-_NUMBERS_FOR_TORCH = 2**20
+# Of more users torch's threads are worth it; so few numpy ranks in some milliseconds, and loading torch takes a second.
+_MOST_USERS_FOR_NUMPY = 64
+_SCORES_OF_A_MAXIMUM = 64
 
 AnyScores: TypeAlias = "npt.NDArray[Any] | torch.Tensor"
 ItemRows = npt.NDArray[np.int32]
@@ -77,7 +78,7 @@ def rank_top_n(
     Items stored in `hidden` (users × items) stay out, so do the item rows in `never`, and all but those in
     `only`. Of equal scores the lower item row stands first, also at the cut. A score of −inf means never; NaN
     is refused. A place that cannot be filled holds the item row −1 and the score −inf. Scores that lie on a device
-    (a torch tensor) are ranked there; a large array is ranked by torch, a small one by numpy, with the same result.
+    (a torch tensor) are ranked there; an array of many users is ranked by torch, one of few by numpy: the same lists.
     """
     check_list_length(n)
     table: Any = scores
@@ -88,7 +89,7 @@ def rank_top_n(
         # 16-bit and whole numbers become 32- or 64-bit floats, so that −inf and every score stay distinct. A copy where
         # torch could not take the array as it is: read-only, or with other strides than torch knows.
         table = np.require(array, dtype=np.result_type(array.dtype, np.float32), requirements=("C", "W"))
-        if array.size > _NUMBERS_FOR_TORCH:
+        if array.ndim == 2 and len(array) > _MOST_USERS_FOR_NUMPY:
             table = torch.from_numpy(table)
     if table.ndim != 2:
         raise DataError(f"scores: expected users × items numbers, found shape {tuple(table.shape)}")
@@ -132,14 +133,11 @@ def rank_top_n(
 
 def _best_of(scores: AnyScores, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """The n best of each row in final order; where fewer are above −inf, any items of −inf fill the end."""
-    # One more than wanted shows whether the cut falls between equal scores. (users, n + 1)
-    width = min(n + 1, scores.shape[1])
     if isinstance(scores, np.ndarray):
-        items = np.argpartition(scores, scores.shape[1] - width, axis=1)[:, -width:]
-        items = np.take_along_axis(items, np.argsort(-np.take_along_axis(scores, items, axis=1), axis=1), axis=1)
-        values = np.take_along_axis(scores, items, axis=1)
-    else:
-        values, items = map(as_array, torch.topk(scores, width))
+        items = np.stack([_best_of_one(row, n) for row in scores])
+        return items, np.take_along_axis(scores, items, axis=1)
+    # One more than wanted shows whether the cut falls between equal scores. (users, n + 1)
+    values, items = map(as_array, torch.topk(scores, min(n + 1, scores.shape[1])))
     if n < scores.shape[1]:
         tied = np.flatnonzero((values[:, n - 1] == values[:, n]) & (values[:, n] > -np.inf))
         values, items = values[:, :n], items[:, :n]  # (users, n)
@@ -152,9 +150,25 @@ def _best_of(scores: AnyScores, n: int) -> tuple[npt.NDArray[np.int64], npt.NDAr
             at_cut = values[tied] == cut
             nth = np.maximum(np.cumsum(at_cut, axis=1) - 1, 0)
             items[tied] = np.where(at_cut, equal[first[:, None] + nth] % rows.shape[1], items[tied])
-    # The order is final but for equal scores, which few users have.
+    # topk's order is final but for equal scores, which few users have.
     unordered = np.flatnonzero((values[:, 1:] == values[:, :-1]).any(axis=1))
     if len(unordered):
         order = np.lexsort((items[unordered], -values[unordered]), axis=1)
         items[unordered] = np.take_along_axis(items[unordered], order, axis=1)
     return items, values
+
+
+def _best_of_one(scores: npt.NDArray[Any], n: int) -> npt.NDArray[np.int64]:
+    """The n best of one user in final order.
+
+    The n-th largest of the maxima of short stretches is a score that at least n reach, and that few are above; unlike
+    numpy's partition this does not mind that most scores are equal, as those of a sparse model are.
+    """
+    width = max(1, min(_SCORES_OF_A_MAXIMUM, len(scores) // (2 * n)))
+    whole = len(scores) // width * width
+    maxima = np.append(scores[:whole].reshape(-1, width).max(axis=1), scores[whole:])
+    reached = np.sort(maxima)[-n]
+    above = np.flatnonzero(scores > reached)
+    equal = np.flatnonzero(scores == reached)[: max(0, n - len(above))]  # the lowest item rows
+    items = np.concatenate([above, equal])
+    return items[np.lexsort((items, -scores[items]))[:n]]
