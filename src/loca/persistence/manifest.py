@@ -68,9 +68,11 @@ def get_params(model: object) -> dict[str, Any]:
     {'neighbours': 20, 'shrinkage': 20.0}
     """
     kind: type = type(model)
-    if not is_model(model):
-        raise ConfigError(f"expected a model, found {model!r:.60}")
-    return {name: getattr(model, name) for name in parameter_names(kind)}
+    try:
+        names = parameter_names(kind)
+    except ValueError:  # Python's own classes have no signature
+        raise ConfigError(f"expected a model, found {model!r:.60}") from None
+    return {name: getattr(model, name) for name in names}
 
 
 @lru_cache(maxsize=256)
