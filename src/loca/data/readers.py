@@ -252,6 +252,8 @@ def read_table(
         else:
             table, choice = _read_frame(source, columns, needed)
         read = TableRead(name, choice, Ratings.of(table["rating"]) if "rating" in table.columns else None)
+        if minimum_rating is None:
+            table = table.drop("rating", strict=False)
         interactions = _number(table, minimum_rating)
     if distinct:
         interactions = interactions.distinct(keep="first")
