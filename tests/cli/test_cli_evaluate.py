@@ -162,3 +162,12 @@ def test_bad_standard_input_gets_one_line(
 ) -> None:
     given_input(monkeypatch, data)
     assert message in call("data", "describe", "-", "--quiet").mistake
+
+
+def test_a_terminal_is_no_standard_input(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.BytesIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Terminal(b"")))
+    assert "standard input: is a terminal; expected data from a pipe or a file" in call("data", "describe", "-").mistake
