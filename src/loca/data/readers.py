@@ -546,6 +546,8 @@ def _read_json_lines(
     choice = tables.ColumnChoice.of(places, names, samples)
     fields = {role: names[place] for role, place in places.items()}
     schema = {field: _json_kind([one.get(field) for one in sample]) for field in fields.values()}
+    if "rating" in fields and schema[fields["rating"]] == pl.Int64:
+        schema[fields["rating"]] = pl.Float64()  # 5 may be followed by 4.5
 
     def read(first_line: int, data: bytes) -> pl.DataFrame:
         try:
