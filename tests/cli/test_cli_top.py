@@ -63,7 +63,7 @@ def loaded_by(*arguments: object) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["popularity", "item-knn", "slim", "ease", "next-ease", "loca-ease", "loca-ease-dense"]
+    "name", ["popularity", "item-knn", "slim", "ease", "ease-sparse", "next-ease", "loca-ease", "loca-ease-dense"]
 )
 def test_a_saved_model_of_item_weights_answers_without_loading_torch(name: str) -> None:
     assert loaded_by("recommend", SAVED_MODELS / name, "--user", "u03") == (0, [])

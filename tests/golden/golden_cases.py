@@ -335,6 +335,7 @@ def saved_models() -> dict[str, Callable[[], loca.Recommender]]:
         "popularity": loca.Popularity,
         "item-knn": lambda: loca.ItemKNN(neighbours=5),
         "ease": lambda: ease,
+        "ease-sparse": lambda: loca.clone(ease, keep=4),
         "next-ease": lambda: loca.NextEASE(l2=20.0, device="cpu"),
         "slim": lambda: loca.SLIM(l1=0.1, l2=5.0, device="cpu"),
         "wmf": lambda: loca.WMF(factors=4, device="cpu"),
