@@ -463,7 +463,7 @@ class Interactions(Tabular):
         -------
         Interactions
         """
-        return replace(self, recency=recency)
+        return self if recency == self.recency else replace(self, recency=recency)
 
     def with_titles(self, titles: Any) -> Interactions:
         """Name the items for people.

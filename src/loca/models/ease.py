@@ -41,7 +41,7 @@ _NUMBERS_AT_ONCE = 2**19
 # What "auto" may lose of the dense model's validation NDCG@100, and the shares of all weights that it tries. A sparse
 # weight takes as many bytes as two dense ones: a twentieth of the weights is a tenth of the bytes.
 _LOSS = 0.005
-_SHARES = (1 / 160, 1 / 80, 1 / 40, 1 / 20, 1 / 10)
+_SHARES = (1 / 80, 1 / 40, 1 / 20, 1 / 10)
 _USUAL_SHARE = 1 / 20
 # Place and size of an entry that may be one of the largest, each beside a copy and what sorts it.
 _BYTES_TO_CHOOSE = 48
@@ -64,9 +64,9 @@ class EASE(ItemToItemModel):
         How many weights to keep per item, as a mean over all items; None keeps all. Of the solution the weights with
         the largest |B_ij| · √(XᵀDX)_ii stay, those that move the training scores most, and are solved for again while
         all others are zero. The model is then sparse in memory, in its file and when it scores. `"auto"` takes the
-        fewest of 1/160, 1/80, 1/40, 1/20 and 1/10 of all weights that lose at most 0.5 % of the dense model's
-        validation NDCG@100, and stays dense where none does; without validation it takes 1/20, a tenth of the bytes.
-        A model stays dense, too, where `keep` is half of the items or more, because that is smaller.
+        fewest of 1/80, 1/40, 1/20 and 1/10 of all weights that lose at most 0.5 % of the dense model's validation
+        NDCG@100, and stays dense where none does; without validation it takes 1/20, a tenth of the bytes. A model
+        stays dense, too, where `keep` is half of the items or more, because that is smaller.
     device : str, default "auto"
         Where it computes: `"cpu"`, `"cuda"`, or `"auto"`, a GPU where there is one.
 
