@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from loca.cli.options import Output, Reading, Recency, naming, read_part, words
+from loca.cli.recommend import Folder, load_known
 from loca.config import options as config
-from loca.errors import ConfigError, DataError
+from loca.errors import ConfigError
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")]
 Later = Annotated[str, typer.Argument(metavar="DATA", help="A file of later interactions, or - for standard input.")]
 At = Annotated[str | None, typer.Option(help="Lengths of the measured lists, comma separated (50,100).")]
 History = Annotated[
@@ -48,27 +47,22 @@ def evaluate_model(
     from loca.data.splits import hold_out
     from loca.evaluation.evaluate import evaluate
     from loca.evaluation.metrics import check_lengths
-    from loca.registry import load
 
     # All that could be refused is refused before the model and the data are read.
     lengths = check_lengths(config.check_value("--at", tuple[int, ...], words(at) or [50, 100]))
-    weights = None if recency is None else config.parse_recency(recency)
     given = {name: value for name, value in asdict(reading).items() if value is not None}
     data = config.build_section(config.DataOptions, given, "data")
     if source == history == STANDARD_INPUT:
         raise ConfigError("--history: standard input is DATA already; give the path of a file")
-    model = load(folder)
-    if model.train_data_ is None:
-        raise DataError(f"{folder}: this model was fitted on a bare matrix and knows no ids; ask it from Python")
+    model, known, weights = load_known(folder, recency)
     later = read_part(source, data)
     more = None
     if history is not None:
         with naming("--history"):
             more = read_part(history, data)
-    held_out, report = hold_out(model.train_data_, later, histories=more)
-    if recency is not None:
-        held_out = held_out.with_recency(weights)
-        model.train_data_ = model.train_data_.with_recency(weights)
+    held_out, report = hold_out(known, later, histories=more)
+    if weights != "model":
+        held_out, model.train_data_ = held_out.with_recency(weights), known.with_recency(weights)
     found = evaluate(model, held_out, at=lengths)
     left_out = {"users": later.n_users - held_out.n_users, "interactions": len(later) - len(held_out.targets)}
     document: dict[str, Any] = {"model": str(folder), "data": source, **found.to_json()}

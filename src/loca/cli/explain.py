@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from loca.cli.options import Output
-from loca.cli.recommend import Count, Folder, Who, load_with_histories, named_items
+from loca.cli.recommend import Count, Folder, Who, load_known, named_items, one_history, user_ids
 from loca.errors import ConfigError
 from loca.text_table import cut
 
@@ -28,9 +28,10 @@ def explain_answer(folder: Folder, who: Who, output: Output, item: Item = None, 
 
       loca explain films.loca --history i017,i203,i150 --json
     """
-    import numpy as np
-
-    model, known = load_with_histories(folder, who)
+    if bool(who.user) == bool(who.history):
+        raise ConfigError("who asks? expected --user ID or --history a,b,c, one of the two")
+    model, known, recency = load_known(folder, who.recency)
+    one_by_one = [one_history(known, who.history, recency)] if who.history else user_ids(known.users, who.user)
     chosen = None
     if item is not None:
         rows = named_items(known.items, [item], "--item")
@@ -38,8 +39,8 @@ def explain_answer(folder: Folder, who: Who, output: Output, item: Item = None, 
             raise ConfigError(f"--item: expected one item, found {len(rows)} in {item!r}; explain them one at a time")
         chosen = known.items.ids(rows)[0]
     texts, answers = [], []
-    for row, user in enumerate(known.users.values.tolist()):
-        found = model.explain(known.of_users(np.array([row])), chosen, count, recency=known.recency)
-        texts.append(f"For {cut(str(user), 90)}\n{found}")
+    for one in one_by_one:
+        found = model.explain(one, chosen, count, recency=recency)
+        texts.append(f"For {cut(str(found.user), 90)}\n{found}")
         answers.append(found.to_json())
     output.answer("\n\n".join(texts), {"model": str(folder), "answers": answers})

@@ -16,7 +16,7 @@ from loca.errors import ConfigError, DataError, LocaError
 
 if TYPE_CHECKING:
     from loca.data.histories import HistoryWeights
-    from loca.data.id_map import IdMap
+    from loca.data.id_map import Id, IdMap
     from loca.data.interactions import Interactions
     from loca.evaluation.recommend import Recommendations
     from loca.models.recommender import Recommender
@@ -94,12 +94,12 @@ def recommend_items(
 
         with naming("--out"):
             check_ending(out)
-    model, known, recency = _load(folder, who.recency)
+    model, known, recency = load_known(folder, who.recency)
     users: Any = known
     if who.user or many.users_file:
-        users = _user_ids(known.users, who.user, many.users_file, many.on_unknown)
+        users = user_ids(known.users, who.user, many.users_file, many.on_unknown)
     elif who.history:
-        users = {"history": known.items.ids(_history_rows(known, who.history, recency, many.on_unknown))}
+        users = one_history(known, who.history, recency, many.on_unknown)
     elif many.histories:
         users = _read(many.histories, "--histories", known.items, many.on_unknown)
     only, never = (
@@ -147,7 +147,7 @@ def similar_items(folder: Folder, items: Names, output: Output, count: Count = 1
 
       loca similar films.loca i017 i203 -n 5 --json
     """
-    model, known, _ = _load(folder, None)
+    model, known, _ = load_known(folder)
     rows = named_items(known.items, items, "ITEM")
     output.answer(*_as_text(folder, model.similar_items(known.items.ids(rows), count), "item"))
 
@@ -169,7 +169,7 @@ def _as_text(folder: Path, found: Recommendations, what: str) -> tuple[str, dict
             for row in rows
         )
         about: dict[str, Any] = {what: one}
-        if what == "item" and titles is not None and names is not None:
+        if what == "item" and titles is not None:
             about["title"] = names.label(names.row(one))
         head = f"Like {about.get('title', one)}" if what == "item" else f"For {one}"
         table = TextTable(("      recommended", "item", "score"), lines).plain()
@@ -181,26 +181,7 @@ def _as_text(folder: Path, found: Recommendations, what: str) -> tuple[str, dict
 # -- Who asks ----------------------------------------------------------------------------------------------------------
 
 
-def load_with_histories(folder: Path, who: Who) -> tuple[Recommender, Interactions]:
-    """The model, and the histories of known users by id, or one history under the name `history`."""
-    import numpy as np
-
-    from loca.data.id_map import IdMap
-    from loca.data.interactions import Interactions
-
-    if bool(who.user) == bool(who.history):
-        raise ConfigError("who asks? expected --user ID or --history a,b,c, one of the two")
-    model, known, recency = _load(folder, who.recency)
-    if recency != "model":
-        known = known.with_recency(recency)
-    if who.user:
-        return model, known.of_users(known.users.rows(_user_ids(known.users, who.user, None, "error")))
-    rows = np.array(_history_rows(known, who.history or [], recency), dtype=np.int32)
-    user = IdMap(np.array(["history"], dtype=object), "user")
-    return model, Interactions(user, known.items, np.array([0, len(rows)]), rows, recency=known.recency)
-
-
-def _load(folder: Path, recency: str | None) -> tuple[Recommender, Interactions, HistoryWeights]:
+def load_known(folder: Path, recency: str | None = None) -> tuple[Recommender, Interactions, HistoryWeights]:
     """The model, what it was fitted on, and how histories are weighted."""
     from loca.config.options import parse_recency
     from loca.registry import load
@@ -212,7 +193,9 @@ def _load(folder: Path, recency: str | None) -> tuple[Recommender, Interactions,
     return model, model.train_data_, weights
 
 
-def _user_ids(users: IdMap, given: Sequence[str] | None, file: str | None, on_unknown: str) -> list[Any]:
+def user_ids(
+    users: IdMap, given: Sequence[str] | None, file: str | None = None, on_unknown: str = "error"
+) -> list[Any]:
     """The ids that --user or --users-file name, each once; numbers where the model's ids are numbers."""
     places = {} if given is None else dict.fromkeys(given, "--user")
     if file is not None:
@@ -240,14 +223,14 @@ def _user_ids(users: IdMap, given: Sequence[str] | None, file: str | None, on_un
     return found
 
 
-def _history_rows(
+def one_history(
     known: Interactions, texts: Sequence[str], recency: HistoryWeights, on_unknown: str = "error"
-) -> list[int]:
-    """The item rows of --history, oldest first."""
+) -> dict[str, list[Id]]:
+    """The item ids of --history, oldest first, under the name `history`."""
     weights = known.recency if recency == "model" else recency
     if weights is not None and weights.unit == "time":
         raise ConfigError("--history: has no times to be weighed by; say --recency 4 (positions) or none")
-    return named_items(known.items, texts, "--history", on_unknown)
+    return {"history": known.items.ids(named_items(known.items, texts, "--history", on_unknown))}
 
 
 def named_items(items: IdMap, texts: Sequence[str], option: str, on_unknown: str = "error") -> list[int]:

@@ -211,6 +211,15 @@ class IdMap:
         return f"; the {len(self):,} known {self.what}s begin with " + ", ".join(names[:3]) if names else ""
 
 
+def at_rows(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values of rows; None for the row −1, which stands for nothing, if there is one."""
+    found = values[rows]
+    if (rows < 0).any():
+        found = found.astype(object)
+        found[rows < 0] = None
+    return np.asarray(found)
+
+
 # -- Titles as people type them ----------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
 from loca.data.histories import HistoryWeights, resolve_histories
-from loca.data.id_map import Id, IdMap
+from loca.data.id_map import Id, IdMap, at_rows
 from loca.data.interactions import Interactions
 from loca.errors import DataError
 from loca.evaluation.top_n import block_rows, check_list_length, rank_top_n
@@ -145,23 +145,14 @@ class Explanation(Tabular):
         places, entries = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         columns: dict[str, Any] = {
             "item": self.names.values[self.items[places]],
-            "because": self._or_none(self.names.values, because[entries]),
+            "because": at_rows(self.names.values, because[entries]),
             "contribution": parts[places, entries],
             "share": shares[places, entries],
         }
         if self.names.labels is not None:
             columns["title"] = self.names.labels[self.items[places]]
-            columns["because_title"] = self._or_none(self.names.labels, because[entries])
+            columns["because_title"] = at_rows(self.names.labels, because[entries])
         return columns
-
-    @staticmethod
-    def _or_none(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The values of rows; None for the row −1, if there is one."""
-        found: npt.NDArray[Any] = values[rows]
-        if (rows < 0).any():
-            found = found.astype(object)
-            found[rows < 0] = None
-        return found
 
     def _reasons(self, place: int) -> list[tuple[str, list[str]]]:
         """How a sentence on the listed item begins, and what it goes on with, one piece each."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.histories import HistoryWeights, OnUnknown, resolve_histories
-from loca.data.id_map import Id, IdMap
+from loca.data.id_map import Id, IdMap, at_rows
 from loca.data.interactions import Interactions
 from loca.errors import DataError
 from loca.evaluation.evaluate import Scorer, check_scorer
@@ -40,8 +40,8 @@ class Recommendations(Tabular):
         Users × n: the rows of their items, best first; −1 in a place that cannot be filled.
     scores : ndarray of float32
         Users × n scores; −inf in a place that cannot be filled.
-    item_ids : IdMap or None, default None
-        What the items are called; None where the model was fitted on a bare matrix.
+    item_ids : IdMap
+        What the items are called; by their rows where the model was fitted on a bare matrix.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Recommendations(Tabular):
     users: npt.NDArray[Any]
     item_rows: ItemRows
     scores: npt.NDArray[np.float32]
-    item_ids: IdMap | None = None
+    item_ids: IdMap
 
     def __iter__(self) -> Iterator[npt.NDArray[Any]]:
         yield self.items
@@ -69,22 +69,12 @@ class Recommendations(Tabular):
     @property
     def items(self) -> npt.NDArray[Any]:
         """Users × n item ids as they came in; None in a place that cannot be filled."""
-        values = None if self.item_ids is None else self.item_ids.values
-        return self._named(self.item_rows.astype(np.int64) if values is None else values[self.item_rows])
+        return at_rows(self.item_ids.values, self.item_rows)
 
     @property
     def titles(self) -> npt.NDArray[Any] | None:
         """Users × n titles, None in a place that cannot be filled; None where items have no titles."""
-        if self.item_ids is None or self.item_ids.labels is None:
-            return None
-        return self._named(self.item_ids.labels[self.item_rows])
-
-    def _named(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        empty = self.item_rows < 0
-        if empty.any():
-            names = names.astype(object)
-            names[empty] = None
-        return names
+        return None if self.item_ids.labels is None else at_rows(self.item_ids.labels, self.item_rows)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return the table by its columns, one row for each place that is filled.
@@ -98,11 +88,11 @@ class Recommendations(Tabular):
         listed = self.item_rows[places, ranks]
         columns = {
             "user": self.users[places],
-            "item": listed.astype(np.int64) if self.item_ids is None else self.item_ids.values[listed],
+            "item": self.item_ids.values[listed],
             "score": self.scores[places, ranks],
             "rank": ranks.astype(np.int64) + 1,
         }
-        if self.item_ids is not None and self.item_ids.labels is not None:
+        if self.item_ids.labels is not None:
             columns["title"] = self.item_ids.labels[listed]
         return columns
 
@@ -188,7 +178,7 @@ def recommend(
     item_rows, best = np.empty((users, n), np.int32), np.empty((users, n), np.float32)
     for block, part in request.blocks():
         item_rows[block], best[block] = part.item_rows, part.scores
-    return Recommendations(request.histories.users, item_rows, best, request.item_ids)
+    return Recommendations(request.histories.users, item_rows, best, request.histories.items)
 
 
 def recommendation_table(
@@ -276,12 +266,8 @@ class Request:
         if on_unknown == "popular" and self.histories.is_empty.any():
             if data is None:
                 raise DataError("on_unknown: a model that was fitted on a bare matrix does not know what is popular")
-            pairs = data.matrix()
-            counts = np.bincount(pairs.indices, minlength=len(items))
+            counts = np.bincount(data.matrix().indices, minlength=len(items))
             self.popularity = (counts / data.n_users).astype(np.float32)
-        # A bare matrix gives its items no names.
-        is_named = data is not None or isinstance(who, Interactions) or hasattr(who, "columns")
-        self.item_ids = items if is_named else None
 
     def blocks(self) -> Iterator[tuple[npt.NDArray[np.int64], Recommendations]]:
         """The places of some users and their lists, block after block."""
@@ -301,7 +287,7 @@ class Request:
                     scores = self._allowed(np.tile(self.popularity, (len(others), 1)), block[others])
                     item_rows[others], best[others] = self._rank(scores, None)
                 lists = best.astype(np.float32)
-                yield block, Recommendations(self.histories.users[block], item_rows, lists, self.item_ids)
+                yield block, Recommendations(self.histories.users[block], item_rows, lists, self.histories.items)
                 progress.advance(len(block))
 
     def _rank(self, scores: Any, hidden: csr_array | None) -> tuple[ItemRows, npt.NDArray[np.float32]]:

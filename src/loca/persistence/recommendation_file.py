@@ -99,11 +99,10 @@ def recommend_to_file(
 
     path = check_ending(path)
     request = Request(model, who, n, None, hide_seen, only, never, candidates, on_unknown, recency)
-    ids = request.item_ids
     # Ids and titles as polars has them: looked up there for a whole block, not one by one.
     users = _series(request.histories.users)
-    items = _series(np.arange(len(request.histories.items)) if ids is None else ids.values)
-    titles = None if ids is None or ids.labels is None else _series(ids.labels)
+    items, labels = _series(request.histories.items.values), request.histories.items.labels
+    titles = None if labels is None else _series(labels)
     schema = {"user": users.dtype, "item": items.dtype, "score": polars.Float32(), "rank": polars.Int64()}
     if titles is not None:
         schema["title"] = titles.dtype
