@@ -152,6 +152,11 @@ def cut(text: str, most: int) -> str:
     return text.rstrip() + "…"
 
 
+def many(count: int, what: str) -> str:
+    """A count and what it counts: `1 user`, `1,200 users`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def columns_of(text: str) -> int:
     """The columns that a terminal takes for a text: two for a wide letter, none for a mark on another."""
     if text.isascii():

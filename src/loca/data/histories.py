@@ -124,7 +124,7 @@ def resolve_histories(
     items = _model_items(who, known, users_in, item_count)
     own = None if known is None else known.recency
     if issparse(who):
-        found = _of_matrix(who, items, own if recency == "model" else recency, is_named=recency != "model")
+        found = _of_matrix(who, items, recency, own)
     else:
         if isinstance(who, Interactions):
             source, rows = who, np.arange(who.n_users)
@@ -173,15 +173,17 @@ def _model_items(who: Any, known: Interactions | None, users_in: Interactions | 
     return items
 
 
-def _of_matrix(matrix: Any, items: IdMap, recency: Recency | None, *, is_named: bool) -> Histories:
+def _of_matrix(matrix: Any, items: IdMap, recency: HistoryWeights, own: Recency | None) -> Histories:
     """A matrix that is not all ones brings its own weights; else the stored order of a row is the order of the history.
 
     A recency that the caller names wins over the stored weights.
     """
     rows = as_csr(matrix)
     users = np.arange(rows.shape[0], dtype=np.int64)
-    if (recency is None and not is_named) or ((rows.data != 1).any() and not is_named):
-        return Histories(users, items, rows, users)
+    if recency == "model":
+        if own is None or (rows.data != 1).any():
+            return Histories(users, items, rows, users)
+        recency = own
     if recency is not None and rows.nnz > rows.shape[0] and rows.has_sorted_indices:
         warnings.warn(
             "histories: every row stands in the order of the items; it is read as oldest first and weighted by the "

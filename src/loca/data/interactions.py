@@ -383,6 +383,22 @@ class Interactions(Tabular):
         users, times = self.users.keep(rows), None if self.times is None else self.times[picked]
         return replace(self, users=users, offsets=offsets, item_rows=self.item_rows[picked], times=times)
 
+    def of_items(self, is_chosen: npt.NDArray[np.bool_]) -> Interactions:
+        """Choose some items; the users stay, some with an empty history.
+
+        Parameters
+        ----------
+        is_chosen : ndarray of bool
+            One mark per item.
+
+        Returns
+        -------
+        Interactions
+            Its items are renumbered from 0.
+        """
+        part, new_rows = self.where(is_chosen[self.item_rows]), (np.cumsum(is_chosen) - 1).astype(np.int32)
+        return replace(part, items=self.items.keep(is_chosen), item_rows=new_rows[part.item_rows])
+
     def where(self, is_chosen: npt.NDArray[np.bool_]) -> Interactions:
         """Choose some interactions; users and items stay, some with an empty history.
 
@@ -433,8 +449,7 @@ class Interactions(Tabular):
         """
         if not new_items:
             is_known = np.array([one in self.items for one in new.items.values.tolist()], dtype=bool)
-            new = new.where(is_known[new.item_rows])
-            new = replace(new, items=new.items.keep(is_known), item_rows=(np.cumsum(is_known) - 1)[new.item_rows])
+            new = new.of_items(is_known)
             new = new.of_users(new.counts() > 0)
         users, user_rows = self.users.merged(new.users)
         items, item_rows = self.items.merged(new.items)

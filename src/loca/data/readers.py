@@ -344,10 +344,7 @@ def keep_active(
                 raise DataError(f"{_NOBODY}: at least {minima[what]} interactions per {what}, {found}")
     left = left if left.counts().all() else left.of_users(left.counts() > 0)
     is_used = np.bincount(left.item_rows, minlength=left.n_items) > 0
-    if keep_unused or is_used.all():
-        return left
-    new_rows = (np.cumsum(is_used) - 1).astype(np.int32)
-    return replace(left, items=left.items.keep(is_used), item_rows=new_rows[left.item_rows])
+    return left if keep_unused or is_used.all() else left.of_items(is_used)
 
 
 def _at_least(ratings: npt.NDArray[Any], minimum: float) -> npt.NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError, check_kind
 from loca.random_streams import stream
-from loca.text_table import Readable, TextTable
+from loca.text_table import Readable, TextTable, many
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -507,32 +507,30 @@ def _matched(known: Interactions, later: Interactions, what: str) -> tuple[HeldO
     has_history = (rows >= 0) & (np.append(known.counts(), 0)[rows] > 0)
     chosen = has_history & (targets.counts() > 0)
     if not chosen.any():
-        unknown = f"{len(later) - len(targets):,} of {_many(len(later), 'interaction')} have an unknown item"
-        nobody = f"{int((~has_history).sum()):,} of {_many(later.n_users, 'user')} have no history"
+        unknown = f"{len(later) - len(targets):,} of {many(len(later), 'interaction')} have an unknown item"
+        nobody = f"{int((~has_history).sum()):,} of {many(later.n_users, 'user')} have no history"
         raise DataError(f"{what}: nothing is left to find; {nobody}, {unknown}")
     histories = known.of_users(rows[chosen])
     held_out = HeldOut(histories, replace(targets.of_users(chosen), users=histories.users))
     lines = [f"{what}: {_size(held_out.targets)}"]
     if unknown_rows := len(later) - len(targets):
         count = len(np.unique(later.item_rows)) - len(np.unique(targets.item_rows))
-        lines.append(f"{what}: {_many(count, 'item')} unknown, left out ({_many(unknown_rows, 'interaction')})")
+        lines.append(f"{what}: {many(count, 'item')} unknown, left out ({many(unknown_rows, 'interaction')})")
     if newcomers := int((~has_history).sum()):
-        lost = _many(int(targets.counts()[~has_history].sum()), "interaction")
-        lines.append(f"{what}: {_many(newcomers, 'user')} without a history, left out ({lost})")
+        lost = many(int(targets.counts()[~has_history].sum()), "interaction")
+        lines.append(f"{what}: {many(newcomers, 'user')} without a history, left out ({lost})")
     return held_out, (*lines, *_about_targets(held_out, known, what))
 
 
 def _all_ids(*maps: IdMap) -> IdMap:
     """The ids of several maps, those of the first as they are; all as text where some are text and some numbers."""
-    first, is_text = maps[0], len({one.values.dtype.kind == "O" for one in maps}) > 1
-    ids = {str(one) if is_text else one: row for row, one in enumerate(first.values.tolist())}
-    labels = {one: first.label(row) for one, row in ids.items()}
+    kind, values = np.result_type(*(one.values for one in maps)), maps[0].values
+    if kind.kind == "O":
+        values = np.array([str(one) for one in values.tolist()], dtype=object)
+    found = replace(maps[0], values=values.astype(kind))
     for other in maps[1:]:
-        for row, one in enumerate(other.values.tolist()):
-            labels.setdefault(str(one) if is_text else one, other.label(row))
-    values = np.array(list(labels), dtype=object if is_text or first.values.dtype.kind == "O" else None)
-    has_labels = any(one.labels is not None for one in maps)
-    return IdMap(values, first.what, np.array(list(labels.values()), dtype=object) if has_labels else None)
+        found, _ = found.merged(other)
+    return found
 
 
 def _hold(interactions: Interactions, what: str, requested: int, keep: int) -> tuple[Interactions, HeldOut, Report]:
@@ -545,9 +543,9 @@ def _hold(interactions: Interactions, what: str, requested: int, keep: int) -> t
     fewer, none = int(((held_counts > 0) & (held_counts < requested)).sum()), int((held_counts == 0).sum())
     lines = [f"{what}: the last {requested} of each user, {_size(targets)}"]
     if fewer:
-        lines.append(f"{what}: fewer than {requested} from {_many(fewer, 'user')} with too few interactions")
+        lines.append(f"{what}: fewer than {requested} from {many(fewer, 'user')} with too few interactions")
     if none:
-        lines.append(f"{what}: none from {_many(none, 'user')} with too few interactions, who stay in train")
+        lines.append(f"{what}: none from {many(none, 'user')} with too few interactions, who stay in train")
     return rest, held_out, (*lines, *_about_targets(held_out, rest, what))
 
 
@@ -557,9 +555,9 @@ def _fold_in(users: Interactions, train: Interactions, share: float, what: str) 
     known = np.clip(np.ceil(share * counts - 1e-9).astype(np.int64), 1, counts - 1)
     is_known = users.places() < np.repeat(known, counts)
     held_out = HeldOut(users.where(is_known), users.where(~is_known))
-    rest = f"{_many(len(held_out.targets), 'interaction')} after it to be found"
+    rest = f"{many(len(held_out.targets), 'interaction')} after it to be found"
     line = f"never seen in training; the oldest {share:.0%} of each history is known, {rest}"
-    return held_out, (f"{what}: {_many(users.n_users, 'user')} {line}", *_about_targets(held_out, train, what))
+    return held_out, (f"{what}: {many(users.n_users, 'user')} {line}", *_about_targets(held_out, train, what))
 
 
 def _later(histories: Interactions, later: Interactions, what: str, moment: float | str) -> tuple[HeldOut, Report]:
@@ -572,7 +570,7 @@ def _later(histories: Interactions, later: Interactions, what: str, moment: floa
     lines = [f"{what}: from {moment} on, {_size(held_out.targets)} with a history"]
     if newcomers := int((has_later & ~has_history).sum()):
         lost = f"left out ({len(later) - len(held_out.targets):,} interactions)"
-        lines.append(f"{what}: {_many(newcomers, 'user')} with nothing before {moment} {lost}")
+        lines.append(f"{what}: {many(newcomers, 'user')} with nothing before {moment} {lost}")
     return held_out, (*lines, *_about_targets(held_out, histories, what))
 
 
@@ -594,11 +592,7 @@ def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> 
 
 
 def _size(interactions: Interactions) -> str:
-    return f"{_many(len(interactions), 'interaction')} of {_many(int((interactions.counts() > 0).sum()), 'user')}"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{many(len(interactions), 'interaction')} of {many(int((interactions.counts() > 0).sum()), 'user')}"
 
 
 def _check_histories(interactions: Interactions, keep: int, **held_out: tuple[int, int]) -> None:

@@ -16,7 +16,7 @@ from loca.data.id_map import Id, IdMap, at_rows
 from loca.data.interactions import Interactions
 from loca.errors import DataError
 from loca.evaluation.top_n import block_rows, check_list_length, rank_top_n
-from loca.text_table import Tabular, TextTable, columns_of, cut
+from loca.text_table import Tabular, TextTable, columns_of, cut, many
 
 Rows = npt.NDArray[np.int32]
 Figures = npt.NDArray[np.float32]
@@ -164,7 +164,7 @@ class Explanation(Tabular):
         rest = sum(shares[entry] for entry in speak_for[len(named) :])
         if pieces and rest >= 0.005:
             others = len(speak_for) - len(named)
-            pieces.append(f"{others:,} {'other' if others == 1 else 'others'} ({percent(rest)})")
+            pieces.append(f"{many(others, 'other')} ({percent(rest)})")
         lines = [("because you took ", pieces)] if pieces else []
         if everyone > 0:
             of_all = "" if self.popularity is None else f": {percent(self.popularity[place])} of all users took it"
@@ -177,13 +177,6 @@ class Explanation(Tabular):
             lines.append(("in spite of ", texts))
         return lines
 
-    def _history_lines(self, width: int) -> list[str]:
-        count, rows = len(self.history), self.history[::-1] if self.ordered else self.history
-        named = [title(self.names, row) for row in rows[:_NEWEST]]
-        more = [f"and {count - _NEWEST:,} more"] if count > _NEWEST else []
-        order = ", newest first" if self.ordered and count > 1 else ""
-        return fold(f"History of {count:,} {'item' if count == 1 else 'items'}{order}: ", [*named, *more], width, 4)
-
     def shown(self) -> Sequence[str | TextTable]:
         """Return the history, each listed item with its reasons, and what answers inside the model.
 
@@ -192,7 +185,11 @@ class Explanation(Tabular):
         sequence of str
             Lines of at most 100 columns.
         """
-        lines = self._history_lines(WIDTH)
+        count, rows = len(self.history), self.history[::-1] if self.ordered else self.history
+        named = [title(self.names, row) for row in rows[:_NEWEST]]
+        more = [f"and {count - _NEWEST:,} more"] if count > _NEWEST else []
+        order = ", newest first" if self.ordered and count > 1 else ""
+        lines = fold(f"History of {many(count, 'item')}{order}: ", [*named, *more], WIDTH, 4)
         if not len(self.items):
             lines.append("Nothing is left to recommend: every item is in the history.")
         for place, row in enumerate(self.items.tolist()):
@@ -216,8 +213,8 @@ class Explanation(Tabular):
         return lines if self.sources is None else [*lines, *self.sources.lines(self.names, WIDTH)]
 
     def __repr__(self) -> str:
-        count, how = len(self.items), "exact" if self.is_exact else "leave-one-out"
-        listed = f"{count} {'item' if count == 1 else 'items'} for {cut(repr(self.user), 40)}"
+        how = "exact" if self.is_exact else "leave-one-out"
+        listed = f"{many(len(self.items), 'item')} for {cut(repr(self.user), 40)}"
         return f"Explanation({listed}, by {len(self.history)} items of the history, {how})"
 
     def _repr_html_(self) -> str:

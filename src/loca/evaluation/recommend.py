@@ -18,7 +18,7 @@ from loca.evaluation.evaluate import Scorer, check_scorer
 from loca.evaluation.top_n import ItemRows, block_rows, check_list_length, rank_top_n
 from loca.memory import plan_memory
 from loca.progress import bar
-from loca.text_table import Tabular, TextTable
+from loca.text_table import Tabular, TextTable, many
 
 if TYPE_CHECKING:
     import polars
@@ -105,7 +105,7 @@ class Recommendations(Tabular):
             text = ", ".join(str(one) for one in listed if one is not None) or "nothing"
             rows.append((str(user), text if len(text) <= _SHOWN_SIGNS else f"{text[: _SHOWN_SIGNS - 1]}…"))
         more = [f"… and {users - _SHOWN_USERS:,} more"] if users > _SHOWN_USERS else []
-        title = f"up to {width} items for {users:,} {'user' if users == 1 else 'users'}"
+        title = f"up to {width} items for {many(users, 'user')}"
         return [title, *([TextTable(("user", "items"), tuple(rows), names=2)] if rows else []), *more]
 
 

@@ -175,10 +175,8 @@ def _begin(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalMod
     matrix, count, what = task.data.matrix, len(models), f"{task.what}: {len(models)} models"
 
     def begin(number: int) -> Any:
-        if task.present is None:
-            return models[number].begin(matrix, task.weights_of(number), task.moments)
-        network = task.present.network(number, models[number])
-        return models[number].begin_from(network, matrix, task.weights_of(number), task.moments)
+        network = None if task.present is None else task.present.network(number, models[number])
+        return models[number].begin(matrix, task.weights_of(number), task.moments, network)
 
     models[0].check_memory(matrix)
     one = begin(0)

@@ -69,20 +69,20 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
                 raise DataError(f"{what}: its layers are larger than any memory; take smaller ones") from None
             plan_memory(what, needed, "take smaller layers (latent, hidden) or filter rare items")
 
-    def begin(self, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None = None) -> Any:
-        """The trainer of a network with initial weights, which is held as `network_`.
+    def begin(
+        self,
+        matrix: csr_array,
+        user_weights: UserWeights | None,
+        moments: csr_array | None = None,
+        network: AnyNetwork | None = None,
+    ) -> Any:
+        """The trainer of a network, which is held as `network_`: a new one, or one that goes on from its weights.
 
         `moments` is `as_moments` of what `matrix` came from; models that learn from sets have no use for it.
         """
-        self.network_ = self.build(matrix.shape[1], choose_device(self.device))
-        return self.trainer_class()(self, matrix, user_weights, moments if self.uses_order else None)
-
-    def begin_from(
-        self, network: AnyNetwork, matrix: csr_array, user_weights: UserWeights | None, moments: csr_array | None
-    ) -> Any:
-        """The same of a network that has learned before, which goes on from its present weights."""
-        self.network_ = network
-        return self.trainer_class()(self, matrix, user_weights, moments if self.uses_order else None, is_new=False)
+        self.network_ = self.build(matrix.shape[1], choose_device(self.device)) if network is None else network
+        in_order = moments if self.uses_order else None
+        return self.trainer_class()(self, matrix, user_weights, in_order, is_new=network is None)
 
     def extra_bytes(self, users: int) -> tuple[int, int]:
         """What training takes beside the usual: bytes that last from step to step, and bytes that pass."""
@@ -133,7 +133,7 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         """Train on from the present weights."""
         more = self.going_on(data, epochs, self.best_epoch_ or self.epochs)
         moments, network = data.moments if self.uses_order else None, copy.deepcopy(fitted(self.network_, self))
-        trainer = more.begin_from(network, data.matrix, data.user_weights, moments)
+        trainer = more.begin(data.matrix, data.user_weights, moments, network)
         train_epochs([trainer], more, f"{type(self).__name__}: update")
         self.network_ = network
 
