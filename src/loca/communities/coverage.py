@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from loca.communities.geometry import Floats, cosine_within
+from loca.deferred import torch
 from loca.memory import plan_memory, readable_bytes
 from loca.models.devices import choose_device, free_bytes, has_kernels
 from loca.progress import bar, say
-
-if TYPE_CHECKING:
-    import torch
-else:
-    from loca.deferred import torch
 
 # A neighbourhood as bits, (users / 64,), in numpy's order: the first user is the highest bit of the first byte.
 Bits = npt.NDArray[np.uint64]

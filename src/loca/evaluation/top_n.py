@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.deferred import torch
 from loca.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    import torch
-else:
-    from loca.deferred import torch
 
 BLOCK_BYTES = 256_000_000
 # Small enough to stay near the processor, large enough to keep its cores busy.

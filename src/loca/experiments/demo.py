@@ -9,13 +9,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import loca
 from loca.data.synthetic import PlantedData
+from loca.deferred import torch
 from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import Evaluation, measure
 from loca.experiments.comparison import Comparison, compare
@@ -23,11 +24,6 @@ from loca.experiments.report import write_tables
 from loca.local.training import scaled_weights
 from loca.models.recommender import Recommender, clone, fitted
 from loca.persistence.atomic_write import write_whole
-
-if TYPE_CHECKING:
-    import torch
-else:
-    from loca.deferred import torch
 
 L2_CHOICES = (30.0, 100.0, 300.0)
 # The quantiles of the training and of the answering bandwidth, and what the former is multiplied by.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from loca.data.interactions import Interactions
+from loca.deferred import torch
 from loca.errors import ConfigError
 from loca.evaluation.top_n import block_rows
 from loca.memory import DataSize, MemoryUse, available_bytes, readable_bytes
@@ -18,11 +19,6 @@ from loca.models.devices import free_bytes, ranking_bytes
 from loca.models.recommender import Recommender
 from loca.persistence.model_io import bytes_of_train_data
 from loca.text_table import TextTable
-
-if TYPE_CHECKING:
-    import torch
-else:
-    from loca.deferred import torch
 
 # Sparse rows of the training part, of histories and targets to judge by, and a copy on its way.
 _COPIES_OF_THE_DATA = 4

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from loca.config.model_factory import describe_model
 from loca.config.settings import Table, settings_of
 from loca.data.recency import Recency
 from loca.data.splits import Split
+from loca.deferred import torch
 from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import Evaluation, evaluate
 from loca.models.devices import choose_device
@@ -34,11 +35,6 @@ from loca.text_table import Readable, TextTable
 from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, run_protocol, selection_data
 from loca.tuning.recency_selection import RecencyChoice, recency_from_json, recency_json
 from loca.tuning.warm_start import Tuning, remove_studies
-
-if TYPE_CHECKING:
-    import torch
-else:
-    from loca.deferred import torch
 
 RUNS_FOLDER = "cells"  # named so by the first version, whose results are still found
 _FORMAT = 2  # 2: the metrics of `paper` are divided as in the paper

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.deferred import torch
 from loca.errors import ConfigError, DataError, ModelFileError, check_counts
 from loca.evaluation.top_n import AnyScores
 from loca.local.local_models import LocalModels, LocalTask
@@ -22,10 +23,7 @@ from loca.models.recommender import ModelState, Recommender, Scores, check_histo
 from loca.progress import bar, say
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    from loca.deferred import torch
 
 LinearModel = EASE | NextEASE  # the models that are linear (`Recommender.is_linear`)
 LOCAL_BYTES = 9_000_000

@@ -5,24 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.data.splits import HeldOut
+from loca.deferred import torch
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import UserRows, mean_ndcgs, ndcg_of_each
 from loca.evaluation.top_n import AnyScores, as_array, beside
 from loca.models.devices import ranking_bytes, score_on
 from loca.models.recommender import AnyModel, Recommender, Scores, TrainingData, UserWeights
 from loca.persistence.manifest import ModelState
-
-if TYPE_CHECKING:
-    import torch
-else:
-    from loca.deferred import torch
 
 # In which numbers networks are multiplied while they learn, and are stored when they answer.
 PrecisionName = Literal["float32", "bfloat16"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from loca.deferred import torch
 from loca.errors import DataError, check_choice, check_counts
 from loca.local.local_ease import LOCAL_BYTES, differences_memory, fit_ease_differences, is_centre_for
 from loca.local.local_models import AnswerPrecision, LocalModels, LocalTask, PrecisionName, SeparateModels, Validator
@@ -20,12 +21,8 @@ from loca.progress import bar, say
 from loca.random_streams import derive_seed
 
 if TYPE_CHECKING:
-    import torch
-
     from loca.local.stacked.trainer import StackedTrainer
     from loca.models.autoencoder import Network
-else:
-    from loca.deferred import torch
 
 EngineName = Literal["auto", "one_by_one", "stacked"]
 Validate = Callable[[LocalModels], float]

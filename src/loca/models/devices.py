@@ -17,16 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.deferred import torch
 from loca.errors import ConfigError
 from loca.evaluation.top_n import BLOCK_BYTES, AnyScores
 from loca.memory import MemoryUse, available_bytes
 from loca.models.recommender import param
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    from loca.deferred import torch
 
 _DEVICES = "'auto', 'cpu' or 'cuda'"
 

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from loca.deferred import torch
 from loca.persistence.checkpoint import Checkpoint
 from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState
 from loca.progress import bar, say
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from loca.models.autoencoder import Network
-else:
-    from loca.deferred import torch
 
 
 class Schedule(Protocol):

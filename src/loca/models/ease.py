@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.deferred import torch
 from loca.evaluation.evaluate import mean_ndcg
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models import ease_solver
@@ -29,11 +30,6 @@ from loca.models.recommender import (
     sparse_weight_bytes,
 )
 from loca.progress import bar, say
-
-if TYPE_CHECKING:
-    import torch
-else:
-    from loca.deferred import torch
 
 Square = npt.NDArray[Any]
 _BLOCK_ITEMS = 1024

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.deferred import torch
 from loca.errors import ConfigError
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import SparseRows, float32_products, memory_on
@@ -19,10 +20,7 @@ from loca.models.recommender import UserWeights, check_user_weights
 from loca.progress import say
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    from loca.deferred import torch
 
 # Gives the rows of some items of an (items, items) array of weights, in 32 bits; the caller may write to them.
 WeightRows = Callable[["Tensor"], "Tensor"]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.deferred import torch
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models import ease_solver
@@ -30,10 +31,7 @@ from loca.models.recommender import (
 from loca.progress import bar, say
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-else:
-    from loca.deferred import torch
 
 _BLOCK = 1024  # columns that are solved at once
 # Pairs that would add less than this, for a user of weight 1, are left out.

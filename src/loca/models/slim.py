@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array
 
+from loca.deferred import torch
 from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, available_bytes, plan_memory
 from loca.models.devices import device_param
@@ -27,11 +28,6 @@ from loca.models.recommender import (
     whole,
 )
 from loca.progress import bar, say
-
-if TYPE_CHECKING:
-    import torch
-else:
-    from loca.deferred import torch
 
 Numbers = npt.NDArray[np.float64]
 _BLOCK_ITEMS = 512  # items whose linear terms are made, and whose weights are found, at once

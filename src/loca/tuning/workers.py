@@ -11,15 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from loca.deferred import torch
 from loca.errors import ConfigError, LocaError
 from loca.progress import set_progress
-
-if TYPE_CHECKING:
-    import torch
-else:
-    from loca.deferred import torch
 
 _READY = "ready"
 _SECONDS_TO_END = 5.0

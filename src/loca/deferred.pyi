@@ -1,0 +1,1 @@
+import torch as torch
