@@ -164,6 +164,17 @@ def test_the_divergence_keeps_the_weight_that_it_had_grown_to(planted_split: Spl
     assert more.seed != model.seed
 
 
+def test_as_many_weights_stay_as_validation_chose(
+    planted_split: Split, later: tuple[Interactions, Interactions]
+) -> None:
+    model = loca.EASE(l2=20.0, keep="auto").fit(planted_split.train, validation=planted_split.validation)
+    chosen = model.keep_
+    model.update(later[1])
+    assert (model.keep, model.keep_) == ("auto", chosen)
+    refitted = loca.EASE(l2=20.0, keep=chosen).fit(planted_split.train.merged(later[1]))
+    np.testing.assert_allclose(scores_of(model), scores_of(refitted), rtol=1e-5, atol=1e-6)
+
+
 def test_communities_stay_and_new_users_join_them(
     planted_split: Split, later: tuple[Interactions, Interactions]
 ) -> None:

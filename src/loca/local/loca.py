@@ -42,6 +42,7 @@ from loca.local.training import (
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import choose_device, free_bytes
 from loca.models.recommender import (
+    BaseEstimator,
     ModelState,
     Recommender,
     Scores,
@@ -252,17 +253,22 @@ class Loca(Recommender):
         answered = np.diff(answering.indptr)[has_history]
         self.locality_ = Locality(fitted(self.alpha_, self), float(trained_on.mean()), float(answered.mean()))
 
+    @property
+    def takes_new_items(self) -> bool:
+        """Whether all its models take in new items, and its embedder can do without them."""
+        return super().takes_new_items and isinstance(self.embedder_, BaseEstimator)
+
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Update the global model and the local ones; the communities stay, and old and new users join them."""
         say("Loca: its communities and alpha stay as they were fitted")
-        # The embedder stays, also where it was the global model: anchors are points among its embeddings.
-        self.embedder_ = with_items(fitted(self.embedder_, self), data.matrix.shape[1])
+        # The embedder stays, also where it was the global model: anchors are points among its embeddings. New items do
+        # not move a user.
+        if (items := data.matrix.shape[1]) > self.count_items():
+            self.embedder_ = with_items(fitted(self.embedder_, self), items)
         self.global_ = fitted(self.global_, self).updated(data, epochs)
-        embeddings = embed_users(self.embedder_, as_histories(data.train))
-        done = self.local_epochs_
-        models = copies_going_on(
-            self.base, len(fitted(self.communities_, self)), self.seed, "local model", data, epochs, done
-        )
+        embeddings = embed_users(fitted(self.embedder_, self), as_histories(data.train))
+        count, done = len(fitted(self.communities_, self)), self.local_epochs_
+        models = copies_going_on(self.base, count, self.seed, "local model", data, epochs, done)
         weights_of = self._train_weights(data.user_weights, embeddings)
         task = LocalTask(models, data, weights_of, "local models", self.global_, fitted(self.locals_, self), epochs)
         self.locals_, _ = train_locals(task, self._engine())

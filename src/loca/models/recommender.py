@@ -430,10 +430,10 @@ class Recommender(BaseEstimator):
         >>> model.train_data_.n_users
         61
         """
-        self.count_items()  # a model that has not been fitted is refused
         check_counts(epochs=epochs)
         kind, known = type(self).__name__, self.train_data_
         if known is None:
+            self.count_items()  # a model that has not been fitted is refused
             problem = "has no training data to add to: it was fitted on a bare matrix, or is a part of another model"
             raise DataError(f"this {kind} {problem}; fit it on Interactions")
         if issparse(new) or isinstance(new, str | Path):
@@ -464,6 +464,7 @@ class Recommender(BaseEstimator):
         """A copy that has taken in data with the same users and items in front; parts of a model are updated by it."""
         one = copy.copy(self)
         one._update(data, epochs)
+        one.train_data_ = None  # stored once, by the whole
         return one
 
     def _update(self, data: TrainingData, epochs: int) -> None:
@@ -471,8 +472,8 @@ class Recommender(BaseEstimator):
 
         Where nothing else is said all is learned again, as for models in closed form, whose fit takes seconds.
         """
-        self._forget()
-        self._fit(data)
+        fresh = self.with_selected_params().fit(data.train, user_weights=data.user_weights)
+        vars(self).update(vars(fresh) | get_params(self))
 
     def score(self, histories: csr_array) -> Scores:
         """Score every item for histories.
@@ -878,17 +879,15 @@ def _written(value: Any, depth: int = 0) -> str:
 
 
 def with_items(model: AnyModel, count: int) -> AnyModel:
-    """A copy of a fitted model over more items, to which the new ones say nothing; itself where there are none."""
+    """A copy of a fitted model with an array that begins with the items, over more of them: zeros for the new ones."""
     one: Any = copy.copy(model)
     for place in fields(one):
-        read_and_shape = place.metadata.get("learned")
-        if read_and_shape is not None and "items" in read_and_shape[1]:
-            array, axis = getattr(one, place.name), read_and_shape[1].index("items")
-            more = [(0, 0)] * array.ndim
-            more[axis] = (0, count - array.shape[axis])
-            if not any(more[axis]):
-                return model
-            setattr(one, place.name, np.pad(array, more))
+        _, shape = place.metadata.get("learned", (None, ()))
+        if shape[:1] == ("items",):
+            array = getattr(one, place.name)
+            setattr(
+                one, place.name, np.concatenate([array, np.zeros((count - len(array), *array.shape[1:]), array.dtype)])
+            )
         elif place.name.startswith("_"):  # what was made of the arrays
             setattr(one, place.name, place.default)
     return cast(AnyModel, one)
