@@ -60,11 +60,11 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         raise NotImplementedError
 
     def check_memory(self, matrix: csr_array) -> None:
-        """Refuse, on a CPU, a network whose training takes more memory than is free."""
+        """Refuse, on a CPU, a network whose weights and what lasts beside them in training take more than is free."""
         what = f"{type(self).__name__} for {matrix.shape[1]:,} items"
         if choose_device(self.device).type == "cpu":
             try:
-                needed = self.memory_bytes(DataSize.of(matrix)).main
+                needed = self.memory_bytes(DataSize.of(matrix)).training
             except RuntimeError:  # more numbers than can be counted
                 raise DataError(f"{what}: its layers are larger than any memory; take smaller ones") from None
             plan_memory(what, needed, "take smaller layers (latent, hidden) or filter rare items")
