@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TypeGuard
 
 
 class LocaError(Exception):
@@ -40,11 +39,6 @@ def check_choice(name: str, value: str, known: Iterable[str]) -> None:
     if value not in (choices := list(known)):
         nearest = did_you_mean(str(value), choices) or f"; expected {' or '.join(map(repr, choices))}"
         raise ConfigError(f"unknown {name} {value!r}{nearest}")
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number; truth values are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_kind(name: str, value: object, kind: type, advice: str) -> None:

@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loca.communities.geometry import Quantile
-from loca.errors import ConfigError, check_counts, did_you_mean, is_number
+from loca.errors import ConfigError, check_counts, did_you_mean
 from loca.models.recommender import Recommender, clone
 from loca.persistence.manifest import get_params
 
@@ -255,7 +255,8 @@ class Budget:
             raise ConfigError("tuning needs a budget; expected a number of trials, of seconds, or both")
         if self.trials is not None:
             check_counts(trials=self.trials)
-        if seconds is not None and not (is_number(seconds) and 0 < seconds < math.inf):
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and 0 < seconds < math.inf):
             raise ConfigError(f"seconds: expected a number above 0, found {seconds!r}")
 
     def __str__(self) -> str:

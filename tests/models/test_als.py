@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
+from loca.errors import DataError
 from loca.models.als import (
     Columns,
     Regression,
     alternate,
+    check_values,
     initial_factors,
     row_blocks,
     solve_rows,
     solve_systems,
-    sorted_rows,
 )
 from loca.progress import Bar
 
@@ -154,10 +155,13 @@ def test_equations_that_32_bits_cannot_factorise_are_solved_in_64() -> None:
     torch.testing.assert_close(solved[1], torch.full((2, 1), 0.5))
 
 
-def test_a_pair_stored_twice_counts_with_the_sum() -> None:
+def test_a_pair_stored_twice_counts_with_the_sum_and_a_value_below_zero_is_refused() -> None:
     twice = csr_array((np.array([1, 2, 3], np.float32), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 4))
-    np.testing.assert_array_equal(sorted_rows(twice).toarray(), [[2, 0, 4, 0]])
+    np.testing.assert_array_equal(check_values(twice).toarray(), [[2, 0, 4, 0]])
     np.testing.assert_array_equal(twice.data, [1, 2, 3])
+    for wrong in (-1.0, np.nan):
+        with pytest.raises(DataError, match="found one below 0 or not finite"):
+            check_values(csr_array(np.array([[1.0, wrong]], np.float32)))
 
 
 def test_first_factors_depend_on_seed_and_name_alone() -> None:

@@ -201,6 +201,11 @@ def test_a_model_without_any_weight_survives_its_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.score(csr_array(random_matrix(15)[:4])), np.zeros((4, 25)))
 
 
+def test_values_below_zero_are_refused() -> None:
+    with pytest.raises(DataError, match="values are not below 0"):
+        SLIM().fit(csr_array(-random_matrix(1)))
+
+
 def test_more_pairs_than_memory_holds_are_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
     with pytest.raises(DataError, match=r"SLIM for 25 items: .* of memory needed, 1 kB are free; filter rare items"):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from loca.errors import ConfigError, DataError, is_number
+from loca.errors import ConfigError, DataError
 from loca.random_streams import stream
 
 Floats = npt.NDArray[np.float32]
@@ -48,7 +48,7 @@ class Quantile:
 
     def __post_init__(self) -> None:
         for name, value in (("level", self.level), ("times", self.times)):
-            if not is_number(value):
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigError(f"quantile {name}: expected a number, found {value!r}")
         if not 0 < self.level <= 1:
             raise ConfigError(f"quantile: expected a level above 0 and up to 1, found {self.level!r}")
@@ -92,7 +92,8 @@ Bandwidth = float | Quantile
 
 def check_bandwidth(name: str, bandwidth: Bandwidth) -> None:
     """Refuse a bandwidth that is not a number above 0 or a quantile."""
-    if not (isinstance(bandwidth, Quantile) or (is_number(bandwidth) and bandwidth > 0)):
+    is_number = isinstance(bandwidth, int | float) and not isinstance(bandwidth, bool)
+    if not (isinstance(bandwidth, Quantile) or (is_number and bandwidth > 0)):
         raise ConfigError(f"{name}: expected a number above 0 or a quantile such as Quantile(0.9), found {bandwidth!r}")
 
 

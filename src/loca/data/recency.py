@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from loca.errors import ConfigError, did_you_mean, is_number
+from loca.errors import ConfigError, did_you_mean
 
 Unit = Literal["positions", "time"]
 Shape = Literal["exponential", "power"]
@@ -56,13 +56,13 @@ class Recency:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (is_number(self.half_life) and self.half_life > 0 and math.isfinite(self.half_life)):
+        if not (_is_number(self.half_life) and self.half_life > 0 and math.isfinite(self.half_life)):
             raise ConfigError(f"half_life: expected a number above 0, found {self.half_life!r}")
         for what, value, words in (("unit", self.unit, get_args(Unit)), ("shape", self.shape, get_args(Shape))):
             if value not in words:
                 nearest = did_you_mean(str(value), words)
                 raise ConfigError(f"recency {what}: expected {words[0]!r} or {words[1]!r}, found {value!r}{nearest}")
-        if not (is_number(self.floor) and 0 <= self.floor < 1):
+        if not (_is_number(self.floor) and 0 <= self.floor < 1):
             raise ConfigError(f"recency floor: expected a number from 0 to below 1, found {self.floor!r}")
 
     @classmethod
@@ -80,7 +80,7 @@ class Recency:
         -------
         Recency
         """
-        if not (is_number(decay) and 0 < decay < 1):
+        if not (_is_number(decay) and 0 < decay < 1):
             raise ConfigError(f"decay: expected a number between 0 and 1, found {decay!r}")
         return cls(half_life=math.log(0.5) / math.log(decay), floor=floor)
 
@@ -117,3 +117,7 @@ def parse_age(text: str) -> tuple[float, Unit] | None:
         return None
     number = float(match["number"])
     return (number * _SECONDS[match["unit"]], "time") if match["unit"] else (number, "positions")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.special import gammaln
 
 from loca.data.interactions import Interactions, moment_of
 from loca.progress import say
@@ -279,6 +278,8 @@ def check_order(interactions: Interactions) -> OrderCheck:
     >>> found.in_one_moment, found.looks_like_file_order, found.warning()
     (0.0, False, None)
     """
+    from scipy.special import gammaln
+
     data = interactions.distinct()
     long = data.counts() >= _LEAST_HISTORY
     data = data.of_users(long if long.any() else data.counts() > 0)

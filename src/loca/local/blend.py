@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError, ModelFileError, is_number
+from loca.errors import ConfigError, DataError, ModelFileError
 from loca.evaluation.explain import ranks_of
 from loca.evaluation.top_n import rank_top_n
 from loca.local.blend_search import (
@@ -41,7 +41,6 @@ from loca.models.recommender import (
     whole,
 )
 from loca.progress import say
-from loca.text_table import TextTable
 
 POWERS = (0.0, 0.5, 1.0, 1.5, 2.0)
 CACHE_BYTES = 1_000_000_000
@@ -106,7 +105,7 @@ class Blend(Recommender):
         wrong = [type(one).__name__ for one in parts if not isinstance(one, Recommender)]
         if not parts or wrong:
             raise ConfigError(f"parts: expected at least one recommender, found {[*wrong, repr(self.parts)[:60]][0]}")
-        if not powers or not all(is_number(one) and 0 <= one < math.inf for one in powers):
+        if not powers or not all(_is_number(one) and one >= 0 for one in powers):
             raise ConfigError(f"powers: expected numbers ≥ 0, at least one, found {self.powers!r:.60}")
         if self.names is not None and not len({one for one in names if type(one) is str}) == len(names) == len(parts):
             wanted = f"{len(parts)} different names, one for each part"
@@ -307,12 +306,13 @@ class Blend(Recommender):
         """Tabulate validation NDCG@100 of each part alone, its weight, and what the blend loses without it."""
         if self.ndcg_ is None:
             return "This fit of the blend was not judged on validation: its weights are equal, or as given."
-        rows = []
+        title = "NDCG@100 on validation"
+        width = max(len(title), *(len(one.name) for one in self.earned_))
+        lines = [f"{title:<{width}}   alone  weight  without it"]
         for one in sorted(self.earned_, key=lambda one: -one.weight):
-            lost = f"{-one.loss_without:+.4f}" if one.weight else "not used"
-            rows.append((one.name, f"{one.alone:.4f}", f"{one.weight:.3f}", lost))
-        rows.append(("the blend", f"{self.ndcg_:.4f}", "1.000", ""))
-        return TextTable(("NDCG@100 on validation", "alone", "weight", "without it"), tuple(rows)).plain()
+            lost = f"{-one.loss_without:+10.4f}" if one.weight else f"{'not used':>10}"
+            lines.append(f"{one.name:<{width}}  {one.alone:6.4f}  {one.weight:6.3f}  {lost}")
+        return "\n".join([*lines, f"{'the blend':<{width}}  {self.ndcg_:6.4f}   1.000"])
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate the memory of every part in turn, and of the search for weights where there is validation data."""
@@ -365,11 +365,7 @@ def _check_columns(columns: Sequence[Column], part_count: int) -> tuple[Column, 
     if not isinstance(columns, Sequence) or not columns:
         raise ConfigError(f"{wanted}, at least one, found {columns!r:.60}")
     for column in columns:
-        if not (
-            isinstance(column, Sequence)
-            and len(column) == 3
-            and all(is_number(one) and math.isfinite(one) for one in column)
-        ):
+        if not (isinstance(column, Sequence) and len(column) == 3 and all(_is_number(one) for one in column)):
             raise ConfigError(f"{wanted}, found {column!r:.60}")
         if not (isinstance(column[0], int) and 0 <= column[0] < part_count):
             raise ConfigError(f"{wanted} with a part from 0 to {part_count - 1}, found part {column[0]!r}")
@@ -383,6 +379,10 @@ def _check_columns(columns: Sequence[Column], part_count: int) -> tuple[Column, 
 def _items(given: Any) -> tuple[Any, ...]:
     """What a sequence holds; nothing of anything else."""
     return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _shares(columns: Sequence[Column]) -> tuple[Column, ...]:

@@ -16,7 +16,7 @@ from loca.communities.coverage import ADVICE, bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, embedding_dimensions
 from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
 from loca.data.interactions import Interactions, as_histories
-from loca.errors import ConfigError, LocaError, ModelFileError, check_choice, is_number
+from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import as_array, rank_top_n
 from loca.local.explain import AnswersOfCommunities, CommunityAnswer, over_represented
 from loca.local.local_ease import LOCAL_BYTES
@@ -50,6 +50,7 @@ from loca.models.recommender import (
     UserWeights,
     clone,
     fitted,
+    is_number,
     model_param,
     param,
     seed_param,

@@ -10,6 +10,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import choose_device, float32_products, free_bytes, memory_on
 from loca.progress import Bar
@@ -56,10 +57,12 @@ class Regression(NamedTuple):
     ridges: Tensor
 
 
-def sorted_rows(matrix: csr_array) -> csr_array:
-    """A copy of the rows in order of their items, each pair once."""
+def check_values(matrix: csr_array) -> csr_array:
+    """The rows in order of their items, each pair once; a value below 0, or none at all, is refused."""
     rows = csr_array(matrix, copy=True)
     rows.sum_duplicates()
+    if rows.nnz and not (np.isfinite(rows.data).all() and rows.data.min() >= 0):
+        raise DataError("a factor model takes values ≥ 0 as confidence; found one below 0 or not finite")
     return rows
 
 

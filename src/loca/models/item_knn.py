@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
+from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.recommender import (
     ItemToItemModel,
@@ -73,6 +74,8 @@ def nearest_items(
 
     They are found for blocks of items with at most `block_pairs` pairs each, or of one item.
     """
+    if (matrix.data < 0).any():
+        raise DataError("item-to-item counts need interactions whose values are not below 0")
     support, items = np.flatnonzero(user_weights), matrix.shape[1]
     rows = csr_array(matrix[support]).astype(np.float64)
     weighted = csr_array(rows.multiply(user_weights[support].astype(np.float64)[:, None]))

@@ -102,7 +102,7 @@ class LLORMA(Recommender):
         A user with weight 2 counts as two equal users in every model, but is drawn as an anchor no more often.
         """
         rows, weights = data.weighted_rows()
-        rows = als.sorted_rows(rows)
+        rows = als.check_values(rows)
         count = min(self.anchors, rows.nnz)
         local_bytes = 4 * count * rows.shape[1] * self.factors
         what = f"LLORMA with {count} models"
@@ -154,7 +154,7 @@ class LLORMA(Recommender):
         ndarray of float32
             Users × items.
         """
-        rows = als.sorted_rows(self._check_histories(histories))
+        rows = als.check_values(self._check_histories(histories))
         if self._local is None:  # a loaded model brings its factors to a device on its first answer
             device = choose_device("auto")
             # A copy: mapped files may not be written to.

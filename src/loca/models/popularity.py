@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from loca.data.interactions import Interactions, as_matrix
 from loca.data.recency import parse_age
-from loca.errors import ConfigError, DataError, is_number
+from loca.errors import ConfigError, DataError
 from loca.memory import DataSize, MemoryUse
 from loca.models.recommender import Recommender, Scores, TrainingData, learned
 
@@ -86,6 +86,7 @@ def _length_of(window: float | str | None) -> float | None:
     if window is None:
         return None
     parsed = parse_age(window) if isinstance(window, str) else (window, "time")
-    if parsed is None or not is_number(parsed[0]) or not 0 < parsed[0] < math.inf:
+    is_number = parsed is not None and isinstance(parsed[0], int | float) and not isinstance(parsed[0], bool)
+    if parsed is None or not is_number or not 0 < parsed[0] < math.inf:
         raise ConfigError(f"window: expected a time such as 30d, or a number above 0 in units of it, found {window!r}")
     return float(parsed[0])

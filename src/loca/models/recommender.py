@@ -25,16 +25,7 @@ from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.id_map import Id
 from loca.data.interactions import Interactions, as_matrix, as_moments, check_entries
 from loca.data.splits import HeldOut
-from loca.errors import (
-    ConfigError,
-    DataError,
-    ModelFileError,
-    NotFittedError,
-    check_counts,
-    check_kind,
-    did_you_mean,
-    is_number,
-)
+from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, check_counts, check_kind, did_you_mean
 from loca.evaluation.explain import Explanation, Sources, explain
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
 from loca.memory import DataSize, MemoryUse
@@ -679,6 +670,11 @@ def check_param(name: str, value: Any, expected: str, is_valid: Callable[[Any], 
     if isinstance(value, type):
         found = f"the class {value.__name__}; write {value.__name__}()"
     raise ConfigError(f"{name}: expected {expected}, found {found}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number; truth values are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def number(default: float | None, expected: str, is_valid: Callable[[float], bool], *, optional: bool = False) -> Any:

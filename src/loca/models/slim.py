@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy.sparse import csc_array, csr_array
 
 from loca.deferred import torch
+from loca.errors import DataError
 from loca.memory import DataSize, MemoryUse, available_bytes, plan_memory
 from loca.models.devices import device_param
 from loca.models.ease import weighted_gram
@@ -79,6 +80,8 @@ class SLIM(ItemToItemModel):
 
     def _fit(self, data: TrainingData) -> None:
         rows, user_weights = data.weighted_rows()
+        if (rows.data < 0).any():
+            raise DataError("elastic nets without negative weights need interactions whose values are not below 0")
         roots = np.sqrt(user_weights.astype(np.float64))[:, None]
         self.weights_ = solve_elastic_nets(csr_array(rows.astype(np.float64).multiply(roots)), self)
 

@@ -108,7 +108,7 @@ class WMF(Recommender):
         their way differ a little.
         """
         rows, weights = data.weighted_rows()
-        rows = als.sorted_rows(rows)
+        rows = als.check_values(rows)
         device = als.plan_alternating("WMF", rows, self.factors, choose_device(self.device))
         confidences = rows.shape[1] + self.confidence * rows.sum(axis=1)
         self.mean_confidence_ = float(np.average(confidences, weights=weights))
@@ -167,7 +167,7 @@ class WMF(Recommender):
         return np.asarray(self._fold_in(histories)[0].cpu().numpy())
 
     def _fold_in(self, histories: csr_array) -> tuple[Tensor, als.Columns]:
-        rows = als.sorted_rows(self._check_histories(histories))
+        rows = als.check_values(self._check_histories(histories))
         if self._columns is None:  # a loaded model brings its factors to a device on its first answer
             # A copy: mapped files may not be written to. A model trained on a GPU must answer where there is none.
             factors = torch.from_numpy(np.array(self.item_factors_)).to(choose_device("auto"))

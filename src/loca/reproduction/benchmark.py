@@ -17,7 +17,7 @@ from loca.data.id_map import Id
 from loca.data.interactions import Interactions
 from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import planted_communities
-from loca.errors import ConfigError, LocaError, check_counts, did_you_mean, is_number
+from loca.errors import ConfigError, LocaError, check_counts, did_you_mean
 from loca.experiments.comparison import compare
 from loca.experiments.report import settings_file
 from loca.experiments.runs import ComparedModel, Run
@@ -153,7 +153,8 @@ class Sizes:
         for name, value in counts.items():
             if value > _MOST:
                 raise ConfigError(f"{name}: expected at most {_MOST:,}, found {value:,}")
-        if not is_number(self.auto_seconds) or not self.auto_seconds > 0:
+        seconds = self.auto_seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
             raise ConfigError(f"auto_seconds: expected a number above 0, found {self.auto_seconds!r}")
 
     def counts(self, whole: int) -> tuple[int, ...]:
