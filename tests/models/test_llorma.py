@@ -152,7 +152,7 @@ def test_impossible_parameters_are_refused(wrong: dict[str, object], message: st
 
 
 def test_values_below_zero_are_refused() -> None:
-    with pytest.raises(DataError, match="values ≥ 0"):
+    with pytest.raises(DataError, match="numbers ≥ 0"):
         LLORMA(**SMALL).fit(csr_array(np.array([[1.0, -1.0]], np.float32)))
 
 

@@ -169,10 +169,10 @@ def test_impossible_parameters_are_refused(wrong: dict[str, object], message: st
 
 def test_values_below_zero_are_refused_in_training_and_in_a_history() -> None:
     wrong = csr_array(np.array([[1.0, -1.0]], np.float32))
-    with pytest.raises(DataError, match="values ≥ 0"):
+    with pytest.raises(DataError, match="numbers ≥ 0"):
         WMF(factors=2).fit(wrong)
     model = WMF(factors=2).fit(csr_array(np.ones((3, 2), np.float32)))
-    with pytest.raises(DataError, match="values ≥ 0"):
+    with pytest.raises(DataError, match="numbers ≥ 0"):
         model.score(wrong)
 
 

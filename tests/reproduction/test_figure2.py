@@ -33,7 +33,7 @@ def measured(protocol: ProtocolName) -> tuple[Records, list[csr_array]]:
     learned_from: list[csr_array] = []
 
     class Noting(Scripted):
-        def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None) -> Any:
+        def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None, network: Any = None) -> Any:
             learned_from.append(matrix)
             return super().begin(matrix, user_weights, moments)
 
