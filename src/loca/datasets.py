@@ -31,7 +31,24 @@ def _reader_of(data_set: DataSet) -> Callable[..., Interactions]:
         min_user_interactions: int = 0,
         recency: Recency | None = None,
     ) -> Interactions:
-        from loca.data.item_metadata import read_titles
+        """Read the data set, as `loca data fetch` leaves it.
+
+        Parameters
+        ----------
+        folder : str, Path or None, default None
+            Where data lie; None takes LOCA_DATA, else the user's cache folder.
+        minimum_rating : float or None, default None
+            Leave out lower ratings; None counts all.
+        min_user_interactions : int, default 0
+            Leave out users with fewer interactions.
+        recency : Recency or None, default None
+            How a history is weighted when it is used to score.
+
+        Returns
+        -------
+        Interactions
+            With titles where there are such.
+        """
         from loca.data.readers import layout_of, read_interactions
 
         below = data_folder(None if folder is None else Path(folder))
@@ -51,27 +68,10 @@ def _reader_of(data_set: DataSet) -> Callable[..., Interactions]:
             recency=recency,
         )
         titles = find_below(below, data_set.titles)
-        return interactions if titles is None else interactions.with_titles(read_titles(titles))
+        return interactions if titles is None else interactions.with_titles(titles)
 
     read.__name__ = read.__qualname__ = data_set.name.replace("-", "_")
-    read.__doc__ = f"""Read {data_set.about or data_set.label}, as `loca data fetch` leaves it.
-
-    Parameters
-    ----------
-    folder : str, Path or None, default None
-        Where data lie; None takes LOCA_DATA, else the user's cache folder.
-    minimum_rating : float or None, default None
-        Leave out lower ratings; None counts all.
-    min_user_interactions : int, default 0
-        Leave out users with fewer interactions.
-    recency : Recency or None, default None
-        How a history is weighted when it is used to score.
-
-    Returns
-    -------
-    Interactions
-        With titles where there are such.
-    """
+    read.__doc__ = (read.__doc__ or "").replace("the data set", data_set.about or data_set.label, 1)
     return read
 
 

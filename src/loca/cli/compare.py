@@ -199,8 +199,8 @@ def compare_models(
         raise ConfigError("the protocol clean chooses on validation; expected --validation of at least 1, found 0")
     held_out = 0 if own.protocol == "paper" else 2 if validation is None else validation
     if "test" in files:
-        test = request.read_part(files["test"])
-        chosen_on = request.read_part(files["validation"]) if "validation" in files else held_out
+        test = options.read_part(files["test"], request.data)
+        chosen_on = options.read_part(files["validation"], request.data) if "validation" in files else held_out
         split = split_from(request.read(), test, validation=chosen_on)
     else:
         split = leave_last_out(request.read(), test=request.split.test, validation=held_out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -50,8 +49,7 @@ def evaluate_model(
 
     # All that could be refused is refused before the model and the data are read.
     lengths = check_lengths(config.check_value("--at", tuple[int, ...], words(at) or [50, 100]))
-    given = {name: value for name, value in asdict(reading).items() if value is not None}
-    data = config.build_section(config.DataOptions, given, "data")
+    data = reading.checked()
     if source == history == STANDARD_INPUT:
         raise ConfigError("--history: standard input is DATA already; give the path of a file")
     model, known, weights = load_known(folder, recency)

@@ -195,21 +195,19 @@ def update(
 
       loca update films.loca new.csv --time-column when --min-rating 4 --out films-today.loca
     """
-    from loca.config import options as config
+    from loca.config.options import read_data
     from loca.persistence.atomic_write import MANIFEST, read_plain
     from loca.registry import load
 
     started = time.perf_counter()
-    given = {name: value for name, value in asdict(reading).items() if value is not None}
-    how = config.build_section(config.DataOptions, given, "data")
+    how = reading.checked()
     model = load(folder)
     out = folder if out is None else out
     check_folder(out)
     manifest, known = read_plain(folder / MANIFEST), model.train_data_
     if known is None:
         raise ModelFileError(f"{folder}: holds no training data to add to; fit a model on a file of interactions")
-    new, table = config.read_data(source, how, None)
-    output.notes(() if table is None else table.notes(how.min_rating))
+    new = options.noted(read_data(source, how, None), how)
     model.update(new, epochs=epochs)
     if out == folder and read_plain(folder / MANIFEST) != manifest:
         raise ModelFileError(f"{folder}: the model was replaced meanwhile and stays so; update it again")

@@ -162,6 +162,11 @@ class Reading:
     keep_repeats: Annotated[bool | None, _reading("Keep repeated pairs, as the paper does.", "--keep-repeats")] = None
     titles: Annotated[str | None, _reading("A file of item titles, such as movies.dat.")] = None
 
+    def checked(self) -> config.DataOptions:
+        """The options that were given, as the section of the settings that they are."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return config.build_section(config.DataOptions, given, "data")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -294,14 +299,8 @@ class Request(Generic[Own]):
 
         One that is yet to be chosen, or is the model's own, weighs nothing yet.
         """
-        interactions, table = self.read_described()
-        for line in () if table is None else table.notes(self.data.min_rating):
-            say(line)
+        interactions = noted(self.read_described(), self.data)
         return interactions if isinstance(self.recency, str) else interactions.with_recency(self.recency)
-
-    def read_part(self, path: str) -> Interactions:
-        """Another file with the same columns, such as the test part; minima are for what models learn from."""
-        return read_part(path, self.data)
 
     def read_described(self) -> tuple[Interactions, TableRead | None]:
         """The interactions as they are, and what was read where it is a table."""
@@ -319,10 +318,14 @@ def read_part(path: str, data: config.DataOptions) -> Interactions:
     if data.preset is not None:
         raise ConfigError("--preset: is for one file of all interactions; say --layout instead")
     free = replace(data, min_user_interactions=0, min_item_interactions=0, repeat_filter=False, titles=None)
-    interactions, table = config.read_data(path, free, None)
-    for line in () if table is None else table.notes(data.min_rating):
+    return noted(config.read_data(path, free, None), data)
+
+
+def noted(found: tuple[Interactions, TableRead | None], data: config.DataOptions) -> Interactions:
+    """The interactions; what a person would want to know before they are used is said."""
+    for line in () if found[1] is None else found[1].notes(data.min_rating):
         say(line)
-    return interactions
+    return found[0]
 
 
 def check_request(

@@ -144,7 +144,6 @@ def parse_recency_request(text: str) -> RecencyRequest:
 
 def read_data(source: str, options: DataOptions, planted: PlantedData | None) -> tuple[Interactions, TableRead | None]:
     """The interactions of a path, read by the options, or the planted ones; and what was read, where it is a table."""
-    from loca.data.item_metadata import read_titles
     from loca.data.readers import read_preset, read_table
 
     if planted is not None:
@@ -158,7 +157,7 @@ def read_data(source: str, options: DataOptions, planted: PlantedData | None) ->
         given |= {"minimum_rating": given.pop("min_rating"), "distinct": not given.pop("keep_repeats")}
         named = {role: column for role, column in columns.items() if column is not None}
         interactions, table = read_table(source, named, **given)
-    return interactions if titles is None else interactions.with_titles(read_titles(titles)), table
+    return interactions if titles is None else interactions.with_titles(titles), table
 
 
 Section = TypeVar("Section")

@@ -276,36 +276,33 @@ class Request:
         with bar("recommending", users) as progress:
             for start in range(0, users, size):
                 block = np.arange(start, min(start + size, users))
-                item_rows, best = np.full((len(block), self.n), -1, np.int32), np.full((len(block), self.n), -np.inf)
-                answered = np.flatnonzero(~is_empty[block])
+                item_rows = np.full((len(block), self.n), -1, np.int32)
+                best = np.full((len(block), self.n), -np.inf, np.float32)
+                answered, others = np.flatnonzero(~is_empty[block]), np.flatnonzero(is_empty[block])
                 if len(answered):
                     histories = self.histories.matrix(block[answered])
-                    scores = self._allowed(self.model.score(histories), block[answered])
-                    item_rows[answered], best[answered] = self._rank(scores, histories if self.hide_seen else None)
-                others = np.flatnonzero(is_empty[block])
+                    hidden = histories if self.hide_seen else None
+                    item_rows[answered], best[answered] = self._rank(
+                        self.model.score(histories), block[answered], hidden
+                    )
                 if len(others) and self.popularity is not None:
-                    scores = self._allowed(np.tile(self.popularity, (len(others), 1)), block[others])
-                    item_rows[others], best[others] = self._rank(scores, None)
-                lists = best.astype(np.float32)
-                yield block, Recommendations(self.histories.users[block], item_rows, lists, self.histories.items)
+                    scores = np.tile(self.popularity, (len(others), 1))
+                    item_rows[others], best[others] = self._rank(scores, block[others], None)
+                yield block, Recommendations(self.histories.users[block], item_rows, best, self.histories.items)
                 progress.advance(len(block))
 
-    def _rank(self, scores: Any, hidden: csr_array | None) -> tuple[ItemRows, npt.NDArray[np.float32]]:
+    def _rank(
+        self, scores: Any, places: npt.NDArray[np.int64], hidden: csr_array | None
+    ) -> tuple[ItemRows, npt.NDArray[np.float32]]:
+        """The best items of the users at some places; of those who have candidates, the best of these."""
+        chosen = {row: self.candidates[place] for row, place in enumerate(places.tolist()) if place in self.candidates}
+        if chosen:
+            scores = np.array(scores, dtype=np.float32)
+        for row, items in chosen.items():
+            is_other = np.ones(scores.shape[1], dtype=bool)
+            is_other[items] = False
+            scores[row, is_other] = -np.inf
         return rank_top_n(scores, hidden, self.n, only=self.only, never=self.never)
-
-    def _allowed(self, scores: Any, places: npt.NDArray[np.int64]) -> Any:
-        """The scores with −inf for what is no candidate of a user who has candidates."""
-        chosen = [
-            (row, self.candidates[place]) for row, place in enumerate(places.tolist()) if place in self.candidates
-        ]
-        if not chosen:
-            return scores
-        allowed = np.array(scores, dtype=np.float32)
-        for row, items in chosen:
-            values = allowed[row, items].copy()
-            allowed[row] = -np.inf
-            allowed[row, items] = values
-        return allowed
 
 
 def _item_rows(name: str, ids: Any, items: IdMap, missing: int | None) -> npt.NDArray[np.int64]:
