@@ -1,8 +1,8 @@
 """An update beside a full refit and beside no update: NDCG@100 on each user's last 5 items, and seconds, in one run.
 
 Run: python benchmarks/update.py ml-1m [--models EASE MultVAE] [--epochs 5] [--network-epochs 20] [--hidden 600]
-DATA is ml-1m (found through LOCA_DATA) or planted (a check in a minute). Each model is fitted without everybody's last
-10 items and updated with the first 5 of these; the last 5 are to be found. Hyperparameters are given, not chosen.
+DATA is ml-1m or ml-100k (found through LOCA_DATA) or planted (a check in a minute). Each model is fitted without
+everybody's last 10 items and updated with the first 5 of these; the last 5 are to be found. Hyperparameters are given.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ def main() -> None:
     parser.add_argument("--network-epochs", type=int, default=20, help="of a fit of networks")
     parser.add_argument("--latent", type=int, default=200)
     parser.add_argument("--hidden", type=int, help="of a layer between items and code; none where it is not given")
+    parser.add_argument("--dropout", type=float, default=0.2)
+    parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--anchors", type=int, default=8, help="communities of Loca")
     parser.add_argument("--repeats", type=int, default=1, help="of each, of which the quickest counts")
     parser.add_argument("--decay", type=float, default=0.9, help="weight of an item relative to the one after it")
@@ -34,7 +36,8 @@ def main() -> None:
     split = loca.leave_last_out(data, test=5, validation=5).with_recency(loca.Recency.per_position(asked.decay))
     l2 = 1000.0 if data.n_items > 1000 else 20.0
     sizes = {"latent": asked.latent, "hidden": asked.hidden, "epochs": asked.network_epochs}
-    network = loca.MultVAE(dropout=0.2, noise=0.1, kl_weight=0.0, device="cpu", **sizes)
+    steps = {"dropout": asked.dropout, "batch_size": asked.batch_size}
+    network = loca.MultVAE(noise=0.1, kl_weight=0.0, device="cpu", **sizes, **steps)
     models: dict[str, loca.Recommender] = {
         "Popularity": loca.Popularity(),
         "ItemKNN": loca.ItemKNN(),
