@@ -247,6 +247,8 @@ def test_differences_are_found_however_deep() -> None:
     assert first_difference(then, {"a": {"b": [1, {"c": 2}]}, "d": float("nan"), "e": None, "f": [1, 2]}) is None
     assert first_difference(then, {**then, "a": {"b": [1, {"c": 3}]}}) == "a.b.1.c: 2 then, 3 now"
     assert first_difference(then, {**then, "f": [1]}) == "f.1: 2 then, not set now"
+    assert first_difference(then, {**then, "new": None}) is None
+    assert first_difference(then, {**then, "new": 1}) == "new: not set then, 1 now"
     assert first_difference({**then, "g": True}, then) == "g: True then, not set now"
 
 

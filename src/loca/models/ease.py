@@ -88,12 +88,12 @@ class EASE(ItemToItemModel):
         lambda value: value in (None, "auto") or (type(value) is int and value >= 1),
     )
     device: str = device_param()
-    weights_: Any = learned_weights()  # (items, items), float32: an array, or a csr_array where few are kept
+    weights_: Any = learned_weights()  # (items, items), float32: an array, or a csr_array where few stay
     keep_: int | None = field(default=None, init=False)  # what "auto" chose; None: all
 
     @property
     def is_linear(self) -> bool:
-        """Whether it has dense item-to-item weights in closed form: where all weights are kept."""
+        """Whether it has dense item-to-item weights in closed form: where all weights stay."""
         return self.keep is None
 
     def with_selected_params(self) -> Self:
@@ -107,7 +107,7 @@ class EASE(ItemToItemModel):
         return clone(self, keep=self.keep_) if self.keep == "auto" else clone(self)
 
     def _fit(self, data: TrainingData) -> None:
-        """Solve for all weights; where few are kept, find the largest, and solve for these alone."""
+        """Solve for all weights; where few stay, find the largest, and solve for these alone."""
         self.weights_ = self._solve(data)
         items, held_out, least_score = data.matrix.shape[1], data.validation, -math.inf
         if self.keep == "auto":
@@ -130,10 +130,10 @@ class EASE(ItemToItemModel):
             self.weights_ = solve_sparse(gram, ridges, largest[: keep * items], self.l2)
             if held_out is None or self.keep != "auto" or mean_ndcg(self.score, held_out, 100) >= least_score:
                 self.keep_ = keep
-                say(f"EASE: {keep:,} of {items:,} weights per item are kept")
+                say(f"EASE: {keep:,} of {items:,} weights per item stay")
                 return
         del gram
-        say(f"EASE: {keeps[-1]:,} of {items:,} weights per item lose more than {_LOSS:.1%} NDCG@100; all are kept")
+        say(f"EASE: {keeps[-1]:,} of {items:,} weights per item lose more than {_LOSS:.1%} NDCG@100; all stay")
         self.weights_ = self._solve(data)
 
     def _solve(self, data: TrainingData) -> Scores:
@@ -158,7 +158,7 @@ class EASE(ItemToItemModel):
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The equations, on the CPU where the device has too little memory; the weights lie in main memory.
 
-        Where few weights are kept, their places and sizes are found beside all weights.
+        Where few weights stay, their places and sizes are found beside all weights.
         """
         wanted = choose_device(self.device)
         solving = plan_solving(data.users, data.items, wanted, free_bytes(wanted))
