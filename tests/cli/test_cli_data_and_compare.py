@@ -33,14 +33,16 @@ def test_describe_says_which_columns_are_taken_how_ratings_lie_and_when(call: Ca
     assert lines["columns"] == "user = userId, item = movieId, rating = rating, time = timestamp"
     assert lines["columns not used"] == "colour, seen"
     assert lines["values of ratings"] == "1 to 5, 3 different, on a scale of 1 to 5"
-    assert lines["below the middle of the scale"] == "25 % of the ratings, below 3; --min-rating 4 leaves them out"
+    low = "25 % of the ratings, below 3; --min-rating 4 takes only those above the middle"
+    assert lines["below the middle of the scale"] == low
     assert lines["time"] == "1997-09-20 to 2016-10-16"
     found = json.loads(call("data", "describe", path, "--json").out)
     assert found["columns"]["unused"] == ["colour", "seen"]
     assert (found["rating_values"]["low_share"], found["dates"]) == (0.25, ["1997-09-20", "2016-10-16"])
     note = "films.csv: 25 % of the ratings are below 3, the middle of their scale (1 to 5), and count as likes"
+    advice = "; --min-rating 4 takes only those above the middle\n"
     ask = ("fit", path, "--model", "popularity", "--validation", 0, "--out", tmp_path / "m")
-    assert note in call(*ask).err
+    assert note + advice in call(*ask).err
     assert call(*ask, "--min-rating", 4).err.count("count as likes") == 0
 
 

@@ -175,3 +175,17 @@ def test_a_list_is_at_most_as_long_as_there_are_items(call: Call, films: Path) -
 def test_a_wrong_request_is_refused(call: Call, films: Path, options: list[str], message: str) -> None:
     filled = [one.replace("MODEL", str(films)) for one in options]
     assert message.replace("MODEL", str(films)) in call("recommend", films, *filled).mistake
+
+
+def test_tables_beside_a_model_are_spoken_of_without_options_that_the_command_does_not_have(
+    call: Call, model_folder: Path, tmp_path: Path
+) -> None:
+    bare, rated = tmp_path / "bare.csv", tmp_path / "rated.csv"
+    bare.write_text("x,y,z\n1,2,3\n")
+    problem = "cannot tell which column holds the users; the columns are x, y, z; call one of them user"
+    message = f"--histories: {bare.name}: {problem}"
+    assert message in call("recommend", model_folder, "--histories", bare).mistake
+    rated.write_text("user,item,rating\nann,i01,1\nann,i02,5\nann,i03,4\nann,i04,4\n")
+    done = call("recommend", model_folder, "--histories", rated, "-n", "1")
+    note = "rated.csv: 25 % of the ratings are below 3, the middle of their scale (1 to 5), and count as likes\n"
+    assert (done.code, done.err) == (0, note)

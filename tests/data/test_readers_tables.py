@@ -293,7 +293,7 @@ def rated(*ratings, **more):
 def test_low_ratings_that_count_as_likes_are_said(caplog, ratings, note):
     (line,) = said_of(caplog, rated(*ratings))
     high = min(one for one in ratings if one > float(note.split("below ")[1].split(",")[0]))
-    advice = f"leave them out with --min-rating {high:g} (minimum_rating={high:g})"
+    advice = f"minimum_rating={high:g} takes only those above the middle"
     assert line == f"the frame: {note}, and count as likes; {advice}"
     assert said_of(caplog, rated(*ratings), minimum_rating=high) == []
 
@@ -318,7 +318,7 @@ def test_a_column_of_dates_is_taken_by_its_name_or_named_in_a_note(tmp_path, cap
     days = [date(2024, 1, 2), date(2024, 1, 1)]
     events = {"user": [1, 1], "item": [1, 2]}
     assert histories_of(read_interactions(pl.DataFrame({**events, "when": days}))) == {1: [2, 1]}
-    note = "column 'bought' holds dates but is not used; say --time-column bought (time='bought')"
+    note = "column 'bought' holds dates but is not used; say time='bought'"
     assert said_of(caplog, pd.DataFrame({**events, "bought": pd.to_datetime(days)})) == [f"the frame: {note}"]
     for name, text in (
         ("a.csv", "user,item,bought,colour\n1,1,2024-01-02,red\n1,2,2024-01-01,\n"),

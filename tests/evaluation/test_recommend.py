@@ -235,6 +235,34 @@ def test_candidates_are_each_users_own():
     with pytest.raises(DataError, match=r"candidates of ben: expected a list of item ids, found 'alien'"):
         recommend(Next(KNOWN), ["ben"], candidates={"ben": "alien"})
 
+    with pytest.raises(DataError, match="candidates: expected a dict of user id to a list of item ids, found list"):
+        recommend(Next(KNOWN), ["ben"], candidates=[["alien"]])
+
+
+def test_unknown_users_as_text_beside_users_as_numbers_make_a_table_of_text():
+    found = recommend(Next(interactions({1: ["alien"], 2: ["dune"]})), [2, "nobody"], 1, on_unknown="popular")
+    assert found.users.tolist() == [2, "nobody"]
+    assert found.to_polars()["user"].to_list() == ["2", "nobody"] == found.to_pandas()["user"].tolist()
+    only_numbers = recommend(Next(interactions({1: ["alien"], 2: ["dune"]})), [2, 3], 1, on_unknown="popular")
+    assert only_numbers.to_polars()["user"].to_list() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("who", "problem"),
+    [
+        ({"zoe": "12"}, r"history of 'zoe': expected a list of item ids, found '12'; write \['12'\]"),
+        ({"zoe": 12}, "history of 'zoe': expected a list of item ids, found 12"),
+        ([1, [2]], "expected user ids or lists of item ids, found both"),
+        ([{1, 2}], "found a set, which has no order"),
+        (np.ones((1, 3)), "expected lists of item ids, found a dense matrix of float64; give csr_array"),
+        ("1_2", "unknown user '1_2'"),
+    ],
+)
+def test_what_only_looks_like_a_history_is_refused(who, problem):
+    model = Next(interactions({1: [1, 2], 12: [1]}, item_ids=[1, 2, 12]))
+    with pytest.raises(DataError, match=problem):
+        recommend(model, who)
+
 
 def test_a_list_is_never_longer_than_the_catalogue():
     assert recommend(Next(KNOWN), ["ann", "ben"], 10**12).items.shape == (2, 5)

@@ -323,7 +323,7 @@ def read_part(path: str, data: config.DataOptions) -> Interactions:
 
 def noted(found: tuple[Interactions, TableRead | None], data: config.DataOptions) -> Interactions:
     """The interactions; what a person would want to know before they are used is said."""
-    for line in () if found[1] is None else found[1].notes(data.min_rating):
+    for line in () if found[1] is None else found[1].notes(data.min_rating, "option"):
         say(line)
     return found[0]
 

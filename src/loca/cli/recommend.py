@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -133,8 +134,8 @@ def recommend_items(
     )
     empty = written.users_without_items
     without = f", {empty:,} of them without a list" if empty else ""
-    took = time.perf_counter() - started
-    text = f"{out}: {written.rows:,} rows for {written.users:,} users{without}, in {took:.1f} s"
+    took, noun = time.perf_counter() - started, "user" if written.users == 1 else "users"
+    text = f"{out}: {written.rows:,} rows for {written.users:,} {noun}{without}, in {took:.1f} s"
     output.answer(text, {"model": str(folder), **asdict(written), "path": str(out), "seconds": took})
 
 
@@ -268,10 +269,16 @@ def _lines(file: str, option: str) -> dict[int, str]:
 
 def _read(file: str, option: str, items: IdMap, on_unknown: str) -> Interactions:
     """A table of users and items; its unknown items are refused unless they may be left out."""
-    from loca.data.readers import read_interactions
+    from loca.data.readers import read_table
+    from loca.progress import say
 
     with naming(option):
-        table = read_interactions(file)
+        try:
+            interactions, table = read_table(file, {})
+        except DataError as error:  # there is no option for the columns of these files
+            raise DataError(re.sub("; say (user|item)=…", r"; call one of them \1", str(error))) from None
         if on_unknown == "error":
-            items.rows(table.items.values.tolist())
-    return table
+            items.rows(interactions.items.values.tolist())
+    for line in () if table is None or option == "--candidates" else table.notes(None, "none"):
+        say(line)
+    return interactions

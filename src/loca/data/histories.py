@@ -118,8 +118,17 @@ def resolve_histories(
 
         who = read_interactions(who)
     if not isinstance(who, Interactions | Mapping) and not issparse(who):
+        if isinstance(who, np.ndarray) and who.ndim == 2 and (who.dtype.kind in "bf" or who.shape[1] == item_count):
+            raise DataError(
+                f"who: expected lists of item ids, found a dense matrix of {who.dtype}; give csr_array(who)"
+            )
         who = _as_list(who)
-        if who and all(isinstance(one, list | tuple | np.ndarray) for one in who):
+        are_lists = [isinstance(one, list | tuple | np.ndarray) for one in who]
+        if any(are_lists) and not all(are_lists):
+            raise DataError("who: expected user ids or lists of item ids, found both; ask for each kind apart")
+        if any(isinstance(one, set | frozenset) for one in who):
+            raise DataError("who: a history is a list of item ids, oldest first; found a set, which has no order")
+        if any(are_lists):
             who = dict(enumerate(who))
     items = _model_items(who, known, users_in, item_count)
     own = None if known is None else known.recency
@@ -197,6 +206,9 @@ def _of_matrix(matrix: Any, items: IdMap, recency: HistoryWeights, own: Recency 
 def _listed(histories: Mapping[Any, Iterable[Id]], items: IdMap, on_unknown: OnUnknown) -> Interactions:
     """Named lists of item ids as interactions, in the order given; unknown items are refused or left out."""
     missing = None if on_unknown == "error" else -1
+    for name, one in histories.items():
+        if isinstance(one, str | int | float):
+            raise DataError(f"history of {name!r}: expected a list of item ids, found {one!r}; write [{one!r}]")
     found = [items.rows(_as_list(one), missing=missing) for one in histories.values()]
     rows = [one[one >= 0] for one in found]
     names = np.array(list(histories), dtype=None if histories else np.int64)

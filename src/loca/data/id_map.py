@@ -194,8 +194,8 @@ class IdMap:
         with suppress(ValueError, OverflowError):
             # A command line hands over text; "42" means the number 42 where the ids are numbers.
             number = float(outside_id) if self.values.dtype.kind == "f" else int(outside_id)
-            # 1.5 is not the id 1; text needs no second look, and large whole numbers would not survive one as a float.
-            if isinstance(outside_id, str) or number == outside_id:
+            # 1.5 is not the id 1, nor 1_0 the id 10; large whole numbers would not survive a second look as a float.
+            if "_" not in outside_id if isinstance(outside_id, str) else number == outside_id:
                 return number
         raise DataError(f"{self.what} ids: expected numbers, as the known ones are, found {outside_id!r:.60}")
 

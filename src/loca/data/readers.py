@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 from uuid import UUID
 
 import narwhals as nw
@@ -36,6 +37,7 @@ _NOBODY = "no user left after filtering"
 _AMAZON_USER = re.compile(r"A[0-9A-Z]{9,20}")
 _AMAZON_ITEM = re.compile(r"B[0-9A-Z]{9}|[0-9]{9}[0-9X]")
 _SAMPLE_OBJECTS = 100
+_ABOVE = "takes only those above the middle"
 # The scales that ratings are usually given on, the narrowest first; beyond them numbers are taken for counts.
 _SCALES = ((0, 1), (-1, 1), (1, 5), (0.5, 5), (0, 5), (1, 10), (0, 10), (-5, 5), (-10, 10), (0, 100), (-100, 100))
 # The tables of all published zips, to find one where no layout is named.
@@ -135,7 +137,7 @@ def read_interactions(
         repeat_filter=repeat_filter,
         keep_unused_items=keep_unused_items,
     )
-    for line in () if table is None else table.notes(minimum_rating):
+    for line in () if table is None else table.notes(minimum_rating, "argument"):
         say(line)
     return interactions.with_recency(recency)
 
@@ -199,23 +201,25 @@ class TableRead:
         if found is not None:
             lines.append(("values of ratings", str(found)))
             if found.low_share:
-                advice = "" if minimum_rating is not None else f"; --min-rating {found.high:g} leaves them out"
+                advice = "" if minimum_rating is not None else f"; --min-rating {found.high:g} {_ABOVE}"
                 low = f"{100 * found.low_share:.0f} % of the ratings, below {found.middle:g}{advice}"
                 lines.append(("below the middle of the scale", low))
         return lines
 
-    def notes(self, minimum_rating: float | None) -> list[str]:
-        """What a person would want to know before the table is used, one line each."""
+    def notes(self, minimum_rating: float | None, advice: Literal["argument", "option", "none"]) -> list[str]:
+        """What a person wants to know before the table is used, line by line; `advice` is for Python or a command."""
         lines, found = [], self.ratings
+        rating, time = ("minimum_rating=", "time=") if advice == "argument" else ("--min-rating ", "--time-column ")
         if found is not None and found.scale is not None and found.low_share and minimum_rating is None:
             low = f"{100 * found.low_share:.0f} % of the ratings are below {found.middle:g}"
             scale = f"the middle of their scale ({found.scale[0]:g} to {found.scale[1]:g})"
-            advice = f"leave them out with --min-rating {found.high:g} (minimum_rating={found.high:g})"
-            lines.append(f"{self.name}: {low}, {scale}, and count as likes; {advice}")
+            way = f"; {rating}{found.high:g} {_ABOVE}" if advice != "none" else ""
+            lines.append(f"{self.name}: {low}, {scale}, and count as likes{way}")
         if "time" not in self.columns.taken:
             for one in self.columns.dates:
-                advice = f"say --time-column {one} (time={one!r})"
-                lines.append(f"{self.name}: column {one!r} holds dates but is not used; {advice}")
+                name = repr(one) if advice == "argument" else shlex.quote(str(one))
+                way = f"say {time}{name}" if advice != "none" else "call it time"
+                lines.append(f"{self.name}: column {one!r} holds dates but is not used; {way}")
         return lines
 
 

@@ -82,12 +82,16 @@ class Recommendations(Tabular):
         Returns
         -------
         dict of str to ndarray
-            user, item, score, rank (from 1), and title where items have titles.
+            user, item, score, rank (from 1), and title where items have titles. Users are text where some of the ids
+            are text and others numbers.
         """
         places, ranks = np.nonzero(self.item_rows >= 0)
         listed = self.item_rows[places, ranks]
+        users = self.users
+        if users.dtype == object and len({isinstance(one, str) for one in users.tolist()}) > 1:
+            users = users.astype(str).astype(object)  # unknown users as text beside numbers: a column has one type
         columns = {
-            "user": self.users[places],
+            "user": users[places],
             "item": self.item_ids.values[listed],
             "score": self.scores[places, ranks],
             "rank": ranks.astype(np.int64) + 1,
@@ -125,7 +129,8 @@ def recommend(
     """Find the n best items for each user.
 
     A history in any form is weighted as the model's own data unless it brings its own weights, and its items are
-    matched by id: a user's id and the same user's history give the same list.
+    matched by id: a user's id and the same user's history give the same list. A list of ids has no times: by a recency
+    in positions each of its items has a place of its own, while items of one moment share one; a frame has times.
 
     Parameters
     ----------
@@ -256,6 +261,9 @@ class Request:
             None if ids is None else _item_rows(name, ids, items, missing)
             for name, ids in (("only", only), ("never", never))
         )
+        kind = type(candidates)
+        if candidates is not None and not issubclass(kind, Mapping):
+            raise DataError(f"candidates: expected a dict of user id to a list of item ids, found {kind.__name__}")
         named = {} if candidates is None else {str(user): ids for user, ids in candidates.items()}
         self.candidates = {
             place: _item_rows(f"candidates of {user}", named[str(user)], items, missing)
