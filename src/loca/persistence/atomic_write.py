@@ -165,16 +165,22 @@ def written_beside(path: Path, name: str) -> Iterator[BinaryIO]:
         remove_files(path.parent, [name], lenient=True)
 
 
-def write_whole(path: Path, content: bytes | str) -> None:
-    """Write a file, text as UTF-8, into a folder that is made where it is missing."""
-    data = content.encode() if isinstance(content, str) else content
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write into, which appears when the block ends; its folder is made where it is missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Its own name for every process: two that write the same file do not write into each other's.
         with written_beside(path, f".{path.name}.{os.getpid()}.new") as file:
-            file.write(data)
+            yield file
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from None
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Write a file, text as UTF-8, into a folder that is made where it is missing."""
+    with whole_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def remove_files(folder: Path, names: Iterable[str], *, lenient: bool = False) -> None:

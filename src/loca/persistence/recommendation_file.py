@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import queue
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from loca.data.histories import HistoryWeights, OnUnknown
 from loca.errors import DataError
 from loca.evaluation.evaluate import Scorer
 from loca.evaluation.recommend import Candidates, Ids, Request
-from loca.persistence.atomic_write import written_beside
+from loca.persistence.atomic_write import whole_file
 
 if TYPE_CHECKING:
     import polars
@@ -118,13 +117,8 @@ def recommend_to_file(
             columns += [] if titles is None else [titles.gather(listed)]
             yield polars.DataFrame(dict(zip(schema, columns, strict=True)), schema=schema)
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Its own name for every process: two that write the same file do not write into each other's.
-        with written_beside(path, f".{path.name}.{os.getpid()}.new") as file:
-            _write(frames(), schema, path.name.lower(), file)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from None
+    with whole_file(path) as file:
+        _write(frames(), schema, path.name.lower(), file)
     return RecommendationFile(path, len(counts), counts.count(0), sum(counts))
 
 
