@@ -233,3 +233,14 @@ def test_models_without_data_to_add_to_are_refused_with_what_to_do(planted_split
     nothing = new.where(np.zeros(len(new), bool))
     with pytest.raises(DataError, match=r"update: expected at least one new interaction, found none$"):
         loca.EASE().fit(planted_split.train).update(nothing)
+
+
+def test_an_update_says_how_many_of_its_interactions_are_known_already(
+    later: tuple[Interactions, Interactions], planted_split: Split, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = loca.EASE(l2=20.0).fit(planted_split.train)
+    with caplog.at_level(logging.INFO, "loca"):
+        model.update(later[0])
+        assert "known already" not in caplog.text
+        model.update(later[0])
+    assert f"known already: {len(later[0]):,} of the new interactions; they stay as repeats" in caplog.text

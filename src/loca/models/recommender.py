@@ -454,6 +454,9 @@ class Recommender(BaseEstimator):
             raise DataError(f"update: expected at least one new interaction, found none{': ' * bool(why)}{why}")
         if left_out:
             say(f"interactions left out: {left_out:,}, with items that this {kind} does not know; a fit takes them in")
+        again = (len(merged) - merged.matrix().nnz) - (len(known) - known.matrix().nnz)
+        if again:
+            say(f"known already: {again:,} of the new interactions; they stay as repeats in the histories")
         if known.times is not None and added.times is None:
             say("the new interactions have no times: they count as newer than all known ones")
         updated = vars(self.updated(TrainingData.of(merged), epochs))
