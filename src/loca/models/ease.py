@@ -86,6 +86,7 @@ class EASE(ItemToItemModel):
         None,
         "a whole number ≥ 1, 'auto' or none",
         lambda value: value in (None, "auto") or (type(value) is int and value >= 1),
+        later=True,
     )
     device: str = device_param()
     weights_: Any = learned_weights()  # (items, items), float32: an array, or a csr_array where few stay

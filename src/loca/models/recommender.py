@@ -656,9 +656,12 @@ class ItemToItemModel(Recommender):
         return np.asarray(scores.toarray() if isinstance(scores, csr_array) else scores, dtype=np.float32)
 
 
-def param(default: Any, expected: str, is_valid: Callable[[Any], bool]) -> Any:
-    """A parameter that is refused, with what was expected, where it is not valid; `...` for one without a default."""
-    metadata = {"param": (expected, is_valid)}
+def param(default: Any, expected: str, is_valid: Callable[[Any], bool], *, later: bool = False) -> Any:
+    """A parameter that is refused, with what was expected, where it is not valid; `...` for one without a default.
+
+    One that came `later` than the first release is not part of a fingerprint where it stands at its default.
+    """
+    metadata = {"param": (expected, is_valid), "later": later}
     return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
 
 

@@ -105,7 +105,11 @@ def write_value(value: Any, arrays: dict[str, npt.NDArray[Any]], where: str) -> 
         arrays[name] = value
         return {"$array": name}
     if is_model(value):
-        return {"$model": type(value).__name__, "params": write_values(get_params(value), arrays, where)}
+        # A parameter that came later is not written at its default: what an earlier version wrote is still the same.
+        declared = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+        later = {one.name: one.default for one in declared if one.metadata.get("later")}
+        params = {key: one for key, one in get_params(value).items() if key not in later or one != later[key]}
+        return {"$model": type(value).__name__, "params": write_values(params, arrays, where)}
     if _is_frozen(type(value)):
         fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value) if one.init}
         return {"$value": type(value).__name__, "fields": write_values(fields, arrays, where)}
