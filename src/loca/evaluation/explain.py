@@ -274,7 +274,9 @@ def explain(
     added = added[:, [place_of[row] for row in in_order.tolist()]]
     known, popularity = model.train_data_, None
     if known is not None and everyone.any():
-        holders = [np.count_nonzero(known.item_rows == row) for row in items]
+        # Each user once: a pair may be repeated.
+        owners = (np.searchsorted(known.offsets, np.flatnonzero(known.item_rows == row), "right") for row in items)
+        holders = [len(np.unique(one)) for one in owners]
         popularity = np.array(holders, dtype=np.float32) / np.float32(max(known.n_users, 1))
     return Explanation(
         user=found.users[0].item() if isinstance(found.users[0], np.generic) else found.users[0],
