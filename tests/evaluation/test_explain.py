@@ -201,13 +201,13 @@ def test_popularity_says_how_many_took_it(planted_split: Split) -> None:
     why = model.explain("u003", n=1)
     share = (planted_split.train.item_rows == why.items[0]).sum() / planted_split.train.n_users
     assert f"popular with everyone: {100 * share:.0f} % of all users took it" in str(why)
+    assert why.to_polars().filter(why.to_polars()["because"].is_null())["share"].to_list() == [1.0]
 
 
 def test_a_user_who_took_an_item_three_times_counts_once() -> None:
     events = pl.DataFrame({"user": [1, 1, 1, 2, 3], "item": ["a", "a", "a", "b", "a"]})
     model = loca.Popularity().fit(loca.read_interactions(events, distinct=False))
     assert "67 % of all users took it" in str(model.explain([["b"]], item="a"))
-    assert why.to_polars().filter(why.to_polars()["because"].is_null())["share"].to_list() == [1.0]
 
 
 def test_any_item_can_be_explained_with_its_place(planted_split: Split) -> None:
