@@ -202,7 +202,7 @@ def test_a_model_without_any_weight_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_values_below_zero_are_refused() -> None:
-    with pytest.raises(DataError, match="values are not below 0"):
+    with pytest.raises(DataError, match="expected finite numbers ≥ 0"):
         SLIM().fit(csr_array(-random_matrix(1)))
 
 
