@@ -112,7 +112,7 @@ class Scripted(NetworkModel[ScriptedNetwork]):
         super().__post_init__()
         self.epochs = self.patience = len(self.script) if self.epochs is None else self.epochs
 
-    def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None) -> Any:
+    def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None, network: Any = None) -> Any:
         self.network_ = ScriptedNetwork(self.script)
         return ScriptedTrainer(self.network_, matrix.shape[0])
 

@@ -54,7 +54,7 @@ def left_as_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setattr(mpl, "use", lambda *_: None)
-    loggers = [logging.getLogger(), logging.getLogger("loca")]
+    loggers = [logging.getLogger(), logging.getLogger("loca"), logging.getLogger("loca.progress")]
     before = [(one, one.level, list(one.handlers), one.propagate) for one in loggers]
     yield
     for one, level, handlers, propagate in before:
