@@ -274,3 +274,12 @@ def test_the_answer_prints_short_and_becomes_a_frame_of_either_kind():
     assert len(repr(found).splitlines()) == 8
     assert found.to_pandas().to_dict("list") == found.to_polars().to_dict(as_series=False)
     assert found.titles is None
+
+
+def test_unknown_users_of_another_kind_make_a_column_of_text_and_of_the_same_kind_do_not():
+    model = Next(interactions({7: [10, 30], 8: [40]}, [10, 20, 30, 40]))
+    for unknown in ("nobody", 2.5):
+        found = recommend(model, [7, unknown], 1, on_unknown="popular")
+        assert found.to_polars()["user"].to_list() == ["7", str(unknown)]
+    same = recommend(model, np.array([7, 9]), 1, on_unknown="popular")
+    assert same.to_polars()["user"].to_list() == [7, 9]

@@ -238,5 +238,6 @@ def _named(source: Interactions, rows: Rows, who: Any) -> Histories:
     if len(unknown):
         users, requested = users.astype(object), _as_list(who)
         for place in unknown:
-            users[place] = requested[place]
+            one = requested[place]
+            users[place] = one.item() if isinstance(one, np.generic) else one
     return Histories(users, source.items, source, np.asarray(rows, np.int64))

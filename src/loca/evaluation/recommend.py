@@ -87,11 +87,8 @@ class Recommendations(Tabular):
         """
         places, ranks = np.nonzero(self.item_rows >= 0)
         listed = self.item_rows[places, ranks]
-        users = self.users
-        if users.dtype == object and len({isinstance(one, str) for one in users.tolist()}) > 1:
-            users = users.astype(str).astype(object)  # unknown users as text beside numbers: a column has one type
         columns = {
-            "user": users[places],
+            "user": ids_of_one_type(self.users)[places],
             "item": self.item_ids.values[listed],
             "score": self.scores[places, ranks],
             "rank": ranks.astype(np.int64) + 1,
@@ -311,6 +308,12 @@ class Request:
             is_other[items] = False
             scores[row, is_other] = -np.inf
         return rank_top_n(scores, hidden, self.n, only=self.only, never=self.never)
+
+
+def ids_of_one_type(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The ids of a column: text where unknown users are named otherwise than the known ones, else as they are."""
+    is_mixed = ids.dtype == object and len({type(one) for one in ids.tolist()}) > 1
+    return ids.astype(str).astype(object) if is_mixed else ids
 
 
 def _item_rows(name: str, ids: Any, items: IdMap, missing: int | None) -> npt.NDArray[np.int64]:

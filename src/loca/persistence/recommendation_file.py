@@ -17,7 +17,7 @@ import numpy.typing as npt
 from loca.data.histories import HistoryWeights, OnUnknown
 from loca.errors import DataError
 from loca.evaluation.evaluate import Scorer
-from loca.evaluation.recommend import Candidates, Ids, Request
+from loca.evaluation.recommend import Candidates, Ids, Request, ids_of_one_type
 from loca.persistence.atomic_write import whole_file
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def recommend_to_file(
     path = check_ending(path)
     request = Request(model, who, n, None, hide_seen, only, never, candidates, on_unknown, recency)
     # Ids and titles as polars has them: looked up there for a whole block, not one by one.
-    users = _series(request.histories.users)
+    users = _series(ids_of_one_type(request.histories.users))
     items, labels = _series(request.histories.items.values), request.histories.items.labels
     titles = None if labels is None else _series(labels)
     schema = {"user": users.dtype, "item": items.dtype, "score": polars.Float32(), "rank": polars.Int64()}
@@ -133,14 +133,10 @@ def check_ending(path: str | Path) -> Path:
 
 
 def _series(values: npt.NDArray[Any]) -> polars.Series:
-    """Ids or titles as polars has them; a mixture of numbers and text, as unknown users make it, becomes text."""
+    """Ids or titles as polars has them, which takes text from lists only."""
     import polars
 
-    if values.dtype != object:
-        return polars.Series(values)
-    listed = values.tolist()
-    are_numbers = all(isinstance(one, int) for one in listed)
-    return polars.Series(listed if are_numbers else [str(one) for one in listed])
+    return polars.Series(values.tolist() if values.dtype == object else values)
 
 
 def _write(frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str, file: BinaryIO) -> None:
