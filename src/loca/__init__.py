@@ -9,6 +9,7 @@ from typing import Any
 _HOMES = {
     "loca.communities.embeddings": "GivenEmbeddings TruncatedSVD",
     "loca.communities.geometry": "Quantile",
+    "loca.communities.mixture": "MultinomialMixture",
     "loca.data.interactions": "Interactions",
     "loca.data.item_metadata": "read_titles",
     "loca.data.readers": "read_interactions read_preset",

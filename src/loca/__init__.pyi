@@ -3,6 +3,7 @@
 from loca.communities.embeddings import GivenEmbeddings as GivenEmbeddings
 from loca.communities.embeddings import TruncatedSVD as TruncatedSVD
 from loca.communities.geometry import Quantile as Quantile
+from loca.communities.mixture import MultinomialMixture as MultinomialMixture
 from loca.data.interactions import Interactions as Interactions
 from loca.data.item_metadata import read_titles as read_titles
 from loca.data.readers import read_interactions as read_interactions

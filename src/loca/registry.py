@@ -254,6 +254,7 @@ _INSIDE = (
     "local.local_ease.EaseDifferences",
     "communities.embeddings.TruncatedSVD",
     "communities.embeddings.GivenEmbeddings",
+    "communities.mixture.MultinomialMixture",
     "communities.geometry.Quantile",
 )
 _PATHS = (*(one.maker for one in _RECORDS if isinstance(one.maker, str)), *_INSIDE)
