@@ -41,7 +41,9 @@ SAMPLE_USERS = 20_000  # starts are compared on at most so many users
 _HELD_OUT = 0.1
 _DIRECTIONS = 32
 _ON_CLUSTER = 0.8  # of a row's first membership; the rest is spread over all components
-_TEMPERATURES = (3.0, 1.5, 1.0)  # one for each third of the rounds
+# Of the first third of the rounds; half of it in the second, and 1 in the last. Starts take them in turn: a high one
+# finds more in sparse data (Amazon), and nothing at all where a history says little of its community.
+_TEMPERATURES = (5.0, 1.5, 2.5)
 _LEAST_RISE = 1e-5
 _PSEUDO_COUNTS = 0.25  # per item, for each component
 _UNSEEN = 0.1  # what every item has been seen more often than it was
@@ -55,9 +57,9 @@ class MultinomialMixture(BaseEstimator):
     """Embed a history by its log memberships in communities, which are the components of mixtures of multinomials.
 
     A component has a share of the users, π_j, and takes item i with probability P_ji. The membership of a history x in
-    it is softmax_j(Σ_i x'_i log P_ji + log π_j), where x' = x · min(1, `evidence` / Σx). The parameters are those of
-    the largest likelihood that EM finds, given n_items / 4 pseudo-counts of every component by popularity. It begins at
-    clusters of k-means and goes from soft memberships (temperature 3, then 1.5) to those of the formula.
+    it is softmax_j(Σ_i x'_i log P_ji + log π_j), where x' = x · min(1, `evidence` / Σx). The parameters are learned
+    by EM, with n_items / 4 pseudo-counts of every component by popularity. It begins at clusters of k-means with
+    soft memberships, softmax(… / temperature), and ends with those of the formula.
 
     Parameters
     ----------
@@ -70,8 +72,8 @@ class MultinomialMixture(BaseEstimator):
     rounds : int, default 60
         Rounds of EM on all users; fewer where the likelihood no longer rises.
     starts : int, default 2
-        Starts tried per mixture, with a third of the rounds, on a sample of users where there are many. The best by the
-        likelihood of held-out items are taken.
+        Starts tried per mixture, each from its own clusters and one of three temperatures, with a third of the rounds,
+        on a sample of users where there are many. The best by the likelihood of held-out items are taken.
     seed : int, default 0
         Seed of the starts, the sample and the held-out items.
     device : str, default "auto"
@@ -192,18 +194,24 @@ class Mixtures(NamedTuple):
 
     log_items: Floats  # (items, mixtures · components)
     log_sizes: Floats  # (mixtures, components)
+    temperatures: Floats  # (mixtures,), of the first rounds
     held_out: Floats  # (mixtures,)
 
     def best(self, count: int) -> Mixtures:
         """So many of them, the best first."""
         order = np.argsort(-self.held_out, kind="stable")[:count]
         items = self.log_items.reshape(len(self.log_items), *self.log_sizes.shape)[:, order]
-        return Mixtures(items.reshape(len(items), -1), self.log_sizes[order], self.held_out[order])
+        return Mixtures(items.reshape(len(items), -1), *(one[order] for one in self[1:]))
 
     def state(self, rounds: int = 0, likelihoods: npt.NDArray[np.float64] | None = None) -> ModelState:
         """After so many rounds, for a checkpoint, with the likelihoods of the last one where they count."""
         listed = [] if likelihoods is None else likelihoods.tolist()
         return ModelState(self._asdict(), {"round": rounds, "likelihoods": listed})
+
+    def at(self, now: Parameters) -> Mixtures:
+        """The same with other parameters."""
+        log_items, log_sizes = (one.cpu().numpy() for one in now)
+        return self._replace(log_items=log_items, log_sizes=log_sizes)
 
     @classmethod
     def restore(cls, state: ModelState) -> Mixtures:
@@ -257,8 +265,11 @@ class EM:
         given = [log_memberships[start:end] for start, end in pairwise(starts)]
         return self._maximise(given)[0]
 
-    def step(self, old: Parameters, temperature: float = 1.0) -> tuple[Parameters, npt.NDArray[np.float64]]:
-        """One round: new parameters, and each mixture's log-likelihood at the old ones with that of pseudo-counts."""
+    def step(self, old: Parameters, temperature: Tensor | float = 1.0) -> tuple[Parameters, npt.NDArray[np.float64]]:
+        """One round: new parameters, and each mixture's log-likelihood at the old ones with that of pseudo-counts.
+
+        The scores of a mixture are divided by its temperature, one for all or (mixtures, 1).
+        """
         scores = (
             (block.by_user.sum_of(old.log_items).view(-1, *old.log_sizes.shape) + old.log_sizes).div_(temperature)
             for block in self.blocks
@@ -286,11 +297,12 @@ class EM:
     ) -> Mixtures:
         """All rounds after those done; in the last third they end once the likelihood no longer rises."""
         now = Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in begun[:2]))
+        first = torch.from_numpy(begun.temperatures[:, None]).to(self.popular.device)
         number, before = facts["round"], np.array(facts["likelihoods"])
         progress.advance(number)
         while number < rounds:
             third = number * 3 // rounds
-            now, likelihoods = self.step(now, _TEMPERATURES[third])
+            now, likelihoods = self.step(now, (first / 2**third).clamp(min=1) if third < 2 else 1.0)
             number += 1
             progress.advance(note=f"log-likelihood of a user {likelihoods.mean() / self.total:.3f}")
             if third == 2:
@@ -298,12 +310,8 @@ class EM:
                     number = rounds
                 before = likelihoods
             if checkpoint.due() or (number == rounds and checkpoint.saves):
-                checkpoint.save("mixture", _fetched(now, begun.held_out).state(number, before))
-        return _fetched(now, begun.held_out)
-
-
-def _fetched(now: Parameters, held_out: Floats) -> Mixtures:
-    return Mixtures(now.log_items.cpu().numpy(), now.log_sizes.cpu().numpy(), held_out)
+                checkpoint.save("mixture", begun.at(now).state(number, before))
+        return begun.at(now)
 
 
 @dataclass(frozen=True)
@@ -341,8 +349,11 @@ class Sample:
             clusters = _clusters(self.embeddings, components, derive_seed(model.seed, "mixture", "start", start))
             first[np.arange(len(first)), start, clusters] += _ON_CLUSTER
         steps = EM.of(rows, self.weights, count * components, device)
-        begun = steps.begin(torch.from_numpy(np.log(first)).to(device))
-        found = steps.run(_fetched(begun, np.zeros(count, np.float32)), rounds, progress, Checkpoint())
+        temperatures = np.resize(np.array(_TEMPERATURES, np.float32), count)
+        nothing = np.zeros(0, np.float32)
+        begun = Mixtures(nothing, nothing, temperatures, nothing)
+        begun = begun.at(steps.begin(torch.from_numpy(np.log(first)).to(device)))
+        found = steps.run(begun, rounds, progress, Checkpoint())
         sums = held_out_sums(rows, self.held, found)
         entries = float((self.weights * _row_sums(self.held)).sum())
         return found._replace(held_out=(self.weights @ sums / max(entries, 1e-9)).astype(np.float32)), sums
