@@ -41,7 +41,7 @@ def draw_data(users: int, items: int, entries: int, groups: int) -> tuple[Intera
     sums = (sums + np.arange(groups)[:, None]).ravel()  # rising over all groups: group g lies between g and g + 1
     group_of = rng.integers(0, groups, users)
     lengths = rng.lognormal(0, 1, users)
-    lengths = np.clip(lengths * 1.25 * entries / lengths.sum(), 5, items / 4).astype(np.int64)  # repeats fall away
+    lengths = np.clip(lengths * 1.12 * entries / lengths.sum(), 5, items / 4).astype(np.int64)  # repeats fall away
     offsets, found = [np.zeros(1, np.int64)], []
     for start in range(0, users, _USERS_PER_BLOCK):
         some = lengths[start : start + _USERS_PER_BLOCK]

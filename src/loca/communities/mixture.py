@@ -115,9 +115,8 @@ class MultinomialMixture(BaseEstimator):
         """Try starts, and go on with the best on all users; a user without weight, or without items, is left out."""
         rows, weights = _with_items(as_histories(data.train), data.user_weights)
         check_component_count(self.components, rows.shape[0])
-        use, device = self.memory_bytes(DataSize.of(rows, validated=False)), choose_device(self.device)
-        if use.device > (free_bytes(device) if device.type == "cuda" else 0):
-            device = torch.device("cpu")
+        use = self.memory_bytes(DataSize.of(rows, validated=False))
+        device = torch.device(use.device_name)
         what = f"{self.mixtures} × {self.components} communities of {rows.shape[0]:,} users"
         plan_memory(what, use.main, _ADVICE)
         checkpoint, short = data.context.checkpoint, max(self.rounds // 3, 1)
@@ -166,19 +165,26 @@ class MultinomialMixture(BaseEstimator):
         return model
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """Rows by user and by item, the probabilities while they are found, and the memberships of a sample."""
+        """Rows by user and by item, the probabilities while they are found, and the memberships of a sample.
+
+        On the CPU where a GPU has too little memory.
+        """
         device, width = choose_device(self.device), self.mixtures * self.components
-        stored = 4 * (data.items + 1) * width
-        sample = min(data.users, max(SAMPLE_USERS, 4 * self.components))
-        tried = 16 * self.starts * width * (data.items + sample) + 24 * data.entries * sample // max(data.users, 1)
-        rows, block = 16 * data.entries, _BLOCK_BYTES if device.type == "cpu" else _BLOCK_BYTES_ON_GPU
-        learning = max(tried, 6 * stored) + rows + 5 * min(block, 4 * self.starts * width * data.users)
-        if device.type == "cuda" and learning > free_bytes(device):
+        stored, rows = 4 * (data.items + 1) * width, 16 * data.entries
+        users = min(data.users, max(SAMPLE_USERS, 4 * self.components))
+        sample = 16 * self.starts * width * (data.items + users) + 24 * data.entries * users // max(data.users, 1)
+
+        def learning(block: int) -> int:
+            return rows + max(sample, 6 * stored) + 5 * min(block, 4 * self.starts * width * data.users)
+
+        peak = learning(_BLOCK_BYTES_ON_GPU)
+        if device.type == "cuda" and peak > free_bytes(device):
             device = torch.device("cpu")
-        main = (learning if device.type == "cpu" else tried + rows) + 24 * data.entries
-        checkpoint, beside = stored, main if device.type == "cuda" else 0
-        peak = learning if device.type == "cuda" else main
-        return memory_on(device, peak, stored, main=beside, after=(stored, 0), checkpoint=checkpoint, advice=_ADVICE)
+        histories = 24 * data.entries  # and a copy of them
+        if device.type == "cpu":
+            peak = histories + learning(_BLOCK_BYTES)
+        main = histories + rows + sample
+        return memory_on(device, peak, stored, main=main, after=(stored, 0), checkpoint=stored, advice=_ADVICE)
 
 
 def check_component_count(count: int, user_count: int) -> None:
@@ -404,16 +410,20 @@ def choose_components(
     ComponentChoice
     """
     check_counts(**{f"among[{place}]": one for place, one in enumerate(among)})
-    data = TrainingData.of(train)
-    rows, weights = _with_items(as_histories(train), data.user_weights)
+    rows = as_histories(train)
+    rows, weights = _with_items(rows, np.ones(rows.shape[0], np.float32))
     check_component_count(min(among), rows.shape[0])
     tried = sorted({1, *(one for one in among if one <= rows.shape[0])})
+    use = MultinomialMixture(components=tried[-1], starts=starts, device=device).memory_bytes(
+        DataSize.of(rows, validated=False)
+    )
+    plan_memory(f"{tried[-1]} communities of {rows.shape[0]:,} users", use.main, _ADVICE)
     sample = Sample.of(rows, weights, tried[-1], seed)
     sums: dict[int, npt.NDArray[np.float64]] = {}
     with bar("components: rounds of EM", rounds * len(tried)) as progress:
         for components in tried:
             model = MultinomialMixture(components=components, evidence=evidence, seed=seed)
-            found, of_users = sample.try_starts(model, starts, rounds, choose_device(device), progress)
+            found, of_users = sample.try_starts(model, starts, rounds, torch.device(use.device_name), progress)
             sums[components] = of_users[:, int(found.held_out.argmax())]
     entries = _row_sums(sample.held)
     total = max(float(entries.sum()), 1e-9)
