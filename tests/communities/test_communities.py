@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from loca.communities.communities import Communities, choose_anchors, find_communities
+from loca.communities.communities import KernelCommunities, choose_anchors, find_communities
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD, embed_users
 from loca.communities.geometry import Quantile, angular_distances, unit_rows
 from loca.data.splits import Split
@@ -21,9 +21,9 @@ def on_a_circle(*degrees: float) -> np.ndarray:
     return unit_rows(np.column_stack([np.cos(angles), np.sin(angles)]))
 
 
-def two_communities() -> Communities:
+def two_communities() -> KernelCommunities:
     """Centres at 0 and 90 degrees, trained within 72 degrees (0.8), answering within 45 degrees (0.5)."""
-    return Communities(np.array([0, 1]), on_a_circle(0, 90), 0.8, 0.5, "epanechnikov", 1.0)
+    return KernelCommunities(np.array([0, 1]), on_a_circle(0, 90), 0.8, 0.5, "epanechnikov", 1.0)
 
 
 def test_train_weights_follow_the_wide_kernel_and_answer_weights_the_narrow_one() -> None:
@@ -78,7 +78,7 @@ def test_wrong_bandwidths_and_embeddings_are_refused() -> None:
     with pytest.raises(DataError, match="expected 2 dimensions, found 3"):
         two_communities().answer_weights(np.ones((1, 3)))
     with pytest.raises(DataError, match="do not fit"):
-        Communities(np.array([0]), on_a_circle(0, 90), 0.8, 0.5, "uniform", 1.0)
+        KernelCommunities(np.array([0]), on_a_circle(0, 90), 0.8, 0.5, "uniform", 1.0)
 
 
 def test_the_svd_spans_what_the_histories_span(planted_split: Split) -> None:

@@ -10,7 +10,7 @@ import pytest
 from examples import tiny_benchmark
 from scipy.sparse import csr_array
 
-from loca.communities.communities import Communities
+from loca.communities.communities import KernelCommunities
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.id_map import IdMap
@@ -138,7 +138,7 @@ def laid_out(local: list[list[int]], held_out: list[list[int]]) -> tuple[Loca, S
     model = Loca(base=Popularity(), anchors=len(local), alpha="paper")
     model.embedder_ = TruncatedSVD(dimensions=2).fit(histories)
     anchors = np.zeros(len(local), np.int64)
-    model.communities_ = Communities(anchors, model.embed(histories)[anchors], 3.0, 3.0, "uniform", 1.0)
+    model.communities_ = KernelCommunities(anchors, model.embed(histories)[anchors], 3.0, 3.0, "uniform", 1.0)
     model.locals_ = SeparateModels.of([Preference(one) for one in local])  # type: ignore[list-item]
     model.global_ = Preference(DRAMA)  # type: ignore[assignment]
     model.alpha_ = 0.0

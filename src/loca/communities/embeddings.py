@@ -45,10 +45,14 @@ class Embedder(Protocol):
 
 
 def embed_users(embedder: Embedder, histories: csr_array) -> Floats:
-    """The embeddings of all histories, users × dimensions, made block by block; NaN is refused."""
+    """The embeddings of all histories, users × dimensions, made block by block, rows of length 1; NaN is refused.
+
+    Log memberships stay as they are.
+    """
     starts = range(0, histories.shape[0], _USERS_PER_BLOCK)
-    blocks = (csr_array(histories[start : start + _USERS_PER_BLOCK]) for start in starts)
-    return np.concatenate([unit_rows(embedder.embed(rows)) for rows in blocks])
+    embedded = (embedder.embed(csr_array(histories[start : start + _USERS_PER_BLOCK])) for start in starts)
+    as_they_are = getattr(embedder, "gives_memberships", False)
+    return np.concatenate([rows if as_they_are else unit_rows(rows) for rows in embedded])
 
 
 def embedding_dimensions(embedder: object) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,7 @@ _PSEUDO_COUNTS = 0.25  # per item, for each component
 _UNSEEN = 0.1  # what every item has been seen more often than it was
 _BLOCK_BYTES, _BLOCK_BYTES_ON_GPU = 1 << 23, 1 << 30  # of the memberships of a block of users
 _BEGUN: Mapping[str, Any] = {"round": 0, "likelihoods": ()}
+_DEALT_AT_ONCE = 256
 _ADVICE = "take fewer components or mixtures"
 
 
@@ -99,6 +100,8 @@ class MultinomialMixture(BaseEstimator):
     >>> bool(np.allclose(memberships[:, :3].sum(axis=1), 1))
     True
     """
+
+    gives_memberships: ClassVar[bool] = True
 
     components: int = whole(8)
     mixtures: int = whole(1)
@@ -185,6 +188,80 @@ class MultinomialMixture(BaseEstimator):
             peak = histories + learning(_BLOCK_BYTES)
         main = histories + rows + sample
         return memory_on(device, peak, stored, main=main, after=(stored, 0), checkpoint=stored, advice=_ADVICE)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DealtMixture(MultinomialMixture):
+    """Deal the memberships of a mixture to other users at random: the control for what communities earn.
+
+    Communities have the same sizes, and memberships are as sure. A history is taken for that of the training user with
+    whom it has most items in common, and has the memberships of the user whose were dealt to that one.
+
+    Parameters
+    ----------
+    components, mixtures, evidence, rounds, starts, seed, device
+        As for `MultinomialMixture`; the seed deals the memberships too.
+
+    Examples
+    --------
+    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
+    >>> loca.DealtMixture(components=3, rounds=9).fit(data).embed(data.histories()).shape
+    (60, 3)
+    """
+
+    dealt_: Floats | None = learned("users", "communities")
+    known_items_: npt.NDArray[np.int32] | None = learned("entries", dtype=np.int32)
+    known_starts_: npt.NDArray[np.int64] | None = learned("starts", dtype=np.int64)
+
+    def _fit(self, data: TrainingData) -> None:
+        super()._fit(data)
+        rows = as_histories(data.train)
+        order = stream(self.seed, "dealt memberships").permutation(rows.shape[0])
+        self.dealt_ = super().embed(rows)[order]
+        self.known_items_, self.known_starts_ = rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
+
+    def embed(self, histories: csr_array) -> Floats:
+        """Give each history the log memberships that its user was dealt.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items. An empty history has the shares of the users.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × (mixtures · components).
+        """
+        items, starts, dealt = (fitted(one, self) for one in (self.known_items_, self.known_starts_, self.dealt_))
+        rows = check_histories(histories, len(fitted(self.log_items_, self)))
+        known = csr_array((np.ones(len(items), np.float32), items, starts), shape=(len(dealt), rows.shape[1])).T.tocsr()
+        found = np.tile(fitted(self.log_sizes_, self), (rows.shape[0], 1))
+        tie = 1e-6 * np.diff(starts)  # of equal ones the user with the fewest other items
+        for start in range(0, rows.shape[0], _DEALT_AT_ONCE):
+            part = _rows_between(rows, start, start + _DEALT_AT_ONCE)
+            common = csr_array((np.ones(part.nnz, np.float32), part.indices, part.indptr), shape=part.shape) @ known
+            users, some = (common.toarray() - tie).argmax(axis=1), np.flatnonzero(np.diff(part.indptr))
+            found[start + some] = dealt[users[some]]
+        return found
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        """Make the fitted model again; refuse known histories that do not fit."""
+        model = super().restore(params, state)
+        items, starts, dealt = (fitted(one, model) for one in (model.known_items_, model.known_starts_, model.dealt_))
+        rising = len(starts) == len(dealt) + 1 and starts[0] == 0 and starts[-1] == len(items)
+        within = not len(items) or (items.min() >= 0 and items.max() < len(fitted(model.log_items_, model)))
+        if not (rising and (np.diff(starts) >= 0).all() and within):
+            raise ModelFileError(f"{cls.__name__}: the known histories do not fit {len(dealt)} users")
+        return model
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """What the mixture takes, and the memberships and histories of all users."""
+        use, stored = super().memory_bytes(data), 4 * data.users * self.mixtures * self.components + 4 * data.entries
+        return replace(
+            use, main=use.main + 2 * stored, main_after=use.main_after + stored, folder=use.folder + stored
+        )
 
 
 def check_component_count(count: int, user_count: int) -> None:

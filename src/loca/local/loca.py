@@ -1,23 +1,33 @@
-"""Loca: one global model, many local ones around anchor users, and answers blended by membership."""
+"""Loca: one global model, many local ones for communities of users, and answers blended by membership."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from loca.communities.communities import AnchorSelection, Communities, Locality, check_anchor_count, find_communities
+from loca.communities.communities import (
+    AnchorSelection,
+    Communities,
+    Locality,
+    check_anchor_count,
+    find_communities,
+    mixture_communities,
+    restore_communities,
+)
 from loca.communities.coverage import ADVICE, bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, embedding_dimensions
 from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
+from loca.communities.mixture import DealtMixture, MultinomialMixture
 from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import as_array, rank_top_n
+from loca.local.community_choice import fit_best_form
 from loca.local.explain import AnswersOfCommunities, CommunityAnswer, over_represented
 from loca.local.local_ease import LOCAL_BYTES
 from loca.local.local_models import (
@@ -61,6 +71,12 @@ from loca.progress import say
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 DISTINCTIVE_ITEMS = 20
+CommunityKind = Literal["kernel", "mixture", "dealt", "auto"]
+# Of the answers of a mixture: validation chooses among them; the last weights all communities nearly alike.
+TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1024.0)
+# Without validation, and while networks learn.
+_TEMPERATURE, _TEMPERATURE_TO_STOP = 8.0, 16.0
+_FOCUS_OF_NETWORKS, _FOCUS = 0.8, 0.5
 _LOCALITY = ("effective_share", "answering")  # the figures of `Locality` that a file holds beside alpha
 
 
@@ -76,6 +92,9 @@ class Loca(Recommender):
     embedded; anchor users are chosen; each local model is the base fitted with the wide weights of the community around
     its anchor, and scores for the narrow neighbourhood of the anchor. The scores of a covered user are
     α · global + (1 − α) · weighted mean of the local models that answer; other users get the global scores.
+
+    With mixtures, communities are found by likelihood (`MultinomialMixture`) and everybody belongs to some. All users
+    teach each local model, members more. Networks learn from all users alike at first, then for their community.
 
     Parameters
     ----------
@@ -114,7 +133,24 @@ class Loca(Recommender):
     local_bytes : int, default 9000000
         What a local EASE may take: its largest differences to the global one.
     seed : int, default 0
-        Seed of anchors and local models.
+        Seed of communities and local models.
+    communities : {"kernel", "mixture", "dealt", "auto"}, default "kernel"
+        How communities are found: by kernels around anchors, as in the paper; as components of mixtures; `"dealt"` is
+        a control, mixtures whose memberships are dealt to other users at random. `"auto"` decides on validation
+        between mixtures, kernels and none; without validation it is `"mixture"`.
+    mixtures : int, default 2
+        Mixtures side by side; each has `anchors` / `mixtures` communities.
+    focus : float or None, default None
+        How much of a user's train weight goes by membership in a mixture, from 0 (all users alike) to 1. None takes
+        0.8 for networks and 0.5 for others.
+    temperature : float or "validation", default "validation"
+        Of memberships in a mixture when communities answer: above 1 is flatter. `"validation"` chooses it on validation
+        data (8 without any).
+    answering : int, default 16
+        The most communities of mixtures that answer a history.
+    shared_epochs : int or None, default None
+        Epochs in which the networks of mixtures learn from all users alike. None takes as many as the global model
+        took.
 
     Examples
     --------
@@ -150,12 +186,30 @@ class Loca(Recommender):
     answer_precision: AnswerPrecision = "float32"
     local_bytes: int = LOCAL_BYTES
     seed: int = seed_param()
+    communities: CommunityKind = param(
+        "kernel", "kernel, mixture, dealt or auto", lambda one: one in get_args(CommunityKind), later=True
+    )
+    mixtures: int = param(2, "a whole number ≥ 1", lambda one: type(one) is int and one >= 1, later=True)
+    focus: float | None = param(
+        None, "a number from 0 to 1 or none", lambda one: one is None or (is_number(one) and 0 <= one <= 1), later=True
+    )
+    temperature: float | Literal["validation"] = param(
+        "validation",
+        "a number above 0 or 'validation'",
+        lambda one: one == "validation" or (is_number(one) and 0 < one < float("inf")),
+        later=True,
+    )
+    answering: int = param(16, "a whole number ≥ 1", lambda one: type(one) is int and one >= 1, later=True)
+    shared_epochs: int | None = param(
+        None, "a whole number ≥ 0 or none", lambda one: one is None or (type(one) is int and one >= 0), later=True
+    )
 
     global_: Recommender | None = field(default=None, init=False)
     embedder_: Embedder | None = field(default=None, init=False)
     communities_: Communities | None = field(default=None, init=False)
     locals_: LocalModels | None = field(default=None, init=False)
     local_epochs_: int | None = field(default=None, init=False)
+    shared_epochs_: int | None = field(default=None, init=False)
     alpha_: float | None = field(default=None, init=False)
     locality_: Locality | None = field(default=None, init=False)
     members_: npt.NDArray[np.int64] | None = field(default=None, init=False)
@@ -170,6 +224,8 @@ class Loca(Recommender):
         check_bandwidth("answer_bandwidth", self.answer_bandwidth)
         if self.stopping not in ("blended", "community"):
             raise ConfigError(f"stopping: expected 'blended' or 'community', found {self.stopping!r}")
+        if self.communities != "kernel" and self.mixtures > self.anchors:
+            raise ConfigError(f"mixtures: expected at most as many as anchors, {self.anchors}, found {self.mixtures}")
         self._engine()
 
     def _engine(self) -> Engine:
@@ -188,55 +244,119 @@ class Loca(Recommender):
 
     def _fit(self, data: TrainingData) -> None:
         """Follow the paper's algorithm: find communities, train a local model for each, learn how to combine them."""
-        matrix, weights, context = data.matrix, data.user_weights, data.context
+        self._anchor_count(int((np.diff(data.matrix.indptr) > 0).sum()))
+        # The global model, which answers for whom no community does.
+        unfitted = self.base if self.global_model is None else self.global_model
+        self.global_ = data.fit_part("global model", clone(unfitted))
+        self.global_.train_data_ = None  # stored once, here
+        if self.communities != "auto":
+            self.fit_local(data)
+            return
+        best = fit_best_form(self, data)
+        own = {one.name for one in fields(Loca) if not one.init} - {"train_data_", "report_"}
+        vars(self).update({name: value for name, value in vars(best).items() if name in own})
+
+    def fit_local(self, data: TrainingData) -> None:
+        """Find communities and train their local models, where the global model is fitted."""
+        matrix, context, global_model = data.matrix, data.context, fitted(self.global_, self)
         has_history = np.diff(matrix.indptr) > 0
         anchor_count = self._anchor_count(int(has_history.sum()))
 
-        # The global model, which answers for whom no community does, and an embedding of every user. Under recency a
-        # community is one of present taste, and membership moves as a history grows.
-        unfitted = self.base if self.global_model is None else self.global_model
-        embedder: Any = data.fit_part("global model", clone(unfitted))
-        self.global_ = embedder
-        if self.embedding is not None:
-            embedder = data.fit_part("embedding", clone(self.embedding))
-        elif not isinstance(embedder, Embedder):
-            embedder = context.fit_part("embedding", TruncatedSVD(seed=self.seed), data.train)
-        self.embedder_ = embedder
-        self.global_.train_data_ = embedder.train_data_ = None  # stored once, here
+        # An embedding of every user. Under recency a community is one of present taste, and membership moves as a
+        # history grows.
+        self.embedder_ = embedder = self._fit_embedder(data)
+        embedder.train_data_ = None
         embeddings = embed_users(embedder, as_histories(data.train))
 
-        # Communities around anchors. Only users with a history can be anchors, and only they are counted.
+        # Communities. Only users with a history can be anchors, and only they are counted.
         def find() -> ModelState:
             users = np.flatnonzero(has_history)
-            names = ("anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel", "seed")
-            settings = {name: getattr(self, name) for name in names}
-            found = find_communities(embeddings[users], anchors=anchor_count, **settings, device=self._device())
+            if self.communities == "kernel":
+                names = ("anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel", "seed")
+                settings = {name: getattr(self, name) for name in names}
+                found: Any = find_communities(
+                    embeddings[users], anchors=anchor_count, **settings, device=self._device()
+                )
+            else:
+                found = mixture_communities(
+                    embeddings[users],
+                    mixtures=self.mixtures,
+                    focus=self._focus(),
+                    temperature=_TEMPERATURE if isinstance(self.temperature, str) else self.temperature,
+                    answering=self.answering,
+                )
             return replace(found, anchors=users[found.anchors]).state()
 
-        self.communities_ = Communities.restore(context.checkpoint.load_or_make("communities", find))
+        communities: Any = restore_communities(context.checkpoint.load_or_make("communities", find))
+        self.communities_ = communities
 
         # One local model for each, trained with the weights of its community. They are judged without the global
         # model's share where that is still to be chosen: with it, local models that have learned nothing yet would look
-        # as good as the global one, and stop there.
-        models = copies_of(self.base, anchor_count, self.seed, "local model")
-        task = LocalTask(models, data, self._train_weights(weights, embeddings), "local models", self.global_)
+        # as good as the global one, and stop there. The networks of mixtures begin as those of an ensemble.
+        by_likelihood = self.communities != "kernel"
+        name = "ensemble member" if by_likelihood else "local model"
+        models = copies_of(self.base, len(communities), self.seed, name)
+        weights_of, self.shared_epochs_ = self._train_weights(data.user_weights, embeddings), self._shared_epochs()
+        task = LocalTask(
+            models, data, weights_of, "local models", global_model, shared_epochs=self.shared_epochs_ or 0
+        )
         self.alpha_ = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
         if data.validation is None:
             self.locals_, self.local_epochs_ = train_locals(task, self._engine())
         else:
-            answering = self.answer_weights(data.validation.history_matrix)
-            validator, alphas = Validator(data.validation, answering, self.global_), (self.alpha_,)
-            members = validator if self.stopping == "community" else None
+            known = self.embed(data.validation.history_matrix)
+            choose_temperature = by_likelihood and self.temperature == "validation"
+            to_stop = replace(communities, temperature=_TEMPERATURE_TO_STOP) if choose_temperature else communities
+            validator = Validator(data.validation, to_stop.answer_weights(known), global_model)
+            members, alphas = validator if self.stopping == "community" else None, (self.alpha_,)
             self.locals_, self.local_epochs_ = train_locals(
                 task, self._engine(), lambda local: validator.score(local, alphas)[0], members
             )
-            if self.alpha == "validation":
-                scores = validator.score(self.locals_, ALPHAS)
-                self.alpha_ = ALPHAS[int(np.argmax(scores))]
-                say(f"global share alpha = {self.alpha_:g}: blended validation NDCG@100 {max(scores):.4f}")
+            tried = [communities]
+            if choose_temperature:
+                tried = [replace(communities, temperature=one) for one in TEMPERATURES]
+            if self.alpha == "validation" or choose_temperature:
+                alphas = ALPHAS if self.alpha == "validation" else alphas
+                validators = [replace(validator, answer_weights=one.answer_weights(known)) for one in tried]
+                scores = np.array([one.score(self.locals_, alphas) for one in validators])
+                place, share = np.unravel_index(int(scores.argmax()), scores.shape)
+                self.communities_, self.alpha_ = tried[place], alphas[share]
+                at = f", temperature {tried[place].temperature:g}" if choose_temperature else ""
+                say(f"global share alpha = {self.alpha_:g}{at}: blended validation NDCG@100 {scores.max():.4f}")
 
-        self.remarks_ = (*self.global_.remarks_, *models[0].remarks_)
+        self.remarks_ = (*global_model.remarks_, *models[0].remarks_)
         self._describe(data, embeddings)
+
+    def _fit_embedder(self, data: TrainingData) -> Any:
+        """What embeds the users: a mixture, the given one, the global model, or a truncated SVD."""
+        if self.communities != "kernel":
+            return data.context.fit_part("embedding", self._mixture(data.matrix), data.train)
+        if self.embedding is not None:
+            return data.fit_part("embedding", clone(self.embedding))
+        if isinstance(self.global_, Embedder):
+            return self.global_
+        return data.context.fit_part("embedding", TruncatedSVD(seed=self.seed), data.train)
+
+    def _mixture(self, matrix: csr_array | None = None) -> MultinomialMixture:
+        """The unfitted mixtures of communities, as many as the users allow."""
+        count = self.anchors if matrix is None else self._anchor_count(int((np.diff(matrix.indptr) > 0).sum()))
+        kind = DealtMixture if self.communities == "dealt" else MultinomialMixture
+        components = max(count // self.mixtures, 1)
+        return kind(components=components, mixtures=self.mixtures, seed=self.seed, device=self._device())
+
+    def _focus(self) -> float:
+        if self.focus is not None:
+            return self.focus
+        return _FOCUS_OF_NETWORKS if self.base.learns_by_epoch else _FOCUS
+
+    def _shared_epochs(self) -> int | None:
+        """In how many epochs the networks of mixtures learn from all users alike; None for other models."""
+        if not self.base.learns_by_epoch or self.communities == "kernel":
+            return None
+        if self.shared_epochs is not None:
+            return self.shared_epochs
+        most = self.base.get_params()["epochs"] * 2 // 3
+        return min(fitted(self.global_, self).best_epoch_ or most, most) if self._focus() else 0
 
     def _train_weights(self, weights: UserWeights, embeddings: Floats) -> Callable[[int], UserWeights]:
         """Gives the weights of users with those embeddings in each community."""
@@ -246,9 +366,9 @@ class Loca(Recommender):
     def _describe(self, data: TrainingData, embeddings: Floats) -> None:
         """Store what is known of the communities: members, what they have more of, and how local they are."""
         communities, has_history = fitted(self.communities_, self), np.diff(data.matrix.indptr) > 0
-        answering = communities.answer_weights(embeddings)
-        self.members_ = np.bincount(answering.indices, minlength=len(communities))
-        self.distinctive_ = over_represented(data.matrix, answering, DISTINCTIVE_ITEMS)
+        answering, belonging = communities.answer_weights(embeddings), communities.memberships(embeddings)
+        self.members_ = communities.count_members(belonging)
+        self.distinctive_ = over_represented(data.matrix, belonging, DISTINCTIVE_ITEMS)
         trained_on = communities.effective_shares(embeddings[has_history], data.user_weights[has_history])
         answered = np.diff(answering.indptr)[has_history]
         self.locality_ = Locality(fitted(self.alpha_, self), float(trained_on.mean()), float(answered.mean()))
@@ -288,7 +408,7 @@ class Loca(Recommender):
         Returns
         -------
         ndarray of float32
-            Users × dimensions, rows of length 1.
+            Users × dimensions, rows of length 1; with mixtures users × communities, log memberships.
         """
         return embed_users(fitted(self.embedder_, self), histories)
 
@@ -414,7 +534,7 @@ class Loca(Recommender):
         """
         communities = fitted(self.communities_, self)
         facts: dict[str, Any] = {"alpha": self.alpha_, "epochs": self.local_epochs_}
-        facts |= {name: getattr(communities, name) for name in ("train_bandwidth", "answer_bandwidth", "coverage")}
+        facts |= communities.facts()
         facts |= {} if self.locality_ is None else {name: getattr(self.locality_, name) for name in _LOCALITY}
         if self.train_data_ is not None:
             embeddings = self.embed(self.train_data_.histories())
@@ -431,18 +551,24 @@ class Loca(Recommender):
         anchor_count = self._anchor_count(data.users)
         unfitted = self.base if self.global_model is None else self.global_model
         steps, embedder = {"global model": unfitted.memory_bytes(data)}, self.embedding
-        if embedder is None and not isinstance(unfitted, Embedder):
+        if self.communities != "kernel":
+            embedder = self._mixture()
+        elif embedder is None and not isinstance(unfitted, Embedder):
             embedder = TruncatedSVD(seed=self.seed)
         if embedder is not None:
             steps["embedding"] = embedder.memory_bytes(data)
 
         # Communities: embeddings, the neighbourhoods of greedy coverage, and the weights with which communities answer.
-        dimensions, width = embedding_dimensions(embedder or unfitted), self.answer_bandwidth
-        share = width.level if isinstance(width, Quantile) and width.times <= 1 else 1.0
+        width, share = self.answer_bandwidth, 1.0
+        dimensions = anchor_count if self.communities != "kernel" else embedding_dimensions(embedder or unfitted)
+        if self.communities != "kernel":
+            share = min(self.answering / anchor_count, 1.0)
+        elif isinstance(width, Quantile) and width.times <= 1:
+            share = width.level
         embeddings = 4 * data.users * dimensions
         stays = embeddings + 16 * int(data.users * anchor_count * share + 1)  # weight and community, by user and back
         device, needed, bits = choose_device(self._device()), 0, 0
-        if self.anchor_selection == "coverage":
+        if self.anchor_selection == "coverage" and self.communities == "kernel":
             needed = bytes_on_device(data.users, dimensions)
             if device.type != "cuda" or needed > free_bytes(device):
                 needed, bits = 0, bytes_of_bits(data.users)
@@ -470,8 +596,15 @@ class Loca(Recommender):
         chosen: dict[str, Any] = {"global_model": self.global_.with_selected_params(), "alpha": self.alpha_}
         if self.local_epochs_ is not None and "epochs" in self.base.get_params():
             chosen["base"] = clone(self.base, epochs=self.local_epochs_)
-        if self.embedding is not None:
+        if self.embedding is not None and self.communities == "kernel":
             chosen["embedding"] = fitted(self.embedder_, self).with_selected_params()
+        found = fitted(self.communities_, self).state().facts
+        if "mixtures" in found:
+            names = ("mixtures", "focus", "temperature", "answering")
+            chosen |= {name: found[name] for name in names} | {"anchors": len(fitted(self.communities_, self))}
+            chosen |= {"shared_epochs": self.shared_epochs_}
+        if self.communities == "auto":
+            chosen["communities"] = "mixture" if "mixtures" in found else "kernel"
         return clone(self, **chosen)
 
     def state(self) -> ModelState:
@@ -483,6 +616,8 @@ class Loca(Recommender):
         learned: dict[str, npt.NDArray[Any]] = {"distinctive_items": items, "distinctive_lifts": lifts}
         arrays = {**communities.arrays, **learned, "members": fitted(self.members_, self)}
         facts = {**communities.facts, "alpha": self.alpha_, "local_epochs": self.local_epochs_}
+        if self.shared_epochs_ is not None:
+            facts["shared_epochs"] = self.shared_epochs_
         if self.locality_ is not None:
             facts["locality"] = {name: getattr(self.locality_, name) for name in _LOCALITY}
         return ModelState(arrays, facts, parts)
@@ -503,11 +638,12 @@ class Loca(Recommender):
         local.around(state.parts.get("centre", whole_model))
         item_count = whole_model.count_items()
         try:
-            communities = Communities.restore(state)
+            communities = restore_communities(state)
             dimensions = embedder.embed(csr_array(np.zeros((1, item_count), dtype=np.float32))).shape[1]
         except LocaError as problem:
             raise ModelFileError(f"loca: communities or embedder do not fit: {problem}") from problem
-        count, anchors = len(communities), communities.anchor_embeddings
+        count, shared = len(communities), state.facts.get("shared_epochs")
+        finite = all(np.isfinite(state.arrays[name]).all() for name in communities.arrays)
         figures = state.facts.get("locality")  # a model that was saved before this was measured has none
         numbers: list[Any] = [figures.get(name) for name in _LOCALITY] if isinstance(figures, dict) else [None]
         fitting = members.shape == (count,) and items.ndim == 2 and len(items) == count and lifts.shape == items.shape
@@ -517,8 +653,11 @@ class Loca(Recommender):
             f"expected {count} local models, found {len(local)}": len(local) == count,
             f"the arrays do not fit {count} communities": fitting,
             "an item or an anchor has a row below 0": rows,
-            "the anchor embeddings hold NaN or infinity": np.isfinite(anchors).all(),
-            f"the embedder gives {dimensions} dimensions, the anchors have others": dimensions == anchors.shape[1],
+            "the anchor embeddings hold NaN or infinity": finite,
+            f"the embedder gives {dimensions} dimensions, the anchors have others": dimensions
+            == communities.dimensions(),
+            f"expected shared_epochs as a whole number ≥ 0, found {shared!r}": shared is None
+            or (type(shared) is int and shared >= 0),
             f"expected parts that all score the same {item_count} items": scored,
             f"expected alpha from 0 to 1, found {alpha!r}": _is_number(alpha) and alpha <= 1,
             f"expected the figures of its locality as numbers ≥ 0, found {figures!r}": figures is None
@@ -528,7 +667,7 @@ class Loca(Recommender):
             if not holds:
                 raise ModelFileError(f"loca: {fault}")
         model.global_, model.embedder_, model.communities_, model.locals_ = whole_model, embedder, communities, local
-        model.local_epochs_, model.alpha_ = state.facts["local_epochs"], float(alpha)
+        model.local_epochs_, model.alpha_, model.shared_epochs_ = state.facts["local_epochs"], float(alpha), shared
         model.members_, model.distinctive_ = members, (items, lifts)
         model.locality_ = None if figures is None else Locality(model.alpha_, *map(float, numbers))
         return model

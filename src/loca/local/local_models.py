@@ -15,6 +15,7 @@ from loca.data.splits import HeldOut
 from loca.deferred import torch
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.evaluate import UserRows, mean_ndcgs, ndcg_of_each
+from loca.evaluation.metrics import Values
 from loca.evaluation.top_n import AnyScores, as_array, beside
 from loca.models.devices import ranking_bytes, score_on
 from loca.models.recommender import AnyModel, Recommender, Scores, TrainingData, UserWeights
@@ -53,7 +54,7 @@ class LocalTask:
     """Unfitted models that differ in their seeds at most; model j learns from `data` with the weights `weights_of(j)`.
 
     `centre` is the fitted global model, where there is one. In an update `present` are the models as they are, which
-    learn for `epochs` more.
+    learn for `epochs` more. In the first `shared_epochs` all learn with the user weights of `data`.
     """
 
     models: list[Recommender]
@@ -63,6 +64,7 @@ class LocalTask:
     centre: Recommender | None = None
     present: LocalModels | None = None
     epochs: int = 0
+    shared_epochs: int = 0
 
     @property
     def moments(self) -> csr_array | None:
@@ -265,6 +267,21 @@ class Validator:
             return blended_scores(local, whole, rows, weights, alphas)
 
         return mean_ndcgs(score_users, self.held_out, 100, block_bytes=ranking_bytes(local.device))
+
+    def values(self, local: LocalModels | None, alpha: float) -> Values:
+        """The NDCG@100 of each user with a held-out item, by the blended answer; without local models the global."""
+        whole: Any = self.global_model
+        judges = np.flatnonzero(self.held_out.target_counts)
+
+        def score_places(places: UserRows) -> AnyScores:
+            users = judges[places]
+            rows = csr_array(self.held_out.history_matrix[users])
+            if local is None:
+                return score_on(whole, rows)
+            return next(blended_scores(local, whole, rows, csr_array(self.answer_weights[users]), (alpha,)))
+
+        block_bytes = ranking_bytes(None if local is None else local.device)
+        return ndcg_of_each(score_places, self.held_out, judges, 100, block_bytes=block_bytes)
 
     def score_each(self, local: LocalModels, communities: Iterable[int]) -> dict[int, float]:
         """The mean NDCG@100 of each of the communities by its own model, over the users whom it answers for.

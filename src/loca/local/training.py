@@ -122,7 +122,7 @@ def train_locals(
         epochs = _stop_each(task, trainers, local, members)
     else:
         on_local = None if validate is None else lambda: validate(local)
-        best = train_epochs(trainers, first, task.what, on_local, task.data.context)
+        best = train_epochs(trainers, first, task.what, on_local, task.data.context, task.shared_epochs)
         if best.epoch:
             say(f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
         epochs = [best.epoch or first.epochs] * len(task.models)
@@ -173,7 +173,10 @@ def _begin(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalMod
 
     def begin(number: int) -> Any:
         network = None if task.present is None else task.present.network(number, models[number])
-        return models[number].begin(matrix, task.weights_of(number), task.moments, network)
+        trainer = models[number].begin(matrix, task.weights_of(number), task.moments, network)
+        if task.shared_epochs:
+            trainer.share_epochs(task.shared_epochs, task.data.user_weights)
+        return trainer
 
     models[0].check_memory(matrix)
     one = begin(0)

@@ -116,10 +116,11 @@ def train_epochs(
     what: str,
     validate: Callable[[], float] | None = None,
     context: FitContext = NO_CONTEXT,
+    shared: int = 0,
 ) -> BestWeights:
     """Train all networks in parallel, an epoch of each in turn, until `validate` has not risen for `patience` epochs.
 
-    A score that climbs again is waited for (`BestWeights.is_final`). The networks end with the weights of the best
+    The first `shared` epochs, in which all learn from the same users alike, are not judged. A score that climbs again is waited for (`BestWeights.is_final`). The networks end with the weights of the best
     epoch. Without `validate` all epochs are run, and the best epoch is 0. An interrupted training goes on.
     """
     networks = [network for trainer in trainers for network in trainer.networks]
@@ -144,7 +145,8 @@ def train_epochs(
             if device.type == "cuda":
                 note += f", {torch.cuda.memory_allocated(device) / 1e9:.1f} GB on {device}"
             progress.advance(note=note)
-            if validate is not None and (epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs):
+            is_due = epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs
+            if validate is not None and epoch > shared and is_due:
                 score = validate()
                 best.offer(epoch, score, networks)
                 context.report(epoch, score)

@@ -234,10 +234,21 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
         self.support, weights = supported_users(matrix, user_weights)
         # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
         # estimate of the weighted loss, and a user with weight 2 pulls like two users.
-        self.weights = weights / weights.mean()
+        self.weights = self._shared_weights = weights / weights.mean()
+        self.shared_epochs = 0
         streams = (derive_seed(model.seed, name) for name in ("dropout", "noise", "prefix"))
         self.dropout_stream, self.noise_stream, self.prefix_stream = streams
         self.optimiser = self.make_optimiser()
+
+    def share_epochs(self, epochs: int, user_weights: UserWeights) -> None:
+        """Learn with other weights, those of all models alike, in the first epochs."""
+        weights = np.asarray(user_weights, dtype=np.float32)[self.support]
+        self._shared_weights, self.shared_epochs = weights / weights.mean(), epochs
+
+    @property
+    def epoch_weights(self) -> npt.NDArray[np.float32]:
+        """The weights of the supported users in this epoch."""
+        return self._shared_weights if self.epoch <= self.shared_epochs else self.weights
 
     def make_optimiser(self) -> torch.optim.Optimizer:
         """Adam over all weights; those without a gradient in a step rest."""
@@ -280,7 +291,7 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
 
     def weights_of(self, users: Users) -> Tensor:
         """The weights of some of the supported users, on the device."""
-        return torch.from_numpy(self.weights[users]).to(self.device)
+        return torch.from_numpy(self.epoch_weights[users]).to(self.device)
 
     def draw(self, numbers_at: Callable[[Tensor, Tensor], Tensor], stream_number: int, count: int) -> Tensor:
         """So many random numbers of one of the streams, those of this step."""

@@ -87,6 +87,8 @@ class BaseEstimator(Readable):
     learns, and implements `_fit`.
     """
 
+    gives_memberships: ClassVar[bool] = False  # as an embedder: log memberships, not directions
+
     train_data_: Interactions | None = field(default=None, init=False)  # None: fitted on a bare matrix
     best_epoch_: int | None = field(default=None, init=False)  # of early stopping, where it learns by epoch
     remarks_: tuple[str, ...] = field(default=(), init=False)  # what the fit ended with that a person should know

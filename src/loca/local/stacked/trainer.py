@@ -156,13 +156,20 @@ class StackedTrainer:
         """Bring the supports of all networks to the device, ops.padded to the longest."""
         self._counts = np.array([len(one.support) for one in self._trainers])
         supports = np.zeros((len(self._trainers), self._counts[0]), dtype=np.int64)
-        weights = np.zeros(supports.shape, dtype=np.float32)
         for place, one in enumerate(self._trainers):
             supports[place, : len(one.support)] = one.support
-            weights[place, : len(one.support)] = one.weights
-        self._supports, self._weights = (torch.from_numpy(one).to(self._device) for one in (supports, weights))
+        self._supports = torch.from_numpy(supports).to(self._device)
+        self._gather_weights()
         streams = [(one.dropout_stream, one.prefix_stream, one.noise_stream) for one in self._trainers]
         self._streams = torch.tensor(streams, device=self._device)
+
+    def _gather_weights(self) -> None:
+        """Bring what users weigh in this epoch to the device."""
+        weights = np.zeros(tuple(self._supports.shape), dtype=np.float32)
+        for place, one in enumerate(self._trainers):
+            weights[place, : len(one.support)] = one.epoch_weights
+        self._weights = torch.from_numpy(weights).to(self._device)
+        self._are_shared = self._trainers[0].epoch <= self._trainers[0].shared_epochs
 
     def _show_views(self) -> None:
         """Make the networks' weights views into the stack."""
@@ -250,6 +257,7 @@ class StackedTrainer:
                 tensor.copy_(torch.from_numpy(state.arrays[f"{kind}/{name}"].copy()))
         for one, step, epoch in zip(self._trainers, state.facts["steps"], state.facts["epochs"], strict=True):
             one.step, one.epoch = step, epoch
+        self._gather_weights()
 
     def _next_epoch(self) -> Iterator[StackedBatch]:
         """The batches of the next epoch of every network, in the order that each of them draws for itself."""
@@ -260,6 +268,8 @@ class StackedTrainer:
         for place, one in enumerate(self._trainers):
             one.epoch += 1
             orders[place, : self._counts[place]] = one.order()
+        if self._are_shared != (self._trainers[0].epoch <= self._trainers[0].shared_epochs):
+            self._gather_weights()
         # Every network's users, weights and history lengths in the order of this epoch, (networks, ops.padded users).
         order = torch.from_numpy(orders).to(self._device)
         real = torch.arange(order.shape[1], device=self._device) < counts[:, None]

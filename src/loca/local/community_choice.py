@@ -1,0 +1,150 @@
+"""Which communities a Loca has: forms are compared on validation, with a small linear model before the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from loca.communities.mixture import choose_components
+from loca.data.interactions import Interactions
+from loca.data.splits import HeldOut
+from loca.errors import DataError
+from loca.evaluation.metrics import Values
+from loca.local.local_models import Validator
+from loca.models.ease import EASE
+from loca.models.recommender import TrainingData, clone, fitted
+from loca.progress import say
+
+if TYPE_CHECKING:
+    from loca.local.loca import Loca
+
+# Forms are first compared by an EASE of the most popular items, on some of the users.
+_ITEMS, _USERS = 1000, 20_000
+_COMPONENTS = (4, 6, 8, 12, 16, 24)
+_MOST_MIXTURES = 4
+_FOCUSES = (0.5, 0.8)
+_ALIKE = 1024.0  # a temperature at which all communities answer alike
+# A gain on validation counts where it exceeds so many standard errors: one side of a 95 % interval.
+_SURE = 1.645
+
+
+def fit_best_form(model: Loca, data: TrainingData) -> Loca:
+    """Fit the forms that a `Loca` with communities="auto" may take, whose global model is fitted; give the best.
+
+    A form with communities must be better than none by more than chance: than the global model alone where local models
+    are solved, than as many networks that all learn from everybody where they are trained.
+    """
+    if data.validation is None:
+        plain = clone(model, communities="mixture")
+        plain.global_ = model.global_
+        plain.fit_local(data)
+        return plain
+    best: tuple[Loca, Values] | None = None
+    alone: Values | None = None
+    for number, form in enumerate(_forms(model, data)):
+        form.global_ = model.global_
+        context = replace(data.context.inside(f"form {number}"), is_part=True)
+        form.fit_local(replace(data, context=context))
+        values = values_of(form, data.validation)
+        say(f"{describe(form)}: validation NDCG@100 {values.mean():.4f}")
+        if number == 0 and model.base.learns_by_epoch:
+            best, alone = (form, values), values
+        elif best is None or (values.mean() > best[1].mean() and (alone is None or is_surely_above(values, alone))):
+            best = form, values
+    assert best is not None
+    form, values = best
+    if alone is None:
+        alone = Validator(data.validation, csr_array((0, 0)), model.global_).values(None, 1.0)
+        if not is_surely_above(values, alone):
+            form.alpha_ = 1.0
+            say(f"communities earn nothing sure here: the global model answers alone, {alone.mean():.4f}")
+    say(f"communities: {describe(form)}")
+    return form
+
+
+def describe(form: Loca) -> str:
+    """A form in a few words."""
+    if form.communities == "kernel":
+        return f"{form.anchors} kernels"
+    if form.focus == 0:
+        return f"{form.anchors} models of all users"
+    return f"{form.mixtures} × {form.anchors // form.mixtures} communities by likelihood, focus {form._focus():g}"
+
+
+def values_of(form: Loca, held_out: HeldOut) -> Values:
+    """The NDCG@100 of each validation user by a fitted form."""
+    validator = Validator(held_out, form.answer_weights(held_out.history_matrix), form.global_)
+    return validator.values(fitted(form.locals_, form), fitted(form.alpha_, form))
+
+
+def is_surely_above(values: Values, others: Values) -> bool:
+    """Whether the mean of paired differences exceeds their standard error enough."""
+    gains = values - others
+    return bool(gains.mean() > _SURE * gains.std() / max(len(gains), 1) ** 0.5)
+
+
+def _forms(model: Loca, data: TrainingData) -> list[Loca]:
+    """The forms to fit: for networks none and the best by a linear model, for others the best alone."""
+    users = int((np.diff(data.matrix.indptr) > 0).sum())
+    count = model._anchor_count(users)
+    kernel = clone(model, communities="kernel", anchors=count)
+    focuses = _FOCUSES if model.focus is None else (model.focus,)
+    if model.base.learns_by_epoch:
+        mixtures = min(model.mixtures, count)
+        parts = count // mixtures * mixtures
+        mixed = clone(model, communities="mixture", anchors=parts, mixtures=mixtures)
+        none = clone(mixed, focus=0.0, temperature=_ALIKE, answering=parts, alpha=0.0)
+        return [none, _best_by_linear_model([mixed, kernel], data)]
+    among = [one for one in _COMPONENTS if one <= count] or [count]
+    components = choose_components(data.train, among, rounds=20, seed=model.seed).components
+    shapes = {(min(count // components, _MOST_MIXTURES), components), (1, count)}
+    forms = [
+        clone(model, communities="mixture", anchors=mixtures * size, mixtures=mixtures, focus=focus)
+        for mixtures, size in sorted(shapes, reverse=True)
+        for focus in focuses
+    ]
+    return [_best_by_linear_model([*forms, kernel], data)]
+
+
+def _best_by_linear_model(forms: Sequence[Loca], data: TrainingData) -> Loca:
+    """The form that is best over a small EASE; the first unless another is."""
+    try:
+        small = _small(data)
+    except DataError:  # nothing held out is among the popular items
+        return forms[0]
+    own: Any = forms[0].base
+    base = clone(own, keep=None) if isinstance(own, EASE) else EASE(l2=100.0, device=forms[0]._device())
+    whole = small.context.fit(clone(base), small.train, user_weights=small.user_weights)
+    scores = []
+    for form in forms:
+        linear = clone(form, base=base, global_model=None, stopping="blended", alpha="validation")
+        if form.communities == "kernel" and not isinstance(own, EASE):
+            linear = clone(linear, embedding=None)
+        linear.global_ = whole
+        linear.fit_local(small)
+        scores.append(float(values_of(linear, fitted(small.validation, linear)).mean()))
+        say(f"{describe(form)}, over EASE of {small.matrix.shape[1]:,} items: validation NDCG@100 {scores[-1]:.4f}")
+    return forms[int(np.argmax(scores))]
+
+
+def _small(data: TrainingData) -> TrainingData:
+    """The most popular items, and some of the users where there are many."""
+    matrix, held_out = data.matrix, data.validation
+    assert held_out is not None
+    order = np.argsort(-np.bincount(matrix.indices, minlength=matrix.shape[1]), kind="stable")
+    popular = np.zeros(matrix.shape[1], dtype=bool)
+    popular[order[:_ITEMS]] = True
+    users = np.unique(np.linspace(0, matrix.shape[0] - 1, min(matrix.shape[0], _USERS)).astype(np.int64))
+    judges = np.unique(np.linspace(0, held_out.n_users - 1, min(held_out.n_users, _USERS)).astype(np.int64))
+    train = data.train
+    if isinstance(train, Interactions):
+        some: Any = train.of_users(users).of_items(popular)
+    else:
+        some = csr_array(csr_array(train[users])[:, popular])
+    parts = (one.of_users(judges).of_items(popular) for one in (held_out.histories, held_out.targets))
+    small = TrainingData.of(some, data.user_weights[users])
+    return replace(small, validation=HeldOut(*parts, held_out.count_repeats))
