@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Forms are first compared by an EASE of the most popular items, on some of the users.
 _ITEMS, _USERS = 1000, 20_000
 _COMPONENTS = (4, 6, 8, 12, 16, 24)
-_MOST_MIXTURES = 4
+_MOST_MIXTURES = 2
 _FOCUSES = (0.5, 0.8)
 _ALIKE = 1024.0  # a temperature at which all communities answer alike
 # A gain on validation counts where it exceeds so many standard errors: one side of a 95 % interval.
