@@ -90,7 +90,7 @@ def main() -> int:
     model.fit(data)
     seconds, worked = time.perf_counter() - begun, time.process_time() - worked
     peak = peak_bytes()
-    line = f"{asked.mixtures} × {asked.components} components, {asked.rounds} rounds: {seconds:.1f} s"
+    line = f"{asked.mixtures} × {asked.components} components, at most {asked.rounds} rounds: {seconds:.1f} s"
     line += f" ({worked:.1f} s of processor time), peak {readable_bytes(peak)}, {readable_bytes(drawn)} with the data"
     line += f" alone; planned {readable_bytes(planned.main)}"
     if device.type == "cuda":
