@@ -119,6 +119,12 @@ _COMMUNITIES: Mapping[str, Domain] = {
     "answer_bandwidth": Quantiles(Range(0.02, 0.95)),
     "kernel": Among(("epanechnikov", "paper", "uniform", "triangular")),
 }
+# No focus is the model's own, which depends on its base.
+_MIXTURES: Mapping[str, Domain] = {
+    "mixtures": Among((1, 2, 4)),
+    "focus": Among((None, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)),
+}
+_EITHER: Mapping[str, Domain] = {"communities": Among(("auto", "mixture", "kernel")), **_MIXTURES}
 # Chosen on validation alpha is never worse than a given one, but for what a given one does to early stopping.
 _ALPHA = Among(("validation", 0.1, 0.3, 0.5))
 _ONE_KERNEL = {"answer_bandwidth": "train_bandwidth"}
@@ -130,7 +136,8 @@ _DECAYED = {"learning_rate": _RATES, "weight_decay": Among((0.001, 0.01, 0.1)), 
 _SCHEDULE = {"latent": 200, "batch_size": 512, "patience": 50}
 _PAPER_FACTORS = {"user_l2": _RIDGES, "item_l2": _RIDGES, "confidence": Among((2.0, 5.0, 10.0))}
 _BANDWIDTHS, _HUNDRED = Among((0.8, 1.0, 2.0, 4.0, 5.0)), {"anchors": 100}
-_LOCA = Space({"train_bandwidth": Range(0.8, 2.0), "answer_bandwidth": Range(0.2, 0.8)})
+_PAPER_WIDTHS: Mapping[str, Domain] = {"train_bandwidth": Range(0.8, 2.0), "answer_bandwidth": Range(0.2, 0.8)}
+_LOCA = Space(_PAPER_WIDTHS, fixed={"communities": "kernel"})
 # MultVAE's layer is as wide as its authors', Liang et al., had it; the paper says no width.
 _PAPER_VAE = Space({**_LEARNING, "hidden": Among((None, 600))}, fixed={**_SCHEDULE, "weight_decay": 0.0})
 _PAPER_LLORMA = Space({**_PAPER_FACTORS, "bandwidth": _BANDWIDTHS}, fixed=_HUNDRED)
@@ -180,22 +187,35 @@ def _llorma_vae() -> loca.Loca:
     return loca.Loca(base=loca.MultVAE(), anchor_selection="random", train_bandwidth=width, answer_bandwidth=width)
 
 
-def _over(name: str, *, svd: bool = False, by_epoch: bool = False, paper: bool = False) -> list[ModelRecord]:
-    """The records of the local model over a base, and of the ensemble that is its control.
+def _over(
+    name: str, *, svd: bool = False, by_epoch: bool = False, paper: bool = False, mixed: bool = False
+) -> list[ModelRecord]:
+    """The records of the local model over a base, and of its controls.
 
     `svd` embeds users by a truncated SVD and not by the base, `by_epoch` says that the base stops early, `paper` that
-    the paper has both.
+    the paper has the local model and the ensemble. With `mixed` the local model chooses its communities on validation,
+    and there are two more: with communities of mixtures, and with the same dealt to other users.
     """
     base, suffix = _SINGLES[name].make, name.removeprefix("mult-")
-    wide, sizes = Space({**_COMMUNITIES, "alpha": _ALPHA} if by_epoch else _COMMUNITIES), {"models": log_range(5, 160)}
-    local = ModelRecord(
-        f"loca-{suffix}", lambda: loca.Loca(base=base(), embedding=loca.TruncatedSVD() if svd else None), wide
-    )
+    alpha: Mapping[str, Domain] = {"alpha": _ALPHA} if by_epoch else {}
+    wide, sizes = Space({**_COMMUNITIES, **(_EITHER if mixed else {}), **alpha}), {"models": log_range(5, 160)}
+
+    def make() -> loca.Loca:
+        embedding = loca.TruncatedSVD() if svd else None
+        return loca.Loca(base=base(), embedding=embedding, communities="auto" if mixed else "kernel")
+
+    local = ModelRecord(f"loca-{suffix}", make, wide)
     control = ModelRecord(f"ensemble-{suffix}", lambda: loca.Ensemble(base=base()), Space(sizes))
     if paper:
         local, control = replace(local, paper=_LOCA, group="local"), replace(control, paper=Space(), group="control")
-    labels = f"LOCA_{suffix.upper()}", f"Ensemble_{suffix.upper()}"
-    return [replace(one, base=name, label=label) for one, label in zip((local, control), labels, strict=True)]
+    labelled = {f"LOCA_{suffix.upper()}": local, f"Ensemble_{suffix.upper()}": control}
+    if mixed:
+        own = Space({"anchors": _ANCHORS, **_MIXTURES, **alpha})
+        mixture = ModelRecord(f"mixture-{suffix}", lambda: loca.Loca(base=base(), communities="mixture"), own)
+        # It has the settings of the local model beside it, like an ensemble.
+        dealt = ModelRecord(f"dealt-{suffix}", lambda: loca.Loca(base=base(), communities="dealt"), Space())
+        labelled |= {f"LOCA_{suffix.upper()}, mixture": mixture, f"LOCA_{suffix.upper()}, dealt": dealt}
+    return [replace(one, base=name, label=label) for label, one in labelled.items()]
 
 
 _BASICS = (
@@ -218,14 +238,14 @@ _SINGLES: Mapping[str, ModelRecord] = {
 }
 _RECORDS = (
     *_SINGLES.values(),
-    *_over("mult-vae", by_epoch=True, paper=True),
-    *_over("ease", svd=True, paper=True),
+    *_over("mult-vae", by_epoch=True, paper=True, mixed=True),
+    *_over("ease", svd=True, paper=True, mixed=True),
     *_over("mult-dae", by_epoch=True, paper=True),
     *_over("wmf"),
     *_over("slim", svd=True),
     *_over("rec-vae", by_epoch=True),
     *_over("next-ease", svd=True),
-    *_over("next-vae", by_epoch=True),
+    *_over("next-vae", by_epoch=True, mixed=True),
     ModelRecord("llorma-vae", _llorma_vae, _ONE_WIDE, _ONE_PAPER, "mult-vae", "control", "LLORMA_VAE"),
     # The models of the paper's authors with their own settings, which are compared as they are.
     ModelRecord("loca-paper-vae", _loca_paper_vae, *_AS_GIVEN, "mult-vae", "authors", "LOCA_VAE, authors' settings"),
@@ -255,6 +275,7 @@ _INSIDE = (
     "communities.embeddings.TruncatedSVD",
     "communities.embeddings.GivenEmbeddings",
     "communities.mixture.MultinomialMixture",
+    "communities.mixture.DealtMixture",
     "communities.geometry.Quantile",
 )
 _PATHS = (*(one.maker for one in _RECORDS if isinstance(one.maker, str)), *_INSIDE)

@@ -54,6 +54,11 @@ def build_models(names: Sequence[str], settings: Mapping[str, Table], seed: int)
     return {name: built[name] for name in names}
 
 
+def with_kernels(model: Recommender) -> Recommender:
+    """The model; one that would choose its communities on validation has those of the paper instead, by kernels."""
+    return clone(model, communities="kernel") if get_params(model).get("communities") == "auto" else model
+
+
 def describe_model(model: object) -> dict[str, Any]:
     """The parameters of a model and of the models inside it, by dotted names, as plain values for a report."""
     flat: dict[str, Any] = {"model": type(model).__name__}

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+from loca.config.model_factory import with_kernels
 from loca.data.splits import Split
 from loca.data.statistics import warn_of_file_order
 from loca.errors import ConfigError, LocaError, check_kind, did_you_mean
@@ -115,6 +116,8 @@ def compare(
         name = name if base is None else f"{name}({type(base).__name__})"
         same = sum(one == name or one.startswith(f"{name} ") for one in candidates)
         candidates[f"{name} {same + 1}" if same else name] = [model]
+    if protocol == "paper":  # without validation to choose communities on
+        candidates = {name: [with_kernels(one) for one in some] for name, some in candidates.items()}
     for name in (*keep, *([] if control is None else [control])):
         if name not in candidates:
             raise ConfigError(f"no model {name!r} to compare with{did_you_mean(name, candidates)}")

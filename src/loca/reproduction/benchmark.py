@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loca.config.model_factory import build_models, describe_model
+from loca.config.model_factory import build_models, describe_model, with_kernels
 from loca.config.options import PLANTED
 from loca.config.settings import Choice, Given, Table, flat_settings, read_toml
 from loca.data.datasets import DATA_SETS
@@ -257,7 +257,7 @@ class Benchmark:
         """The named model by its settings, unfitted; local models and ensembles have as many as the sizes say."""
         if seed not in self._built:
             self._built[seed] = build_models(ALL_NAMES, self.tables, seed)
-        model: Any = clone(self._built[seed][name][0])
+        model: Any = clone(with_kernels(self._built[seed][name][0]))  # the paper's
         if model.role in SIZE_PARAMETERS:
             size = self.sizes.sweep_models if name in _OF_DAE else self.sizes.local_models
             return clone(model, **{SIZE_PARAMETERS[model.role]: size})
@@ -522,7 +522,9 @@ def tune_models(
     own, tables = folder / benchmark.name, {name: benchmark.tables.get(name, {}) for name in names}
     for name in (one for one in names if benchmark.model(one).role == "local"):
         tables[name] = {**tables[name], "anchors": min(_TUNED_WITH, benchmark.sizes.local_models)}
-    plan = plan_from_settings(build_models(names, {**benchmark.tables, **tables}, 0), "wide", tables)
+    built = build_models(names, {**benchmark.tables, **tables}, 0)
+    kernels = {name: [with_kernels(one) for one in some] for name, some in built.items()}
+    plan = plan_from_settings(kernels, "wide", tables)
     comparison = compare(
         plan.templates,
         benchmark.split,

@@ -21,6 +21,9 @@ from loca.persistence.manifest import is_model
 from loca.registry import SpaceName, is_tuned, space_of
 from loca.search_space import Space, SpaceConstraints, is_named, value_at
 
+# What only communities by kernels have, and only those by mixtures.
+_OF_KERNELS = ("anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel")
+_OF_MIXTURES = ("mixtures", "focus")
 CandidateLists = Mapping[str, Sequence[Recommender]]
 
 
@@ -150,8 +153,11 @@ def plan_tuning(candidates: CandidateLists, kind: SpaceName, constraints: Mappin
     plan = TuningPlan({name: one for name, (one,) in candidates.items()}, {}, own)
     spaces: dict[str, Space | None] = {}
     for name, model in plan.templates.items():
-        following = ["models"] if plan.follows(name) else []
-        spaces[name] = own[name].narrow(space_of(name, kind)).without(following) if is_tuned(name, model) else None
+        idle = ["models"] if plan.follows(name) else []
+        found = None if "communities" in own[name].listed else get_params(model).get("communities")
+        if found not in (None, "auto"):  # decided: neither that nor the other kind's parameters are tried
+            idle += ["communities", *(_OF_MIXTURES if found == "kernel" else _OF_KERNELS)]
+        spaces[name] = own[name].narrow(space_of(name, kind)).without(idle) if is_tuned(name, model) else None
     return replace(plan, spaces=spaces)
 
 
