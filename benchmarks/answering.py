@@ -8,18 +8,21 @@ import resource
 import shutil
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from loca.communities.communities import find_communities
+from loca.communities.communities import Communities, find_communities
 from loca.communities.embeddings import embed_users
 from loca.data.interactions import Interactions
 from loca.data.readers import read_preset
 from loca.evaluation.recommend import recommend
+from loca.evaluation.top_n import block_rows, rank_top_n
 from loca.local.loca import Loca
+from loca.local.local_models import strongest
 from loca.local.stacked.inference import StackedNetworks
 from loca.memory import readable_bytes
 from loca.models.mult_vae import MultVAE
@@ -35,6 +38,7 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, default=0.0)
     parser.add_argument("--precision", default="float32", choices=["float32", "float16"])
     parser.add_argument("--questions", type=int, default=1000, help="single users to ask for")
+    parser.add_argument("--answering", type=int, default=16, help="by how many memberships a history is answered")
     asked = parser.parse_args()
     data = _data()
     folder = Path(tempfile.mkdtemp(prefix="loca-answering-")) / "model.loca"
@@ -45,10 +49,25 @@ def main() -> None:
         model = load(folder)
         print(f"open {readable_bytes(size)}: {time.perf_counter() - started:.2f} s", flush=True)
         _ask(model, data, asked.questions)
+        model.communities_ = _Memberships(**vars(model.communities_), answering=asked.answering)
+        _ask(model, data, asked.questions)
     finally:
         shutil.rmtree(folder.parent)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(f"{torch.get_num_threads()} threads, peak memory with mapped files {readable_bytes(peak)}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Memberships(Communities):
+    """Everybody is a member of every community, as of a mixture's; the strongest memberships answer."""
+
+    answering: int = 16
+
+    def answer_weights(self, embeddings: np.ndarray) -> csr_array:
+        """The strongest of a softmax over the communities."""
+        closeness = embeddings @ self.anchor_embeddings.T
+        memberships = np.exp((closeness - closeness.max(axis=1, keepdims=True)) / 0.05)
+        return strongest(csr_array(memberships / memberships.sum(axis=1, keepdims=True)), self.answering)
 
 
 def _ask(model: Loca, data: Interactions, count: int) -> None:
@@ -79,6 +98,27 @@ def _ask(model: Loca, data: Interactions, count: int) -> None:
         recommend(model, everybody, n=100)
         rates.append(data.n_users / (time.perf_counter() - started))
     print(f"top 100 of all {data.n_users:,} users: {np.median(rates):,.0f} users a second")
+    _print_parts("one user", model, [csr_array(matrix[[user]]) for user in users], float(np.mean(times)))
+    size = block_rows(data.n_items)
+    blocks = [csr_array(matrix[start : start + size]) for start in range(0, data.n_users, size)]
+    _print_parts("all users", model, blocks, 1000 / float(np.median(rates)))
+
+
+def _print_parts(who: str, model: Loca, blocks: list[csr_array], whole: float) -> None:
+    """Prints what the steps of an answer take, in milliseconds a user, and what is left of the whole."""
+    seconds = np.zeros(3)
+    for rows in blocks:
+        moments = [time.perf_counter()]
+        weights = model.answer_weights(rows)
+        moments.append(time.perf_counter())
+        scores = model.locals_.blend(rows, weights).numpy()
+        moments.append(time.perf_counter())
+        rank_top_n(scores, rows, 100)
+        moments.append(time.perf_counter())
+        seconds += np.diff(moments)
+    parts = 1000 * seconds / sum(rows.shape[0] for rows in blocks)
+    named = zip(("weights", "local networks", "ranking", "other"), [*parts, whole - parts.sum()], strict=True)
+    print(f"of {whole:.2f} ms a user ({who}): " + ", ".join(f"{name} {part:.2f}" for name, part in named), flush=True)
 
 
 def _data() -> Interactions:

@@ -15,7 +15,7 @@ import loca.persistence.arrays as array_files
 from loca.data.splits import Split
 from loca.errors import DataError, ModelFileError
 from loca.local.loca import Loca
-from loca.local.local_models import blend_local
+from loca.local.local_models import blend_local, strongest
 from loca.local.stacked.inference import StackedNetworks
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import Recommender
@@ -49,6 +49,23 @@ def test_the_blend_is_the_formula_over_each_network_alone(name: str, planted_spl
     user = int(np.argmax(np.diff(weights.indptr)))
     alone = model.locals_.blend(csr_array(histories[[user]]), csr_array(weights[[user]]))
     np.testing.assert_allclose(alone.numpy()[0], expected[user], atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("name", BASES)
+def test_few_communities_for_each_user_give_the_same_by_every_product(
+    name: str, precision: str, planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = a_loca(planted_split, name, answer_precision=precision)
+    histories = csr_array(planted_split.test.history_matrix[:60])
+    weights = strongest(csr_array(np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32)), 2)
+    expected = blend_local(histories, weights, lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows)))
+    assert np.abs(expected).max() > 0.1
+    for few in (0, 2, 100):  # of no, some and all networks' users the products are those for few
+        monkeypatch.setattr(inference_file, "_FEW_USERS", few)
+        for users in (60, 3, 1):
+            found = model.locals_.blend(csr_array(histories[:users]), csr_array(weights[:users]))
+            np.testing.assert_allclose(found.numpy(), expected[:users], atol=1e-5)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 100])
