@@ -74,8 +74,9 @@ NETWORK = {"latent": 8, "learning_rate": 0.01, "epochs": 6, "evaluate_every": 6,
 VAE = {**NETWORK, "anneal_steps": 4}
 BASE = {f"base__{key}": value for key, value in NETWORK.items()}
 VAE_BASE = {**BASE, "base__anneal_steps": 4}
-LOCAL = {"anchors": 3, "alpha": 0.5, "anchor_selection": "random", "answer_bandwidth": "1.3*q0.9"}
-LOCAL_EASE = {"anchors": 3, "alpha": 0.5, "answer_bandwidth": "q0.9", "embedding__dimensions": 8}
+_KERNELS = {"anchors": 3, "alpha": 0.5, "communities": "kernel"}
+LOCAL = {**_KERNELS, "anchor_selection": "random", "answer_bandwidth": "1.3*q0.9"}
+LOCAL_EASE = {**_KERNELS, "answer_bandwidth": "q0.9", "embedding__dimensions": 8}
 NETWORKS_COMPARED = (
     *("--models", "popularity,ease,mult-vae,ensemble,loca-vae"),
     *under("mult-vae", settings(**VAE)),
@@ -234,6 +235,7 @@ _EMBEDDED = {"embedding__dimensions": 8}
 # Narrow bandwidths of the paper are distances; here they reach far enough for three anchors to answer for somebody.
 _PAPER = {"anchors": 3, "anchor_selection": "random", "train_bandwidth": 1.2, "answer_bandwidth": 0.9}
 FEW = {"models": 3}
+_MIXED = {"anchors": 4, "alpha": 0.5, "mixtures": 2}
 CATALOGUE: dict[str, dict[str, object]] = {
     "popularity": {},
     "item-knn": {"neighbours": 10},
@@ -269,6 +271,9 @@ CATALOGUE: dict[str, dict[str, object]] = {
     "loca-paper-ease": {**{f"embedding__{key}": value for key, value in NETWORK.items()}, **_PAPER},
     "ensemble-paper-vae": {**BASE, **FEW},
     "ensemble-paper-ease": FEW,
+    **{f"{kind}-ease": {"base__l2": 20, **_MIXED} for kind in ("mixture", "dealt")},
+    **{f"{kind}-vae": {**VAE_BASE, **_MIXED} for kind in ("mixture", "dealt")},
+    **{f"{kind}-next-vae": {**BASE, **_MIXED} for kind in ("mixture", "dealt")},
     "auto": {"chosen": "ease"},
     # The same models in other ways of learning.
     "loca-ease@stacked": {"base__l2": 20, **LOCAL_EASE, "engine": "stacked"},
@@ -279,7 +284,7 @@ CATALOGUE: dict[str, dict[str, object]] = {
 CLOSED_FORMS = {
     *("popularity", "item-knn", "slim", "ease", "sglsvd", "next-ease", "auto"),
     *("loca-ease@stacked", "ensemble-next-ease@stacked", "ease@denoising"),
-    *("loca-ease", "loca-slim", "loca-next-ease"),
+    *("loca-ease", "loca-slim", "loca-next-ease", "mixture-ease", "dealt-ease"),
     *("ensemble-ease", "ensemble-slim", "ensemble-next-ease", "ensemble-paper-ease"),
 }
 # Alternating least squares in 32 bits, far from convergence: what a processor rounds otherwise grows.

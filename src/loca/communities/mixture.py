@@ -211,7 +211,7 @@ class DealtMixture(MultinomialMixture):
 
     dealt_: Floats | None = learned("users", "communities")
     known_items_: npt.NDArray[np.int32] | None = learned("entries", dtype=np.int32)
-    known_starts_: npt.NDArray[np.int64] | None = learned("starts", dtype=np.int64)
+    known_starts_: npt.NDArray[np.int64] | None = learned("row starts", dtype=np.int64)
 
     def _fit(self, data: TrainingData) -> None:
         super()._fit(data)
