@@ -274,6 +274,7 @@ _INSIDE = (
     "local.local_ease.EaseDifferences",
     "communities.embeddings.TruncatedSVD",
     "communities.embeddings.GivenEmbeddings",
+    "communities.mixture.DealtMixture",
     "communities.mixture.MultinomialMixture",
     "communities.mixture.DealtMixture",
     "communities.geometry.Quantile",

@@ -201,12 +201,6 @@ class DealtMixture(MultinomialMixture):
     ----------
     components, mixtures, evidence, rounds, starts, seed, device
         As for `MultinomialMixture`; the seed deals the memberships too.
-
-    Examples
-    --------
-    >>> data = loca.planted_communities(users=60, items=30, groups=5, history=12, shortest_history=10).interactions
-    >>> loca.DealtMixture(components=3, rounds=9).fit(data).embed(data.histories()).shape
-    (60, 3)
     """
 
     dealt_: Floats | None = learned("users", "communities")
