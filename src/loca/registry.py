@@ -274,7 +274,6 @@ _INSIDE = (
     "local.local_ease.EaseDifferences",
     "communities.embeddings.TruncatedSVD",
     "communities.embeddings.GivenEmbeddings",
-    "communities.mixture.DealtMixture",
     "communities.mixture.MultinomialMixture",
     "communities.mixture.DealtMixture",
     "communities.geometry.Quantile",
