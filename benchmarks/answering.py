@@ -8,21 +8,20 @@ import resource
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from loca.communities.communities import Communities, find_communities
+from loca.communities.communities import find_communities, mixture_communities
 from loca.communities.embeddings import embed_users
+from loca.communities.mixture import MultinomialMixture
 from loca.data.interactions import Interactions
 from loca.data.readers import read_preset
 from loca.evaluation.recommend import recommend
 from loca.evaluation.top_n import block_rows, rank_top_n
 from loca.local.loca import Loca
-from loca.local.local_models import strongest
 from loca.local.stacked.inference import StackedNetworks
 from loca.memory import readable_bytes
 from loca.models.mult_vae import MultVAE
@@ -38,7 +37,6 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, default=0.0)
     parser.add_argument("--precision", default="float32", choices=["float32", "float16"])
     parser.add_argument("--questions", type=int, default=1000, help="single users to ask for")
-    parser.add_argument("--answering", type=int, default=16, help="by how many memberships a history is answered")
     asked = parser.parse_args()
     data = _data()
     folder = Path(tempfile.mkdtemp(prefix="loca-answering-")) / "model.loca"
@@ -49,7 +47,7 @@ def main() -> None:
         model = load(folder)
         print(f"open {readable_bytes(size)}: {time.perf_counter() - started:.2f} s", flush=True)
         _ask(model, data, asked.questions)
-        model.communities_ = _Memberships(**vars(model.communities_), answering=asked.answering)
+        _turn_to_mixtures(model, data)
         _ask(model, data, asked.questions)
     finally:
         shutil.rmtree(folder.parent)
@@ -57,17 +55,20 @@ def main() -> None:
     print(f"{torch.get_num_threads()} threads, peak memory with mapped files {readable_bytes(peak)}")
 
 
-@dataclass(frozen=True, eq=False)
-class _Memberships(Communities):
-    """Everybody is a member of every community, as of a mixture's; the strongest memberships answer."""
-
-    answering: int = 16
-
-    def answer_weights(self, embeddings: np.ndarray) -> csr_array:
-        """The strongest of a softmax over the communities."""
-        closeness = embeddings @ self.anchor_embeddings.T
-        memberships = np.exp((closeness - closeness.max(axis=1, keepdims=True)) / 0.05)
-        return strongest(csr_array(memberships / memberships.sum(axis=1, keepdims=True)), self.answering)
+def _turn_to_mixtures(model: Loca, data: Interactions) -> None:
+    """Puts communities of mixtures with their default settings in the place of those around anchors."""
+    settings = Loca(base=model.base, communities="mixture", anchors=model.anchors)
+    components = model.anchors // settings.mixtures
+    mixture = MultinomialMixture(components=components, mixtures=settings.mixtures).fit(data)
+    model.embedder_ = mixture
+    model.communities_ = mixture_communities(
+        embed_users(mixture, data.matrix()),
+        mixtures=settings.mixtures,
+        focus=0.8,  # what answers does not depend on it
+        temperature=8.0,
+        answering=settings.answering,
+    )
+    print(f"mixtures: {settings.mixtures} × {components}, at most {settings.answering} communities answer", flush=True)
 
 
 def _ask(model: Loca, data: Interactions, count: int) -> None:

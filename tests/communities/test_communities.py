@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from loca.communities.communities import KernelCommunities, choose_anchors, find_communities
+from loca.communities.communities import KernelCommunities, choose_anchors, find_communities, keep_strongest
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD, embed_users
 from loca.communities.geometry import Quantile, angular_distances, unit_rows
 from loca.data.splits import Split
@@ -190,3 +192,24 @@ def test_more_anchors_than_users_are_refused() -> None:
         choose_anchors(random_rows(0, 10, 3), 11, "coverage", 0.5, 0)
     with pytest.raises(ConfigError, match="anchors: expected a whole number ≥ 1, found 0"):
         choose_anchors(random_rows(0, 10, 3), 0, "coverage", 0.5, 0)
+
+
+@given(
+    # Few different weights, so that many are equal.
+    st.integers(1, 7).flatmap(
+        lambda width: st.lists(
+            st.lists(st.integers(0, 4), min_size=width, max_size=width).filter(any), min_size=1, max_size=5
+        )
+    ),
+    st.integers(1, 8),
+)
+def test_the_strongest_weights_stay_and_sum_to_1(rows: list[list[int]], count: int) -> None:
+    weights = np.array(rows, dtype=np.float32)
+    before, expected = weights.copy(), np.zeros(weights.shape)
+    for row, out in zip(weights, expected, strict=True):
+        chosen = sorted(range(len(row)), key=lambda place: (-row[place], place))[:count]
+        out[chosen] = row[chosen] / row[chosen].sum()
+    found = keep_strongest(weights, count)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_array_equal(weights, before)  # what was given stays as it was

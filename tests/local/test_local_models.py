@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import loca.local.local_models as validation_file
 from loca.data.splits import HeldOut, Split
 from loca.evaluation.evaluate import mean_ndcg
-from loca.local.local_models import SeparateModels, Validator, blended_scores, strongest
+from loca.local.local_models import SeparateModels, Validator, blended_scores
 from loca.models.ease import EASE
 
 MODELS = 4
@@ -93,34 +91,3 @@ def test_the_global_model_has_its_share_of_covered_users_and_all_of_the_others()
     (alone,) = blended_scores(local, whole, histories, weights, (0.0,))  # type: ignore[arg-type]
     assert alone[:, 0].tolist() == pytest.approx([1.75, 2, 10])
     assert whole.users == 1, "without a share it scores only whom no community answers for"
-
-
-def strongest_by_sorting(weights: np.ndarray, count: int) -> np.ndarray:
-    """User after user: a stable sort, the first `count` of it, and the sum of all."""
-    expected = np.zeros_like(weights)
-    for row, out in zip(weights, expected, strict=True):
-        chosen = np.argsort(-row, kind="stable")[:count]
-        if row.any():
-            out[chosen] = row[chosen] * (row.sum() / row[chosen].sum())
-    return expected
-
-
-@given(
-    # Few different weights, so that many are equal; also users whom nobody answers, and no users at all.
-    st.integers(1, 7).flatmap(lambda width: st.lists(st.lists(st.integers(0, 4), min_size=width, max_size=width))),
-    st.integers(1, 8),
-    st.integers(1, 3),
-)
-def test_the_strongest_weights_stay_with_the_sum_of_all(rows: list[list[int]], count: int, block: int) -> None:
-    weights = np.array(rows, dtype=np.float32).reshape(len(rows), -1 if rows else 4) / 4
-    given_weights = csr_array(weights)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validation_file, "_USERS_PER_BLOCK", block)
-        found = strongest(given_weights, count)
-    assert found.shape == weights.shape
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found.toarray(), strongest_by_sorting(weights, count), rtol=1e-6)
-    np.testing.assert_array_equal(np.diff(found.indptr), np.minimum(np.count_nonzero(weights, axis=1), count))
-    np.testing.assert_array_equal(given_weights.toarray(), weights)  # what was given stays as it was
-    few = np.count_nonzero(weights, axis=1) <= count
-    np.testing.assert_array_equal(found.toarray()[few], weights[few])  # nothing to leave out: to the last bit

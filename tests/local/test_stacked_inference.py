@@ -12,10 +12,11 @@ from scipy.sparse import csr_array
 import loca
 import loca.local.stacked.inference as inference_file
 import loca.persistence.arrays as array_files
+from loca.communities.communities import keep_strongest
 from loca.data.splits import Split
 from loca.errors import DataError, ModelFileError
 from loca.local.loca import Loca
-from loca.local.local_models import blend_local, strongest
+from loca.local.local_models import blend_local
 from loca.local.stacked.inference import StackedNetworks
 from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import Recommender
@@ -58,7 +59,7 @@ def test_few_communities_for_each_user_give_the_same_by_every_product(
 ) -> None:
     model = a_loca(planted_split, name, answer_precision=precision)
     histories = csr_array(planted_split.test.history_matrix[:60])
-    weights = strongest(csr_array(np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32)), 2)
+    weights = csr_array(keep_strongest(np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32), 2))
     expected = blend_local(histories, weights, lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows)))
     assert np.abs(expected).max() > 0.1
     for few in (0, 2, 100):  # of no, some and all networks' users the products are those for few

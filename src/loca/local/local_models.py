@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from loca.data.splits import HeldOut
 from loca.deferred import torch
@@ -24,7 +24,6 @@ from loca.persistence.manifest import ModelState
 # In which numbers networks are multiplied while they learn, and are stored when they answer.
 PrecisionName = Literal["float32", "bfloat16"]
 AnswerPrecision = Literal["float32", "float16"]
-_USERS_PER_BLOCK = 8192
 ScoreWith = Callable[[int, csr_array], AnyScores]
 
 
@@ -86,24 +85,6 @@ def first_models(answer_weights: csr_array, count: int | None) -> csr_array:
     first.data[first.indices >= count] = 0
     first.eliminate_zeros()
     return first
-
-
-def strongest(answer_weights: csr_array, count: int) -> csr_array:
-    """The `count` largest weights of each user, users × models, scaled to the sum of all; of equal ones the first."""
-    blocks = [csr_array((0, answer_weights.shape[1]), dtype=answer_weights.dtype)]
-    for start in range(0, answer_weights.shape[0], _USERS_PER_BLOCK):
-        weights = answer_weights[start : start + _USERS_PER_BLOCK].toarray()
-        if count < weights.shape[1]:
-            last = -np.partition(-weights, count - 1, axis=1)[:, count - 1, None]  # the smallest that stays
-            is_larger, is_last = weights > last, weights == last
-            places = count - is_larger.sum(axis=1, keepdims=True)
-            stays = is_larger | (is_last & (np.cumsum(is_last, axis=1) <= places))
-            totals = weights.sum(axis=1, keepdims=True)
-            weights[~stays] = 0
-            left = weights.sum(axis=1, keepdims=True)
-            weights *= np.divide(totals, left, out=np.ones_like(totals), where=left > 0)
-        blocks.append(csr_array(weights))
-    return csr_array(vstack(blocks, format="csr"))
 
 
 def truncated(model: AnyModel, count: int, size: int) -> AnyModel:
