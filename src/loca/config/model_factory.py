@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -59,14 +59,17 @@ def with_kernels(model: Recommender) -> Recommender:
     return clone(model, communities="kernel") if get_params(model).get("communities") == "auto" else model
 
 
-def describe_model(model: object) -> dict[str, Any]:
-    """The parameters of a model and of the models inside it, by dotted names, as plain values for a report."""
+def describe_model(model: object, params: Callable[[Any], dict[str, Any]] = get_params) -> dict[str, Any]:
+    """The parameters of a model and of the models inside it, by dotted names, as plain values for a report.
+
+    With `params=stored_params` those that came later are left out at their defaults, as in earlier fingerprints.
+    """
     flat: dict[str, Any] = {"model": type(model).__name__}
-    for name, value in get_params(model).items():
+    for name, value in params(model).items():
         inside = enumerate(value) if type(value) is tuple and any(map(is_model, value)) else ()
         models = {name: value} if is_model(value) else {f"{name}.{number}": one for number, one in inside}
         for called, model in models.items():
-            flat.update({f"{called}.{inner}": one for inner, one in describe_model(model).items()})
+            flat.update({f"{called}.{inner}": one for inner, one in describe_model(model, params).items()})
         if not models:
             flat[name] = value if isinstance(value, bool | int | float | str | None) else str(value)
     return flat

@@ -27,7 +27,7 @@ from loca.persistence import checkpoint as checkpoints
 from loca.persistence.atomic_write import remove_files, write_whole
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, file_name_of, own_files
 from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext, checkpoint_in
-from loca.persistence.manifest import ModelState, fingerprint, read_value, write_value
+from loca.persistence.manifest import ModelState, fingerprint, read_value, stored_params, write_value
 from loca.progress import say
 from loca.registry import KINDS
 from loca.search_space import Space
@@ -130,7 +130,7 @@ class Run:
 
     def fingerprint(self) -> dict[str, Any]:
         """All that the numbers of the run depend on, as JSON values."""
-        described = [describe_model(one) for one in self.candidates]
+        described = [describe_model(one, stored_params) for one in self.candidates]
         parameters = described[0] if len(described) == 1 else {f"candidate {k}": one for k, one in enumerate(described)}
         own = asdict(self.protocol)
         own |= {"at": ", ".join(map(str, own["at"])), "space": None if self.space is None else str(self.space)}

@@ -183,8 +183,8 @@ def first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
         # By their JSON: that is what a fingerprint comes back as, and NaN would not even equal itself.
         if name in before and name in after and dump_json(old) == dump_json(new):
             continue
-        if name not in before and new is None:
-            continue  # a parameter that the earlier version did not have, and that is not set now
+        if (name not in before and new is None) or (name not in after and old is None):
+            continue  # a parameter that one of the versions does not have or write, and that is not set in the other
         if name == "data":
             return "the data have changed"
         return (

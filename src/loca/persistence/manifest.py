@@ -105,11 +105,7 @@ def write_value(value: Any, arrays: dict[str, npt.NDArray[Any]], where: str) -> 
         arrays[name] = value
         return {"$array": name}
     if is_model(value):
-        # A parameter that came later is not written at its default: what an earlier version wrote is still the same.
-        declared = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
-        later = {one.name: one.default for one in declared if one.metadata.get("later")}
-        params = {key: one for key, one in get_params(value).items() if key not in later or one != later[key]}
-        return {"$model": type(value).__name__, "params": write_values(params, arrays, where)}
+        return {"$model": type(value).__name__, "params": write_values(stored_params(value), arrays, where)}
     if _is_frozen(type(value)):
         fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value) if one.init}
         return {"$value": type(value).__name__, "fields": write_values(fields, arrays, where)}
@@ -117,6 +113,13 @@ def write_value(value: Any, arrays: dict[str, npt.NDArray[Any]], where: str) -> 
         f"{where}: cannot save a {type(value).__name__}; expected numbers, text, lists, tuples, "
         "dictionaries, numpy arrays, frozen dataclasses or models"
     )
+
+
+def stored_params(model: Any) -> dict[str, Any]:
+    """The parameters without those that came later, at their default: what an earlier version wrote is the same."""
+    declared = dataclasses.fields(model) if dataclasses.is_dataclass(model) else ()
+    later = {one.name: one.default for one in declared if one.metadata.get("later")}
+    return {key: one for key, one in get_params(model).items() if key not in later or one != later[key]}
 
 
 def write_values(values: Mapping[str, Any], arrays: dict[str, npt.NDArray[Any]], where: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from loca.experiments.report import settings_file
 from loca.experiments.runs import ComparedModel, Run
 from loca.models.recommender import Recommender, clone
 from loca.persistence.atomic_write import write_whole
-from loca.persistence.manifest import fingerprint
+from loca.persistence.manifest import fingerprint, stored_params
 from loca.registry import MODELS, names_of
 from loca.reproduction.charts import Chart
 from loca.reproduction.report import Finding, Records, ReportItem, ReportTable, Value
@@ -325,7 +325,8 @@ class Benchmark:
 
     def inputs_of(self, model: Recommender, **others: Any) -> dict[str, Any]:
         """All that a measurement depends on: the split, a model to the last bit, and what else is named."""
-        return {"data": self.digest, **others, **describe_model(model), "to the last bit": fingerprint(model)}
+        described = describe_model(model, stored_params)
+        return {"data": self.digest, **others, **described, "to the last bit": fingerprint(model)}
 
 
 @dataclass(frozen=True, eq=False)
