@@ -275,6 +275,7 @@ _INSIDE = (
     "communities.embeddings.TruncatedSVD",
     "communities.embeddings.GivenEmbeddings",
     "communities.mixture.MultinomialMixture",
+    "communities.mixture.RandomGroups",
     "communities.mixture.DealtMixture",
     "communities.geometry.Quantile",
 )

@@ -258,6 +258,61 @@ class DealtMixture(MultinomialMixture):
         )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class RandomGroups(BaseEstimator):
+    """Divide histories at random into groups, several times over: no communities, but models that differ.
+
+    The group of a history follows from its items and the seed; the others have a hundredth of the membership in all.
+
+    Parameters
+    ----------
+    components : int, default 8
+        Groups of one division.
+    mixtures : int, default 1
+        Divisions, side by side.
+    seed : int, default 0
+        Seed of the groups.
+    """
+
+    gives_memberships: ClassVar[bool] = True
+
+    components: int = whole(8)
+    mixtures: int = whole(1)
+    seed: int = seed_param()
+    item_keys_: npt.NDArray[np.int64] | None = learned("items", "mixtures", dtype=np.int64)
+
+    def _fit(self, data: TrainingData) -> None:
+        rng = stream(self.seed, "random groups")
+        self.item_keys_ = rng.integers(0, 2**40, (data.matrix.shape[1], self.mixtures))
+
+    def embed(self, histories: csr_array) -> Floats:
+        """Compute the log memberships of histories, whose users need not be known.
+
+        Parameters
+        ----------
+        histories : csr_array
+            Users × items.
+
+        Returns
+        -------
+        ndarray of float32
+            Users × (mixtures · components).
+        """
+        keys = fitted(self.item_keys_, self)
+        rows = check_histories(histories, len(keys))
+        held = csr_array((np.ones(rows.nnz, np.int64), rows.indices, rows.indptr), shape=rows.shape)
+        groups = (held @ keys) % self.components  # (users, mixtures)
+        others = 0.01 / max(self.components - 1, 1)
+        found = np.full((*groups.shape, self.components), np.log(others), dtype=np.float32)
+        np.put_along_axis(found, groups[:, :, None], np.log(1 - others * (self.components - 1)), axis=2)
+        return found.reshape(len(groups), -1)
+
+    def memory_bytes(self, data: DataSize) -> MemoryUse:
+        """The keys of the items, and the histories once more."""
+        keys = 8 * data.items * self.mixtures
+        return MemoryUse(main=keys + 16 * data.entries, main_after=keys, folder=keys)
+
+
 def check_component_count(count: int, user_count: int) -> None:
     """Refuse more components than users."""
     if count > user_count:

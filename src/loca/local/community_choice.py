@@ -27,7 +27,6 @@ _ITEMS, _USERS = 1000, 20_000
 _COMPONENTS = (4, 6, 8, 12, 16, 24)
 _MOST_MIXTURES = 2
 _FOCUSES = (0.5, 0.8)
-_ALIKE = 1024.0  # a temperature at which all communities answer alike
 # A gain on validation counts where it exceeds so many standard errors: one side of a 95 % interval.
 _SURE = 1.645
 
@@ -35,8 +34,8 @@ _SURE = 1.645
 def fit_best_form(model: Loca, data: TrainingData) -> Loca:
     """Fit the forms that a `Loca` with communities="auto" may take, whose global model is fitted; give the best.
 
-    A form with communities must be better than none by more than chance: than the global model alone where local models
-    are solved, than as many networks that all learn from everybody where they are trained.
+    Networks may have random groups in place of communities, which is an ensemble of models that differ. Local models
+    that are solved must be better than the global model alone by more than chance.
     """
     if data.validation is None:
         plain = clone(model, communities="mixture")
@@ -44,20 +43,17 @@ def fit_best_form(model: Loca, data: TrainingData) -> Loca:
         plain.fit_local(data)
         return plain
     best: tuple[Loca, Values] | None = None
-    alone: Values | None = None
     for number, form in enumerate(_forms(model, data)):
         form.global_ = model.global_
         context = replace(data.context.inside(f"form {number}"), is_part=True)
         form.fit_local(replace(data, context=context))
         values = values_of(form, data.validation)
         say(f"{describe(form)}: validation NDCG@100 {values.mean():.4f}")
-        if number == 0 and model.base.learns_by_epoch:
-            best, alone = (form, values), values
-        elif best is None or (values.mean() > best[1].mean() and (alone is None or is_surely_above(values, alone))):
+        if best is None or values.mean() > best[1].mean():
             best = form, values
     assert best is not None
     form, values = best
-    if alone is None:
+    if not model.base.learns_by_epoch:
         alone = Validator(data.validation, csr_array((0, 0)), model.global_).values(None, 1.0)
         if not is_surely_above(values, alone):
             form.alpha_ = 1.0
@@ -70,8 +66,8 @@ def describe(form: Loca) -> str:
     """A form in a few words."""
     if form.communities == "kernel":
         return f"{form.anchors} kernels"
-    if form.focus == 0:
-        return f"{form.anchors} models of all users"
+    if form.communities == "random":
+        return f"{form.mixtures} × {form.anchors // form.mixtures} groups drawn at random"
     return f"{form.mixtures} × {form.anchors // form.mixtures} communities by likelihood, focus {form._focus():g}"
 
 
@@ -88,7 +84,7 @@ def is_surely_above(values: Values, others: Values) -> bool:
 
 
 def _forms(model: Loca, data: TrainingData) -> list[Loca]:
-    """The forms to fit: for networks none and the best by a linear model, for others the best alone."""
+    """The forms to fit: the best by a linear model, and for networks random groups beside it."""
     users = int((np.diff(data.matrix.indptr) > 0).sum())
     count = model._anchor_count(users)
     kernel = clone(model, communities="kernel", anchors=count)
@@ -97,8 +93,8 @@ def _forms(model: Loca, data: TrainingData) -> list[Loca]:
         mixtures = min(model.mixtures, count)
         parts = count // mixtures * mixtures
         mixed = clone(model, communities="mixture", anchors=parts, mixtures=mixtures)
-        none = clone(mixed, focus=0.0, temperature=_ALIKE, answering=parts, alpha=0.0)
-        return [none, _best_by_linear_model([mixed, kernel], data)]
+        drawn = clone(mixed, communities="random", focus=None)
+        return [_best_by_linear_model([mixed, kernel], data), drawn]
     among = [one for one in _COMPONENTS if one <= count] or [count]
     components = choose_components(data.train, among, rounds=20, seed=model.seed).components
     shapes = {(min(count // components, _MOST_MIXTURES), components), (1, count)}

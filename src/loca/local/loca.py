@@ -23,7 +23,7 @@ from loca.communities.communities import (
 from loca.communities.coverage import ADVICE, bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, embedding_dimensions
 from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
-from loca.communities.mixture import DealtMixture, MultinomialMixture
+from loca.communities.mixture import DealtMixture, MultinomialMixture, RandomGroups
 from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import as_array, rank_top_n
@@ -71,12 +71,12 @@ from loca.progress import say
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 DISTINCTIVE_ITEMS = 20
-CommunityKind = Literal["kernel", "mixture", "dealt", "auto"]
+CommunityKind = Literal["kernel", "mixture", "dealt", "random", "auto"]
 # Of the answers of a mixture: validation chooses among them; the last weights all communities nearly alike.
 TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1024.0)
 # Without validation, and while networks learn.
 _TEMPERATURE, _TEMPERATURE_TO_STOP = 8.0, 16.0
-_FOCUS_OF_NETWORKS, _FOCUS = 0.8, 0.5
+_FOCUS_OF_NETWORKS, _FOCUS, _FOCUS_OF_RANDOM = 0.8, 0.5, 0.3
 _LOCALITY = ("effective_share", "answering")  # the figures of `Locality` that a file holds beside alpha
 
 
@@ -134,15 +134,16 @@ class Loca(Recommender):
         What a local EASE may take: its largest differences to the global one.
     seed : int, default 0
         Seed of communities and local models.
-    communities : {"kernel", "mixture", "dealt", "auto"}, default "kernel"
+    communities : {"kernel", "mixture", "dealt", "random", "auto"}, default "kernel"
         How communities are found: by kernels around anchors, as in the paper; as components of mixtures; `"dealt"` is
-        a control, mixtures whose memberships are dealt to other users at random. `"auto"` decides on validation
-        between mixtures, kernels and none; without validation it is `"mixture"`.
+        a control, mixtures whose memberships are dealt to other users at random. `"random"` has groups drawn at random
+        in place of communities, which all answer alike: an ensemble of models that differ more. `"auto"` decides on
+        validation; without validation it is `"mixture"`.
     mixtures : int, default 2
         Mixtures side by side; each has `anchors` / `mixtures` communities.
     focus : float or None, default None
         How much of a user's train weight goes by membership in a mixture, from 0 (all users alike) to 1. None takes
-        0.8 for networks and 0.5 for others.
+        0.8 for networks and 0.5 for others, 0.3 for random groups.
     temperature : float or "validation", default "validation"
         Of memberships in a mixture when communities answer: above 1 is flatter. `"validation"` chooses it on validation
         data (8 without any).
@@ -187,7 +188,7 @@ class Loca(Recommender):
     local_bytes: int = LOCAL_BYTES
     seed: int = seed_param()
     communities: CommunityKind = param(
-        "kernel", "kernel, mixture, dealt or auto", lambda one: one in get_args(CommunityKind), later=True
+        "kernel", "kernel, mixture, dealt, random or auto", lambda one: one in get_args(CommunityKind), later=True
     )
     mixtures: int = param(2, "a whole number ≥ 1", lambda one: type(one) is int and one >= 1, later=True)
     focus: float | None = param(
@@ -282,8 +283,8 @@ class Loca(Recommender):
                     embeddings[users],
                     mixtures=self.mixtures,
                     focus=self._focus(),
-                    temperature=_TEMPERATURE if isinstance(self.temperature, str) else self.temperature,
-                    answering=self.answering,
+                    temperature=self._temperature(),
+                    answering=anchor_count if self.communities == "random" else self.answering,
                 )
             return replace(found, anchors=users[found.anchors]).state()
 
@@ -305,7 +306,7 @@ class Loca(Recommender):
             self.locals_, self.local_epochs_ = train_locals(task, self._engine())
         else:
             known = self.embed(data.validation.history_matrix)
-            choose_temperature = by_likelihood and self.temperature == "validation"
+            choose_temperature = self.communities in ("mixture", "dealt") and self.temperature == "validation"
             to_stop = replace(communities, temperature=_TEMPERATURE_TO_STOP) if choose_temperature else communities
             validator = Validator(data.validation, to_stop.answer_weights(known), global_model)
             members, alphas = validator if self.stopping == "community" else None, (self.alpha_,)
@@ -337,17 +338,27 @@ class Loca(Recommender):
             return self.global_
         return data.context.fit_part("embedding", TruncatedSVD(seed=self.seed), data.train)
 
-    def _mixture(self, matrix: csr_array | None = None) -> MultinomialMixture:
+    def _mixture(self, matrix: csr_array | None = None) -> MultinomialMixture | RandomGroups:
         """The unfitted mixtures of communities, as many as the users allow."""
         count = self.anchors if matrix is None else self._anchor_count(int((np.diff(matrix.indptr) > 0).sum()))
-        kind = DealtMixture if self.communities == "dealt" else MultinomialMixture
         components = max(count // self.mixtures, 1)
+        if self.communities == "random":
+            return RandomGroups(components=components, mixtures=self.mixtures, seed=self.seed)
+        kind = DealtMixture if self.communities == "dealt" else MultinomialMixture
         return kind(components=components, mixtures=self.mixtures, seed=self.seed, device=self._device())
 
     def _focus(self) -> float:
         if self.focus is not None:
             return self.focus
+        if self.communities == "random":
+            return _FOCUS_OF_RANDOM
         return _FOCUS_OF_NETWORKS if self.base.learns_by_epoch else _FOCUS
+
+    def _temperature(self) -> float:
+        """The temperature that is given, or that without validation; random groups all answer alike."""
+        if self.communities == "random":
+            return TEMPERATURES[-1]
+        return _TEMPERATURE if isinstance(self.temperature, str) else float(self.temperature)
 
     def _shared_epochs(self) -> int | None:
         """In how many epochs the networks of mixtures learn from all users alike; None for other models."""
@@ -355,8 +366,10 @@ class Loca(Recommender):
             return None
         if self.shared_epochs is not None:
             return self.shared_epochs
+        if self.communities == "random":
+            return 0
         most = self.base.get_params()["epochs"] * 2 // 3
-        return min(fitted(self.global_, self).best_epoch_ or most, most) if self._focus() else 0
+        return min(fitted(self.global_, self).best_epoch_ or most, most)
 
     def _train_weights(self, weights: UserWeights, embeddings: Floats) -> Callable[[int], UserWeights]:
         """Gives the weights of users with those embeddings in each community."""
@@ -604,7 +617,8 @@ class Loca(Recommender):
             chosen |= {name: found[name] for name in names} | {"anchors": len(fitted(self.communities_, self))}
             chosen |= {"shared_epochs": self.shared_epochs_}
         if self.communities == "auto":
-            chosen["communities"] = "mixture" if "mixtures" in found else "kernel"
+            is_random = "item_keys" in fitted(self.embedder_, self).state().arrays
+            chosen["communities"] = ("random" if is_random else "mixture") if "mixtures" in found else "kernel"
         return clone(self, **chosen)
 
     def state(self) -> ModelState:
