@@ -56,19 +56,22 @@ def main() -> None:
 
 
 def _turn_to_mixtures(model: Loca, data: Interactions) -> None:
-    """Puts communities of mixtures with their default settings in the place of those around anchors."""
+    """Puts mixtures with default settings in the place of anchors; drawn ones, so that all communities have members."""
     settings = Loca(base=model.base, communities="mixture", anchors=model.anchors)
-    components = model.anchors // settings.mixtures
-    mixture = MultinomialMixture(components=components, mixtures=settings.mixtures).fit(data)
+    mixtures, components = settings.mixtures, model.anchors // settings.mixtures
+    mixture = MultinomialMixture(components=components, mixtures=mixtures)
+    draws = stream(0, "drawn mixtures").normal(size=(data.n_items, mixtures * components))
+    mixture.log_items_ = draws.astype(np.float32)
+    mixture.log_sizes_ = np.full(mixtures * components, -np.log(components), np.float32)
     model.embedder_ = mixture
     model.communities_ = mixture_communities(
         embed_users(mixture, data.matrix()),
-        mixtures=settings.mixtures,
+        mixtures=mixtures,
         focus=0.8,  # what answers does not depend on it
         temperature=8.0,
         answering=settings.answering,
     )
-    print(f"mixtures: {settings.mixtures} × {components}, at most {settings.answering} communities answer", flush=True)
+    print(f"mixtures: {mixtures} × {components}, at most {settings.answering} communities answer", flush=True)
 
 
 def _ask(model: Loca, data: Interactions, count: int) -> None:
@@ -78,6 +81,7 @@ def _ask(model: Loca, data: Interactions, count: int) -> None:
     answering = model.communities_.answer_weights(model.embed(matrix))
     per_user = np.diff(answering.indptr)
     print(f"communities that answer for a user: mean {per_user.mean():.1f}, most {per_user.max()}")
+    print(f"communities that answer anybody: {len(np.unique(answering.indices))}")
     started = time.perf_counter()
     recommend(model, everybody, n=100)
     seconds = time.perf_counter() - started
