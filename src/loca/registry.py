@@ -124,6 +124,9 @@ _MIXTURES: Mapping[str, Domain] = {
     "mixtures": Among((1, 2, 4)),
     "focus": Among((None, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)),
 }
+# What only communities by kernels have, and only those by mixtures.
+KERNEL_PARAMS = tuple(name for name in _COMMUNITIES if name != "anchors")
+MIXTURE_PARAMS = tuple(_MIXTURES)
 _EITHER: Mapping[str, Domain] = {"communities": Among(("auto", "mixture", "kernel")), **_MIXTURES}
 # Chosen on validation alpha is never worse than a given one, but for what a given one does to early stopping.
 _ALPHA = Among(("validation", 0.1, 0.3, 0.5))

@@ -22,7 +22,8 @@ Models = Annotated[
     str | None,
     typer.Option(
         help="Comma separated: popularity, ease, next-ease, mult-vae, next-vae, loca-ease, loca-vae, auto, …; "
-        "ensemble is the equal-size control of each loca model."
+        "ensemble is the equal-size control of each loca or mixture model, dealt the one with memberships dealt to "
+        "other users."
     ),
 ]
 Protocol = Annotated[
@@ -31,6 +32,13 @@ Protocol = Annotated[
 Refit = Annotated[bool | None, typer.Option("--refit/--no-refit", help="Refit the choice on train + validation.")]
 At = Annotated[str | None, typer.Option(help="Lengths of the measured lists (50,100).")]
 Control = Annotated[str | None, typer.Option(help="The model that all others are compared with (the best single one).")]
+SameEpochs = Annotated[
+    bool | None,
+    typer.Option(
+        "--same-epochs/--no-same-epochs",
+        help="Also fit local models and controls over one network with the epochs of the longest of them.",
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(help="A folder for the tables as text, Markdown, CSV and JSON, and for each model's results."),
@@ -93,6 +101,7 @@ class CompareOptions(options.TuningOptions):
     refit: bool = True
     at: tuple[int, ...] = (50, 100)
     control: str | None = None
+    same_epochs: bool = False
 
     def __post_init__(self) -> None:
         from loca.evaluation.metrics import check_lengths
@@ -124,6 +133,7 @@ def compare_models(
     refit: Refit = None,
     at: At = None,
     control: Control = None,
+    same_epochs: SameEpochs = None,
     out: Out = None,
 ) -> None:
     """Fit models on the same split and compare them user by user, with 95 % intervals.
@@ -145,6 +155,12 @@ def compare_models(
       loca compare ratings.csv --config study.toml --out results --json
 
       loca compare ratings.csv --models ease,mult-vae,ensemble,loca-vae --trials 30 --processes 2 --out results
+
+    A local model is compared with its base, and with two controls: what it gains over `dealt`, the same memberships
+    dealt to other users at random, is locality; what `dealt` gains over `ensemble` is diversity. With --same-epochs
+    models that chose fewer epochs are also trained as long as the longest, so that none wins by longer training.
+
+      loca compare ratings.csv --models mult-vae,ensemble,dealt,mixture-vae --same-epochs
 
     What --set and --choose say of a model holds for loca and ensemble models over it too, unless they say otherwise:
     ease.l2=100,300 is loca-ease.base.l2=100,300 as well. base.l2=300 is for every model with such a base.
@@ -174,6 +190,7 @@ def compare_models(
     from loca.tuning.warm_start import plan_from_settings
 
     given = {"models": words(models), "protocol": protocol, "refit": refit, "control": control, "at": words(at)}
+    given["same_epochs"] = same_epochs
     sections = {"compare": {**given, **asdict(tuning)}, **parts.sections()}
     files, learned = parts.files(), parts.check(source)
     request = options.check_request("compare", CompareOptions, learned, reading, settings, **sections)
@@ -205,7 +222,7 @@ def compare_models(
     else:
         split = leave_last_out(request.read(), test=request.split.test, validation=held_out)
     output.notes(split.report)
-    shared = ("protocol", "refit", "at", "control", "seed", "space", "processes")
+    shared = ("protocol", "refit", "at", "control", "seed", "space", "processes", "same_epochs")
     comparison = compare(
         request.models if plan is None else plan.templates,
         split,

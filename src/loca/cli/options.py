@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperOption
 from typer.models import OptionInfo
 
 from loca.config import options as config
-from loca.config.model_factory import build_models, expand_names
+from loca.config.model_factory import build_models, expand_names, local_beside
 from loca.config.settings import Given, Table
 from loca.data.interactions import Interactions
 from loca.data.synthetic import planted_communities
@@ -341,10 +341,10 @@ def check_request(
     own = config.build_section(kind, given.section(command), command)
     known = (command, "data", "planted") if command == "describe" else (command, *_SHARED)
     names = expand_names(own.model_names) if own.model_names or command != "describe" else []
-    # Under a budget a model over a base begins with what the study of the base chose. An ensemble beside a local model
+    # Under a budget a model over a base begins with what the study of the base chose. A control beside a local model
     # has that one's base, and models with the authors' settings stay as they are.
     over = [] if own.is_tuned else [one for one in names if RECORDS[one].base and RECORDS[one].wide is not None]
-    over = [one for one in over if not (one.startswith("ensemble-") and one.replace("ensemble-", "loca-", 1) in names)]
+    over = [one for one in over if local_beside(one, names) is None]
     tables = given.tables(known, names, (*MODELS, *_COMMANDS, *_SHARED), over)
     data = config.build_section(config.DataOptions, tables["data"], "data")
     data.check_source(source)

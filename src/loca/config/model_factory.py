@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -11,39 +11,59 @@ from loca.config.options import check_names, check_value, parameters_of, union_m
 from loca.config.settings import Choice, Table
 from loca.errors import ConfigError, did_you_mean
 from loca.local.ensemble import Ensemble
+from loca.local.loca import Loca
 from loca.models.recommender import Recommender, clone
 from loca.persistence.manifest import get_params, is_model
-from loca.registry import MODELS
+from loca.registry import KERNEL_PARAMS, MODELS
+
+# The controls of local models: by word, the local models whose base and size the control has, the first that is there.
+_CONTROLS = {"ensemble": ("loca", "mixture"), "dealt": ("mixture", "loca")}
 
 
 def expand_names(names: Sequence[str]) -> list[str]:
-    """The names without doubles, with `ensemble` as the ensembles of the bases that the loca models use."""
-    known, expanded = [*MODELS, "ensemble"], list[str]()
-    controls = [one.replace("loca-", "ensemble-", 1) for one in names if one.startswith("loca-")]
+    """The names without doubles; `ensemble` and `dealt` are those controls of the local models among them."""
+    known, expanded = [*MODELS, *_CONTROLS], list[str]()
+    bases = [base for kind, _, base in (one.partition("-") for one in names) if kind in ("loca", "mixture")]
     for name in names:
         if name not in known:
             nearest = did_you_mean(name, known) or f"; there are {', '.join(known)}"
             raise ConfigError(f"unknown model {name!r}{nearest}")
-        if name == "ensemble" and not controls:
-            raise ConfigError("the model 'ensemble' is the control of a loca model; ask for one of those too")
-        expanded += controls if name == "ensemble" else [name]
+        controls = [one for base in bases if name in _CONTROLS and (one := f"{name}-{base}") in MODELS]
+        if name in _CONTROLS and not controls:
+            locals_ = ", ".join(one.replace(name, "loca", 1) for one in MODELS if one.startswith(f"{name}-"))
+            raise ConfigError(f"the model {name!r} is the control of a loca model; ask for one too, of {locals_}")
+        expanded += controls or [name]
     if not expanded:
         raise ConfigError("models: expected at least one model")
     return list(dict.fromkeys(expanded))
 
 
+def local_beside(name: str, names: Collection[str]) -> str | None:
+    """The local model among the names that a control is the control of, by its name; None where there is none."""
+    kind, _, base = name.partition("-")
+    return next((one for local in _CONTROLS.get(kind, ()) if (one := f"{local}-{base}") in names), None)
+
+
+def dealt_control(local: Recommender) -> Loca:
+    """The control of a local model: as many communities of mixtures, whose memberships are dealt to other users."""
+    params = {name: one for name, one in get_params(local).items() if name not in ("embedding", *KERNEL_PARAMS)}
+    return Loca(**params | {"communities": "dealt", "mixtures": min(params["mixtures"], params["anchors"])})
+
+
 def build_models(names: Sequence[str], settings: Mapping[str, Table], seed: int) -> dict[str, list[Recommender]]:
     """The candidates of each named model: one for each combination of the choices in its settings, without doubles.
 
-    An ensemble beside a loca model of the same base has that model's base and number of models, in every variant
-    that the loca model may choose from, so that the control may choose from the same; its own settings win. The
-    settings of models that are not named are checked too.
+    A control beside a local model of the same base has that model's base and number of models, a dealt one its mixtures
+    too, in every variant that the local model may choose from, so that the control may choose from the same; its own
+    settings win. The settings of models that are not named are checked too.
     """
     built: dict[str, list[Recommender]] = {}
     others = [name for name in settings if name in MODELS and name not in names]
-    for name in sorted([*others, *names], key=lambda name: name.startswith("ensemble-")):
-        templates, local = [MODELS[name]()], name.replace("ensemble-", "loca-", 1)
-        if local != name and local in names:
+    for name in sorted([*others, *names], key=lambda name: name.partition("-")[0] in _CONTROLS):
+        templates, local = [MODELS[name]()], local_beside(name, names)
+        if local is not None and name.startswith("dealt-"):
+            templates = [dealt_control(one) for one in built[local]]
+        elif local is not None:
             beside = map(get_params, built[local])
             templates = [Ensemble(base=clone(one["base"]), models=one["anchors"]) for one in beside]
         built[name] = []

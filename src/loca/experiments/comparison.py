@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from loca.config.model_factory import with_kernels
 from loca.data.splits import Split
@@ -19,12 +21,14 @@ from loca.experiments.runs import ComparedModel as ComparedModel
 from loca.experiments.runs import Run, RunStore
 from loca.models.recommender import Recommender, clone, get_params
 from loca.persistence.manifest import fingerprint
-from loca.registry import SpaceName
+from loca.progress import say
+from loca.registry import RECORDS, SpaceName
 from loca.search_space import Budget, SpaceConstraints
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, RecencyRule, as_candidates, order_matters
 from loca.tuning.warm_start import CandidateLists, plan_tuning
 
 Candidates = Recommender | Sequence[Recommender]
+_OF_MANY = ("local", "ensemble")
 
 
 def compare(
@@ -44,12 +48,13 @@ def compare(
     processes: int = 1,
     keep_in: str | Path | None = None,
     resume: bool = True,
+    same_epochs: bool = False,
 ) -> Comparison:
     """Select, fit and evaluate several models by one protocol, and compare them user by user.
 
-    Differences are in NDCG@100 where it is computed, else in NDCG at the longest list: each Loca against its base model
-    and against the ensemble of that base, and every model against `control`. With a single test user there is nothing
-    to pair, and no difference comes back.
+    Differences are in NDCG@100 where it is computed, else in NDCG at the longest list: each Loca against its base
+    model, the ensemble of that base and the dealt control of that base, the dealt control against the ensemble, and
+    every model against `control`. With a single test user there is nothing to pair, and no difference comes back.
 
     Parameters
     ----------
@@ -87,6 +92,10 @@ def compare(
     resume : bool, default True
         Do not compute again what is found there; otherwise it is dropped. What was computed for other data or settings
         is refused.
+    same_epochs : bool, default False
+        Of local models, ensembles and dealt controls over one network, fit those that chose fewer epochs than the
+        longest of them once more, with its number and their own other choices. Each is a row of its own, and local
+        models are compared at equal numbers too, so that none is ahead by longer training alone.
 
     Returns
     -------
@@ -123,6 +132,8 @@ def compare(
             raise ConfigError(f"no model {name!r} to compare with{did_you_mean(name, candidates)}")
     if not (isinstance(processes, int) and processes >= 1):
         raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes!r}")
+    if not isinstance(same_epochs, bool):
+        raise ConfigError(f"same_epochs: expected True or False, found {same_epochs!r}")
     if keep and processes > 1:
         raise ConfigError("keep: fitted models stay in the process that fits them; expected processes=1")
     plan = plan_runs(candidates, split, how, narrowed or {})
@@ -133,48 +144,99 @@ def compare(
         weighed_by = split.train.recency if recency == "given" else recency
         if order_matters((one for some in candidates.values() for one in some), weighed_by):
             warn_of_file_order(split.train)
-        done = plan.find_done(store, keep)
-        if store is not None and len(done) < len(candidates):
-            store.begin()
-        if processes > 1:
-            failed = execute_parallel(plan, done, split, store, processes)
-        else:
-            fitted = execute_here(plan, done, split, store, keep)
-        if not done:
+
+        def execute_all(plan: RunPlan, keep: Collection[str] = ()) -> dict[str, ComparedModel]:
+            done = plan.find_done(store, keep)
+            if store is not None and len(done) < len(plan.names):
+                store.begin()
+            if processes > 1:
+                failed.update(execute_parallel(plan, done, split, store, processes))
+            else:
+                fitted.update(execute_here(plan, done, split, store, keep))
+            return {name: done[name] for name in plan.names if name in done}
+
+        measured = execute_all(plan, keep)
+        if not measured:
             raise LocaError("; ".join(f"{name}: {why}" for name, why in failed.items()))
+        firsts = {name: candidates[name][0] for name in measured}
+        longer = execute_all(plan_longer(firsts, measured, how, fingerprint(split))) if same_epochs else {}
         if store is not None and not failed:
             store.finish()
-    measured = {name: done[name] for name in candidates if name in done}
-    firsts = {name: candidates[name][0] for name in measured}
     # The best model that is not made of several, judged where choices are made, never by the result.
     singles = [name for name, one in firsts.items() if one.role == "single"]
     if control not in measured:
         control = max(singles, key=lambda name: measured[name].selected.ndcg, default=None)
     metric = f"ndcg@{100 if 100 in how.at else how.at[-1]}"
-    values = {name: one.evaluation.values[metric] for name, one in measured.items()}
-    differences = _differences(firsts, control, values, seed)
-    reached = tuple(measured.values()), differences, fitted
+    everything = {**measured, **longer}
+    values = {name: one.evaluation.values[metric] for name, one in everything.items()}
+    pairs = pairs_to_compare(firsts, control, {one.repeats: name for name, one in longer.items()})
+    reached = tuple(everything.values()), _differences(pairs, values, seed), fitted
     return Comparison(protocol, refit, metric, control, *reached, budget, space, failed)
 
 
-def _differences(
-    models: Mapping[str, Recommender], control: str | None, values: Mapping[str, Values], seed: int
-) -> tuple[Difference, ...]:
-    """Compare each Loca with its base and with the ensemble of that, and every model with the control."""
-    bases = {name: get_params(one)["base"] for name, one in models.items() if one.role in ("local", "ensemble")}
-    ensembles = [(name, bases[name]) for name, one in models.items() if one.role == "ensemble"]
+def pairs_to_compare(
+    models: Mapping[str, Recommender], control: str | None, longer: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """Each local model with its base and its controls, a dealt one with the ensemble, and every model with `control`.
+
+    `longer` are the rows of models that were fitted with more epochs, by the names of the models: local models are
+    compared with those of their controls, and at equal numbers of epochs.
+    """
+    bases = {name: get_params(one)["base"] for name, one in models.items() if one.role in _OF_MANY}
+    singles = {name: one for name, one in models.items() if name not in bases}
+    ensembles = {name: bases[name] for name, one in models.items() if one.role == "ensemble"}
+    dealt = {name: base for name, base in bases.items() if get_params(models[name]).get("communities") == "dealt"}
     pairs: list[tuple[str, str]] = []
-    for name in (one for one, model in models.items() if model.role == "local"):
-        alike = [other for other, one in [*models.items(), *ensembles] if isinstance(one, type(bases[name]))]
-        pairs += [(name, other) for other in alike]
+    for name in (one for one in bases if one not in ensembles):
+        others = [] if name in dealt else over_same_base(name, bases[name], singles)
+        controls = over_same_base(name, bases[name], ensembles)
+        controls += [] if name in dealt else over_same_base(name, bases[name], dealt)
+        pairs += [(name, other) for other in (*others, *controls)]
+        for other in controls:
+            pairs += [(name, longer[other])] if other in longer else []
+            pairs += [(longer.get(name, name), longer.get(other, other))]
     if control is not None:
         pairs += [(name, control) for name in models if name != control]
+    return list(dict.fromkeys(pairs))
+
+
+def over_same_base(name: str, base: Recommender, others: Mapping[str, Recommender]) -> list[str]:
+    """The models, given with their bases or as bases, that share the base of one: by the registry, or by class."""
+    alike = [other for other, one in others.items() if isinstance(one, type(base))]
+    known = {one: RECORDS[one].base or one for one in (name, *alike) if one in RECORDS}
+    return [other for other in alike if name in known and known.get(other) == known[name]] or alike
+
+
+def plan_longer(
+    models: Mapping[str, Recommender], measured: Mapping[str, ComparedModel], how: EvaluationProtocol, data: str
+) -> RunPlan:
+    """Plan once more, with the epochs of the longest, what chose fewer among models of many over the same network."""
+    found: dict[str, Any] = {name: one.found.get("epochs") for name, one in measured.items()}
+    epochs: dict[str, int] = {name: one for name, one in found.items() if one and models[name].role in _OF_MANY}
+    arms = {name: get_params(models[name])["base"] for name in epochs}
+    runs: dict[str, Run] = {}
+    for name, base in arms.items():
+        longest = max(epochs[one] for one in over_same_base(name, base, arms))
+        if epochs[name] == longest:
+            continue
+        selected: Any = measured[name].selected_model
+        if selected is None:
+            raise ConfigError(f"same_epochs: the stored results of {name} are older than this; start over with --fresh")
+        model = clone(selected, base=clone(selected.base, epochs=longest))
+        called = f"{name}, {longest} epochs"
+        runs[called] = Run(called, (model,), replace(how, budget=None), data, repeats=measured[name])
+    if not runs:
+        say("same epochs: no model over a network chose fewer than another over the same")
+    return RunPlan(tuple(runs), {}, lambda name, done: runs[name])
+
+
+def _differences(pairs: Sequence[tuple[str, str]], values: Mapping[str, Values], seed: int) -> tuple[Difference, ...]:
+    """The paired differences, p values corrected over all of them; none of a single user."""
     if min(map(len, values.values())) < 2:
         return ()
-    unique = list(dict.fromkeys(pairs))
-    paired = [paired_difference(values[first], values[second], seed=seed) for first, second in unique]
+    paired = [paired_difference(values[first], values[second], seed=seed) for first, second in pairs]
     t_p, wilcoxon_p = holm(one.t_p for one in paired), holm(one.wilcoxon_p for one in paired)
-    corrected = zip(unique, paired, t_p.tolist(), wilcoxon_p.tolist(), strict=True)
+    corrected = zip(pairs, paired, t_p.tolist(), wilcoxon_p.tolist(), strict=True)
     return tuple(Difference(*pair, one, by_t, by_wilcoxon) for pair, one, by_t, by_wilcoxon in corrected)
 
 

@@ -162,11 +162,13 @@ class Comparison(Tabular):
         if self.budget is not None:
             inherits = any(one.parameters["model"] in ("Loca", "Ensemble") for one in self.measured)
             after = "; local models and ensembles begin with their base's choice, ensembles with their size too"
+            after += ", dealt controls have all settings of their local model" if self._dealt() else ""
             return f"{self.budget}, tuned in the space {self.space}{after if inherits else ''}"
-        counts = [len(one.tried) for one in self.measured]
-        if len(set(counts)) == 1:
-            return f"{counts[0]} setting{'s' if counts[0] > 1 else ''} per model"
-        return "settings to choose from: " + ", ".join(f"{one.name} {len(one.tried)}" for one in self.measured)
+        counts = {one.name: len(one.tried) for one in self.measured if not one.repeats}
+        if len(set(counts.values())) == 1:
+            count = next(iter(counts.values()))
+            return f"{count} setting{'s' if count > 1 else ''} per model"
+        return "settings to choose from: " + ", ".join(f"{name} {count}" for name, count in counts.items())
 
     def tables(self) -> tuple[TextTable, TextTable]:
         """Lay out one row per model, and one per difference.
@@ -187,6 +189,8 @@ class Comparison(Tabular):
         for one in self.measured:
             means, (low, high) = one.evaluation.means(), one.evaluation.intervals()[self.metric]
             trials: tuple[str, ...] = (f"{len(one.tried)}",) if self.budget is None else ("its own", "")
+            if one.repeats:
+                trials = ("–",) * len(costs)
             if self.budget is not None and one.tuning is not None:
                 failures = f", {one.tuning.failed} failed" if one.tuning.failed else ""
                 trials = f"{one.tuning.finished} ({one.tuning.pruned}{failures})", f"{one.tuning.seconds:.1f}"
@@ -203,8 +207,8 @@ class Comparison(Tabular):
         return TextTable(header, tuple(models)), compared
 
     def remarks(self) -> list[list[str]]:
-        """Return lines below the tables, in groups: why there are no differences, what was chosen, what failed."""
-        few, choices = self._too_few_users(), []
+        """Return lines below the tables, in groups: what differences mean, or why there are none; choices; failures."""
+        meanings, choices = [*self._too_few_users(), *self._meanings()], []
         for one in self.measured:
             if one.tuning is not None:
                 settings = _in_words(flat_settings(one.tuning.settings)) or "nothing new"
@@ -215,7 +219,25 @@ class Comparison(Tabular):
         for one in self.measured:
             choices += [] if one.selected.recency is None else [f"{one.name} chose recency: {one.selected.recency}"]
         failures = [f"{name} failed: {why}" for name, why in self.failed.items()]
-        return [lines for lines in (few, choices, failures) if lines]
+        return [lines for lines in (meanings, choices, failures) if lines]
+
+    def _dealt(self) -> list[str]:
+        """The names of the dealt controls."""
+        return [one.name for one in self.measured if one.parameters.get("communities") == "dealt" and not one.repeats]
+
+    def _meanings(self) -> list[str]:
+        """What the rows of controls say."""
+        lines = []
+        if self._dealt():
+            lines.append(
+                f"{', '.join(self._dealt())}: the same memberships, dealt to other users at random. What a local model "
+                "gains over it is locality; what it gains itself over an ensemble of as many is diversity."
+            )
+        for one in (one for one in self.measured if one.repeats):
+            lines.append(
+                f"{one.name}: {one.repeats} as chosen, trained as long as the longest model over the same network"
+            )
+        return lines
 
     def _too_few_users(self) -> list[str]:
         users = len(self.measured[0].evaluation.users)

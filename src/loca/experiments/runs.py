@@ -22,7 +22,7 @@ from loca.deferred import torch
 from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import Evaluation, evaluate
 from loca.models.devices import choose_device
-from loca.models.recommender import Recommender
+from loca.models.recommender import Recommender, get_params
 from loca.persistence import checkpoint as checkpoints
 from loca.persistence.atomic_write import remove_files, write_whole
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, file_name_of, own_files
@@ -32,7 +32,13 @@ from loca.progress import say
 from loca.registry import KINDS
 from loca.search_space import Space
 from loca.text_table import Readable, TextTable
-from loca.tuning.model_selection import CandidateResult, EvaluationProtocol, run_protocol, selection_data
+from loca.tuning.model_selection import (
+    CandidateResult,
+    EvaluationProtocol,
+    run_as_chosen,
+    run_protocol,
+    selection_data,
+)
 from loca.tuning.recency_selection import RecencyChoice, recency_from_json, recency_json
 from loca.tuning.warm_start import Tuning, remove_studies
 
@@ -73,6 +79,10 @@ class ComparedModel(Readable):
         What the first local models alone reached, by their number.
     found : mapping of str
         What else is worth knowing of the fitted model and of the machine, by name.
+    selected_model : Recommender or None
+        Of a model of many networks: unfitted, with all that was selected.
+    repeats : str
+        The name of the model whose choices it has, where it only learns for more epochs than that.
     """
 
     name: str
@@ -86,6 +96,8 @@ class ComparedModel(Readable):
     settings: Table | None = None
     by_count: Mapping[int, Evaluation] = field(default_factory=dict)
     found: Mapping[str, Any] = field(default_factory=dict)
+    selected_model: Recommender | None = None
+    repeats: str = ""
 
     def shown(self) -> list[str | TextTable]:
         """Return what a person reads: the name, the selected candidate, and the evaluation on test.
@@ -118,6 +130,7 @@ class Run:
     counts : a local model or an ensemble is also measured with only its first models, for each of these numbers
     shares_parts : what several runs of a store need, such as the same global model, is fitted by the first of them;
         the numbers are the same, but the seconds are not those of the whole model
+    repeats : the outcome whose choices the one candidate has; nothing more is chosen then
     """
 
     name: str
@@ -127,6 +140,7 @@ class Run:
     space: Space | None = None
     counts: tuple[int, ...] = ()
     shares_parts: bool = False
+    repeats: ComparedModel | None = None
 
     def fingerprint(self) -> dict[str, Any]:
         """All that the numbers of the run depend on, as JSON values."""
@@ -145,6 +159,7 @@ class Run:
             "to the last bit": [fingerprint(one) for one in self.candidates],
             "data": self.data,
             **({"counts": ", ".join(map(str, self.counts))} if self.counts else {}),
+            **({} if self.repeats is None else {"as chosen by": self.repeats.name, "under": str(self.repeats.recency)}),
         }
 
     def execute(
@@ -156,7 +171,10 @@ class Run:
         """
         tuning = None if self.space is None else self._tune(split, study, context.checkpoint)
         candidates = self.candidates if tuning is None else (tuning.best,)
-        outcome = run_protocol(candidates, split, self.protocol, context)
+        if self.repeats is None:
+            outcome = run_protocol(candidates, split, self.protocol, context)
+        else:
+            outcome = run_as_chosen(candidates[0], self.repeats.selected, split, self.protocol, context)
         model, evaluation, chosen = outcome.model, outcome.evaluation, outcome.chosen
         settings: Table | None = None if tuning is None else tuning.settings
         if tuning is None:
@@ -169,7 +187,9 @@ class Run:
         found = {"machine": describe_machine(), "torch": str(torch.__version__), **model.facts(self.counts)}
         how = outcome.tried, chosen, outcome.seconds, outcome.recency
         measured = (self.name, evaluation, describe_model(model), *how, tuning, settings, by_count, found)
-        return ComparedModel(*measured), model
+        base = get_params(model).get("base")
+        selected = None if base is None or not base.learns_by_epoch else model.with_selected_params()
+        return ComparedModel(*measured, selected, "" if self.repeats is None else self.repeats.name), model
 
     def _tune(self, split: Split, study: Path | None, checkpoint: Checkpoint) -> Tuning:
         """What tuning comes to; an interrupted run that got so far has saved it."""
@@ -337,12 +357,14 @@ def _write_run(run: Run, measured: ComparedModel) -> ModelState:
         "by_count": {str(k): {name: vars(one)[name] for name in _SUMMARY} for k, one in measured.by_count.items()},
         "found": dict(measured.found),
     }
+    if measured.selected_model is not None:
+        facts["selected model"] = write_value(measured.selected_model, arrays, f"{run.name}, as selected")
     return ModelState(arrays, facts)
 
 
 def _read_run(run: Run, state: ModelState) -> ComparedModel:
     """What came of a run again, equal to the bit, but with lists of length 0."""
-    facts, tuning = state.facts, state.facts[_TUNING]
+    facts, tuning, selected = state.facts, state.facts[_TUNING], state.facts.get("selected model")
     users = np.array(facts["users"], dtype=object if isinstance(facts["users"], list) else None)
 
     def evaluation(begin: str, summary: Mapping[str, Any]) -> Evaluation:
@@ -365,7 +387,14 @@ def _read_run(run: Run, state: ModelState) -> ComparedModel:
         tuning=None if tuning is None else _read_tuning(tuning, state.arrays, run.candidates[0]),
         by_count={int(count): evaluation(f"first {count}", one) for count, one in facts.get("by_count", {}).items()},
         found=dict(facts.get("found", {})),
+        selected_model=None if selected is None else read_value(selected, state.arrays, _kinds(run.candidates)),
+        repeats="" if run.repeats is None else run.repeats.name,
     )
+
+
+def _kinds(models: Iterable[Recommender]) -> dict[str, type]:
+    """The classes that a file of such models may hold."""
+    return {**KINDS, **{type(one).__name__: type(one) for one in models}}
 
 
 def _write_tuning(tuning: Tuning, arrays: dict[str, Any]) -> dict[str, Any]:
@@ -374,5 +403,5 @@ def _write_tuning(tuning: Tuning, arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_tuning(written: Mapping[str, Any], arrays: Mapping[str, Any], template: Recommender) -> Tuning:
-    kinds = {**KINDS, type(template).__name__: type(template)}
+    kinds = _kinds([template])
     return Tuning(**{**written, **{name: read_value(written[name], arrays, kinds) for name in ("best", "settings")}})

@@ -429,6 +429,29 @@ def run_protocol(
     return Outcome(found.model, evaluation, found.tried, chosen, time.perf_counter() - started, test)
 
 
+def run_as_chosen(
+    model: Recommender,
+    chosen: CandidateResult,
+    split: Split,
+    protocol: EvaluationProtocol,
+    context: FitContext = NO_CONTEXT,
+) -> Outcome:
+    """A model whose settings are all chosen, fitted and scored as the protocol does it at last.
+
+    It learns from what the protocol's own choice would learn from, for as many epochs as it says, under the recency of
+    the result `chosen`. Nothing is measured on validation: NDCG there is NaN.
+    """
+    started, is_paper = time.perf_counter(), protocol.protocol == "paper"
+    split = counted_as_paper(split) if is_paper else split
+    known = split.train_and_validation if protocol.refit or is_paper else split.train
+    fitted = context.inside("refit").fit(clone(model), chosen.weigh(known))
+    test = as_known(fitted, replace(split.test, histories=chosen.weigh(split.test.histories)))
+    evaluation = evaluate(fitted, test, at=protocol.at, seed=protocol.seed)
+    seconds = time.perf_counter() - started
+    result = replace(chosen, settings={}, ndcg=float("nan"), seconds=seconds, report="")
+    return Outcome(fitted, evaluation, (result,), 0, seconds, test)
+
+
 def order_matters(models: Iterable[Recommender], recency: Recency | str | None) -> bool:
     """Whether such models use order, or are scored under a recency in positions; `"auto"` tries some of those."""
     in_positions = recency.unit == "positions" if isinstance(recency, Recency) else recency == "auto"

@@ -12,18 +12,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from loca.config.model_factory import describe_model
+from loca.config.model_factory import dealt_control, describe_model, local_beside
 from loca.config.options import check_value, parameters_of
 from loca.config.settings import Choice, Table, flat_settings
 from loca.errors import ConfigError
 from loca.models.recommender import Recommender, clone, get_params
 from loca.persistence.manifest import is_model
-from loca.registry import SpaceName, is_tuned, space_of
+from loca.registry import KERNEL_PARAMS, MIXTURE_PARAMS, SpaceName, is_tuned, space_of
 from loca.search_space import Space, SpaceConstraints, is_named, value_at
 
-# What only communities by kernels have, and only those by mixtures.
-_OF_KERNELS = ("anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel")
-_OF_MIXTURES = ("mixtures", "focus")
 CandidateLists = Mapping[str, Sequence[Recommender]]
 
 
@@ -39,7 +36,7 @@ class TuningPlan:
     constraints: Mapping[str, SpaceConstraints] = field(default_factory=dict)
 
     def parents(self) -> dict[str, tuple[str, ...]]:
-        """The models that must be tuned before each: its base, and for an ensemble the local model beside it."""
+        """The models that must be tuned before each: its base, and for a control the local model beside it."""
         return {name: tuple(filter(None, self._parents(name))) for name in self.templates}
 
     def in_order(self) -> list[str]:
@@ -64,17 +61,25 @@ class TuningPlan:
                 if is_free and not self.constraints[name].mentions(f"base.{key}"):
                     changes[key] = value
             model = clone(model, base=clone(own, **changes))
-        return clone(model, models=get_params(tuned[local])["anchors"]) if local and self.follows(name) else model
+        if local is None or not self.follows(name):
+            return model
+        if model.role == "ensemble":
+            return clone(model, models=get_params(tuned[local])["anchors"])
+        found, own = get_params(dealt_control(tuned[local])), self.constraints[name]
+        is_set = {one.partition(".")[0] for one in (*own.fixed, *own.listed)}
+        return clone(model, **{key: value for key, value in found.items() if key not in is_set})
 
     def follows(self, name: str) -> bool:
-        """Whether an ensemble has as many models as the local model beside it, so that it must have as many again."""
+        """Whether a control has the settings of the local model beside it: a dealt one, or an ensemble of its size."""
         local = self._parents(name)[1]
         if local is None or self.constraints[name].mentions("models"):
             return False
+        if self.templates[name].role == "local":
+            return True
         return bool(get_params(self.templates[name])["models"] == get_params(self.templates[local])["anchors"])
 
     def _parents(self, name: str) -> tuple[str | None, str | None]:
-        """The base of a local model or an ensemble, and the local model beside an ensemble; None where there is none.
+        """The base of a local model or an ensemble, and the local model beside a control; None where there is none.
 
         Among several of the same class the one whose parameters are most alike.
         """
@@ -94,9 +99,11 @@ class TuningPlan:
             return min(alike, key=lambda other: difference(others[other]), default=None)
 
         # Of several local models with the same base the one of the same name comes first: loca-vae for ensemble-vae.
-        names = sorted(params, key=lambda other: other != name.replace("ensemble-", "loca-", 1))
-        locals_ = {other: params[other]["base"] for other in names if {"base", "anchors"} <= params[other].keys()}
-        return nearest(self.templates), nearest(locals_) if "models" in params[name] else None
+        names = sorted(params, key=lambda other: other != local_beside(name, params))
+        of_many = [other for other in names if {"base", "anchors"} <= params[other].keys()]
+        locals_ = {other: params[other]["base"] for other in of_many if params[other].get("communities") != "dealt"}
+        is_control = "models" in params[name] or params[name].get("communities") == "dealt"
+        return nearest(self.templates), nearest(locals_) if is_control else None
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,7 @@ def plan_tuning(candidates: CandidateLists, kind: SpaceName, constraints: Mappin
         idle = ["models"] if plan.follows(name) else []
         found = None if "communities" in own[name].listed else get_params(model).get("communities")
         if found not in (None, "auto"):  # decided: neither that nor the other kind's parameters are tried
-            idle += ["communities", *(_OF_MIXTURES if found == "kernel" else _OF_KERNELS)]
+            idle += ["communities", *(MIXTURE_PARAMS if found == "kernel" else KERNEL_PARAMS)]
         spaces[name] = own[name].narrow(space_of(name, kind)).without(idle) if is_tuned(name, model) else None
     return replace(plan, spaces=spaces)
 
