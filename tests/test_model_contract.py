@@ -51,6 +51,7 @@ VAE = {
     "anneal_steps": 100,
 }
 DAE = {"latent": 16, "learning_rate": 1e-2, "epochs": 12, "patience": 4, "batch_size": 100}
+MIXED = {"anchors": 6, "mixtures": 3}
 NARROW = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 4}
 
 MADE: dict[str, Callable[[], Recommender]] = {
@@ -64,6 +65,10 @@ MADE: dict[str, Callable[[], Recommender]] = {
     "loca-vae": lambda: Loca(base=MultVAE(**VAE), **NARROW),
     "loca-dae apart": lambda: Loca(base=MultDAE(**DAE), stopping="community", alpha=0.5, **NARROW),
     "loca over sparse ease": lambda: Loca(base=EASE(l2=20.0, keep=8), embedding=TruncatedSVD(dimensions=8), **NARROW),
+    "mixture-ease": lambda: Loca(base=EASE(l2=20.0), communities="mixture", **MIXED),
+    "mixture-vae": lambda: Loca(base=MultVAE(**VAE), communities="mixture", shared_epochs=3, **MIXED),
+    "dealt-ease": lambda: Loca(base=EASE(l2=20.0), communities="dealt", **MIXED),
+    "dealt-vae": lambda: Loca(base=MultVAE(**VAE), communities="dealt", shared_epochs=3, **MIXED),
     "ensemble-ease": lambda: Ensemble(base=EASE(l2=20.0), models=3),
     "ensemble-vae": lambda: Ensemble(base=MultVAE(**VAE), models=2),
     "next-ease": lambda: NextEASE(l2=20.0),

@@ -127,7 +127,7 @@ _MIXTURES: Mapping[str, Domain] = {
 # What only communities by kernels have, and only those by mixtures.
 KERNEL_PARAMS = tuple(name for name in _COMMUNITIES if name != "anchors")
 MIXTURE_PARAMS = tuple(_MIXTURES)
-_EITHER: Mapping[str, Domain] = {"communities": Among(("auto", "mixture", "kernel")), **_MIXTURES}
+_EITHER: Mapping[str, Domain] = {"communities": Among(("auto", "mixture", "kernel", "random")), **_MIXTURES}
 # Chosen on validation alpha is never worse than a given one, but for what a given one does to early stopping.
 _ALPHA = Among(("validation", 0.1, 0.3, 0.5))
 _ONE_KERNEL = {"answer_bandwidth": "train_bandwidth"}
