@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,17 +15,23 @@ from scipy.sparse import csr_array
 from loca.communities.communities import Locality
 from loca.data.id_map import Id, IdMap
 from loca.evaluation.explain import Figures, Rows, Sources, fold, items_json, percent, title
-from loca.text_table import cut
+from loca.text_table import cut, many
 
 _PSEUDO_MEMBERS = 20.0
 # Two lists that have this share of their items in common say the same.
 _SAME = 0.8
 _MOST_ANCHORS = 3
+# Of communities of mixtures: so many items name one, in so many columns each; so many groups are shown one by one.
+_NAMED, _NAME_WIDTH, _MOST_GROUPS = 3, 32, 6
+_CATALOGUE_TITLE = re.compile(r"(.+?)(?:, (The|An?))?(?: \(\d{4}\))?")
 
 
 @dataclass(frozen=True, eq=False)
 class CommunityAnswer:
-    """One community's part in an answer: its share of it, its own top items, and the items over-represented in it."""
+    """One community's part in an answer: its share of it, its own top items, and the items over-represented in it.
+
+    Of a component of a mixture: the probability that the history belongs to it, and the number of the mixture.
+    """
 
     community: int
     anchor: Id
@@ -34,6 +41,8 @@ class CommunityAnswer:
     scores: Figures
     distinctive: Rows
     lifts: Figures
+    membership: float | None = None
+    mixture: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +104,22 @@ class AnswersOfCommunities:
         found = [CommunityGroup(tuple(group), say_the_same(group[0].items, self.global_items)) for group in groups]
         return tuple(sorted(found, key=lambda group: -group.weight))
 
+    @property
+    def by_likelihood(self) -> bool:
+        """Whether the communities are components of mixtures, with memberships."""
+        return any(one.membership is not None for one in self.communities)
+
+    @property
+    def naming_items(self) -> dict[int, tuple[int, ...]]:
+        """The items that name each community, the most typical ones; of two equal names the weaker one's changes."""
+        found: dict[int, tuple[int, ...]] = {}
+        for one in self.communities:
+            rows = tuple(one.distinctive[one.lifts > 1].tolist())
+            tries = [(*rows[: _NAMED - 1], last) for last in rows[_NAMED - 1 :]] or [rows]
+            taken = [set(name) for name in found.values()]
+            found[one.community] = next((name for name in tries if set(name) not in taken), tries[0])
+        return found
+
     def item_notes(self, place: int) -> list[str]:
         """Nothing is said of a single item."""
         return []
@@ -104,6 +129,8 @@ class AnswersOfCommunities:
         groups = self.groups
         if not groups:
             lines = ["No community covers this history: the global model answers alone."]
+        elif self.by_likelihood:
+            lines = [*self._lines_by_likelihood(names, width), *self._global_lines(names, width)]
         elif len(groups) == 1 and groups[0].is_like_global:
             count, sizes = len(groups[0].communities), self._sizes(groups[0])
             who = f"Community {groups[0].communities[0].community}" if count == 1 else f"{count} communities"
@@ -115,15 +142,49 @@ class AnswersOfCommunities:
             for group in groups:
                 said = "says" if len(group.communities) == 1 else "say"
                 lines += fold(f"{percent(group.weight):>7} ", [self._name(group)], width)
-                if group.is_like_global:
-                    lines.append(f"        {said} the same as the global model")
-                else:
-                    lines += fold(f"        {said:<4} ", listed(names, group.items), width)
-                typical = [f"{title(names, item)} ({lift:.1f}×)" for item, lift in group.distinctive if lift > 1]
-                lines += fold("        known for ", typical, width) if typical else []
-            lines.append(f"{percent(self.alpha):>7} the global model")
-            lines += fold("        says ", listed(names, self.global_items), width)
+                lines += self._says(group, said, names, width)
+                lines += _known_for(group.distinctive, names, width)
+            lines += self._global_lines(names, width)
         return lines if self.locality is None else [*lines, *fold("The model: ", str(self.locality).split("; "), width)]
+
+    def _lines_by_likelihood(self, names: IdMap, width: int) -> list[str]:
+        """The communities by their names and memberships; those of the weakest groups are only counted."""
+        mixtures, named = len({one.mixture for one in self.communities}), self.naming_items
+        each = f" (memberships sum to 100 % in each of {mixtures} mixtures)" if mixtures > 1 else ""
+        lines = [f"Answered by{each}"]
+        for group in self.groups[:_MOST_GROUPS]:
+            share, count = f"{percent(group.weight):>7} ", len(group.communities)
+            if count > 1:
+                lines.append(f"{share}{count:,} communities that say the same")
+            opening = share if count == 1 else " " * 10
+            for one in group.communities[:_MOST_ANCHORS]:
+                pieces = self._named(one, [short_title(names, row) for row in named[one.community]])
+                lines += fold(opening, pieces, width, len(opening) + 2)
+            if count > _MOST_ANCHORS:
+                lines.append(f"{opening}and {many(count - _MOST_ANCHORS, 'other')}")
+            lines += self._says(group, "says" if count == 1 else "say", names, width)
+            if count == 1:
+                lines += _known_for(group.distinctive[: len(group.items)], names, width)
+        if rest := [one for group in self.groups[_MOST_GROUPS:] for one in group.communities]:
+            others = "1 other community" if len(rest) == 1 else f"{len(rest):,} other communities"
+            lines.append(f"{percent(sum(one.weight for one in rest)):>7} {others}")
+        return lines
+
+    def _named(self, one: CommunityAnswer, titles: Sequence[str]) -> list[str]:
+        """A community's number, name, size and membership, to be folded at its commas."""
+        *first, last = titles or ["nothing beyond what is popular"]
+        of_all = "members" if self.users is None else f"of {self.users:,} users"
+        pieces = [*first, f"{last} ({one.members:,} {of_all}", f"membership {percent(one.membership or 0)})"]
+        return [f"community {one.community}: {pieces[0]}", *pieces[1:]]
+
+    def _says(self, group: CommunityGroup, said: str, names: IdMap, width: int) -> list[str]:
+        if group.is_like_global:
+            return [f"        {said} the same as the global model"]
+        return fold(f"        {said:<4} ", listed(names, group.items), width)
+
+    def _global_lines(self, names: IdMap, width: int) -> list[str]:
+        said = fold("        says ", listed(names, self.global_items), width)
+        return [f"{percent(self.alpha):>7} the global model", *said]
 
     def _name(self, group: CommunityGroup) -> str:
         """Which communities they are, and how many of the users belong to them."""
@@ -140,10 +201,14 @@ class AnswersOfCommunities:
 
     def to_json(self, names: IdMap) -> dict[str, Any]:
         """Every community with its share and lists, the groups that say the same by their numbers, the global model."""
-        communities = []
+        communities, naming = [], self.naming_items
         for one in self.communities:
             about = {key: getattr(one, key) for key in ("community", "anchor", "weight", "members")}
-            own, known_for = items_json(names, one.items, score=one.scores), (one.distinctive, one.lifts)
+            if one.membership is not None:
+                name = ", ".join(short_title(names, row) for row in naming[one.community])
+                about |= {"name": name, "membership": one.membership, "mixture": one.mixture}
+            own, count = items_json(names, one.items, score=one.scores), len(one.items)
+            known_for = one.distinctive[:count], one.lifts[:count]
             typical = items_json(names, known_for[0], lift=known_for[1])
             communities.append({**about, "items": own, "known_for": typical})
         groups = [
@@ -219,17 +284,31 @@ def say_the_same(first: Rows, second: Rows) -> bool:
     return len(one & other) >= _SAME * max(len(one), len(other))
 
 
+def _known_for(distinctive: Sequence[tuple[int, float]], names: IdMap, width: int) -> list[str]:
+    typical = [f"{title(names, item)} ({lift:.1f}×)" for item, lift in distinctive if lift > 1]
+    return fold("        known for ", typical, width) if typical else []
+
+
+def short_title(names: IdMap, row: int) -> str:
+    """A title as people say it: The Lion King for Lion King, The (1994)."""
+    found = _CATALOGUE_TITLE.fullmatch(label := names.label(int(row)))
+    return cut(label if found is None else f"{found[2]} {found[1]}" if found[2] else found[1], _NAME_WIDTH)
+
+
 def listed(names: IdMap, rows: Rows) -> Sequence[str]:
     """The items by their titles; a place that could not be filled is left out."""
     return [title(names, row) for row in rows.tolist() if row >= 0]
 
 
-def over_represented(matrix: csr_array, answer_weights: csr_array, count: int) -> tuple[Rows, Figures]:
+def over_represented(
+    matrix: csr_array, answer_weights: csr_array, count: int, *, well_known: bool = False
+) -> tuple[Rows, Figures]:
     """For each community the items that its members have most in excess of everybody's share, and by what factor.
 
     The excess is counted in standard deviations of chance, so that an item that two members have is not called typical;
     the factors are shares among members over shares among all, pulled towards 1 by 20 pseudo-members. Both results are
-    communities × count, largest excess first.
+    communities × count, largest excess first. With `well_known` the largest members · log(factor) is first, what an
+    item adds to the difference from everybody: items that many members have come before rare ones.
     """
     overall = np.asarray(matrix.sum(axis=0)).ravel() / matrix.shape[0]  # (items,)
     sizes = np.asarray(answer_weights.sum(axis=0)).ravel()  # (communities,)
@@ -240,7 +319,8 @@ def over_represented(matrix: csr_array, answer_weights: csr_array, count: int) -
     for community, size in enumerate(sizes):
         held = (by_community[[community]] @ matrix).toarray()[0]  # (items,)
         excess = (held - size * overall) / np.sqrt(size * overall + 1)
-        items[community] = np.argsort(-excess, kind="stable")[:count]
         ratio = (held + _PSEUDO_MEMBERS * overall) / ((size + _PSEUDO_MEMBERS) * np.maximum(overall, 1e-12))
+        order = held * np.log(np.maximum(ratio, 1e-12)) if well_known else excess
+        items[community] = np.argsort(-order, kind="stable")[:count]
         lifts[community] = ratio[items[community]]
     return items, lifts

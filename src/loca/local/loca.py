@@ -15,6 +15,7 @@ from loca.communities.communities import (
     AnchorSelection,
     Communities,
     Locality,
+    MixtureCommunities,
     check_anchor_count,
     find_communities,
     mixture_communities,
@@ -381,7 +382,8 @@ class Loca(Recommender):
         communities, has_history = fitted(self.communities_, self), np.diff(data.matrix.indptr) > 0
         answering, belonging = communities.answer_weights(embeddings), communities.memberships(embeddings)
         self.members_ = communities.count_members(belonging)
-        self.distinctive_ = over_represented(data.matrix, belonging, DISTINCTIVE_ITEMS)
+        by_likelihood = isinstance(communities, MixtureCommunities)
+        self.distinctive_ = over_represented(data.matrix, belonging, DISTINCTIVE_ITEMS, well_known=by_likelihood)
         trained_on = communities.effective_shares(embeddings[has_history], data.user_weights[has_history])
         answered = np.diff(answering.indptr)[has_history]
         self.locality_ = Locality(fitted(self.alpha_, self), float(trained_on.mean()), float(answered.mean()))
@@ -515,7 +517,9 @@ class Loca(Recommender):
         """
         communities, alpha = fitted(self.communities_, self), fitted(self.alpha_, self)
         distinctive, lifts = fitted(self.distinctive_, self)
-        answering = self.answer_weights(history)
+        answering, memberships = self.answer_weights(history), np.exp(self.embed(history)[0])
+        mixtures = communities.mixtures if isinstance(communities, MixtureCommunities) else 0
+        typical = slice(DISTINCTIVE_ITEMS if mixtures else n)
         shares = (1 - alpha) * answering.data / answering.data.sum()
         answers = []
         for place in np.argsort(-answering.data, kind="stable"):
@@ -523,8 +527,9 @@ class Loca(Recommender):
             anchor, members = int(communities.anchors[number]), int(fitted(self.members_, self)[number])
             name = anchor if known is None else known.users.ids([anchor])[0]
             listed, scores = rank_top_n(fitted(self.locals_, self).score_with(number, history), history, n)
-            own, known_for = (listed[0], scores[0]), (distinctive[number][:n], lifts[number][:n])
-            answers.append(CommunityAnswer(number, name, float(shares[place]), members, *own, *known_for))
+            own, known_for = (listed[0], scores[0]), (distinctive[number][typical], lifts[number][typical])
+            component = (float(memberships[number]), number * mixtures // len(communities)) if mixtures else ()
+            answers.append(CommunityAnswer(number, name, float(shares[place]), members, *own, *known_for, *component))
         listed, scores = rank_top_n(fitted(self.global_, self).score(history), history, n)
         users = None if known is None else known.n_users
         share = alpha if answers else 1.0
