@@ -15,7 +15,14 @@ import loca
 from loca.data.id_map import IdMap
 from loca.data.splits import Split
 from loca.evaluation.explain import Explanation, fold
-from loca.local.explain import AnswersOfCommunities, AnswersOfParts, CommunityAnswer, PartAnswer
+from loca.local.explain import (
+    AnswersOfCommunities,
+    AnswersOfParts,
+    CommunityAnswer,
+    PartAnswer,
+    raised_items,
+    short_title,
+)
 from loca.text_table import columns_of
 
 TRAIN = csr_array(np.array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]], np.float32))
@@ -119,7 +126,8 @@ def test_every_line_fits_100_columns_however_long_titles_are() -> None:
     part = PartAnswer(LONG, 0.7, *(np.array([3, 4], kind) for kind in (np.int32, *[np.float32] * 3, np.int64)), inside)
     wide = IdMap(np.arange(20), "item", np.array(["東京物語" * 20] * 20, dtype=object))
     for chosen in (names, wide):
-        for sources in (None, inside, AnswersOfParts(np.array([3, 4], np.int32), (part, part, part))):
+        likely = likely_communities(names)
+        for sources in (None, inside, likely, AnswersOfParts(np.array([3, 4], np.int32), (part, part, part))):
             lines = str(explanation(names=chosen, sources=sources)).splitlines()
             assert max(map(columns_of, lines)) <= 100
             assert any("…" in line for line in lines)
@@ -142,6 +150,93 @@ def test_communities_that_say_the_same_are_shown_as_one() -> None:
     assert same.lines(names, 100)[1].startswith("The model: ")
     groups = inside.to_json(names)["groups"]
     assert [(one["communities"], one["is_like_global"]) for one in groups] == [([0, 1], True), ([2], False)]
+
+
+def likely_communities(names: IdMap) -> AnswersOfCommunities:
+    """The same as components of two mixtures: the first two are known for the same items."""
+    inside = communities(names)
+    typical = [[15, 16, 17, 18], [16, 15, 17, 18], [19, 2, 1, 0]]
+    lifts = np.array([3, 2.5, 2, 0.9], np.float32), np.array([3, 2, 1.5, 1.2], np.float32), np.ones(4, np.float32)
+    answers = tuple(
+        replace(one, distinctive=np.array(rows, np.int32), lifts=lift, membership=part, mixture=one.community % 2)
+        for one, rows, lift, part in zip(inside.communities, typical, lifts, (0.62, 0.4, 0.001), strict=True)
+    )
+    last = replace(answers[2], raised=np.array([12, 9], np.int32))
+    return replace(inside, communities=(*answers[:2], last))
+
+
+def test_the_name_of_a_likely_community_leads_and_its_membership_follows() -> None:
+    titles = np.array([f"Film {row}, The ({1980 + row})" for row in range(20)], dtype=object)
+    names = IdMap(np.arange(20), "item", titles)
+    inside = likely_communities(names)
+    assert inside.lines(names, 100)[:10] == [
+        "Answered by (memberships sum to 100 % in each of 2 mixtures)",
+        "   70 % 2 communities that say the same",
+        "          community 0: The Film 15, The Film 16, The Film 17 (500 of 671 users, membership 62 %)",
+        "          community 1: The Film 16, The Film 15, The Film 18 (501 of 671 users, membership 40 %)",
+        "        say the same as the global model",
+        "   10 % community 2: nothing beyond what is popular (502 of 671 users, membership <1 %)",
+        "        says Film 9, The (1989), Film 10, The (1990), Film 11, The (1991), Film 12, The (1992),",
+        "             Film 13, The (1993)",
+        "        raises Film 12, The (1992), Film 9, The (1989)",
+        "   20 % the global model",
+    ]
+    one_mixture = replace(inside, communities=inside.communities[:1])
+    assert one_mixture.lines(names, 100)[:4] == [
+        "Answered by",
+        "   50 % community 0: The Film 15, The Film 16, The Film 17 (500 of 671 users, membership 62 %)",
+        "        says the same as the global model",
+        "        known for Film 15, The (1995) (3.0×), Film 16, The (1996) (2.5×), Film 17, The (1997) (2.0×)",
+    ]
+    first, second, third = inside.to_json(names)["communities"]
+    assert (first["name"], first["membership"], first["mixture"]) == ("The Film 15, The Film 16, The Film 17", 0.62, 0)
+    assert (second["name"], second["mixture"]) == ("The Film 16, The Film 15, The Film 18", 1)
+    assert [one["item"] for one in third["raises"]] == [12, 9]
+    assert not {"name", "membership", "raises"} & set(communities(names).to_json(names)["communities"][0])
+
+
+def test_many_likely_communities_are_shown_in_part() -> None:
+    names, figures = IdMap(np.arange(200), "item"), np.full(10, 2, np.float32)
+    answers = tuple(
+        CommunityAnswer(
+            j, j, 0.1 - j / 1000, 50, rows := np.arange(10 * j, 10 * j + 10, dtype=np.int32), figures, rows, figures
+        )
+        for j in range(9)
+    )
+    answers = tuple(replace(one, membership=0.1, mixture=0) for one in answers)
+    same = tuple(replace(answers[0], community=100 + j, weight=0.001) for j in range(4))
+    inside = AnswersOfCommunities((*answers, *same), 0.0, np.arange(190, 200, dtype=np.int32), figures)
+    lines = inside.lines(names, 100)
+    assert "          and 2 others" in lines
+    assert "   28 % 3 other communities" in lines
+    assert sum("community " in line for line in lines) == 3 + 5
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("Lion King, The (1994)", "The Lion King"),
+        ("Affair to Remember, An (1957)", "An Affair to Remember"),
+        ("Toy Story (1995)", "Toy Story"),
+        ("Seven (Se7en) (1995)", "Seven (Se7en)"),
+        ("Good, The Bad and The Ugly, The", "The Good, The Bad and The Ugly"),
+        ("2001", "2001"),
+        ("", ""),
+    ],
+)
+def test_a_title_of_a_catalogue_is_shortened_to_what_people_say(given: str, said: str) -> None:
+    assert short_title(IdMap(np.arange(1), "item", np.array([given], dtype=object)), 0) == said
+
+
+def test_what_a_community_raises_is_among_its_best_and_not_a_shift_of_all_scores() -> None:
+    of_all = np.linspace(1, 0, 40, dtype=np.float32)
+    own = of_all.copy()
+    own[[3, 5, 30]] += np.array([0.1, 0.3, 0.2], np.float32)  # the last stays behind the best 20, the second was taken
+    history = csr_array(np.eye(1, 40, 5, dtype=np.float32))
+    for shift in (0, -7, 7):
+        assert raised_items(own + np.float32(shift), of_all, history, 5).tolist()[:1] == [3]
+    assert 5 not in raised_items(own, of_all, history, 5)
+    assert len(raised_items(own, of_all, csr_array(np.ones((1, 40), np.float32)), 5)) == 0
 
 
 def test_nothing_that_steers_a_terminal_is_printed() -> None:

@@ -251,6 +251,27 @@ def test_an_explanation_adds_up_and_names_what_each_community_says(planted_split
     assert sum(group.weight for group in inside.groups) + inside.alpha == pytest.approx(1)
 
 
+def test_a_likely_community_is_explained_by_its_membership_and_a_name_of_its_own(planted_split: Split) -> None:
+    model = Loca(base=EASE(l2=20.0), communities="mixture", anchors=8, mixtures=2).fit(planted_split.train)
+    history = csr_array(planted_split.test.history_matrix[[3]])
+    explanation = model.explain(history, n=2)
+    inside = explanation.sources
+    assert isinstance(inside, AnswersOfCommunities)
+    assert len(inside.communities) == 8
+    memberships = np.exp(model.embed(history)[0])
+    for one in inside.communities:
+        assert one.membership == pytest.approx(memberships[one.community])
+        assert one.mixture == one.community // 4
+    for mixture in range(2):
+        parts = [one.membership for one in inside.communities if one.mixture == mixture]
+        assert sum(parts) == pytest.approx(1, abs=1e-5)
+    names = [frozenset(one) for one in inside.naming_items.values()]
+    assert len(set(names)) == 8
+    assert all(len(one) == 3 for one in names)
+    assert " around " not in str(explanation)
+    assert max(map(len, str(explanation).splitlines())) <= 100
+
+
 def test_locality_is_the_effective_share_of_users_and_how_many_communities_answer(planted_split: Split) -> None:
     model = small_loca(alpha=0.3).fit(planted_split.train)
     embeddings = model.embed(planted_split.train.histories())
@@ -335,6 +356,19 @@ def test_items_over_represented_among_the_members_come_first() -> None:
     assert items[:, 0].tolist() == [0, 1]
     # Two members who all have it, and 20 pseudo-members of whom half have it: (2 + 10) / (22 · 0.5).
     assert lifts[0].tolist() == pytest.approx([12 / 11, 1.0, 10 / 11])
+
+
+def test_a_well_known_item_names_a_community_before_a_rare_one_that_is_more_typical() -> None:
+    matrix = np.zeros((1000, 3), np.float32)
+    matrix[:30, 0] = 1  # 30 of the 100 members and nobody else
+    matrix[:80, 1] = 1  # most members
+    matrix[800:, 1] = 1  # and some others
+    matrix[:, 2] = 1  # everybody
+    members = csr_array((np.arange(1000) < 100).astype(np.float32)[:, None])
+    assert over_represented(csr_array(matrix), members, 3)[0].tolist() == [[0, 1, 2]]
+    items, lifts = over_represented(csr_array(matrix), members, 3, well_known=True)
+    assert items.tolist() == [[1, 0, 2]]
+    assert lifts[0, 0] == pytest.approx((80 + 20 * 0.28) / (120 * 0.28))
 
 
 def test_a_rare_item_of_two_members_is_less_typical_than_one_that_most_members_have() -> None:

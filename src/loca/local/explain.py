@@ -15,14 +15,17 @@ from scipy.sparse import csr_array
 from loca.communities.communities import Locality
 from loca.data.id_map import Id, IdMap
 from loca.evaluation.explain import Figures, Rows, Sources, fold, items_json, percent, title
+from loca.evaluation.top_n import rank_top_n
 from loca.text_table import cut, many
 
 _PSEUDO_MEMBERS = 20.0
 # Two lists that have this share of their items in common say the same.
 _SAME = 0.8
 _MOST_ANCHORS = 3
-# Of communities of mixtures: so many items name one, in so many columns each; so many groups are shown one by one.
-_NAMED, _NAME_WIDTH, _MOST_GROUPS = 3, 32, 6
+# Of communities of mixtures: so many items name one, in so many columns each; so many groups are shown one by one, and
+# so many items that one raises.
+_NAMED, _NAME_WIDTH, _MOST_GROUPS, _MOST_RAISED = 3, 32, 6, 5
+_AMONG_BEST = 20
 _CATALOGUE_TITLE = re.compile(r"(.+?)(?:, (The|An?))?(?: \(\d{4}\))?")
 
 
@@ -30,7 +33,8 @@ _CATALOGUE_TITLE = re.compile(r"(.+?)(?:, (The|An?))?(?: \(\d{4}\))?")
 class CommunityAnswer:
     """One community's part in an answer: its share of it, its own top items, and the items over-represented in it.
 
-    Of a component of a mixture: the probability that the history belongs to it, and the number of the mixture.
+    Of a component of a mixture: the probability that the history belongs to it, the number of the mixture, and the
+    items that it raises: of its own best, those that rise most over the scores of the global model.
     """
 
     community: int
@@ -43,6 +47,7 @@ class CommunityAnswer:
     lifts: Figures
     membership: float | None = None
     mixture: int | None = None
+    raised: Rows | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,15 +161,19 @@ class AnswersOfCommunities:
             share, count = f"{percent(group.weight):>7} ", len(group.communities)
             if count > 1:
                 lines.append(f"{share}{count:,} communities that say the same")
-            opening = share if count == 1 else " " * 10
+            opening, strongest = share if count == 1 else " " * 10, group.communities[0]
             for one in group.communities[:_MOST_ANCHORS]:
                 pieces = self._named(one, [short_title(names, row) for row in named[one.community]])
                 lines += fold(opening, pieces, width, len(opening) + 2)
             if count > _MOST_ANCHORS:
                 lines.append(f"{opening}and {many(count - _MOST_ANCHORS, 'other')}")
             lines += self._says(group, "says" if count == 1 else "say", names, width)
+            if strongest.raised is not None and len(strongest.raised):
+                verb = "raises" if count == 1 else "the first raises"
+                lines += fold(f"        {verb} ", listed(names, strongest.raised[:_MOST_RAISED]), width)
             if count == 1:
-                lines += _known_for(group.distinctive[: len(group.items)], names, width)
+                typical = zip(strongest.distinctive.tolist(), strongest.lifts.tolist(), strict=True)
+                lines += _known_for(list(typical)[: len(strongest.items)], names, width)
         if rest := [one for group in self.groups[_MOST_GROUPS:] for one in group.communities]:
             others = "1 other community" if len(rest) == 1 else f"{len(rest):,} other communities"
             lines.append(f"{percent(sum(one.weight for one in rest)):>7} {others}")
@@ -207,6 +216,7 @@ class AnswersOfCommunities:
             if one.membership is not None:
                 name = ", ".join(short_title(names, row) for row in naming[one.community])
                 about |= {"name": name, "membership": one.membership, "mixture": one.mixture}
+                about["raises"] = [] if one.raised is None else items_json(names, one.raised)
             own, count = items_json(names, one.items, score=one.scores), len(one.items)
             known_for = one.distinctive[:count], one.lifts[:count]
             typical = items_json(names, known_for[0], lift=known_for[1])
@@ -293,6 +303,19 @@ def short_title(names: IdMap, row: int) -> str:
     """A title as people say it: The Lion King for Lion King, The (1994)."""
     found = _CATALOGUE_TITLE.fullmatch(label := names.label(int(row)))
     return cut(label if found is None else f"{found[2]} {found[1]}" if found[2] else found[1], _NAME_WIDTH)
+
+
+def raised_items(own: Figures, of_all: Figures, history: csr_array, n: int) -> Rows:
+    """Of the best 20 items by a community's own scores, those that rise over the global model's by more than the mean.
+
+    The largest rise is first. A constant on all scores of a model, which logits are free in, changes nothing.
+    """
+    best = rank_top_n(own[None], history, min(max(n, _AMONG_BEST), len(own)))[0][0]
+    best = best[best >= 0]
+    rises = (own - of_all)[best]
+    above = rises > rises.sum() / max(len(rises), 1)
+    order = np.argsort(-rises, kind="stable")[: int(above.sum())]
+    return np.asarray(best[order][:n], dtype=np.int32)
 
 
 def listed(names: IdMap, rows: Rows) -> Sequence[str]:

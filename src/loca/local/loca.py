@@ -29,7 +29,7 @@ from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import as_array, rank_top_n
 from loca.local.community_choice import fit_best_form
-from loca.local.explain import AnswersOfCommunities, CommunityAnswer, over_represented
+from loca.local.explain import AnswersOfCommunities, CommunityAnswer, over_represented, raised_items
 from loca.local.local_ease import LOCAL_BYTES
 from loca.local.local_models import (
     AnswerPrecision,
@@ -521,16 +521,21 @@ class Loca(Recommender):
         mixtures = communities.mixtures if isinstance(communities, MixtureCommunities) else 0
         typical = slice(DISTINCTIVE_ITEMS if mixtures else n)
         shares = (1 - alpha) * answering.data / answering.data.sum()
-        answers = []
+        answers, of_all = [], fitted(self.global_, self).score(history)
         for place in np.argsort(-answering.data, kind="stable"):
             number = int(answering.indices[place])
             anchor, members = int(communities.anchors[number]), int(fitted(self.members_, self)[number])
             name = anchor if known is None else known.users.ids([anchor])[0]
-            listed, scores = rank_top_n(fitted(self.locals_, self).score_with(number, history), history, n)
+            alone = as_array(fitted(self.locals_, self).score_with(number, history))
+            listed, scores = rank_top_n(alone, history, n)
             own, known_for = (listed[0], scores[0]), (distinctive[number][typical], lifts[number][typical])
-            component = (float(memberships[number]), number * mixtures // len(communities)) if mixtures else ()
-            answers.append(CommunityAnswer(number, name, float(shares[place]), members, *own, *known_for, *component))
-        listed, scores = rank_top_n(fitted(self.global_, self).score(history), history, n)
+            answer = CommunityAnswer(number, name, float(shares[place]), members, *own, *known_for)
+            if mixtures:
+                belongs, mixture = float(memberships[number]), number * mixtures // len(communities)
+                raised = raised_items(alone[0], of_all[0], history, n)
+                answer = replace(answer, membership=belongs, mixture=mixture, raised=raised)
+            answers.append(answer)
+        listed, scores = rank_top_n(of_all, history, n)
         users = None if known is None else known.n_users
         share = alpha if answers else 1.0
         return AnswersOfCommunities(tuple(answers), share, listed[0], scores[0], users, self.locality_)
