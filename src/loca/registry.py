@@ -16,7 +16,7 @@ from loca.persistence import load_model
 from loca.search_space import Among, Domain, Quantiles, Range, Space, log_range
 
 SpaceName = Literal["wide", "paper"]
-Group = Literal["baseline", "local", "control", "authors", "beyond"]
+Group = Literal["baseline", "local", "control", "authors", "mixture", "beyond"]
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,8 @@ def _over(
         mixture = ModelRecord(f"mixture-{suffix}", lambda: loca.Loca(base=base(), communities="mixture"), own)
         # It has the settings of the local model beside it, like an ensemble.
         dealt = ModelRecord(f"dealt-{suffix}", lambda: loca.Loca(base=base(), communities="dealt"), Space())
+        if paper:
+            mixture, dealt = replace(mixture, group="mixture"), replace(dealt, group="mixture")
         labelled |= {f"LOCA_{suffix.upper()}, mixture": mixture, f"LOCA_{suffix.upper()}, dealt": dealt}
     return [replace(one, base=name, label=label) for label, one in labelled.items()]
 

@@ -60,6 +60,24 @@ def test_all_models_of_the_built_in_data_are_built_with_the_small_networks() -> 
     assert (many.anchors, control.models) == (SMALL.local_models, SMALL.local_models)
 
 
+def test_mixtures_have_the_settings_of_the_kernels_row_and_dealt_ones_those_of_the_mixtures(
+    planted: PlantedData,
+) -> None:
+    tables = {"loca-vae": {"communities": "kernel", "alpha": 0.5, "base": {"latent": 9}}, "mixture-vae": {"focus": 0.3}}
+    bench = replace(tiny_benchmark(planted), tables=tables)
+    names = ("loca-vae", "mixture-vae", "dealt-vae")
+    found = [bench.model(name) for name in names]
+    assert [one.communities for one in found] == ["kernel", "mixture", "dealt"]
+    assert [one.focus for one in found] == [None, 0.3, 0.3]
+    assert {(one.anchors, one.alpha, one.base.latent) for one in found} == {(3, 0.5, 9)}
+    assert bench.model("ensemble-vae").base.latent == 9
+
+
+def test_one_local_model_is_one_mixture(planted: PlantedData) -> None:
+    model = tiny_benchmark(planted, sizes=Sizes(local_models=1, sweep_models=1)).model("mixture-vae")
+    assert (model.anchors, model.mixtures) == (1, 1)
+
+
 def test_a_file_holds_for_every_data_set_and_protocol(tmp_path: Path) -> None:
     path = write(tmp_path / "all.toml", EASE.format(30.0) + "[loca-vae]\nbase.latent = 64\n")
     expected = {"ease": {"l2": 30.0}, "loca-vae": {"base": {"latent": 64}}}

@@ -110,3 +110,6 @@ def test_a_model_of_many_figures_looks_the_same_in_all() -> None:
     assert len(set(second.values())) == 4
     said = colours("LOCA_VAE (1 of 3 seeds)", "MultVAE, not refitted")
     assert list(said.values()) == [first["LOCA_VAE"], first["MultVAE"]]
+    others = colours("LOCA_VAE, mixture (1 of 3 seeds)", "LOCA_VAE, dealt", "LOCA_VAE", "Ensemble_VAE, not refitted")
+    assert len(set(others.values())) == 4
+    assert others["LOCA_VAE"] == first["LOCA_VAE"]

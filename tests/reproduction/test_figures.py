@@ -218,6 +218,29 @@ def test_figure_6_sets_both_local_models_beside_their_bases() -> None:
     assert "LOCA_DAE over MultDAE: +0.0%" in dae.text
 
 
+def test_mixtures_are_points_of_figures_5_and_6_beside_their_controls() -> None:
+    names = ("mixture-vae", "dealt-vae", "mixture-ease", "ensemble-ease")
+    mixed = {name: [compared(swaying(0.3 + 0.02 * seed), seed=seed) for seed in (0, 1)] for name in names}
+    of_5, of_6 = (figure.make([by_number(mixed)]) for figure in (Figure5(), Figure6()))
+    assert list(by_label(of_5))[3:] == ["LOCA_VAE, mixture", "LOCA_VAE, dealt", "MultVAE"]
+    point = by_label(of_5)["LOCA_VAE, mixture"]
+    assert (point.x, point.y) == ((3.0,), pytest.approx((0.31,)))
+    assert of_5.tables[0].table.rows[3] == ("LOCA_VAE, mixture", "", "", "0.3100 ± 0.0141")
+    assert list(by_label(of_6))[2:6] == ["LOCA_VAE, mixture", "Ensemble_VAE", "LOCA_EASE, mixture", "Ensemble_EASE"]
+    assert [(one.kind, one.text) for one in of_6.findings[2:]] == [
+        ("found", "Hand, clean: LOCA_VAE, mixture over Ensemble_VAE: +47.6% [+0.1000, +0.1000]."),
+        ("found", "Hand, clean: LOCA_EASE, mixture over Ensemble_EASE: +0.0% [+0.0000, +0.0000]."),
+    ]
+    assert {line["model"] for line in of_6.records} >= {"mixture-vae", "mixture-ease", "ensemble-ease"}
+
+
+@pytest.mark.parametrize("figure", [Figure5(), Figure6(), Figure7(), Figure8()])
+def test_figures_have_mixtures_under_clean_alone(figure: Figure5 | Figure6 | Figure7 | Figure8) -> None:
+    clean, paper = ({key.model for key in figure.runs(bench(protocol))} for protocol in ("clean", "paper"))
+    assert "mixture-vae" in clean - paper
+    assert not {"mixture-vae", "mixture-ease", "dealt-vae"} & paper
+
+
 # Figures 7 and 8
 
 
@@ -260,6 +283,60 @@ def test_figures_7_and_8_have_a_line_for_each_number_over_the_measured_share(
         *(best, f"{3 * step:.1f}%", "50.0%", "7, 7"),
         *("0.2300 ± 0.0000", "0.2400 ± 0.0000", "0.2500 ± 0.0000"),
     )
+
+
+def mixed(figure: Figure7 | Figure8) -> Results:
+    """Mixtures rise from 0.21 by 0.01 with every value; dealt ones have 0.2, the ensemble 0.22."""
+    facts = {"effective_share": 0.6, "answering": 2.5, "epochs": 7}
+    cells = {"ensemble-vae not refitted": [compared(level(0.22), seed=seed, found={"epochs": 9}) for seed in (0, 1)]}
+    for place, value in enumerate(figure.values):
+        for name in figure.mixtures:
+            reached = level(0.21 + 0.01 * place if name == "mixture-vae" else 0.2)
+            cells[f"{name} {figure.mixed} {value:g}"] = [compared(reached, seed=seed, found=facts) for seed in (0, 1)]
+    return results(cells)
+
+
+def test_figure_7_shows_mixtures_by_focus_beside_dealt_memberships_and_the_ensemble() -> None:
+    item = Figure7().make([mixed(Figure7())])
+    (chart,) = item.charts
+    curves = by_label(item)
+    assert (chart.x_label, chart.is_log_x) == ("focus", False)
+    assert list(curves) == ["LOCA_VAE, mixture", "LOCA_VAE, dealt", "Ensemble_VAE, not refitted"]
+    assert curves["LOCA_VAE, mixture"].x == (0.0, 0.3, 0.5, 0.8, 1.0)
+    assert curves["LOCA_VAE, mixture"].y == pytest.approx((0.21, 0.22, 0.23, 0.24, 0.25))
+    assert curves["LOCA_VAE, dealt"].y == pytest.approx([0.2] * 5)
+    assert curves["Ensemble_VAE, not refitted"].is_level
+    rows = item.tables[-1].table.rows
+    assert rows[0] == ("LOCA_VAE, mixture", "0", "60.0%", "2.5", "7, 7", "0.2100 ± 0.0000")
+    assert rows[-1] == ("Ensemble_VAE, not refitted", "", "", "", "9, 9", "0.2200 ± 0.0000")
+    assert len(item.records) == (5 + 5 + 1) * 2
+    assert [(one.kind, one.text) for one in item.findings] == [
+        ("found", "Hand, clean: LOCA_VAE, mixture over LOCA_VAE, dealt, with focus 0.8: +20.0% [+0.0400, +0.0400]."),
+        (
+            "found",
+            "Hand, clean: LOCA_VAE, mixture over Ensemble_VAE, not refitted, with focus 0.8: +9.1% [+0.0200, +0.0200].",
+        ),
+    ]
+
+
+def test_figure_8_shows_mixtures_by_temperature_beside_the_ensemble() -> None:
+    item = Figure8().make([mixed(Figure8())])
+    assert (item.charts[0].x_label, item.charts[0].is_log_x) == ("temperature", True)
+    assert list(by_label(item)) == ["LOCA_VAE, mixture", "Ensemble_VAE, not refitted"]
+    assert by_label(item)["LOCA_VAE, mixture"].x == (1.0, 4.0, 8.0, 16.0, 64.0)
+    (finding,) = item.findings
+    assert "with temperature 8: +4.5%" in finding.text
+
+
+def test_a_sweep_of_mixtures_changes_one_parameter_and_is_as_large_as_its_ensemble() -> None:
+    runs = Figure7().runs(bench(sizes=Sizes(local_models=9, sweep_models=6, seeds=1)))
+    models = {str(key): run.candidates[0].get_params() for key, run in runs.items()}
+    swept = [models[f"mixture-vae focus {value:g} seed 0"] for value in Figure7().values]
+    assert [one["focus"] for one in swept] == list(Figure7().values)
+    same = {(one["temperature"], one["alpha"], one["anchors"], one["communities"]) for one in swept}
+    assert same == {(8.0, "paper", 6, "mixture")}
+    assert models["dealt-vae focus 0.8 seed 0"]["communities"] == "dealt"
+    assert models["ensemble-vae not refitted seed 0"]["models"] == 6
 
 
 def test_every_point_and_level_of_figure_7_is_in_its_records() -> None:
@@ -342,9 +419,12 @@ BOTH = (Figure7().runs, Figure8().runs)
 def test_no_model_of_a_sweep_is_refitted_the_one_beside_it_neither(needed: Needed) -> None:
     cells = needed(bench())
     assert {cell.protocol.refit for cell in cells.values()} == {False}
-    alone = {key: run for key, run in cells.items() if key.model != "loca-vae"}
-    assert [str(key) for key in alone] == ["mult-vae not refitted seed 0", "mult-vae not refitted seed 1"]
-    assert [run.fingerprint()["seed"] for run in alone.values()] == [0, 1]
+    alone = {key: run for key, run in cells.items() if key.model in ("mult-vae", "ensemble-vae")}
+    assert [str(key) for key in alone] == [
+        *("mult-vae not refitted seed 0", "mult-vae not refitted seed 1"),
+        *("ensemble-vae not refitted seed 0", "ensemble-vae not refitted seed 1"),
+    ]
+    assert [run.fingerprint()["seed"] for run in alone.values()] == [0, 1, 0, 1]
 
 
 def test_both_figures_share_the_one_beside_them_and_table_2_has_another() -> None:

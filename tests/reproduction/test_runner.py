@@ -364,11 +364,11 @@ def test_settings_have_as_many_models_as_were_asked_for() -> None:
         ("table5", "mult-vae loca-vae"),
         ("figure2", "mult-vae loca-vae"),
         ("figure4", "mult-vae loca-vae ensemble-vae"),
-        ("figure5", "mult-vae loca-vae ensemble-vae llorma-vae"),
-        ("figure6", "mult-dae mult-vae loca-vae loca-dae"),
-        ("figure7", "mult-vae loca-vae"),
-        ("figure8", "mult-vae loca-vae"),
-        ("figure6 figure5 table1", "mult-dae mult-vae loca-vae loca-dae ensemble-vae llorma-vae"),
+        ("figure5", "mult-vae loca-vae ensemble-vae llorma-vae mixture-vae dealt-vae"),
+        ("figure6", "mult-dae mult-vae ease loca-vae loca-dae ensemble-vae ensemble-ease mixture-vae mixture-ease"),
+        ("figure7", "mult-vae loca-vae ensemble-vae mixture-vae dealt-vae"),
+        ("figure8", "mult-vae loca-vae ensemble-vae mixture-vae"),
+        ("figure8 figure5 table1", "mult-vae loca-vae ensemble-vae llorma-vae mixture-vae dealt-vae"),
     ],
 )
 def test_the_models_of_pieces_come_once_each_in_the_order_of_the_bench(pieces: str, expected: str) -> None:

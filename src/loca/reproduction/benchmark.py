@@ -110,8 +110,10 @@ LOCALS = names_of("local")
 CONTROLS = names_of("control")
 # The paper's models with its authors' settings, for the data sets and the protocol that it prints figures of.
 AUTHORS = names_of("authors")
-# What the paper does not have: models that use the order of histories, and blends.
-BEYOND = names_of("beyond")
+# Communities by mixtures, each followed by its control: the same memberships dealt to other users.
+MIXTURES = names_of("mixture")
+# What the paper does not have: those, models that use the order of histories, and blends.
+BEYOND = (*MIXTURES, *names_of("beyond"))
 ALL_NAMES = (*BASELINES, *LOCALS, *CONTROLS, *AUTHORS, *BEYOND)
 # Their figures by number of local models are wanted too.
 _COUNTED = ("loca-vae", "llorma-vae", "ensemble-vae", "loca-dae", "ensemble-dae")
@@ -253,28 +255,39 @@ class Benchmark:
         """All models by seed, made when the first of a seed is needed; copies of them are given out."""
         return {}
 
+    def settings_of(self, name: str) -> Table:
+        """The settings of a model; mixtures without their own have those of the kernels' row, dealt ones theirs."""
+        kind, table = name.partition("-")[2], dict[str, Any]()
+        if name in MIXTURES:
+            for other in (f"loca-{kind}", f"mixture-{kind}"):
+                table |= {key: value for key, value in self.tables.get(other, {}).items() if key != "communities"}
+        return table | dict(self.tables.get(name, {}))
+
+    def _build(self, seed: int) -> dict[str, list[Recommender]]:
+        return build_models(ALL_NAMES, {**self.tables, **{one: self.settings_of(one) for one in MIXTURES}}, seed)
+
     def model(self, name: str, seed: int = 0) -> Any:
         """The named model by its settings, unfitted; local models and ensembles have as many as the sizes say."""
         if seed not in self._built:
-            self._built[seed] = build_models(ALL_NAMES, self.tables, seed)
+            self._built[seed] = self._build(seed)
         model: Any = clone(with_kernels(self._built[seed][name][0]))  # the paper's
         if model.role in SIZE_PARAMETERS:
             size = self.sizes.sweep_models if name in _OF_DAE else self.sizes.local_models
-            return clone(model, **{SIZE_PARAMETERS[model.role]: size})
+            return of_size(model, size)
         if model.role == "auto" and "seconds" not in self.tables.get(name, {}):
             return clone(model, seconds=self.sizes.auto_seconds)
         return model
 
     def check(self) -> None:
         """Refuses settings that no model can have, before anything is computed or dropped."""
-        build_models(ALL_NAMES, self.tables, 0)
+        self._build(0)
 
     def check_size(self, names: Sequence[str]) -> None:
         """Refuses more local models than there are users for them, where the named models have any."""
         users = self.split.train.n_users
         sizes = {"--local-models": self.sizes.local_models, "--sweep-models": self.sizes.sweep_models}
         for option, size in sizes.items():
-            if size > users and any(name in (*LOCALS, *CONTROLS) for name in names):
+            if size > users and any(name in (*LOCALS, *CONTROLS, *MIXTURES) for name in names):
                 raise ConfigError(
                     f"{self.name}: {size} local models need as many users, found {users}; take fewer, {option}"
                 )
@@ -301,18 +314,19 @@ class Benchmark:
             runs[key] = self.run(key, model, counts=counts)
         return runs
 
-    def varied(self, variant: str, counts: Sequence[int], **changes: Any) -> Runs:
-        """LOCA_VAE with some parameters changed and as many models as the largest of `counts`, for each seed.
+    def varied(self, variant: str, counts: Sequence[int], name: str = "loca-vae", /, **changes: Any) -> Runs:
+        """A local model with some parameters changed and as many models as the largest of `counts`, for each seed.
 
         The global model has no share in the answers of covered users, as in the paper, so that what is varied shows. A
         sweep is not refitted on validation: it is there to be compared with itself. The runs of a seed have one global
         model, which is fitted once.
         """
-        runs = {}
-        for key in (RunKey("loca-vae", variant, seed) for seed in range(self.sizes.seeds)):
-            varied = {"anchor_selection": "coverage", "alpha": "paper", "anchors": max(counts), **changes}
-            model = clone(self.model(key.model, key.seed), **varied)
-            runs[key] = self.run(key, model, counts=counts, refit=False, shares=True)
+        runs, is_mixed = {}, name in MIXTURES
+        for key in (RunKey(name, variant, seed) for seed in range(self.sizes.seeds)):
+            varied = {"anchor_selection": "coverage", "alpha": "paper", **changes}
+            model = clone(of_size(self.model(key.model, key.seed), max(counts)), **varied)
+            # The first communities of a mixture are no mixture of fewer.
+            runs[key] = self.run(key, model, counts=() if is_mixed else counts, refit=False, shares=True)
         return runs
 
     def measurements(self, name: str, measure: Callable[[Benchmark, int], Records], **others: Any) -> list[Measurement]:
@@ -327,6 +341,12 @@ class Benchmark:
         """All that a measurement depends on: the split, a model to the last bit, and what else is named."""
         described = describe_model(model, stored_params)
         return {"data": self.digest, **others, **described, "to the last bit": fingerprint(model)}
+
+
+def of_size(model: Any, size: int) -> Any:
+    """A local model or an ensemble with so many models; mixtures are no more than that."""
+    mixtures = {"mixtures": min(model.mixtures, size)} if getattr(model, "communities", "kernel") != "kernel" else {}
+    return clone(model, **{SIZE_PARAMETERS[model.role]: size}, **mixtures)
 
 
 @dataclass(frozen=True, eq=False)
@@ -518,8 +538,10 @@ def tune_models(
     """The settings of the benchmark, with those that tuning finds for the named models, each under the same budget.
 
     Trials, results and the file of settings are stored in the folder. Local models are tuned with few of them, because
-    the choice of bandwidths carries over to many and the seconds do not.
+    the choice of bandwidths carries over to many and the seconds do not. Dealt memberships have the settings of the
+    mixtures that they are the control of.
     """
+    names = [one for one in names if benchmark.model(one).get_params().get("communities") != "dealt"]
     own, tables = folder / benchmark.name, {name: benchmark.tables.get(name, {}) for name in names}
     for name in (one for one in names if benchmark.model(one).role == "local"):
         tables[name] = {**tables[name], "anchors": min(_TUNED_WITH, benchmark.sizes.local_models)}

@@ -22,7 +22,9 @@ _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#
 # Of other lengths than the colours, so that many labels never share both colour and marker.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _HATCHES = ("", "////", "\\\\\\\\", "xxxx", "----", "++++", "//", "||||")
-_SHOWN_OFTEN = ("LOCA_VAE", "Ensemble_VAE", "MultVAE", "LLORMA_VAE", "LOCA_DAE", "MultDAE")
+_OFTEN = ("LOCA_VAE", "Ensemble_VAE", "MultVAE", "LLORMA_VAE", "LOCA_DAE", "MultDAE", "LOCA_VAE, dealt")
+# The last has the colour of MultDAE, beside which it stands least.
+_SHOWN_OFTEN = {**{label: place for place, label in enumerate(_OFTEN)}, "LOCA_VAE, mixture": 12}
 _INK, _LINES = "#333333", "#e4e4e4"
 _DASHED: dict[str, Any] = {"linestyle": (0, (5, 3)), "linewidth": 1.3}
 _MOST_IN_A_ROW = 3
@@ -130,8 +132,10 @@ def as_svg(figure: Figure, key: str = "figure") -> str:
 def _looks_of(charts: Sequence[Chart]) -> dict[str, _Look]:
     """A model that many figures show looks the same in all; other labels take the looks that are left, in order."""
     labels = list(dict.fromkeys(curve.label for chart in charts for curve in chart.curves))
-    shown_as = {label: re.split(r", | \(", label)[0] for label in labels}  # what is said behind it changes no look
-    places = {label: _SHOWN_OFTEN.index(name) for label, name in shown_as.items() if name in _SHOWN_OFTEN}
+    # What is said behind a name changes no look, unless it is part of one.
+    names = {label: (label.split(" (")[0], re.split(r", | \(", label)[0]) for label in labels}
+    shown_as = {label: whole if whole in _SHOWN_OFTEN else first for label, (whole, first) in names.items()}
+    places = {label: _SHOWN_OFTEN[name] for label, name in shown_as.items() if name in _SHOWN_OFTEN}
     left = (place for place in count() if place not in places.values())
     places |= {label: next(left) for label in labels if label not in places}
     looks: dict[str, _Look] = {}

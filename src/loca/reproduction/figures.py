@@ -1,8 +1,9 @@
-"""Figures 4 to 8: accuracy by ratings of a user, by number of local models and base model, and by bandwidth."""
+"""Figures 4 to 8: accuracy by ratings of a user, by number of local models and base model, by bandwidth and focus."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +11,10 @@ import numpy.typing as npt
 
 from loca.communities.geometry import Quantile
 from loca.experiments.runs import ComparedModel
-from loca.reproduction.benchmark import Benchmark, PaperItem, Part, Results, RunKey, Runs
+from loca.reproduction.benchmark import MIXTURES, Benchmark, PaperItem, Part, Results, RunKey, Runs, of_size
 from loca.reproduction.charts import Chart, Curve
 from loca.reproduction.report import Finding, ReportTable, Value
-from loca.reproduction.seed_means import MAIN, claimed_gain, curve, interval_of, labelled, level
+from loca.reproduction.seed_means import MAIN, SeedMeans, claimed_gain, curve, interval_of, labelled, level
 from loca.text_table import TextTable
 
 # The paper's units do not carry over between embeddings; quantiles of the distances between users do.
@@ -21,6 +22,8 @@ _WIDE = Quantile(0.9, times=1.3)
 # The sweeps are not refitted on validation; a MultVAE that is would have learned from more than they have.
 _ALONE = ("mult-vae", "not refitted")
 _ALONE_LABEL = "MultVAE, not refitted"
+_ENSEMBLE = ("ensemble-vae", "not refitted")
+_ENSEMBLE_LABEL = "Ensemble_VAE, not refitted"
 
 
 class Figure4(PaperItem):
@@ -73,30 +76,46 @@ def group_users(counts: npt.NDArray[np.int64], groups: int = 5) -> tuple[npt.NDA
 
 
 class CountFigure(PaperItem):
-    """Models (`names`) by their number of local models, and single models (`alone`) beside them."""
+    """Models (`names`) by their number of local models, and single models (`alone`) beside them.
+
+    `whole` are mixtures and what stands beside them, shown with all their models alone, under `clean`: the first
+    communities of a mixture are no mixture of fewer.
+    """
 
     names: tuple[str, ...]
     alone: tuple[str, ...]
+    whole: tuple[str, ...]
 
     def runs(self, benchmark: Benchmark) -> Runs:
-        return benchmark.rows((*self.alone, *self.names))
+        whole = self.whole if benchmark.protocol == "clean" else ()
+        return benchmark.rows((*self.alone, *self.names, *whole))
 
     def show(self, results: Results) -> Iterator[Part]:
         """Models by their number, and below them the bases alone, which have but one."""
+
+        def means(name: str, count: int) -> SeedMeans | None:
+            return results.means(name, "", None if name in self.whole else count)
+
         by_name, curves, rows = self._counts(results), list[Curve](), []
+        is_mixed = any(results.of(name) for name in self.whole if name in MIXTURES)
+        whole = [name for name in self.whole if is_mixed and results.of(name)]
+        by_name |= dict.fromkeys(whole, (results.benchmark.sizes.local_models,))
         counts = sorted({count for own in by_name.values() for count in own})
         for name, own in by_name.items():
             label = results.label(name)
-            curves.append(curve(label, own, [results.means(name, "", count) for count in own]))
-            rows.append((label, *(results.text(name, "", count) if count in own else "" for count in counts)))
+            points = {count: means(name, count) for count in own}
+            curves.append(curve(label, own, list(points.values())))
+            texts = {count: one.text() for count, one in points.items() if one is not None}
+            rows.append((label, *(texts.get(count, "") for count in counts)))
         for name in (one for one in self.alone if results.of(one)):
             curves += level(results.label(name), results.means(name))
             rows.append((f"{results.label(name)}, one", results.text(name), *("" for _ in counts[1:])))
         if by_name:
             yield Chart("", "number of local models", "NDCG@100", tuple(curves), is_log_x=True)
             yield ReportTable("", TextTable(("NDCG@100 with local models", *map(str, counts)), tuple(rows)))
-        for name in (*self.names, *self.alone):
-            yield from results.record_runs(name, "", {"model": name}, by_name.get(name, ()))
+        for name in (*self.names, *self.alone, *whole):
+            counted = () if name in whole else by_name.get(name, ())
+            yield from results.record_runs(name, "", {"model": name}, counted)
         yield from self.findings(results)
 
     def findings(self, results: Results) -> Iterable[Finding]:
@@ -111,13 +130,15 @@ class CountFigure(PaperItem):
 class Figure5(CountFigure):
     """NDCG@100 of LOCA_VAE, LLORMA_VAE (one kernel to train and to answer) and the ensemble (all weights 1) by the
     number of models, beside the one MultVAE. Points of one line are the first models of one run, whose epochs and
-    global share were chosen for all of them.
+    global share were chosen for all of them. Under `clean`, as single points with all their models: communities by
+    mixtures, and the same memberships dealt to other users.
     """
 
     key = "figure5"
     title = "Figure 5: the number of local models"
     names = ("loca-vae", "llorma-vae", "ensemble-vae")
     alone = ("mult-vae",)
+    whole = ("mixture-vae", "dealt-vae")
 
     def findings(self, results: Results) -> Iterator[Finding]:
         """What more local models bring, and what locality brings beside the controls."""
@@ -135,26 +156,40 @@ class Figure5(CountFigure):
 
 
 class Figure6(CountFigure):
-    """NDCG@100 of LOCA over DAE and over VAE by the number of local models; dashed, the bases alone."""
+    """NDCG@100 of LOCA over DAE and over VAE by the number of local models; dashed, the bases alone. Under `clean`, as
+    single points with all their models: communities by mixtures over VAE and over EASE, and the ensembles of as many.
+    """
 
     key = "figure6"
     title = "Figure 6: other base models"
     names = ("loca-vae", "loca-dae")
     alone = ("mult-vae", "mult-dae")
+    whole = ("mixture-vae", "ensemble-vae", "mixture-ease", "ensemble-ease")
 
     def findings(self, results: Results) -> Iterator[Finding]:
         for name, base in zip(self.names, self.alone, strict=True):
             text = f"{labelled(name)} over {labelled(base)}: {{}}."
             yield from claimed_gain(text, results.means(name), results.means(base))
+        for name, other in zip(self.whole[::2], self.whole[1::2], strict=True):
+            text = f"{labelled(name)} over {labelled(other)}: {{}}."
+            yield from _found_gain(text, results.means(name), results.means(other))
+
+
+def _found_gain(text: str, first: SeedMeans | None, second: SeedMeans | None) -> Iterator[Finding]:
+    """A difference on which the paper claims nothing."""
+    return (replace(one, kind="found") for one in claimed_gain(text, first, second))
 
 
 class BandwidthFigure(PaperItem):
-    """LOCA_VAE by one bandwidth, the other the same for all.
+    """LOCA_VAE by one bandwidth, the other the same for all; and communities by mixtures by what is like it.
 
     `varied` is the parameter, `widths` its values by name, `fixed` the value of the other bandwidth. `share` is the
     fact of a run that is the x of its points. `claims` are what the paper says of widths: that the first is better than
     the second. They are the ends of the range and a width near the paper's, not the best of five, which would flatter
     itself.
+
+    Of mixtures the parameter `mixed` is varied, with `values`; `mixed_fixed` are the same for all. `shown` is the value
+    that is held against the ensemble and the dealt memberships: near the default, not the best.
     """
 
     varied: str
@@ -164,6 +199,11 @@ class BandwidthFigure(PaperItem):
     x_label: str
     is_log_x: bool
     claims: ClassVar[Mapping[str, tuple[str, str]]]
+    mixed: str
+    values: tuple[float, ...]
+    shown: float
+    mixed_fixed: ClassVar[Mapping[str, float]]
+    mixtures: tuple[str, ...]
 
     def runs(self, benchmark: Benchmark) -> Runs:
         runs: Runs = {}
@@ -171,9 +211,50 @@ class BandwidthFigure(PaperItem):
             runs |= benchmark.varied(name, _thirds(benchmark), **{self.varied: width}, **self.fixed)
         for key in (RunKey(*_ALONE, seed) for seed in benchmark.seeds_of("mult-vae")):
             runs[key] = benchmark.run(key, benchmark.model(key.model, key.seed), refit=False)
+        if benchmark.protocol == "clean":
+            size = (benchmark.sizes.sweep_models,)
+            for name in self.mixtures:
+                for value in self.values:
+                    changes = {self.mixed: value, **self.mixed_fixed}
+                    runs |= benchmark.varied(self._variant(value), size, name, **changes)
+            for key in (RunKey(*_ENSEMBLE, seed) for seed in range(benchmark.sizes.seeds)):
+                runs[key] = benchmark.run(key, of_size(benchmark.model(key.model, key.seed), *size), refit=False)
         return runs
 
+    def _variant(self, value: float) -> str:
+        return f"{self.mixed} {value:g}"
+
     def show(self, results: Results) -> Iterator[Part]:
+        yield from self._show_kernels(results)
+        yield from self._show_mixtures(results)
+
+    def _show_mixtures(self, results: Results) -> Iterator[Part]:
+        """Communities by mixtures and dealt ones by what is varied, and the ensemble of as many."""
+        found = {name: [one for one in self.values if results.of(name, self._variant(one))] for name in self.mixtures}
+        ensemble, curves, rows = results.means(*_ENSEMBLE), list[Curve](), []
+        for name, values in found.items():
+            points = [results.means(name, self._variant(value)) for value in values]
+            curves += [curve(labelled(name), values, points)] if values else []
+            for value in values:
+                runs = results.of(name, self._variant(value))
+                facts = (f"{_mean(runs, 'effective_share'):.1%}", f"{_mean(runs, 'answering'):.1f}", _epochs(runs))
+                rows.append((labelled(name), f"{value:g}", *facts, results.text(name, self._variant(value))))
+                yield from results.record_runs(name, self._variant(value), {"model": name, self.mixed: value})
+        if not curves:
+            return
+        if ensemble is not None:
+            rows.append((_ENSEMBLE_LABEL, "", "", "", _epochs(results.of(*_ENSEMBLE)), ensemble.text()))
+        header = ("model", self.mixed, "trains on, in effect", "communities a user", "epochs", "NDCG@100")
+        yield ReportTable("communities by mixtures", TextTable(header, tuple(rows)))
+        yield Chart("", self.mixed, "NDCG@100", (*curves, *level(_ENSEMBLE_LABEL, ensemble)), is_log_x=self.is_log_x)
+        yield from results.record_runs(*_ENSEMBLE, {"model": " ".join(_ENSEMBLE)})
+        shown = self._variant(self.shown)
+        first, *controls = [(labelled(name), results.means(name, shown)) for name in self.mixtures]
+        for label, other in (*controls, (_ENSEMBLE_LABEL, ensemble)):
+            text = f"{first[0]} over {label}, with {self.mixed} {self.shown:g}: {{}}."
+            yield from _found_gain(text, first[1], other)
+
+    def _show_kernels(self, results: Results) -> Iterator[Part]:
         counts, rows = _thirds(results.benchmark), []
         found = {name: runs for name in self.widths if (runs := results.of("loca-vae", name))}
         for name, runs in found.items():
@@ -218,7 +299,9 @@ def _epochs(runs: list[ComparedModel]) -> str:
 class Figure7(BandwidthFigure):
     """NDCG@100 of LOCA_VAE by the share of users that a local model trains on, for several numbers of local models;
     each answers for its nearest tenth of the pairs of users. h_T is a quantile of the distances between users. No
-    global share for covered users; dashed, MultVAE alone. None of them is refitted.
+    global share for covered users; dashed, MultVAE alone. None of them is refitted. Under `clean`, communities by
+    mixtures by their focus too: the share of a train weight that goes by membership. Beside them the same memberships
+    dealt to other users and, dashed, the ensemble of as many.
     """
 
     key = "figure7"
@@ -231,12 +314,16 @@ class Figure7(BandwidthFigure):
     fixed: ClassVar[Mapping[str, Quantile]] = {"answer_bandwidth": Quantile(0.1)}
     x_label, is_log_x = "users trained on, %", False
     claims: ClassVar[Mapping[str, tuple[str, str]]] = {"training wider than answering": ("h_T 0.9", "h_T 0.1")}
+    mixed, values, shown = "focus", (0.0, 0.3, 0.5, 0.8, 1.0), 0.8
+    mixed_fixed: ClassVar[Mapping[str, float]] = {"temperature": 8.0}
+    mixtures = ("mixture-vae", "dealt-vae")
 
 
 class Figure8(BandwidthFigure):
     """NDCG@100 of LOCA_VAE by the share of users that a local model answers for, for several numbers of local models;
     each trains on the same wide neighbourhood. No global share for covered users; dashed, MultVAE alone. None of them
-    is refitted.
+    is refitted. Under `clean`, communities by mixtures by the temperature of their answers too: the higher, the more
+    alike all communities count. Dashed, the ensemble of as many.
     """
 
     key = "figure8"
@@ -249,3 +336,6 @@ class Figure8(BandwidthFigure):
         "answering for more than the very closest": ("h_W 0.2", "h_W 0.01"),
         "answering narrowly": ("h_W 0.2", "h_W 0.9"),
     }
+    mixed, values, shown = "temperature", (1.0, 4.0, 8.0, 16.0, 64.0), 8.0
+    mixed_fixed: ClassVar[Mapping[str, float]] = {"focus": 0.8}
+    mixtures = ("mixture-vae",)

@@ -27,6 +27,8 @@ KIND_WORDS: Mapping[FindingKind, str] = {
 }
 # What a LOCA is compared with, as the columns of the first screen say it.
 BASE, BEST, ENSEMBLE = "its base", "the best single model", "the equal-size ensemble"
+# And what communities by mixtures are.
+DEALT = "the same memberships dealt to other users"
 ENDINGS = ("csv", "md", "png", "svg")
 _LONG = 30  # letters of a field that holds words, and is read from its left
 

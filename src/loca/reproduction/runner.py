@@ -335,7 +335,7 @@ def describe_run(command: str, studied: Sequence[Results]) -> Provenance:
         settings[f"{one.title}: sizes"] = _in_words(sizes)
         measured = {key.model for key in results.runs if not key.variant}
         for name in (each for each in one.names if each in measured):
-            given, model = flat_settings(one.tables.get(name, {})), one.model(name)
+            given, model = flat_settings(one.settings_of(name)), one.model(name)
             if size := SIZE_PARAMETERS.get(model.role):
                 given |= {size: model.get_params()[size]}
             settings[f"{one.title}: {name}"] = _in_words(given) or "defaults"

@@ -12,9 +12,20 @@ from loca.evaluation.significance import PairedDifference, holm
 from loca.experiments.report import paired_figures
 from loca.experiments.runs import ComparedModel
 from loca.registry import RECORDS
-from loca.reproduction.benchmark import AUTHORS, BASELINES, BEYOND, CONTROLS, LOCALS, SINGLES, PaperItem, Part, Results
+from loca.reproduction.benchmark import (
+    AUTHORS,
+    BASELINES,
+    BEYOND,
+    CONTROLS,
+    LOCALS,
+    MIXTURES,
+    SINGLES,
+    PaperItem,
+    Part,
+    Results,
+)
 from loca.reproduction.published import printed_accuracy
-from loca.reproduction.report import BASE, BEST, ENSEMBLE, Finding, Gain, Headline, ReportTable, Value
+from loca.reproduction.report import BASE, BEST, DEALT, ENSEMBLE, Finding, Gain, Headline, ReportTable, Value
 from loca.reproduction.seed_means import MAIN, METRICS, as_values, in_words, interval_text, labelled
 from loca.text_table import TextTable
 from loca.tuning.model_selection import SELECTED_ON_TEST
@@ -30,6 +41,10 @@ _GAINS_HEADER = ("difference in NDCG@100", "mean", "relative", "95 %", "t", "p t
 # What a model of many is made of; LLORMA has anchors too and is one model.
 _COUNTED_BY = {"Loca": "anchors", "Ensemble": "models"}
 _OF_THE_PAPER = ("loca-vae", "loca-ease")
+_DEALT = tuple(name for name in MIXTURES if name.startswith("dealt-"))
+_MIXED = tuple(name for name in MIXTURES if name not in _DEALT)
+_OF_MIXTURES = "communities by mixtures"
+_MIXTURE_NOTE = f"What a mixture has over {DEALT} is locality; what these have over the ensemble is diversity."
 # The paper prints so many digits: what rounds to a printed figure has reached it.
 _DIGITS = 4
 
@@ -42,7 +57,9 @@ class Table2(PaperItem):
     that is a result. A model that chooses nothing while it learns has the same figures under both, where the data and
     its settings are the same. A row of LOCA says how local it is: α, the global model's share for covered users; the
     share of the users that a local model trains on in effect, (Σt)² / Σt² over their weights t; and how many
-    communities answer a user. Seconds are of the machines that the CSV names, some shared with other work.
+    communities answer a user. Under `clean` communities by mixtures stand beside their base, the equal-size ensemble
+    and the same memberships dealt to other users at random. Seconds are of the machines that the CSV names, some
+    shared with other work.
     """
 
     key = "table2"
@@ -77,12 +94,16 @@ class Table2(PaperItem):
             yield ReportTable(heading, TextTable(tuple(header), tuple(rows)), note)
 
     def show(self, results: Results) -> Iterator[Part]:
-        """All metrics of the paper's models, of those beyond it, and the differences.
+        """All metrics of the paper's models, of mixtures beside their controls, of the rest, and the differences.
 
         The paper claims: LOCA above its base and every rival, LOCA_VAE above an ensemble; the rest is found.
         """
         gains = gains_of(results)
-        for heading, names, note in (("", _OF_TABLE, _note(results)), ("beyond the paper", BEYOND, "")):
+        mixed = [one for name in _MIXED for one in beside(name)] if any(map(results.of, MIXTURES)) else []
+        others = [name for name in BEYOND if name not in MIXTURES]
+        tables: list[tuple[str, Iterable[str], str]] = [("", _OF_TABLE, _note(results))]
+        tables += [(_OF_MIXTURES, mixed, f"{_MIXTURE_NOTE}{_few(results, MIXTURES)}"), ("beyond the paper", others, "")]
+        for heading, names, note in tables:
             if rows := tuple(_row(results, name) for name in names if results.of(name)):
                 yield ReportTable(heading, TextTable(_HEADER, rows), note)
         differences = []
@@ -123,13 +144,21 @@ def headlines(studied: Iterable[Results]) -> Iterator[Headline]:
                 yield Headline(one.data.label, one.protocol, called, means.text(), printed, gains)
 
 
+def beside(mixture: str) -> tuple[str, str, str, str]:
+    """What a model of mixtures is held against, and itself last: its base, the ensemble, dealt memberships."""
+    kind = mixture.partition("-")[2]
+    return RECORDS[mixture].base or "", f"ensemble-{kind}", f"dealt-{kind}", mixture
+
+
 def _words(over: str) -> str:
     return "the ensemble of as many" if over == ENSEMBLE else over
 
 
 def _text(one: Gain) -> str:
     figures = in_words(one.paired, " of NDCG@100")
-    return f"{labelled(one.model)} against {_words(one.over)} ({labelled(one.other)}): {figures}, {one.verdict}."
+    earned = "this is locality, " if one.over == DEALT else "this is diversity, " if one.model in _DEALT else ""
+    against = f"{labelled(one.model)} against {_words(one.over)} ({labelled(one.other)})"
+    return f"{against}: {earned}{figures}, {one.verdict}."
 
 
 def _against_best(results: Results, gains: Iterable[Gain]) -> Iterator[Finding]:
@@ -167,9 +196,13 @@ def _note(results: Results) -> str:
         notes.append(f"Best baseline there: {labelled(baseline)}.")
     if any(_printed(results.benchmark.printed_as, name) for name in _OF_TABLE if results.of(name)):
         notes.append("In brackets: what the paper prints.")
-    if few := [labelled(name) for name in _OF_TABLE if results.lacks_seeds(name)]:
-        notes.append(f"Not yet with all {results.benchmark.sizes.seeds} seeds: {', '.join(few)}.")
-    return " ".join(notes)
+    return f"{' '.join(notes)}{_few(results, _OF_TABLE)}".strip()
+
+
+def _few(results: Results, names: Iterable[str]) -> str:
+    """Which of the models lack seeds, in a sentence."""
+    few = [labelled(name) for name in names if results.lacks_seeds(name)]
+    return f" Not yet with all {results.benchmark.sizes.seeds} seeds: {', '.join(few)}." if few else ""
 
 
 def _row(results: Results, name: str) -> tuple[str, ...]:
@@ -230,7 +263,8 @@ def best_baseline(results: Results) -> str | None:
 def gains_of(results: Results) -> tuple[Gain, ...]:
     """Each local model against its base, the best single model, the best baseline if it is another, and the ensemble.
 
-    Then what is beyond the paper against the best of them. All are one family of tests, and corrected as one; a pair
+    Then mixtures against all that stand beside them, their dealt memberships against the ensemble, and what is beyond
+    the paper against the best of the models. All are one family of tests, and corrected as one; a pair
     that stands there twice is corrected for once. Computed once: every difference is a bootstrap over users.
     """
     best, baseline = best_single(results), best_baseline(results)
@@ -240,8 +274,11 @@ def gains_of(results: Results) -> tuple[Gain, ...]:
         kind = name.removeprefix("loca-").removeprefix("paper-")
         others = {BASE: RECORDS[name].base, **bests, ENSEMBLE: f"ensemble-{kind}"}
         pairs += [(name, other, over) for over, other in others.items()]
+    for name in _MIXED:
+        base, ensemble, dealt, _ = beside(name)
+        pairs += [(name, base, BASE), (name, ensemble, ENSEMBLE), (name, dealt, DEALT), (dealt, ensemble, ENSEMBLE)]
     rival = BEST if baseline in (None, best) else BASELINE
-    pairs += [(name, bests[rival], rival) for name in BEYOND]
+    pairs += [(name, bests[rival], rival) for name in BEYOND if name not in _DEALT]
     paired = dict[tuple[str, str | None], PairedDifference]()
     for name, other in dict.fromkeys((name, other) for name, other, _ in pairs if other is not None):
         first, second = results.means(name), results.means(other)
