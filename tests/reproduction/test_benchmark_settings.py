@@ -63,7 +63,8 @@ def test_all_models_of_the_built_in_data_are_built_with_the_small_networks() -> 
 def test_mixtures_have_the_settings_of_the_kernels_row_and_dealt_ones_those_of_the_mixtures(
     planted: PlantedData,
 ) -> None:
-    tables = {"loca-vae": {"communities": "kernel", "alpha": 0.5, "base": {"latent": 9}}, "mixture-vae": {"focus": 0.3}}
+    kernels = {"communities": "kernel", "answer_bandwidth": 0.3, "alpha": 0.5, "base": {"latent": 9}}
+    tables = {"loca-vae": kernels, "mixture-vae": {"focus": 0.3}, "loca-ease": {"embedding": {"dimensions": 4}}}
     bench = replace(tiny_benchmark(planted), tables=tables)
     names = ("loca-vae", "mixture-vae", "dealt-vae")
     found = [bench.model(name) for name in names]
@@ -71,6 +72,8 @@ def test_mixtures_have_the_settings_of_the_kernels_row_and_dealt_ones_those_of_t
     assert [one.focus for one in found] == [None, 0.3, 0.3]
     assert {(one.anchors, one.alpha, one.base.latent) for one in found} == {(3, 0.5, 9)}
     assert bench.model("ensemble-vae").base.latent == 9
+    assert bench.model("mixture-vae").answer_bandwidth == Loca(base=MultVAE()).answer_bandwidth
+    assert bench.model("mixture-ease").embedding is None
 
 
 def test_one_local_model_is_one_mixture(planted: PlantedData) -> None:

@@ -118,6 +118,8 @@ ALL_NAMES = (*BASELINES, *LOCALS, *CONTROLS, *AUTHORS, *BEYOND)
 # Their figures by number of local models are wanted too.
 _COUNTED = ("loca-vae", "llorma-vae", "ensemble-vae", "loca-dae", "ensemble-dae")
 _OF_DAE = ("loca-dae", "ensemble-dae")
+# What the settings of a kernels' row say of kernels alone.
+_OF_KERNELS = ("communities", "embedding", "anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel")
 # The parameter that says how many models a model of many has.
 SIZE_PARAMETERS = {"local": "anchors", "ensemble": "models"}
 
@@ -260,7 +262,7 @@ class Benchmark:
         kind, table = name.partition("-")[2], dict[str, Any]()
         if name in MIXTURES:
             for other in (f"loca-{kind}", f"mixture-{kind}"):
-                table |= {key: value for key, value in self.tables.get(other, {}).items() if key != "communities"}
+                table |= {key: one for key, one in self.tables.get(other, {}).items() if key not in _OF_KERNELS}
         return table | dict(self.tables.get(name, {}))
 
     def _build(self, seed: int) -> dict[str, list[Recommender]]:
