@@ -83,6 +83,12 @@ def is_surely_above(values: Values, others: Values) -> bool:
     return bool(gains.mean() > _SURE * gains.std() / max(len(gains), 1) ** 0.5)
 
 
+def flattest(values: Sequence[Values]) -> int:
+    """The place of the last of some users' scores, from sharp to flat answers, that is not surely below the best."""
+    best = max(values, key=lambda one: float(one.mean()))
+    return max(place for place, one in enumerate(values) if not is_surely_above(best, one))
+
+
 def _forms(model: Loca, data: TrainingData) -> list[Loca]:
     """The forms to fit: the best by a linear model, and for networks random groups beside it."""
     users = int((np.diff(data.matrix.indptr) > 0).sum())

@@ -28,7 +28,7 @@ from loca.communities.mixture import DealtMixture, MultinomialMixture, RandomGro
 from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import as_array, rank_top_n
-from loca.local.community_choice import fit_best_form
+from loca.local.community_choice import fit_best_form, flattest
 from loca.local.explain import AnswersOfCommunities, CommunityAnswer, over_represented, raised_items
 from loca.local.local_ease import LOCAL_BYTES
 from loca.local.local_models import (
@@ -314,17 +314,16 @@ class Loca(Recommender):
             self.locals_, self.local_epochs_ = train_locals(
                 task, self._engine(), lambda local: validator.score(local, alphas)[0], members
             )
-            tried = [communities]
             if choose_temperature:
                 tried = [replace(communities, temperature=one) for one in TEMPERATURES]
-            if self.alpha == "validation" or choose_temperature:
-                alphas = ALPHAS if self.alpha == "validation" else alphas
-                validators = [replace(validator, answer_weights=one.answer_weights(known)) for one in tried]
-                scores = np.array([one.score(self.locals_, alphas) for one in validators])
-                place, share = np.unravel_index(int(scores.argmax()), scores.shape)
-                self.communities_, self.alpha_ = tried[place], alphas[share]
-                at = f", temperature {tried[place].temperature:g}" if choose_temperature else ""
-                say(f"global share alpha = {self.alpha_:g}{at}: blended validation NDCG@100 {scores.max():.4f}")
+                answers = [replace(validator, answer_weights=one.answer_weights(known)) for one in tried]
+                place = flattest([one.values(self.locals_, self.alpha_) for one in answers])
+                self.communities_, validator = tried[place], answers[place]
+                say(f"temperature {TEMPERATURES[place]:g} of the memberships by which communities answer")
+            if self.alpha == "validation":
+                scores = validator.score(self.locals_, ALPHAS)
+                self.alpha_ = ALPHAS[int(np.argmax(scores))]
+                say(f"global share alpha = {self.alpha_:g}: blended validation NDCG@100 {max(scores):.4f}")
 
         self.remarks_ = (*global_model.remarks_, *models[0].remarks_)
         self._describe(data, embeddings)
