@@ -516,8 +516,9 @@ class Loca(Recommender):
         """
         communities, alpha = fitted(self.communities_, self), fitted(self.alpha_, self)
         distinctive, lifts = fitted(self.distinctive_, self)
-        answering, memberships = self.answer_weights(history), np.exp(self.embed(history)[0])
-        mixtures = communities.mixtures if isinstance(communities, MixtureCommunities) else 0
+        answering, mixtures = self.answer_weights(history), 0
+        if isinstance(communities, MixtureCommunities):
+            mixtures, memberships = communities.mixtures, np.exp(self.embed(history)[0])
         typical = slice(DISTINCTIVE_ITEMS if mixtures else n)
         shares = (1 - alpha) * answering.data / answering.data.sum()
         answers, of_all = [], fitted(self.global_, self).score(history)
