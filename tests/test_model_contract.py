@@ -154,6 +154,18 @@ def test_the_same_seed_gives_the_same_numbers(
     np.testing.assert_array_equal(again.score(histories), fitted_models[name].score(histories))
 
 
+@pytest.mark.parametrize("name", ["mixture-ease", "mixture-vae", "dealt-vae"])
+def test_both_engines_give_the_scores_of_mixtures(
+    name: str, fitted_models: dict[str, Recommender], planted_split: Split
+) -> None:
+    model = clone(MADE[name](), engine="one_by_one")
+    one_by_one = model.fit(planted_split.train, validation=planted_split.validation)
+    histories = planted_split.test.history_matrix[:50]
+    expected = one_by_one.score(histories)
+    stacked = fitted_models[name].score(histories)
+    np.testing.assert_allclose(stacked, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_a_second_fit_forgets_the_first(name: str, planted_split: Split) -> None:
     matrix = planted_split.train.matrix()

@@ -73,6 +73,48 @@ def test_what_is_chosen_for_a_base_is_chosen_for_the_models_over_it(call: Call) 
     assert [one["parameters"].get("l2", one["parameters"].get("base.l2")) for one in own["models"]] == [5.0, 7.0, 7.0]
 
 
+NETWORKS = ("--set", "base.latent=4", "--set", "base.batch_size=50", "--set", "base.learning_rate=0.02")
+
+
+def test_arms_over_a_network_are_compared_at_equal_epochs(call: Call, tmp_path: Path) -> None:
+    ask = ("compare", "planted", *TINY, "--models", "ensemble,dealt,mixture-vae", "--at", "5", *NETWORKS)
+    ask += (
+        "--set",
+        "mixture-vae.anchors=2",
+        "--set",
+        "mixture-vae.base.epochs=3",
+        "--set",
+        "ensemble-vae.base.epochs=2",
+    )
+    ask += ("--set", "base.evaluate_every=9", "--same-epochs", "--out", str(tmp_path / "out"))
+    text = call(*ask).out
+    assert "ensemble-vae, 3 epochs" in text
+    assert "mixture-vae − ensemble-vae, 3 epochs" in text
+    assert "What a local model gains over it is locality" in text
+    found = json.loads(call(*ask, "--resume", "--json").out)
+    names = ["ensemble-vae", "dealt-vae", "mixture-vae", "ensemble-vae, 3 epochs"]
+    assert [one["name"] for one in found["models"]] == names
+    assert found["models"][1]["parameters"]["anchors"] == 2
+    assert [one["parameters"]["base.epochs"] for one in found["models"]] == [2, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--models", "ease,dealt"],
+            "the model 'dealt' is the control of a loca model; ask for one too, of loca-vae, ",
+        ),
+        (["--models", "dealt,loca-slim"], "the model 'dealt' is the control of a loca model"),
+        (["--set", "compare.same_epochs=maybe"], "same_epochs: expected true or false, found 'maybe'"),
+        (["--models", "mixture-ease", "--set", "mixtures=99"], "mixtures: expected at most as many as anchors, 40"),
+        (["--models", "loca-ease", "--set", "communities=kernels"], "found 'kernels'; did you mean 'kernel'"),
+    ],
+)
+def test_wrong_controls_are_refused(call: Call, options: list[str], message: str) -> None:
+    assert message in call("compare", "planted", *TINY, *options).mistake
+
+
 def test_describe_knows_the_built_in_data_by_its_seed(call: Call) -> None:
     first, again, other = (
         json.loads(call("data", "describe", "planted", "--json", *TINY, "--seed", seed).out) for seed in (1, 1, 2)

@@ -8,13 +8,14 @@ import pytest
 
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
-from loca.config.model_factory import build_models, describe_model, expand_names, what_differs
+from loca.config.model_factory import build_models, describe_model, expand_names, what_differs, with_kernels
 from loca.config.settings import Choice
 from loca.errors import ConfigError
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultDAE, MultVAE
+from loca.registry import MODELS
 
 
 def build(name: str, table: dict[str, Any], seed: int = 0) -> list[Any]:
@@ -112,6 +113,55 @@ def test_a_control_is_as_large_as_its_loca_and_chooses_from_the_same_bases() -> 
         (7, 10.0, 3),
         (7, 20.0, 3),
     ]
+
+
+def test_dealt_stands_for_the_control_of_local_models_that_have_one() -> None:
+    names = expand_names(["dealt", "ensemble", "loca-vae", "mixture-vae", "mixture-ease", "loca-dae"])
+    assert names[:2] == ["dealt-vae", "dealt-ease"]
+    assert names[2:5] == ["ensemble-vae", "ensemble-ease", "ensemble-dae"]
+    for others in (["ease"], ["loca-dae"], ["loca-paper-vae"]):
+        with pytest.raises(ConfigError, match="'dealt' is the control of a loca model; ask for one too, of loca-vae, "):
+            expand_names(["dealt", *others])
+    with pytest.raises(ConfigError, match="unknown model 'dealtt'; did you mean 'dealt'"):
+        expand_names(["dealtt"])
+
+
+def test_a_dealt_control_has_all_but_the_kernels_of_its_local_model() -> None:
+    table = {"anchors": 6, "mixtures": 3, "focus": 0.7, "answering": 2, "alpha": 0.1, "base": {"l2": Choice((10, 20))}}
+    names = ["dealt-ease", "ensemble-ease", "mixture-ease", "loca-ease"]
+    own = {"anchors": 1, "train_bandwidth": Choice(("q0.5", "q0.9")), "communities": "kernel"}
+    built = build_models(names, {"mixture-ease": table, "loca-ease": own}, 3)
+    for control, local in zip(built["dealt-ease"], built["mixture-ease"], strict=True):
+        params = describe_model(control)
+        assert params == describe_model(local) | {"communities": "dealt"}
+        assert (params["seed"], params["mixtures"], params["focus"], params["answering"]) == (3, 3, 0.7, 2)
+    # The ensemble is that of the loca model, here of one; so is the dealt control where there is no mixture model.
+    assert [describe_model(one)["models"] for one in built["ensemble-ease"]] == [1]
+    (control,) = build_models(["loca-ease", "dealt-ease"], {"loca-ease": own}, 0)["dealt-ease"]
+    params = describe_model(control)
+    assert (params["communities"], params["anchors"], params["mixtures"]) == ("dealt", 1, 1)
+    assert params["train_bandwidth"] == describe_model(Loca(base=EASE()))["train_bandwidth"]
+    (set_apart,) = build_models(names, {"mixture-ease": {"focus": 0.7}, "dealt-ease": {"focus": 0.2}}, 0)["dealt-ease"]
+    assert describe_model(set_apart)["focus"] == 0.2
+
+
+def test_an_ensemble_beside_a_mixture_has_as_many_models() -> None:
+    (control,) = build_models(["mixture-ease", "ensemble-ease"], {"mixture-ease": {"anchors": 8}}, 0)["ensemble-ease"]
+    assert describe_model(control)["models"] == 8
+
+
+def test_only_what_would_choose_its_communities_gets_those_of_the_paper() -> None:
+    for name in ("loca-ease", "loca-vae", "loca-next-vae"):
+        assert describe_model(MODELS[name]())["communities"] == "auto"
+        assert describe_model(with_kernels(MODELS[name]())) == describe_model(MODELS[name]()) | {
+            "communities": "kernel"
+        }
+    for name in ("loca-paper-vae", "llorma-vae", "loca-dae", "mixture-vae", "dealt-ease", "ensemble-ease", "ease"):
+        model = MODELS[name]()
+        assert with_kernels(model) is model
+        assert describe_model(model).get("communities") == {"mixture-vae": "mixture", "dealt-ease": "dealt"}.get(
+            name, "kernel" if "loca" in name or "llorma" in name else None
+        )
 
 
 def test_a_controls_own_settings_win() -> None:

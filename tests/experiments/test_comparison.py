@@ -8,6 +8,7 @@ import json
 import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +18,14 @@ from loca.data.splits import Split
 from loca.errors import ConfigError, DataError
 from loca.evaluation.evaluate import evaluate
 from loca.evaluation.significance import holm, paired_difference
-from loca.experiments.comparison import Comparison, compare
+from loca.experiments.comparison import Comparison, compare, pairs_to_compare
 from loca.experiments.report import check_file, settings_file, write_tables
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
+from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
+from loca.models.recommender import Recommender, clone
 from loca.text_table import TextTable, finite
 from scripted_models import RIGHT_ON_TEST, RIGHT_ON_VALIDATION, SECOND, Scripted, scripted_split
 
@@ -279,3 +282,147 @@ def test_a_given_recency_is_said_too_and_nothing_is_chosen(planted_split: Split)
 def test_a_recency_cannot_be_chosen_on_test(planted_split: Split) -> None:
     with pytest.raises(ConfigError, match="recency: auto is chosen on validation, which the protocol paper has not"):
         compare({"ease": EASE()}, planted_split, protocol="paper", recency="auto")
+
+
+def a_network(epochs: int) -> MultVAE:
+    """One that learns for so many epochs, after which it is judged once."""
+    return MultVAE(latent=4, epochs=epochs, evaluate_every=epochs, batch_size=200, learning_rate=0.02, dropout=0.0)
+
+
+MIXED = {"anchors": 6, "mixtures": 3, "alpha": 0.0, "temperature": 2.0, "shared_epochs": 1}
+ARMS: dict[str, Recommender] = {
+    "mult-vae": a_network(2),
+    "ensemble-vae": Ensemble(base=a_network(2), models=3),
+    "dealt-vae": Loca(base=a_network(3), communities="dealt", **MIXED),
+    "mixture-vae": Loca(base=a_network(4), communities="mixture", **MIXED),
+}
+LONGER = ["ensemble-vae, 4 epochs", "dealt-vae, 4 epochs"]
+
+
+def test_a_local_model_meets_its_base_and_both_controls() -> None:
+    over_ease = [Loca(base=EASE(), communities="dealt"), Loca(base=EASE(), communities="mixture")]
+    models = {
+        "ease": EASE(),
+        "next-vae": a_network(1),
+        "ensemble-next-vae": Ensemble(base=a_network(1)),
+        "dealt-ease": over_ease[0],
+        "mixture-ease": over_ease[1],
+        **ARMS,
+        "loca-next-vae": Loca(base=a_network(1)),
+    }
+    assert pairs_to_compare(models, None, {}) == [
+        ("mixture-ease", "ease"),
+        ("mixture-ease", "dealt-ease"),
+        ("dealt-vae", "ensemble-vae"),
+        ("mixture-vae", "mult-vae"),
+        ("mixture-vae", "ensemble-vae"),
+        ("mixture-vae", "dealt-vae"),
+        ("loca-next-vae", "next-vae"),
+        ("loca-next-vae", "ensemble-next-vae"),
+        ("loca-next-vae", "dealt-vae"),
+    ]
+
+
+def test_longer_rows_are_compared_at_equal_epochs() -> None:
+    assert pairs_to_compare(ARMS, None, {"mixture-vae": "longer local", "dealt-vae": "longer dealt"}) == [
+        ("dealt-vae", "ensemble-vae"),
+        ("longer dealt", "ensemble-vae"),
+        ("mixture-vae", "mult-vae"),
+        ("mixture-vae", "ensemble-vae"),
+        ("mixture-vae", "dealt-vae"),
+        ("longer local", "ensemble-vae"),
+        ("mixture-vae", "longer dealt"),
+        ("longer local", "longer dealt"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def at_equal_epochs(planted_split: Split) -> Comparison:
+    return compare(ARMS, planted_split, at=(5,), same_epochs=True)
+
+
+def test_controls_that_chose_fewer_epochs_are_also_trained_as_long(
+    at_equal_epochs: Comparison, planted_split: Split
+) -> None:
+    assert [one.name for one in at_equal_epochs.measured] == [*ARMS, *LONGER]
+    known = planted_split.train_and_validation
+    for name, longer in zip(("ensemble-vae", "dealt-vae"), LONGER, strict=True):
+        arm: Any = ARMS[name]
+        changes = {} if name.startswith("ensemble") else {"global_model": arm.base}
+        by_hand = clone(arm, base=a_network(4), **changes).fit(known)
+        expected = evaluate(by_hand, planted_split.test, at=(5,)).values["ndcg@5"]
+        np.testing.assert_array_equal(at_equal_epochs.of(longer).evaluation.values["ndcg@5"], expected)
+        assert not np.array_equal(at_equal_epochs.of(name).evaluation.values["ndcg@5"], expected)
+        assert at_equal_epochs.of(longer).parameters["base.epochs"] == 4
+        assert at_equal_epochs.difference("mixture-vae", longer).paired.user_count == 400
+    assert at_equal_epochs.of("dealt-vae, 4 epochs").parameters["shared_epochs"] == 1
+    found = {(one.first, one.second) for one in at_equal_epochs.differences}
+    assert ("dealt-vae, 4 epochs", "ensemble-vae, 4 epochs") in found
+    plain = compare(ARMS, planted_split, at=(5,))
+    assert [one.name for one in plain.measured] == [*ARMS]
+
+
+def test_the_report_says_what_the_controls_mean(at_equal_epochs: Comparison, comparison: Comparison) -> None:
+    for text in (str(at_equal_epochs), at_equal_epochs.to_markdown()):
+        assert "What a local model gains over it is locality" in text
+        assert "ensemble-vae, 4 epochs: ensemble-vae as chosen, trained as long as the longest" in text
+        assert "budget: 1 setting per model" in text
+    assert "locality" not in str(comparison)
+    rows = {row[0]: row[-2] for row in at_equal_epochs.tables()[0].rows}
+    assert (rows["ensemble-vae"], rows["ensemble-vae, 4 epochs"]) == ("1", "–")
+    document = json.dumps(finite(at_equal_epochs.to_json()), allow_nan=False)
+    assert "ensemble-vae, 4 epochs" in document
+    assert tomllib.loads(settings_file(at_equal_epochs))["compare"]["models"] == [*ARMS]
+
+
+def test_longer_rows_are_stored_found_again_and_computed_in_processes(
+    at_equal_epochs: Comparison, planted_split: Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given: dict[str, Any] = {"at": (5,), "keep_in": tmp_path}
+    arms = {name: ARMS[name] for name in ("ensemble-vae", "mixture-vae")}
+    compare(arms, planted_split, **given)
+    with caplog.at_level("INFO", "loca"):
+        several = compare(arms, planted_split, same_epochs=True, processes=2, **given)
+    assert "mixture-vae: finished before" in caplog.text
+    with caplog.at_level("INFO", "loca"):
+        again = compare(arms, planted_split, same_epochs=True, **given)
+    assert "ensemble-vae, 4 epochs: finished before" in caplog.text
+    expected = at_equal_epochs.of(LONGER[0]).evaluation.values["ndcg@5"]
+    for found in (several, again):
+        np.testing.assert_allclose(found.of(LONGER[0]).evaluation.values["ndcg@5"], expected, atol=1e-6)
+        assert [one.repeats for one in found.measured] == ["", "", "ensemble-vae"]
+    assert several.differences == again.differences
+    # Another choice of the arm is another run.
+    others = {**arms, "ensemble-vae": Ensemble(base=a_network(2), models=2)}
+    with pytest.raises(ConfigError, match="holds results of ensemble-vae that are not those requested"):
+        compare(others, planted_split, same_epochs=True, **given)
+
+
+def test_without_a_refit_longer_rows_learn_from_train_alone(planted_split: Split) -> None:
+    models = {name: ARMS[name] for name in ("ensemble-vae", "mixture-vae")}
+    found = compare(models, planted_split, at=(5,), refit=False, same_epochs=True)
+    by_hand = Ensemble(base=a_network(4), models=3).fit(planted_split.train)
+    expected = evaluate(by_hand, planted_split.test, at=(5,)).values["ndcg@5"]
+    np.testing.assert_array_equal(found.of(LONGER[0]).evaluation.values["ndcg@5"], expected)
+
+
+def test_equal_epochs_are_for_models_of_many_networks(planted_split: Split, caplog: pytest.LogCaptureFixture) -> None:
+    models = {"ease": EASE(), "ensemble-ease": Ensemble(base=EASE(), models=2), "mult-vae": a_network(1)}
+    with caplog.at_level("INFO", "loca"):
+        found = compare(models, planted_split, at=(5,), same_epochs=True)
+    assert [one.name for one in found.measured] == [*models]
+    assert "no model over a network chose fewer than another over the same" in caplog.text
+    with pytest.raises(ConfigError, match="same_epochs: expected True or False, found 'yes'"):
+        compare(models, planted_split, same_epochs="yes")  # type: ignore[arg-type]
+
+
+def test_the_protocol_paper_has_kernels(planted_split: Split) -> None:
+    models = {
+        "auto": Loca(base=EASE(), anchors=3, communities="auto"),
+        "kernel": Loca(base=EASE(), anchors=3),
+        "mixture": Loca(base=EASE(), anchors=3, mixtures=1, communities="mixture"),
+    }
+    found = compare(models, planted_split, protocol="paper", at=(5,))
+    assert [one.parameters["communities"] for one in found.measured] == ["kernel", "kernel", "mixture"]
+    values = [one.evaluation.values["ndcg@5"] for one in found.measured]
+    assert np.array_equal(values[0], values[1])

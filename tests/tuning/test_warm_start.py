@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from loca.communities.geometry import Quantile
@@ -15,8 +17,8 @@ from loca.local.loca import Loca
 from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
-from loca.models.recommender import Recommender, get_params
-from loca.registry import MODELS, RECORDS, SpaceName
+from loca.models.recommender import Recommender, clone, get_params
+from loca.registry import MODELS, RECORDS, SpaceName, space_of
 from loca.reproduction.benchmark import ALL_NAMES
 from loca.search_space import Among, Budget, SpaceConstraints
 from loca.tuning.model_selection import EvaluationProtocol
@@ -104,6 +106,50 @@ def test_a_control_that_follows_has_no_size_to_tune_and_what_is_fixed_is_not_tun
     alone = plan_tuning({"ensemble-ease": [Ensemble(base=EASE())]}, "wide", {}).spaces["ensemble-ease"]
     assert alone is not None
     assert "models" in alone.domains
+
+
+def test_a_dealt_control_begins_as_its_local_model_ended() -> None:
+    templates: dict[str, Recommender] = {
+        "dealt-ease": MODELS["dealt-ease"](),
+        "ensemble-ease": Ensemble(base=EASE()),
+        "loca-ease": MODELS["loca-ease"](),
+        "mixture-ease": MODELS["mixture-ease"](),
+        "ease": EASE(),
+    }
+    plan = plan_tuning({name: [one] for name, one in templates.items()}, "wide", {})
+    assert plan.parents()["dealt-ease"] == ("ease", "mixture-ease")
+    assert plan.parents()["ensemble-ease"] == ("ease", "loca-ease")
+    best = Loca(base=EASE(l2=7.0), anchors=12, mixtures=4, focus=0.2, communities="mixture")
+    control = plan.template("dealt-ease", {**templates, "mixture-ease": best})
+    assert get_params(control) | {"base": None} == get_params(best) | {"communities": "dealt", "base": None}
+    assert get_params(get_params(control)["base"])["l2"] == 7.0
+    own = begin("dealt-ease", templates, {**templates, "mixture-ease": best}, SpaceConstraints(("focus", "base.l2")))
+    assert (get_params(own)["focus"], get_params(own)["mixtures"]) == (None, 4)
+    assert get_params(get_params(own)["base"])["l2"] == EASE().l2
+
+
+def test_what_the_communities_do_not_have_is_not_tuned() -> None:
+    def tuned(name: str, **changes: Any) -> set[str]:
+        space = plan_tuning({name: [clone(MODELS[name](), **changes)]}, "wide", {}).spaces[name]
+        assert space is not None
+        return set(space.names)
+
+    kernels, mixtures = {"anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel"}, {"mixtures", "focus"}
+    assert tuned("loca-ease") == {"anchors", "communities"} | kernels | mixtures
+    assert tuned("loca-ease", communities="kernel") == {"anchors"} | kernels
+    assert tuned("loca-ease", communities="mixture") == tuned("mixture-ease") == {"anchors"} | mixtures
+    assert tuned("dealt-ease") == set()
+    listed = SpaceConstraints(listed={"communities": ("kernel", "mixture")})
+    model = clone(MODELS["loca-ease"](), communities="kernel")
+    space = plan_tuning({"loca-ease": [model]}, "wide", {"loca-ease": listed}).spaces["loca-ease"]
+    assert space is not None
+    assert space.domains["communities"] == Among(("kernel", "mixture"))
+
+
+def test_the_papers_space_has_kernels() -> None:
+    space = space_of("loca-vae", "paper")
+    point: Any = {"train_bandwidth": 1.0, "answer_bandwidth": 0.5}
+    assert get_params(space.apply(MODELS["loca-vae"](), point))["communities"] == "kernel"
 
 
 def test_a_budget_tunes_one_model_of_each_name() -> None:
