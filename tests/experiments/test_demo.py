@@ -18,7 +18,12 @@ from loca.data.splits import Split, leave_last_out
 from loca.data.synthetic import PlantedData, planted_communities
 from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import evaluate
-from loca.experiments.demo import choose_users, draw_communities, evaluate_true_communities
+from loca.experiments.demo import (
+    draw_communities,
+    evaluate_true_communities,
+    match_communities,
+    strongest_communities,
+)
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.models.ease import EASE
@@ -59,37 +64,59 @@ def test_the_bound_needs_candidates_validation_and_all_memberships(planted: Plan
         evaluate_true_communities([EASE()], replace(planted, memberships=np.ones((3, 1))), planted_split)
 
 
-def test_the_picture_is_a_png_with_every_anchor(planted: PlantedData, tmp_path: Path) -> None:
-    model = Loca(base=EASE(), anchors=5, answer_bandwidth=Quantile(0.01)).fit(planted.interactions)
-    path = tmp_path / "deep" / "communities.png"
-    draw_communities(model, planted.memberships.argmax(axis=1), path)
+KINDS: dict[str, dict[str, Any]] = {
+    "kernel": {"anchors": 5, "answer_bandwidth": Quantile(0.01)},
+    "mixture": {"anchors": 6, "mixtures": 2},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_picture_is_a_png_and_comes_with_its_purity(planted: PlantedData, tmp_path: Path, kind: Any) -> None:
+    model = Loca(base=EASE(), communities=kind, **KINDS[kind]).fit(planted.interactions)
+    path, true = tmp_path / "deep" / "communities.png", planted.memberships.argmax(axis=1)
+    purity = draw_communities(model, true, path)
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG")
     assert len(data) > 20_000
+    embeddings = model.embed(planted.interactions.histories())
+    found = strongest_communities(model, embeddings)
+    assert purity == np.mean(match_communities(found, true) == true)
+    is_member = np.diff(model.answer_weights(planted.interactions.histories()).indptr) > 0
+    assert np.array_equal(found >= 0, is_member)
+    assert is_member.all() == (kind == "mixture")
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"x\.png: cannot be written"):
-        draw_communities(model, planted.memberships.argmax(axis=1), tmp_path / "file" / "x.png")
+        draw_communities(model, true, tmp_path / "file" / "x.png")
 
 
-def test_the_picture_draws_all_anchors_among_the_users() -> None:
-    drawn = choose_users(10_000, np.array([3, 9999, 5]))
-    assert {3, 5, 9999} <= set(drawn.tolist())
-    assert len(drawn) < 1600
-    assert (np.diff(drawn) > 0).all()
-    assert choose_users(5, np.array([0])).tolist() == [0, 1, 2, 3, 4]
+def test_communities_that_are_plain_to_see_are_found() -> None:
+    planted = planted_communities(users=300, items=60, communities=3, overlap=0.0, favour=100.0, stray=0.0, seed=1)
+    model = Loca(base=EASE(), communities="mixture", anchors=6, mixtures=2).fit(planted.interactions)
+    true = planted.memberships.argmax(axis=1)
+    found = strongest_communities(model, model.embed(planted.interactions.histories()))
+    assert np.mean(match_communities(found, true) == true) > 0.9
+
+
+def test_found_communities_are_matched_to_the_true_one_of_most_of_their_users() -> None:
+    true = np.array([0, 0, 0, 1, 1, 1, 2, 2])
+    assert match_communities(np.array([4, 4, 4, 0, 0, 2, 2, 2]), true).tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+    # Two found communities may be parts of one true community; nobody else is matched to the uncovered.
+    assert match_communities(np.array([1, 1, 0, 0, 0, -1, -1, -1]), true).tolist() == [0, 0, 1, 1, 1, -1, -1, -1]
 
 
 def test_all_models_on_ease_choose_from_the_same_l2_and_ensembles_are_as_large() -> None:
     models = demo.demo_models(seed=4, users=4000)
-    grids = {name: {one.base.l2 for one in models[name]} for name in ("ensemble-ease", "loca-ease")}
-    assert grids["ensemble-ease"] == grids["loca-ease"] == {one.l2 for one in models["ease"]}
+    for name in ("ensemble-ease", "dealt-ease", "loca-ease"):
+        assert [one.base.l2 for one in models[name]] == [one.l2 for one in models["ease"]]
+    assert {one.communities for one in models["loca-ease"]} == {"auto"}
+    assert {one.communities for one in models["dealt-ease"]} == {"dealt"}
     assert {one.models for one in models["ensemble-ease"]} == {one.anchors for one in models["loca-ease"]} == {40}
     assert models["ensemble-vae"][0].models == models["loca-vae"][0].anchors
     assert models["loca-vae"][0].base.seed == 4
 
 
-def small_models(seed: int = 0) -> dict[str, list[Recommender]]:
-    """The models of the demonstration, few and small."""
+def small_models(seed: int = 0, **communities: Any) -> dict[str, list[Recommender]]:
+    """The models of the demonstration, few and small; loca-ease has kernels unless other communities are given."""
     vae = MultVAE(latent=4, epochs=2, seed=seed)
     wide: dict[str, Any] = {"train_bandwidth": Quantile(0.9), "answer_bandwidth": Quantile(0.5)}
     return {
@@ -99,23 +126,34 @@ def small_models(seed: int = 0) -> dict[str, list[Recommender]]:
         "ensemble-ease": [Ensemble(base=EASE(l2=30.0), models=3)],
         "ensemble-vae": [Ensemble(base=vae, models=2)],
         "loca-vae": [Loca(base=vae, anchors=2)],
-        "loca-ease": [Loca(base=EASE(l2=30.0), anchors=3, **wide)],
+        "dealt-ease": [Loca(base=EASE(l2=30.0), anchors=3, mixtures=1, communities="dealt")],
+        "loca-ease": [Loca(base=EASE(l2=30.0), anchors=3, **(communities or wide))],
     }
 
 
-def test_the_demonstration_leaves_tables_picture_model_and_commands(tmp_path: Path) -> None:
+@pytest.mark.parametrize("communities", [{}, {"communities": "auto", "mixtures": 1}])
+def test_the_demonstration_leaves_tables_picture_model_and_commands(
+    tmp_path: Path, communities: dict[str, Any]
+) -> None:
     notes: list[str] = []
-    found = demo.run_demo(tmp_path / "demo", seed=2, users=150, models=small_models(2), note=notes.append)
+    models = small_models(2, **communities)
+    found = demo.run_demo(tmp_path / "demo", seed=2, users=150, models=models, note=notes.append)
     names = {one.name for one in (tmp_path / "demo").iterdir()}
     assert names == {
         "comparison.txt", "comparison.md", "comparison.csv", "comparison.json",
         "differences.csv", "communities.png", "model", "NEXT.md", "demo.json", "explanation.txt",
     }  # fmt: skip
     assert [line[:3] for line in notes] == ["1/5", "2/5", "3/5", "4/5", "5/5"]
-    assert "paired 95 % interval" in found.verdicts()[0]
+    lines = found.verdicts()
+    assert [line.partition(":")[0] for line in lines] == [" minus ".join(pair) for pair in demo.PAIRS]
+    assert all("paired 95 % interval" in line for line in lines)
+    shared = found.comparison.difference("loca-ease", "ease").paired  # the same figure as in the tables
+    assert f"{shared.low:+.4f} … {shared.high:+.4f}" in lines[0]
     assert "knowing who belongs where" in found.bound_line()
+    assert f"purity {found.purity:.1%}" in found.purity_line()
     document = json.loads((tmp_path / "demo" / "demo.json").read_text())
     assert [one["name"] for one in document["comparison"]["models"]] == list(small_models())
+    assert document["purity"] == found.purity > 0
     assert len(found.answer.splitlines()) == 5
     assert str(tmp_path / "demo" / "model") in (tmp_path / "demo" / "NEXT.md").read_text()
     known = load(tmp_path / "demo" / "model").train_data_
@@ -125,6 +163,17 @@ def test_the_demonstration_leaves_tables_picture_model_and_commands(tmp_path: Pa
     titles = ", ".join(known.items.label(row) for row in newest[:5])
     opening = f"History of {len(newest)} items, newest first: {titles}, and {len(newest) - 5} more 1. "
     assert " ".join(found.explanation.split()).startswith(opening)
+
+
+def test_the_bound_line_says_the_share_of_the_gain(planted: PlantedData, planted_split: Split) -> None:
+    models = {"ease": [EASE(l2=30.0)], "loca-ease": [EASE(l2=100.0)]}
+    comparison = loca.compare(models, planted_split)
+    base, ours = (comparison.of(name).evaluation.means()["ndcg@100"] for name in models)
+    bound = comparison.of("loca-ease").evaluation
+    found = demo.Demonstration(comparison, bound, 0.5, "u", "", "", ())
+    assert ours > base
+    assert found.bound_line().endswith("100% of that gain")
+    assert "of that gain" not in replace(found, bound=comparison.of("ease").evaluation).bound_line()
 
 
 def test_the_comparison_is_written_before_anything_that_may_fail_later(

@@ -51,7 +51,7 @@ def demo(
         return
     show(found.comparison, output)
     commands = "\n".join(f"  {command}\n      {about}" for command, about in found.next_commands)
-    print("", *found.verdicts(), found.bound_line(), sep="\n")
+    print("", *found.verdicts(), found.bound_line(), found.purity_line(), sep="\n")
     print(f"\nFor {found.user} the saved and reloaded model recommends\n{found.answer}\n\n{found.explanation}")
     print(f"\nIn {out}: comparison.txt, .md, .csv and .json, differences.csv, communities.png, model/, NEXT.md.")
     print(f"Try next:\n\n{commands}")

@@ -19,6 +19,7 @@ from loca.data.synthetic import PlantedData
 from loca.deferred import torch
 from loca.errors import ConfigError, DataError, LocaError
 from loca.evaluation.evaluate import Evaluation, measure
+from loca.evaluation.significance import paired_difference
 from loca.experiments.comparison import Comparison, compare
 from loca.experiments.report import write_tables
 from loca.local.training import scaled_weights
@@ -26,9 +27,14 @@ from loca.models.recommender import Recommender, clone, fitted
 from loca.persistence.atomic_write import write_whole
 
 L2_CHOICES = (30.0, 100.0, 300.0)
-# The quantiles of the training and of the answering bandwidth, and what the former is multiplied by.
-BANDWIDTH_CHOICES = ((0.5, 0.1, 1.0), (0.9, 0.2, 1.0), (0.9, 0.5, 1.3))
-PAIRS = (("loca-ease", "ease"), ("loca-ease", "ensemble-ease"), ("loca-vae", "mult-vae"), ("loca-vae", "ensemble-vae"))
+# Each local model and what it is held against; what it earns over the last of these is locality.
+PAIRS = (
+    ("loca-ease", "ease"),
+    ("loca-ease", "ensemble-ease"),
+    ("loca-ease", "dealt-ease"),
+    ("loca-vae", "mult-vae"),
+    ("loca-vae", "ensemble-vae"),
+)
 # Distinct for colour-blind readers too (Paul Tol's bright scheme).
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
 _UNCOVERED = "#dddddd"
@@ -37,20 +43,25 @@ _MOST_USERS = 1500
 
 @dataclass(frozen=True, eq=False)
 class Demonstration:
-    """What the demonstration found: the comparison, the bound that knows the communities, and one user's answer."""
+    """What the demonstration found: the comparison, the bound that knows the communities, and one user's answer.
+
+    `purity` is the share of the users for whom the model finds the right community.
+    """
 
     comparison: Comparison
     bound: Evaluation
+    purity: float
     user: str
     answer: str
     explanation: str
     next_commands: tuple[tuple[str, str], ...]
 
     def verdicts(self) -> list[str]:
-        """What locality earned, in one line for each control, whatever the figures say."""
+        """What locality earned, in one line for each control that was compared, whatever the figures say."""
+        values = {one.name: one.evaluation.values[self.comparison.metric] for one in self.comparison.measured}
         lines = []
-        for pair in PAIRS:
-            paired = self.comparison.difference(*pair).paired
+        for pair in (one for one in PAIRS if values.keys() >= set(one)):
+            paired = paired_difference(*(values[name] for name in pair), seed=self.bound.seed)
             judged = "above zero" if paired.low > 0 else "below zero" if paired.high < 0 else "zero lies within"
             lines.append(
                 f"{' minus '.join(pair)}: {paired.mean:+.4f} NDCG@100 ({paired.relative:+.1%}), "
@@ -59,20 +70,26 @@ class Demonstration:
         return lines
 
     def bound_line(self) -> str:
-        """The upper bound beside what was reached."""
+        """The upper bound beside what was reached, and the share of the gain that is."""
         metric = self.comparison.metric
         base, ours = (self.comparison.of(name).evaluation.means()[metric] for name in ("ease", "loca-ease"))
         best = self.bound.means()[metric]
         return (
             f"one EASE per true community, knowing who belongs where, reaches {best:.4f} ({best / base - 1:+.1%} over "
             f"ease); loca-ease, which has to find the communities, reaches {ours:.4f} ({ours / base - 1:+.1%})"
+            + (f": {(ours - base) / (best - base):.0%} of that gain" if best > base else "")
         )
+
+    def purity_line(self) -> str:
+        """How many users are where they belong, by the communities that were found."""
+        return f"purity {self.purity:.1%}: the share of users whose found community is mostly their own true community"
 
     def document(self) -> dict[str, Any]:
         """Everything found, as JSON values."""
         return {
             "verdicts": self.verdicts(),
             "bound": {"ndcg@100": self.bound.means()[self.comparison.metric], "what": self.bound_line()},
+            "purity": self.purity,
             "comparison": self.comparison.to_json(),
             "user": self.user,
             "recommended": self.answer.split("\n"),
@@ -81,27 +98,29 @@ class Demonstration:
 
 
 def demo_models(seed: int, users: int) -> dict[str, list[Recommender]]:
-    """The candidates of each model; all on EASE choose from the same l2, an ensemble is as large as its Loca."""
+    """The candidates of each model; all on EASE choose from the same l2.
+
+    An ensemble is as large as its Loca may be. The communities of the dealt control have members drawn at random: two
+    mixtures of as many as were planted.
+    """
     anchors, networks = min(40, users), min(10, users)
     # Small and quick enough to train twenty of them while somebody waits.
     learning: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 30, "patience": 4, "evaluate_every": 2}
     vae = loca.MultVAE(latent=128, kl_weight=0.05, anneal_steps=300, **learning, seed=seed)
-    embedding = loca.TruncatedSVD(dimensions=16, seed=seed)
     eases: list[Recommender] = [loca.EASE(l2=l2) for l2 in L2_CHOICES]
-    local: list[Recommender] = []
-    for base in eases:
-        for train, answer, times in BANDWIDTH_CHOICES:
-            wide, narrow = loca.Quantile(train, times=times), loca.Quantile(answer)
-            own: dict[str, Any] = {"train_bandwidth": wide, "answer_bandwidth": narrow, "embedding": embedding}
-            local.append(loca.Loca(base=base, anchors=anchors, **own, seed=seed))
+
+    def local(base: Recommender, communities: Any, count: int) -> Recommender:
+        return loca.Loca(base=base, anchors=count, communities=communities, mixtures=min(2, count), seed=seed)
+
     return {
         "popularity": [loca.Popularity()],
         "ease": eases,
         "mult-vae": [vae],
         "ensemble-ease": [loca.Ensemble(base=base, models=anchors, seed=seed) for base in eases],
         "ensemble-vae": [loca.Ensemble(base=vae, models=networks, seed=seed)],
-        "loca-vae": [loca.Loca(base=vae, anchors=networks, seed=seed)],
-        "loca-ease": local,
+        "loca-vae": [local(vae, "mixture", networks)],
+        "dealt-ease": [local(base, "dealt", min(12, users)) for base in eases],
+        "loca-ease": [local(base, "auto", anchors) for base in eases],
     }
 
 
@@ -155,8 +174,8 @@ def run_demo(
         explanation = str(loaded.explain(user, n=3))
         titles = ",".join(known.items.label(int(item)) for item in known.items_of(0)[-3:])
         note("5/5  drawing the communities")
-        draw_communities(loaded, planted.memberships.argmax(axis=1), folder / "communities.png")
-    found = Demonstration(comparison, bound, user, answer, explanation, next_commands(folder, user, titles))
+        purity = draw_communities(loaded, planted.memberships.argmax(axis=1), folder / "communities.png")
+    found = Demonstration(comparison, bound, purity, user, answer, explanation, next_commands(folder, user, titles))
     commands = (f"# {about}\n{command}\n" for command, about in found.next_commands)
     write_whole(folder / "NEXT.md", "\n".join(["# What to try next", "", "```sh", *commands, "```", ""]))
     document = json.dumps(found.document(), ensure_ascii=False, indent=1, allow_nan=False)
@@ -217,51 +236,57 @@ def evaluate_true_communities(
     return evaluate_with(candidates[int(np.argmax(validated))], split.train_and_validation, split.test, at)
 
 
-def draw_communities(model: loca.Loca, community_of: npt.NDArray[np.int64], path: Path) -> None:
-    """Write a PNG of the users that the model knows: by their true community, and by the anchor that answers most.
+def draw_communities(model: loca.Loca, true: npt.NDArray[np.int64], path: Path) -> float:
+    """Write a PNG of the users that the model knows, by true and by found community; give the purity.
 
-    On the right an anchor's users wear the colour of the anchor's own true community, so that the two halves are
-    alike where the communities were found; users that no anchor answers for are grey.
+    On the right all users of a found community wear the colour of the true community that most of them have, so that
+    the two halves are alike where the communities were found; users whom no community answers for are grey.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from sklearn.manifold import TSNE
 
-    communities = fitted(model.communities_, model)
-    anchors = communities.anchors
-    drawn = choose_users(len(community_of), anchors)
-    embeddings = model.embed(fitted(model.train_data_, model).histories(drawn))
-    answering = communities.answer_weights(embeddings).toarray()  # (users, communities)
-    found = np.where(answering.any(axis=1), community_of[anchors][answering.argmax(axis=1)], -1)
+    embeddings = model.embed(fitted(model.train_data_, model).histories())
+    matched = match_communities(strongest_communities(model, embeddings), true)
+    purity = float((matched == true).mean())
+    drawn = np.linspace(0, len(true) - 1, min(len(true), _MOST_USERS)).astype(np.int64)
     # Two dimensions, near where the embeddings are near.
-    perplexity = min(50.0, (len(embeddings) - 1) / 3)
-    layout = TSNE(2, perplexity=perplexity, metric="cosine", init="pca", random_state=0, max_iter=500)
-    places = np.asarray(layout.fit_transform(embeddings), dtype=np.float32)
-    stars = places[np.searchsorted(drawn, anchors)]
+    layout = TSNE(2, perplexity=min(50.0, (len(drawn) - 1) / 3), init="pca", random_state=0, max_iter=500)
+    places = np.asarray(layout.fit_transform(embeddings[drawn]), dtype=np.float32)
     figure = Figure(figsize=(13, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
-    right = f"by the anchor that answers ({communities.coverage:.0%} of users covered)"
-    halves = {"by true community": community_of[drawn], right: found}
-    colours = [_COLOURS[one % len(_COLOURS)] for one in community_of[anchors]]
-    star = {"s": 130, "marker": "*", "edgecolors": "black", "linewidths": 1.0, "zorder": 3}
+    chance = np.bincount(true).max() / len(true)
+    found = f"Found from the histories alone: {purity:.0%} of the users are right ({chance:.0%} by chance)"
+    halves = {"The truth: to which community each user belongs most": true, found: matched}
     for axes, (title, labels) in zip(figure.subplots(1, 2), halves.items(), strict=True):
-        axes.scatter(*stars.T, c=colours, label="anchor", **star)
         for one in np.unique(labels):
             colour = _UNCOVERED if one < 0 else _COLOURS[one % len(_COLOURS)]
             label = "nobody answers" if one < 0 else f"community {one + 1}"
-            axes.scatter(*places[labels == one].T, s=9, color=colour, alpha=0.75, linewidths=0, label=label)
+            at = places[labels[drawn] == one]
+            axes.scatter(*at.T, s=11, color=colour, alpha=0.75, linewidths=0, label=label)
         axes.set_title(title, fontsize=11)
         axes.set(xticks=[], yticks=[])
-    legend = figure.axes[0].get_legend_handles_labels()
+    legend = figure.axes[-1].get_legend_handles_labels()
     figure.legend(*legend, loc="outside lower center", ncols=7, markerscale=1.5, frameon=False)
-    figure.suptitle(f"{len(drawn):,} users and {len(communities)} anchors, laid out by what they have in common")
+    figure.suptitle(f"{len(drawn):,} users; those whom the model takes to be alike lie near one another")
     write_whole(path, as_png(figure, dpi=110))
+    return purity
 
 
-def choose_users(user_count: int, anchors: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The user rows to draw, rising: all anchors, and others evenly up to a number that the eye and t-SNE can take."""
-    others = np.linspace(0, user_count - 1, min(user_count, _MOST_USERS)).astype(np.int64)
-    return np.union1d(others, anchors)
+def strongest_communities(model: loca.Loca, embeddings: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The community to which each user belongs most; −1 where there is none."""
+    memberships = fitted(model.communities_, model).memberships(embeddings)
+    return np.where(np.diff(memberships.indptr) > 0, np.asarray(memberships.argmax(axis=1)).ravel(), -1)
+
+
+def match_communities(found: npt.NDArray[np.int64], true: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each user the true community that most users of the found community have; −1 for who was not found.
+
+    The purity is the share of users who have it themselves.
+    """
+    together = np.zeros((found.max() + 2, true.max() + 1), dtype=np.int64)  # the last row is that of −1
+    np.add.at(together, (found, true), 1)
+    return np.where(found < 0, -1, together.argmax(axis=1)[found])
 
 
 def as_png(figure: Any, dpi: float | str = "figure") -> bytes:
