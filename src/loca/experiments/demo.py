@@ -256,7 +256,7 @@ def draw_communities(model: loca.Loca, true: npt.NDArray[np.int64], path: Path) 
     figure = Figure(figsize=(13, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
     chance = np.bincount(true).max() / len(true)
-    found = f"Found from the histories alone: {purity:.0%} of the users are right ({chance:.0%} by chance)"
+    found = f"Found from the histories alone: purity {purity:.0%}, the share who are right (by chance {chance:.0%})"
     halves = {"The truth: to which community each user belongs most": true, found: matched}
     for axes, (title, labels) in zip(figure.subplots(1, 2), halves.items(), strict=True):
         for one in np.unique(labels):
@@ -268,7 +268,7 @@ def draw_communities(model: loca.Loca, true: npt.NDArray[np.int64], path: Path) 
         axes.set(xticks=[], yticks=[])
     legend = figure.axes[-1].get_legend_handles_labels()
     figure.legend(*legend, loc="outside lower center", ncols=7, markerscale=1.5, frameon=False)
-    figure.suptitle(f"{len(drawn):,} users; those whom the model takes to be alike lie near one another")
+    figure.suptitle(f"{len(drawn):,} users, a dot each; those whom the model takes to be alike lie near one another")
     write_whole(path, as_png(figure, dpi=110))
     return purity
 
