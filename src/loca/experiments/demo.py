@@ -256,7 +256,7 @@ def draw_communities(model: loca.Loca, true: npt.NDArray[np.int64], path: Path) 
     figure = Figure(figsize=(13, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
     chance = np.bincount(true).max() / len(true)
-    found = f"Found from the histories alone: purity {purity:.0%}, the share who are right (by chance {chance:.0%})"
+    found = f"Found by the model: purity {purity:.0%}, the share who are right (by chance {chance:.0%})"
     halves = {"The truth: to which community each user belongs most": true, found: matched}
     for axes, (title, labels) in zip(figure.subplots(1, 2), halves.items(), strict=True):
         for one in np.unique(labels):
