@@ -44,7 +44,7 @@ def main() -> int:
         rows.append(reached)
         seconds = f"{time.process_time() - started:.0f} s of processor time"
         print(f"{f'seed {seed}':<9}{line(reached)}  {form}; {seconds}", flush=True)
-    mean = np.mean(rows, axis=0)
+    mean = np.mean(rows, axis=0).tolist()
     print(f"{'mean':<9}{line(mean)}")
     if hasattr(os, "getloadavg"):
         print(f"load {os.getloadavg()[0]:.1f}")
