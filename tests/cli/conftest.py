@@ -41,7 +41,16 @@ def call_apart() -> Call:
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small loca-ease model, fitted and saved by the command."""
     folder = tmp_path_factory.mktemp("models") / "tiny.loca"
-    small = ["--set", "anchors=3", "--set", "answer_bandwidth=q0.9", "--set", "alpha=0.2"]
+    small = [
+        "--set",
+        "anchors=3",
+        "--set",
+        "answer_bandwidth=q0.9",
+        "--set",
+        "alpha=0.2",
+        "--set",
+        "communities=kernel",
+    ]
     assert main(["fit", "planted", "--out", str(folder), "--quiet", *TINY, *small]) == 0
     return folder
 

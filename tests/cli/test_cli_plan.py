@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_calls import TINY, Call
 
-SMALL = ("--model", "loca-ease", "--set", "anchors=3")
+SMALL = ("--model", "loca-ease", "--set", "anchors=3", "--set", "communities=kernel")
 
 
 def test_plan_says_data_parts_and_totals(call: Call) -> None:
