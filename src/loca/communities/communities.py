@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ AnchorSelection = Literal["coverage", "random", "kmeans", "farthest"]
 _USERS_PER_BLOCK = 8192
 _USERS_PER_BATCH = 4_096
 _LEAST_SHOWN = 0.01
+_HARDLY = 1e-3  # of the largest weight with which a community answers
 _LEAST = 1e-6  # of a train weight, and of a mean membership
 
 
@@ -109,7 +110,7 @@ def restore_communities(state: ModelState) -> Communities:
 
 @dataclass(frozen=True, eq=False)
 class KernelCommunities(Communities):
-    """Community j is centred on the embedding `anchor_embeddings[j]` of the user row `anchors[j]`; bandwidths in units."""
+    """Community j is centred on the embedding of the user row `anchors[j]`; bandwidths are in units of distance."""
 
     anchors: AnchorRows
     anchor_embeddings: Floats
@@ -239,12 +240,16 @@ class MixtureCommunities(Communities):
 
 
 def keep_strongest(weights: Floats, count: int) -> Floats:
-    """Only the `count` largest of each row, of equal ones the first, scaled so that they sum to 1."""
+    """Only the `count` largest of each row, of equal ones the first, scaled so that they sum to 1.
+
+    Those that are hardly anything beside the largest are left out too, which saves their models' answers.
+    """
     if count < weights.shape[1]:
         places = np.argsort(-weights, axis=1, kind="stable")[:, :count]
-        kept = np.zeros_like(weights)
-        np.put_along_axis(kept, places, np.take_along_axis(weights, places, axis=1), axis=1)
-        weights = kept
+        strong = np.zeros_like(weights)
+        np.put_along_axis(strong, places, np.take_along_axis(weights, places, axis=1), axis=1)
+        weights = strong
+    weights = np.where(weights < _HARDLY * weights.max(axis=1, keepdims=True), 0, weights)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
@@ -267,6 +272,8 @@ def mixture_communities(
     """The communities of a fitted mixture, given the log memberships of the users it was fitted on."""
     sizes = np.sum([np.exp(rows).sum(axis=0) for rows in _blocks(log_memberships)], axis=0) / len(log_memberships)
     anchors = log_memberships.argmax(axis=0).astype(np.int64)
+    if found := int((sizes * len(log_memberships) < 1).sum()):
+        say(f"{found} of {len(sizes)} communities have less than one member: fewer would do")
     numbers = {"focus": float(focus), "temperature": float(temperature)}
     return MixtureCommunities(anchors, sizes.astype(np.float32), mixtures, **numbers, answering=answering)
 

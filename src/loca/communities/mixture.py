@@ -227,7 +227,8 @@ class DealtMixture(MultinomialMixture):
         ndarray of float32
             Users × (mixtures · components).
         """
-        items, starts, dealt = (fitted(one, self) for one in (self.known_items_, self.known_starts_, self.dealt_))
+        items, starts = fitted(self.known_items_, self), fitted(self.known_starts_, self)
+        dealt = fitted(self.dealt_, self)
         rows = check_histories(histories, len(fitted(self.log_items_, self)))
         known = csr_array((np.ones(len(items), np.float32), items, starts), shape=(len(dealt), rows.shape[1])).T.tocsr()
         found = np.tile(fitted(self.log_sizes_, self), (rows.shape[0], 1))
@@ -243,7 +244,8 @@ class DealtMixture(MultinomialMixture):
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         """Make the fitted model again; refuse known histories that do not fit."""
         model = super().restore(params, state)
-        items, starts, dealt = (fitted(one, model) for one in (model.known_items_, model.known_starts_, model.dealt_))
+        items, starts = fitted(model.known_items_, model), fitted(model.known_starts_, model)
+        dealt = fitted(model.dealt_, model)
         rising = len(starts) == len(dealt) + 1 and starts[0] == 0 and starts[-1] == len(items)
         within = not len(items) or (items.min() >= 0 and items.max() < len(fitted(model.log_items_, model)))
         if not (rising and (np.diff(starts) >= 0).all() and within):
@@ -253,9 +255,7 @@ class DealtMixture(MultinomialMixture):
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """What the mixture takes, and the memberships and histories of all users."""
         use, stored = super().memory_bytes(data), 4 * data.users * self.mixtures * self.components + 4 * data.entries
-        return replace(
-            use, main=use.main + 2 * stored, main_after=use.main_after + stored, folder=use.folder + stored
-        )
+        return replace(use, main=use.main + 2 * stored, main_after=use.main_after + stored, folder=use.folder + stored)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -301,7 +301,7 @@ class RandomGroups(BaseEstimator):
         keys = fitted(self.item_keys_, self)
         rows = check_histories(histories, len(keys))
         held = csr_array((np.ones(rows.nnz, np.int64), rows.indices, rows.indptr), shape=rows.shape)
-        groups = (held @ keys) % self.components  # (users, mixtures)
+        groups = np.asarray(held @ keys) % self.components  # (users, mixtures)
         others = 0.01 / max(self.components - 1, 1)
         found = np.full((*groups.shape, self.components), np.log(others), dtype=np.float32)
         np.put_along_axis(found, groups[:, :, None], np.log(1 - others * (self.components - 1)), axis=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -19,9 +19,7 @@ from loca.models.ease import EASE
 from loca.models.recommender import TrainingData, clone, fitted
 from loca.progress import say
 
-if TYPE_CHECKING:
-    from loca.local.loca import Loca
-
+Form = Any  # a Loca whose communities are of one kind
 # Forms are first compared by an EASE of the most popular items, on some of the users.
 _ITEMS, _USERS = 1000, 20_000
 _COMPONENTS = (4, 6, 8, 12, 16, 24)
@@ -31,7 +29,7 @@ _FOCUSES = (0.5, 0.8)
 _SURE = 1.645
 
 
-def fit_best_form(model: Loca, data: TrainingData) -> Loca:
+def fit_best_form(model: Form, data: TrainingData) -> Form:
     """Fit the forms that a `Loca` with communities="auto" may take, whose global model is fitted; give the best.
 
     Networks may have random groups in place of communities, which is an ensemble of models that differ. Local models
@@ -42,7 +40,7 @@ def fit_best_form(model: Loca, data: TrainingData) -> Loca:
         plain.global_ = model.global_
         plain.fit_local(data)
         return plain
-    best: tuple[Loca, Values] | None = None
+    best: tuple[Form, Values] | None = None
     for number, form in enumerate(_forms(model, data)):
         form.global_ = model.global_
         context = replace(data.context.inside(f"form {number}"), is_part=True)
@@ -62,7 +60,7 @@ def fit_best_form(model: Loca, data: TrainingData) -> Loca:
     return form
 
 
-def describe(form: Loca) -> str:
+def describe(form: Form) -> str:
     """A form in a few words."""
     if form.communities == "kernel":
         return f"{form.anchors} kernels"
@@ -71,7 +69,7 @@ def describe(form: Loca) -> str:
     return f"{form.mixtures} × {form.anchors // form.mixtures} communities by likelihood, focus {form._focus():g}"
 
 
-def values_of(form: Loca, held_out: HeldOut) -> Values:
+def values_of(form: Form, held_out: HeldOut) -> Values:
     """The NDCG@100 of each validation user by a fitted form."""
     validator = Validator(held_out, form.answer_weights(held_out.history_matrix), form.global_)
     return validator.values(fitted(form.locals_, form), fitted(form.alpha_, form))
@@ -89,7 +87,7 @@ def flattest(values: Sequence[Values]) -> int:
     return max(place for place, one in enumerate(values) if not is_surely_above(best, one))
 
 
-def _forms(model: Loca, data: TrainingData) -> list[Loca]:
+def _forms(model: Form, data: TrainingData) -> list[Form]:
     """The forms to fit: the best by a linear model, and for networks random groups beside it."""
     users = int((np.diff(data.matrix.indptr) > 0).sum())
     count = model._anchor_count(users)
@@ -112,20 +110,18 @@ def _forms(model: Loca, data: TrainingData) -> list[Loca]:
     return [_best_by_linear_model([*forms, kernel], data)]
 
 
-def _best_by_linear_model(forms: Sequence[Loca], data: TrainingData) -> Loca:
+def _best_by_linear_model(forms: Sequence[Form], data: TrainingData) -> Form:
     """The form that is best over a small EASE; the first unless another is."""
     try:
         small = _small(data)
     except DataError:  # nothing held out is among the popular items
         return forms[0]
     own: Any = forms[0].base
-    base = clone(own, keep=None) if isinstance(own, EASE) else EASE(l2=100.0, device=forms[0]._device())
+    base = clone(own) if own.is_linear else EASE(l2=100.0, device=forms[0]._device())
     whole = small.context.fit(clone(base), small.train, user_weights=small.user_weights)
     scores = []
     for form in forms:
         linear = clone(form, base=base, global_model=None, stopping="blended", alpha="validation")
-        if form.communities == "kernel" and not isinstance(own, EASE):
-            linear = clone(linear, embedding=None)
         linear.global_ = whole
         linear.fit_local(small)
         scores.append(float(values_of(linear, fitted(small.validation, linear)).mean()))
@@ -147,6 +143,6 @@ def _small(data: TrainingData) -> TrainingData:
         some: Any = train.of_users(users).of_items(popular)
     else:
         some = csr_array(csr_array(train[users])[:, popular])
-    parts = (one.of_users(judges).of_items(popular) for one in (held_out.histories, held_out.targets))
+    histories, targets = (one.of_users(judges).of_items(popular) for one in (held_out.histories, held_out.targets))
     small = TrainingData.of(some, data.user_weights[users])
-    return replace(small, validation=HeldOut(*parts, held_out.count_repeats))
+    return replace(small, validation=HeldOut(histories, targets, held_out.count_repeats))

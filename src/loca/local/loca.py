@@ -276,17 +276,16 @@ class Loca(Recommender):
             if self.communities == "kernel":
                 names = ("anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel", "seed")
                 settings = {name: getattr(self, name) for name in names}
-                found: Any = find_communities(
-                    embeddings[users], anchors=anchor_count, **settings, device=self._device()
-                )
-            else:
-                found = mixture_communities(
-                    embeddings[users],
-                    mixtures=self.mixtures,
-                    focus=self._focus(),
-                    temperature=self._temperature(),
-                    answering=anchor_count if self.communities == "random" else self.answering,
-                )
+                given = {**settings, "anchors": anchor_count, "device": self._device()}
+                kernels = find_communities(embeddings[users], **given)
+                return replace(kernels, anchors=users[kernels.anchors]).state()
+            found = mixture_communities(
+                embeddings[users],
+                mixtures=self.mixtures,
+                focus=self._focus(),
+                temperature=self._temperature(),
+                answering=anchor_count if self.communities == "random" else self.answering,
+            )
             return replace(found, anchors=users[found.anchors]).state()
 
         communities: Any = restore_communities(context.checkpoint.load_or_make("communities", find))
@@ -299,9 +298,7 @@ class Loca(Recommender):
         name = "ensemble member" if by_likelihood else "local model"
         models = copies_of(self.base, len(communities), self.seed, name)
         weights_of, self.shared_epochs_ = self._train_weights(data.user_weights, embeddings), self._shared_epochs()
-        task = LocalTask(
-            models, data, weights_of, "local models", global_model, shared_epochs=self.shared_epochs_ or 0
-        )
+        task = LocalTask(models, data, weights_of, "local models", global_model, shared_epochs=self.shared_epochs_ or 0)
         self.alpha_ = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
         if data.validation is None:
             self.locals_, self.local_epochs_ = train_locals(task, self._engine())
@@ -334,8 +331,9 @@ class Loca(Recommender):
             return data.context.fit_part("embedding", self._mixture(data.matrix), data.train)
         if self.embedding is not None:
             return data.fit_part("embedding", clone(self.embedding))
-        if isinstance(self.global_, Embedder):
-            return self.global_
+        whole: Any = self.global_
+        if isinstance(whole, Embedder):
+            return whole
         return data.context.fit_part("embedding", TruncatedSVD(seed=self.seed), data.train)
 
     def _mixture(self, matrix: csr_array | None = None) -> MultinomialMixture | RandomGroups:
@@ -368,7 +366,7 @@ class Loca(Recommender):
             return self.shared_epochs
         if self.communities == "random":
             return 0
-        most = self.base.get_params()["epochs"] * 2 // 3
+        most = int(self.base.get_params()["epochs"]) * 2 // 3
         return min(fitted(self.global_, self).best_epoch_ or most, most)
 
     def _train_weights(self, weights: UserWeights, embeddings: Floats) -> Callable[[int], UserWeights]:
@@ -627,7 +625,7 @@ class Loca(Recommender):
             chosen |= {name: found[name] for name in names} | {"anchors": len(fitted(self.communities_, self))}
             chosen |= {"shared_epochs": self.shared_epochs_}
         if self.communities == "auto":
-            is_random = "item_keys" in fitted(self.embedder_, self).state().arrays
+            is_random = isinstance(self.embedder_, RandomGroups)
             chosen["communities"] = ("random" if is_random else "mixture") if "mixtures" in found else "kernel"
         return clone(self, **chosen)
 

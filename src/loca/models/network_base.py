@@ -248,7 +248,8 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
     @property
     def epoch_weights(self) -> npt.NDArray[np.float32]:
         """The weights of the supported users in this epoch."""
-        return self._shared_weights if self.epoch <= self.shared_epochs else self.weights
+        weights: npt.NDArray[np.float32] = self._shared_weights if self.epoch <= self.shared_epochs else self.weights
+        return weights
 
     def make_optimiser(self) -> torch.optim.Optimizer:
         """Adam over all weights; those without a gradient in a step rest."""
