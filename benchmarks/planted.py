@@ -15,6 +15,8 @@ import sys
 import time
 
 import numpy as np
+import scipy.linalg  # noqa: F401
+import sklearn.cluster  # noqa: F401
 import torch
 from threadpoolctl import threadpool_limits
 
@@ -34,7 +36,7 @@ def main() -> int:
     parser.add_argument("--users", type=int, default=4000)
     asked = parser.parse_args()
     loca.set_progress(False)
-    torch.set_num_threads(1)  # as in the demonstration
+    torch.set_num_threads(1)  # as in the demonstration; limits hold for libraries that are loaded
     print(f"{'NDCG@100':<9}" + "".join(f"{name:>18}" for name in NAMES) + f"{'share of truth':>16}  communities")
     rows = []
     for seed in asked.seeds:

@@ -143,6 +143,9 @@ def run_demo(
     models : the candidates of each model by name, by default `demo_models`
     note : is called with one line as each of the five steps begins
     """
+    # Limits hold for libraries that are loaded: those of LAPACK and k-means would come later, with all threads.
+    import scipy.linalg  # noqa: F401
+    import sklearn.cluster  # noqa: F401
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     # For matrices this small a second thread earns nothing, and on a busy machine waiting threads cost minutes.
