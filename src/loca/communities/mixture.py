@@ -43,7 +43,7 @@ _DIRECTIONS = 32
 _ON_CLUSTER = 0.8  # of a row's first membership; the rest is spread over all components
 # Of the first third of the rounds; half of it in the second, and 1 in the last. Starts take them in turn: a high one
 # finds more in sparse data (Amazon), and nothing at all where a history says little of its community.
-_TEMPERATURES = (5.0, 1.5, 2.5)
+_TEMPERATURES = (5.0, 1.5, 1.0, 2.5)
 _LEAST_RISE = 1e-5
 _PSEUDO_COUNTS = 0.25  # per item, for each component
 _UNSEEN = 0.1  # what every item has been seen more often than it was
@@ -72,8 +72,8 @@ class MultinomialMixture(BaseEstimator):
         A history counts as this many items at most, so that a long one does not make its membership certain.
     rounds : int, default 60
         Rounds of EM on all users; fewer where the likelihood no longer rises.
-    starts : int, default 2
-        Starts tried per mixture, each from its own clusters and one of three temperatures, with a third of the rounds,
+    starts : int, default 3
+        Starts tried per mixture, each from its own clusters and one of four temperatures, with a third of the rounds,
         on a sample of users where there are many. The best by the likelihood of held-out items are taken.
     seed : int, default 0
         Seed of the starts, the sample and the held-out items.
@@ -107,7 +107,7 @@ class MultinomialMixture(BaseEstimator):
     mixtures: int = whole(1)
     evidence: float = positive(20.0)
     rounds: int = whole(60)
-    starts: int = whole(2)
+    starts: int = whole(3)
     seed: int = seed_param()
     device: str = device_param()
     log_items_: Floats | None = learned("items", "communities")
@@ -128,7 +128,7 @@ class MultinomialMixture(BaseEstimator):
             def begin() -> ModelState:
                 sample = Sample.of(rows, weights, self.components, self.seed)
                 found, _ = sample.try_starts(self, self.starts * self.mixtures, short, device, progress)
-                return found.best(self.mixtures).state()
+                return found.best(self.mixtures).cooled().state()
 
             state = checkpoint.load_or_make("mixture", begin)
             steps = EM.of(_scaled(rows, self.evidence), weights, self.mixtures * self.components, device)
@@ -335,6 +335,10 @@ class Mixtures(NamedTuple):
         items = self.log_items.reshape(len(self.log_items), *self.log_sizes.shape)[:, order]
         return Mixtures(items.reshape(len(items), -1), *(one[order] for one in self[1:]))
 
+    def cooled(self) -> Mixtures:
+        """The same to go on with at a temperature of 1: heated again, what was found would melt."""
+        return self._replace(temperatures=np.ones_like(self.temperatures))
+
     def state(self, rounds: int = 0, likelihoods: npt.NDArray[np.float64] | None = None) -> ModelState:
         """After so many rounds, for a checkpoint, with the likelihoods of the last one where they count."""
         listed = [] if likelihoods is None else likelihoods.tolist()
@@ -427,17 +431,20 @@ class EM:
     def run(
         self, begun: Mixtures, rounds: int, progress: Bar, checkpoint: Checkpoint, facts: Mapping[str, Any] = _BEGUN
     ) -> Mixtures:
-        """All rounds after those done; in the last third they end once the likelihood no longer rises."""
+        """All rounds after those done; from soft memberships to those of the formula, by thirds.
+
+        At a temperature of 1 they end once the likelihood no longer rises.
+        """
         now = Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in begun[:2]))
         first = torch.from_numpy(begun.temperatures[:, None]).to(self.popular.device)
-        number, before = facts["round"], np.array(facts["likelihoods"])
+        number, before, is_hot = facts["round"], np.array(facts["likelihoods"]), bool((first > 1).any())
         progress.advance(number)
         while number < rounds:
             third = number * 3 // rounds
             now, likelihoods = self.step(now, (first / 2**third).clamp(min=1) if third < 2 else 1.0)
             number += 1
             progress.advance(note=f"log-likelihood of a user {likelihoods.mean() / self.total:.3f}")
-            if third == 2:
+            if third == 2 or not is_hot:
                 if len(before) and (likelihoods - before <= _LEAST_RISE * np.abs(likelihoods)).all():
                     number = rounds
                 before = likelihoods

@@ -568,7 +568,14 @@ class Loca(Recommender):
         return facts
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
-        """Estimate the memory of the steps of `fit`: global model, embedding, communities and local models."""
+        """Estimate the memory of the steps of `fit`: global model, embedding, communities and local models.
+
+        With communities="auto" it is that of the larger form, while the best one before it is there too.
+        """
+        if self.communities == "auto":
+            uses = [clone(self, communities=one).memory_bytes(data) for one in ("mixture", "kernel")]
+            larger, folder = max(uses, key=lambda one: one.main + one.device), max(one.folder for one in uses)
+            return replace(larger, main=larger.main + larger.main_after, folder=folder)
         anchor_count = self._anchor_count(data.users)
         unfitted = self.base if self.global_model is None else self.global_model
         steps, embedder = {"global model": unfitted.memory_bytes(data)}, self.embedding
