@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from loca.communities.embeddings import TruncatedSVD
 from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.data.splits import HeldOut
@@ -169,8 +168,7 @@ class Auto(Recommender):
         parts: dict[str, Recommender | None] = {"EASE": (best := ease.run())}
         communities = min(COMMUNITIES, int((np.diff(data.matrix.indptr) > 0).sum()) // _USERS_PER_COMMUNITY)
         if best is not None and communities > 1 and search.may_take(communities * ease.longest, _LOCAL_SHARE):
-            embedding = TruncatedSVD(seed=self.seed)
-            local = Loca(base=clone(best), anchors=communities, embedding=embedding, seed=self.seed)
+            local = Loca(base=clone(best), anchors=communities, communities="mixture", seed=self.seed)
             parts["Loca of EASE"] = Climb(search, "Loca of EASE", local, {}, _LOCAL_SHARE).run()
 
         start = NextEASE(l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device)

@@ -21,7 +21,7 @@ from loca.progress import say
 
 Form = Any  # a Loca whose communities are of one kind
 # Forms are first compared by an EASE of the most popular items, on some of the users.
-_ITEMS, _USERS = 1000, 20_000
+_ITEMS, _USERS, _JUDGES = 1000, 20_000, 2_000
 _COMPONENTS = (4, 6, 8, 12, 16, 24)
 _MOST_MIXTURES = 2
 _FOCUSES = (0.5, 0.8)
@@ -103,11 +103,11 @@ def _forms(model: Form, data: TrainingData) -> list[Form]:
         return [_best_by_linear_model([mixed, kernel], data), drawn]
     among = [one for one in _COMPONENTS if one <= count] or [count]
     components = choose_components(data.train, among, rounds=20, seed=model.seed).components
-    shapes = {(min(count // components, _MOST_MIXTURES), components), (1, count)}
+    shapes = [(min(count // components, _MOST_MIXTURES), components, focus) for focus in focuses]
+    shapes += [(1, count, focuses[0])] if count > components else []
     forms = [
         clone(model, communities="mixture", anchors=mixtures * size, mixtures=mixtures, focus=focus)
-        for mixtures, size in sorted(shapes, reverse=True)
-        for focus in focuses
+        for mixtures, size, focus in shapes
     ]
     return [_best_by_linear_model([*forms, kernel], data)]
 
@@ -139,7 +139,7 @@ def _small(data: TrainingData) -> TrainingData:
     popular = np.zeros(matrix.shape[1], dtype=bool)
     popular[order[:_ITEMS]] = True
     users = np.unique(np.linspace(0, matrix.shape[0] - 1, min(matrix.shape[0], _USERS)).astype(np.int64))
-    judges = np.unique(np.linspace(0, held_out.n_users - 1, min(held_out.n_users, _USERS)).astype(np.int64))
+    judges = np.unique(np.linspace(0, held_out.n_users - 1, min(held_out.n_users, _JUDGES)).astype(np.int64))
     train = data.train
     if isinstance(train, Interactions):
         some: Any = train.of_users(users).of_items(popular)
