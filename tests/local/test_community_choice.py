@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import loca
-from loca.communities.communities import MixtureCommunities, mixture_communities
+from loca.communities.communities import MixtureCommunities, mixture_communities, restore_communities
 from loca.communities.mixture import DealtMixture, RandomGroups
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError
 from loca.local.community_choice import flattest, is_surely_above
 from loca.models.recommender import clone
+from loca.persistence.manifest import ModelState
 
 VAE = {"latent": 8, "epochs": 12, "patience": 4, "evaluate_every": 2, "learning_rate": 5e-3}
 
@@ -118,13 +120,15 @@ def test_the_flattest_of_the_best_answers_is_taken() -> None:
     assert flattest([worse, worse, worse]) == 2
 
 
-def test_communities_are_found_where_they_earn(grouped: Split) -> None:
-    model = loca.Loca(base=loca.EASE(l2=50.0), communities="auto", anchors=8)
-    model.fit(grouped.train, validation=grouped.validation)
-    chosen = model.with_selected_params()
-    assert chosen.communities in ("mixture", "kernel")
-    again = chosen.fit(grouped.train, validation=grouped.validation)
-    np.testing.assert_array_equal(again.score(grouped.test.history_matrix), model.score(grouped.test.history_matrix))
+def test_communities_are_found_where_they_earn() -> None:
+    split = loca.leave_last_out(loca.planted_communities(users=1500).interactions, test=5, validation=2)
+    base = loca.EASE(l2=300.0)
+    model = loca.Loca(base=base, communities="auto", anchors=8).fit(split.train, validation=split.validation)
+    assert model.alpha_ < 0.5
+    reached, alone = (loca.evaluate(one, split.test, at=[100]).means()["ndcg@100"] for one in (model, model.global_))
+    assert reached > 1.04 * alone
+    again = model.with_selected_params().fit(split.train, validation=split.validation)
+    np.testing.assert_array_equal(again.score(split.test.history_matrix), model.score(split.test.history_matrix))
 
 
 def test_a_given_alpha_is_left_alone_and_a_chosen_one_is_1_where_nothing_is_earned() -> None:
@@ -165,6 +169,54 @@ def test_auto_over_networks_gives_one_kind_that_is_saved_and_loaded(grouped: Spl
     np.testing.assert_array_equal(loaded.score(histories), model.score(histories))
     kinds = model.with_selected_params().communities, loaded.with_selected_params().communities
     assert kinds[0] == kinds[1] != "auto"
+
+
+def test_what_is_not_local_is_not_explained_by_communities(grouped: Split) -> None:
+    drawn = loca.Loca(base=loca.EASE(l2=50.0), communities="random", anchors=4).fit(grouped.train)
+    assert "Answered by 4 models alike, of groups of users drawn at random." in str(drawn.explain(0))
+    alone = loca.Loca(base=loca.EASE(l2=50.0), communities="mixture", anchors=4, alpha=1.0).fit(grouped.train)
+    assert "Communities earned nothing here: the global model answers alone." in str(alone.explain(0))
+    whole = loca.EASE(l2=50.0).fit(grouped.train)
+    np.testing.assert_array_equal(alone.score(grouped.test.history_matrix), whole.score(grouped.test.history_matrix))
+
+
+def test_a_file_of_communities_that_do_not_fit_is_refused() -> None:
+    state = memberships([[0.9, 0.1], [0.5, 0.5]]).state()
+    assert restore_communities(state).facts()["focus"] == 0.5
+    faults: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "the array anchors is missing": ({"anchors": None}, {"anchors": [0, 1]}),
+        "expected whole numbers as anchors": ({"anchors": np.zeros(2, np.float32)}, {}),
+        "32-bit sizes of at least 0": ({"sizes": -np.ones(2, np.float32)}, {}),
+        "finite numbers": ({}, {"temperature": float("inf")}),
+        "focus is missing": ({}, {"focus": None}),
+    }
+    for fault, (arrays, facts) in faults.items():
+        changed = {**state.arrays, **arrays}, {**state.facts, **facts}
+        parts = [{name: one for name, one in some.items() if one is not None} for some in changed]
+        with pytest.raises(DataError, match=fault):
+            restore_communities(ModelState(*parts))
+
+
+def test_a_tiny_temperature_gives_numbers() -> None:
+    found = memberships([[0.9, 0.1]], temperature=1e-300).answer_weights(np.log(np.array([[0.9, 0.1]], np.float32)))
+    np.testing.assert_array_equal(found.toarray(), [[1, 0]])
+
+
+def test_shared_epochs_leave_some_for_communities(grouped: Split) -> None:
+    model = loca.Loca(base=loca.MultVAE(**VAE), communities="mixture", anchors=4, shared_epochs=12)
+    with pytest.raises(ConfigError, match="shared_epochs: expected fewer than epochs, 12, found 12"):
+        model.fit(grouped.train)
+
+
+def test_a_few_users_without_popular_items_are_no_problem() -> None:
+    rng = np.random.default_rng(0)
+    rows = [[1399, 1398, 1397, 1396], *(rng.choice(1000, 40, replace=False) for _ in range(37))]
+    offsets = np.cumsum([0, *map(len, rows)])
+    values = np.ones(offsets[-1])
+    data = loca.Interactions.from_matrix(csr_array((values, np.concatenate(rows), offsets), shape=(38, 1400)))
+    split = loca.leave_last_out(data, test=1, validation=1)
+    model = loca.Loca(base=loca.EASE(l2=50.0), communities="auto").fit(split.train, validation=split.validation)
+    assert model.score(split.test.history_matrix).shape == (38, 1400)
 
 
 def test_more_mixtures_than_communities_are_refused() -> None:

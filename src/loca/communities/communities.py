@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 AnchorSelection = Literal["coverage", "random", "kmeans", "farthest"]
 _USERS_PER_BLOCK = 8192
 _USERS_PER_BATCH = 4_096
+_LOWEST = -80.0  # exp of it is hardly anything, and still a number
 _LEAST_SHOWN = 0.01
 _HARDLY = 1e-3  # of the largest weight with which a community answers
 _LEAST = 1e-6  # of a train weight, and of a mean membership
@@ -100,8 +101,12 @@ class Communities(Protocol):
 
 def restore_communities(state: ModelState) -> Communities:
     """The communities that a state holds, perhaps among other things; they check themselves."""
-    values = {**state.arrays, **state.facts}
-    kind: Any = MixtureCommunities if "mixtures" in values else KernelCommunities
+    kind: Any = MixtureCommunities if "mixtures" in state.facts else KernelCommunities
+    values = {**state.facts, **{name: state.arrays[name] for name in kind.arrays if name in state.arrays}}
+    if wrong := [name for name in kind.arrays if not isinstance(values.get(name), np.ndarray)]:
+        raise DataError(f"communities: the array {wrong[0]} is missing")
+    if values["anchors"].dtype.kind != "i":
+        raise DataError(f"communities: expected whole numbers as anchors, found {values['anchors'].dtype}")
     if missing := [one.name for one in fields(kind) if one.name not in values]:
         raise DataError(f"communities: {missing[0]} is missing")
     found: Communities = kind(**{one.name: values[one.name] for one in fields(kind)})
@@ -189,8 +194,10 @@ class MixtureCommunities(Communities):
         if found[0] != found[1] or len(found[0]) != 1 or not found[0][0] or found[0][0] % self.mixtures:
             raise DataError(f"communities: {found[0]} anchors and {found[1]} sizes do not fit {self.mixtures} mixtures")
         numbers = (self.focus, self.temperature, self.coverage)
-        if not (all(isinstance(one, float) for one in numbers) and 0 <= self.focus <= 1 and self.temperature > 0):
-            raise DataError(f"communities: expected a focus from 0 to 1 and a temperature above 0, found {numbers}")
+        if not (all(isinstance(one, float) and np.isfinite(one) for one in numbers) and 0 <= self.focus <= 1):
+            raise DataError(f"communities: expected a focus from 0 to 1 and finite numbers, found {numbers}")
+        if self.temperature <= 0 or self.sizes.dtype != np.float32 or not (self.sizes >= 0).all():
+            raise DataError("communities: expected a temperature above 0 and 32-bit sizes of at least 0")
 
     def dimensions(self) -> int:
         """How many numbers embed a history: one for each community."""
@@ -218,8 +225,9 @@ class MixtureCommunities(Communities):
         """How much each community's answer counts for each user, users × communities; rows sum to 1."""
         found = [csr_array((0, len(self)), dtype=np.float32)]
         for rows in _blocks(self._checked(embeddings)):
-            scores = rows.reshape(len(rows), self.mixtures, -1) / np.float32(self.temperature)
-            weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+            scores = rows.reshape(len(rows), self.mixtures, -1)
+            scores = (scores - scores.max(axis=2, keepdims=True)).astype(np.float64) / self.temperature
+            weights = np.exp(np.maximum(scores, _LOWEST)).astype(np.float32)
             weights /= weights.sum(axis=2, keepdims=True) * self.mixtures
             found.append(csr_array(keep_strongest(weights.reshape(rows.shape), self.answering)))
         return csr_array(vstack(found, format="csr"))

@@ -60,6 +60,8 @@ def embedding_dimensions(embedder: object) -> int:
     params = get_params(embedder)
     if "embeddings" in params:
         return int(params["embeddings"].shape[1])
+    if "components" in params:
+        return int(params["components"] * params["mixtures"])
     sizes = [params[name] for name in ("dimensions", "latent", "factors") if name in params]
     if not sizes:
         found = type(embedder).__name__

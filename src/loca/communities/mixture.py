@@ -246,7 +246,7 @@ class DealtMixture(MultinomialMixture):
         model = super().restore(params, state)
         items, starts = fitted(model.known_items_, model), fitted(model.known_starts_, model)
         dealt = fitted(model.dealt_, model)
-        rising = len(starts) == len(dealt) + 1 and starts[0] == 0 and starts[-1] == len(items)
+        rising = len(dealt) > 0 and len(starts) == len(dealt) + 1 and starts[0] == 0 and starts[-1] == len(items)
         within = not len(items) or (items.min() >= 0 and items.max() < len(fitted(model.log_items_, model)))
         if not (rising and (np.diff(starts) >= 0).all() and within):
             raise ModelFileError(f"{cls.__name__}: the known histories do not fit {len(dealt)} users")

@@ -204,7 +204,9 @@ def over_same_base(name: str, base: Recommender, others: Mapping[str, Recommende
     """The models, given with their bases or as bases, that share the base of one: by the registry, or by class."""
     alike = [other for other, one in others.items() if isinstance(one, type(base))]
     known = {one: RECORDS[one].base or one for one in (name, *alike) if one in RECORDS}
-    return [other for other in alike if name in known and known.get(other) == known[name]] or alike
+    if name not in known:
+        return alike
+    return [other for other in alike if known.get(other, known[name]) == known[name]]
 
 
 def plan_longer(

@@ -230,8 +230,9 @@ class Comparison(Tabular):
         lines = []
         if self._dealt():
             lines.append(
-                f"{', '.join(self._dealt())}: the same memberships, dealt to other users at random. What a local model "
-                "gains over it is locality; what it gains itself over an ensemble of as many is diversity."
+                f"{', '.join(self._dealt())}: memberships dealt to other users at random (beside a model that chooses "
+                "its communities itself: those of a mixture with its defaults). What a local model gains over the "
+                "dealt form is locality; what the dealt form gains over an ensemble of as many is diversity."
             )
         for one in (one for one in self.measured if one.repeats):
             lines.append(

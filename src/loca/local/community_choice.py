@@ -21,9 +21,8 @@ from loca.progress import say
 
 Form = Any  # a Loca whose communities are of one kind
 # Forms are first compared by an EASE of the most popular items, on some of the users.
-_ITEMS, _USERS, _JUDGES = 1000, 20_000, 2_000
+_ITEMS, _USERS, _JUDGES, _L2 = 1000, 20_000, 2_000, 700.0
 _COMPONENTS = (4, 6, 8, 12, 16, 24)
-_MOST_MIXTURES = 2
 _FOCUSES = (0.5, 0.8)
 # A gain on validation counts where it exceeds so many standard errors: one side of a 95 % interval.
 _SURE = 1.645
@@ -56,7 +55,7 @@ def fit_best_form(model: Form, data: TrainingData) -> Form:
     if not model.base.learns_by_epoch and model.alpha == "validation":
         alone = Validator(data.validation, csr_array((0, 0)), model.global_).values(None, 1.0)
         if not is_surely_above(values, alone, _SURE_OF_MANY):
-            form.alpha_ = 1.0
+            form.alpha_, form.locality_ = 1.0, replace(form.locality_, alpha=1.0)
             say(f"communities earn nothing sure here: the global model answers alone, {alone.mean():.4f}")
     say(f"communities: {describe(form)}")
     return form
@@ -102,8 +101,8 @@ def _forms(model: Form, data: TrainingData) -> list[Form]:
         drawn = clone(mixed, communities="random", focus=None)
         return [_best_by_linear_model([mixed, kernel], data), drawn]
     among = [one for one in _COMPONENTS if one <= count] or [count]
-    components = choose_components(data.train, among, rounds=20, seed=model.seed).components
-    shapes = [(min(count // components, _MOST_MIXTURES), components, focus) for focus in focuses]
+    components = choose_components(data.train, among, rounds=20, seed=model.seed, device=model._device()).components
+    shapes = [(min(count // components, model.mixtures), components, focus) for focus in focuses]
     shapes += [(1, count, focuses[0])] if count > components else []
     forms = [
         clone(model, communities="mixture", anchors=mixtures * size, mixtures=mixtures, focus=focus)
@@ -119,11 +118,13 @@ def _best_by_linear_model(forms: Sequence[Form], data: TrainingData) -> Form:
     except DataError:  # nothing held out is among the popular items
         return forms[0]
     own: Any = forms[0].base
-    base = clone(own) if own.is_linear else EASE(l2=100.0, device=forms[0]._device())
+    base = clone(own) if own.is_linear else EASE(l2=_L2, device=forms[0]._device())
     whole = small.context.fit(clone(base), small.train, user_weights=small.user_weights)
     scores = []
+    users = int((np.diff(small.matrix.indptr) > 0).sum())
     for form in forms:
-        linear = clone(form, base=base, global_model=None, stopping="blended", alpha="validation")
+        fewer = {"anchors": min(form.anchors, users), "mixtures": min(form.mixtures, users), "embedding": None}
+        linear = clone(form, base=base, global_model=None, stopping="blended", alpha="validation", **fewer)
         linear.global_ = whole
         linear.fit_local(small)
         scores.append(float(values_of(linear, fitted(small.validation, linear)).mean()))

@@ -95,6 +95,7 @@ class AnswersOfCommunities:
     global_scores: Figures
     users: int | None = None
     locality: Locality | None = None
+    random_groups: int = 0  # so many models of groups drawn at random answer alike
 
     @property
     def groups(self) -> tuple[CommunityGroup, ...]:
@@ -134,6 +135,10 @@ class AnswersOfCommunities:
         groups = self.groups
         if not groups:
             lines = ["No community covers this history: the global model answers alone."]
+            if self.alpha == 1 and self.locality is not None and self.locality.alpha == 1:
+                lines = ["Communities earned nothing here: the global model answers alone."]
+            if self.random_groups:
+                lines = [f"Answered by {self.random_groups} models alike, of groups of users drawn at random."]
         elif self.by_likelihood:
             lines = [*self._lines_by_likelihood(names, width), *self._global_lines(names, width)]
         elif len(groups) == 1 and groups[0].is_like_global:

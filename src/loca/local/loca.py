@@ -362,11 +362,14 @@ class Loca(Recommender):
         """In how many epochs the networks of mixtures learn from all users alike; None for other models."""
         if not self.base.learns_by_epoch or self.communities == "kernel":
             return None
+        most = int(self.base.get_params()["epochs"])
         if self.shared_epochs is not None:
+            if self.shared_epochs >= most:
+                raise ConfigError(f"shared_epochs: expected fewer than epochs, {most}, found {self.shared_epochs}")
             return self.shared_epochs
         if self.communities == "random":
             return 0
-        most = int(self.base.get_params()["epochs"]) * 2 // 3
+        most = most * 2 // 3
         return min(fitted(self.global_, self).best_epoch_ or most, most)
 
     def _train_weights(self, weights: UserWeights, embeddings: Floats) -> Callable[[int], UserWeights]:
@@ -444,7 +447,8 @@ class Loca(Recommender):
         """Leave the first local models alone, with the α of all.
 
         Anchors are chosen one after the other, but for k-means, and each model draws from its own stream: these are the
-        models of a Loca that has no more and learned for as many epochs. Who is left without a community gets the
+        models of a Loca that has no more and learned for as many epochs. The first communities of a mixture are no
+        smaller mixture. Who is left without a community gets the
         global scores.
 
         Parameters
@@ -515,6 +519,8 @@ class Loca(Recommender):
         communities, alpha = fitted(self.communities_, self), fitted(self.alpha_, self)
         distinctive, lifts = fitted(self.distinctive_, self)
         answering, mixtures = self.answer_weights(history), 0
+        if isinstance(self.embedder_, RandomGroups) or alpha == 1:  # nothing local to explain
+            answering = csr_array((1, len(communities)), dtype=np.float32)
         if isinstance(communities, MixtureCommunities):
             mixtures, memberships = communities.mixtures, np.exp(self.embed(history)[0])
         typical = slice(DISTINCTIVE_ITEMS if mixtures else n)
@@ -536,7 +542,8 @@ class Loca(Recommender):
         listed, scores = rank_top_n(of_all, history, n)
         users = None if known is None else known.n_users
         share = alpha if answers else 1.0
-        return AnswersOfCommunities(tuple(answers), share, listed[0], scores[0], users, self.locality_)
+        drawn = len(communities) if isinstance(self.embedder_, RandomGroups) and alpha < 1 else 0
+        return AnswersOfCommunities(tuple(answers), share, listed[0], scores[0], users, self.locality_, drawn)
 
     def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
         """Return α, epochs, bandwidths in units, coverage, and how local the model is in the mean.
@@ -624,9 +631,9 @@ class Loca(Recommender):
         chosen: dict[str, Any] = {"global_model": self.global_.with_selected_params(), "alpha": self.alpha_}
         if self.local_epochs_ is not None and "epochs" in self.base.get_params():
             chosen["base"] = clone(self.base, epochs=self.local_epochs_)
-        if self.embedding is not None and self.communities == "kernel":
-            chosen["embedding"] = fitted(self.embedder_, self).with_selected_params()
         found = fitted(self.communities_, self).state().facts
+        if self.embedding is not None and "mixtures" not in found:
+            chosen["embedding"] = fitted(self.embedder_, self).with_selected_params()
         if "mixtures" in found:
             names = ("mixtures", "focus", "temperature", "answering")
             chosen |= {name: found[name] for name in names} | {"anchors": len(fitted(self.communities_, self))}
@@ -682,7 +689,7 @@ class Loca(Recommender):
             f"expected {count} local models, found {len(local)}": len(local) == count,
             f"the arrays do not fit {count} communities": fitting,
             "an item or an anchor has a row below 0": rows,
-            "the anchor embeddings hold NaN or infinity": finite,
+            "the arrays of the communities hold NaN or infinity": finite,
             f"the embedder gives {dimensions} dimensions, the anchors have others": dimensions
             == communities.dimensions(),
             f"expected shared_epochs as a whole number ≥ 0, found {shared!r}": shared is None

@@ -24,7 +24,7 @@ from loca.experiments.runs import ComparedModel, Run
 from loca.models.recommender import Recommender, clone
 from loca.persistence.atomic_write import write_whole
 from loca.persistence.manifest import fingerprint, stored_params
-from loca.registry import MODELS, names_of
+from loca.registry import KERNEL_PARAMS, MODELS, names_of
 from loca.reproduction.charts import Chart
 from loca.reproduction.report import Finding, Records, ReportItem, ReportTable, Value
 from loca.reproduction.seed_means import METRICS, SeedMeans, as_values, labelled
@@ -119,7 +119,7 @@ ALL_NAMES = (*BASELINES, *LOCALS, *CONTROLS, *AUTHORS, *BEYOND)
 _COUNTED = ("loca-vae", "llorma-vae", "ensemble-vae", "loca-dae", "ensemble-dae")
 _OF_DAE = ("loca-dae", "ensemble-dae")
 # What the settings of a kernels' row say of kernels alone.
-_OF_KERNELS = ("communities", "embedding", "anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel")
+_OF_KERNELS = ("communities", "embedding", *KERNEL_PARAMS)
 # The parameter that says how many models a model of many has.
 SIZE_PARAMETERS = {"local": "anchors", "ensemble": "models"}
 

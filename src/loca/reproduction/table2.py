@@ -44,7 +44,7 @@ _OF_THE_PAPER = ("loca-vae", "loca-ease")
 _DEALT = tuple(name for name in MIXTURES if name.startswith("dealt-"))
 _MIXED = tuple(name for name in MIXTURES if name not in _DEALT)
 _OF_MIXTURES = "communities by mixtures"
-_MIXTURE_NOTE = f"What a mixture has over {DEALT} is locality; what these have over the ensemble is diversity."
+_MIXTURE_NOTE = f"What a mixture has over {DEALT} is locality; what the dealt form has over the ensemble is diversity."
 # The paper prints so many digits: what rounds to a printed figure has reached it.
 _DIGITS = 4
 
