@@ -90,7 +90,7 @@ def test_arms_over_a_network_are_compared_at_equal_epochs(call: Call, tmp_path: 
     text = call(*ask).out
     assert "ensemble-vae, 3 epochs" in text
     assert "mixture-vae − ensemble-vae, 3 epochs" in text
-    assert "What a local model gains over it is locality" in text
+    assert "What a local model gains over the dealt form is locality" in text
     found = json.loads(call(*ask, "--resume", "--json").out)
     names = ["ensemble-vae", "dealt-vae", "mixture-vae", "ensemble-vae, 3 epochs"]
     assert [one["name"] for one in found["models"]] == names

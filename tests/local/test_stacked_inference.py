@@ -63,7 +63,7 @@ def test_few_communities_for_each_user_give_the_same_by_every_product(
     expected = blend_local(histories, weights, lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows)))
     assert np.abs(expected).max() > 0.1
     for few in (0, 2, 100):  # of no, some and all networks' users the products are those for few
-        monkeypatch.setattr(inference_file, "_FEW_USERS", few)
+        monkeypatch.setattr(inference_file, "FEW_USERS", few)
         for users in (60, 3, 1):
             found = model.locals_.blend(csr_array(histories[:users]), csr_array(weights[:users]))
             np.testing.assert_allclose(found.numpy(), expected[:users], atol=1e-5)

@@ -23,7 +23,7 @@ from loca.models.training import AutoencoderModel
 from loca.persistence.manifest import ModelState
 
 _SHARE_FOR_WEIGHTS = 0.7
-_FEW_USERS = 64
+FEW_USERS = 64
 # Of a code whose variance is learned anew: a spread of 0.05 around the mean that was learned.
 _FIRST_LOG_VARIANCE = -6.0
 _SHAPES = {
@@ -210,7 +210,7 @@ def _multiply(hidden: Tensor, table: Tensor, out: Tensor) -> None:
 
     On a CPU the product for few users is several times faster as items × users, and for one user as that for two.
     """
-    if out.device.type != "cpu" or len(hidden) > _FEW_USERS:
+    if out.device.type != "cpu" or len(hidden) > FEW_USERS:
         torch.mm(hidden, table.T, out=out)
         return
     columns = torch.cat([hidden, hidden]) if len(hidden) == 1 else hidden
