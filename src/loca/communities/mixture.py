@@ -128,11 +128,14 @@ class MultinomialMixture(BaseEstimator):
             def begin() -> ModelState:
                 sample = Sample.of(rows, weights, self.components, self.seed)
                 found, _ = sample.try_starts(self, self.starts * self.mixtures, short, device, progress)
-                return found.best(self.mixtures).cooled().state()
+                best = np.argsort(-found.held_out, kind="stable")[: self.mixtures]
+                return found.of(best).as_they_are_and_heated().state()
 
             state = checkpoint.load_or_make("mixture", begin)
-            steps = EM.of(_scaled(rows, self.evidence), weights, self.mixtures * self.components, device)
+            steps = EM.of(_scaled(rows, self.evidence), weights, 2 * self.mixtures * self.components, device)
             found = steps.run(Mixtures.restore(state), self.rounds, progress, checkpoint, state.facts)
+            likelihoods = steps.likelihoods(found).reshape(2, -1)
+            found = found.of(np.arange(self.mixtures) + self.mixtures * (likelihoods[1] > likelihoods[0]))
         self.log_items_, self.log_sizes_, self.held_out_ = found.log_items, found.log_sizes.ravel(), found.held_out
         say(f"{what}: log-likelihood of a held-out item {', '.join(f'{one:.3f}' for one in found.held_out)}")
 
@@ -178,7 +181,7 @@ class MultinomialMixture(BaseEstimator):
         sample = 16 * self.starts * width * (data.items + users) + 24 * data.entries * users // max(data.users, 1)
 
         def learning(block: int) -> int:
-            return rows + max(sample, 6 * stored) + 5 * min(block, 4 * self.starts * width * data.users)
+            return rows + max(sample, 12 * stored) + 5 * min(block, 4 * self.starts * width * data.users)
 
         peak = learning(_BLOCK_BYTES_ON_GPU)
         if device.type == "cuda" and peak > free_bytes(device):
@@ -329,15 +332,19 @@ class Mixtures(NamedTuple):
     temperatures: Floats  # (mixtures,), of the first rounds
     held_out: Floats  # (mixtures,)
 
-    def best(self, count: int) -> Mixtures:
-        """So many of them, the best first."""
-        order = np.argsort(-self.held_out, kind="stable")[:count]
-        items = self.log_items.reshape(len(self.log_items), *self.log_sizes.shape)[:, order]
-        return Mixtures(items.reshape(len(items), -1), *(one[order] for one in self[1:]))
+    def of(self, places: npt.NDArray[np.int64]) -> Mixtures:
+        """Some of them, in the order of their places."""
+        items = self.log_items.reshape(len(self.log_items), *self.log_sizes.shape)[:, places]
+        return Mixtures(items.reshape(len(items), -1), *(one[places] for one in self[1:]))
 
-    def cooled(self) -> Mixtures:
-        """The same to go on with at a temperature of 1: heated again, what was found would melt."""
-        return self._replace(temperatures=np.ones_like(self.temperatures))
+    def as_they_are_and_heated(self) -> Mixtures:
+        """All at a temperature of 1, then all at their own.
+
+        Heated again some find more, and some melt: their components become the same.
+        """
+        count = len(self.temperatures)
+        both = self.of(np.tile(np.arange(count), 2))
+        return both._replace(temperatures=np.concatenate([np.ones_like(self.temperatures), self.temperatures]))
 
     def state(self, rounds: int = 0, likelihoods: npt.NDArray[np.float64] | None = None) -> ModelState:
         """After so many rounds, for a checkpoint, with the likelihoods of the last one where they count."""
@@ -413,6 +420,10 @@ class EM:
         new, likelihoods = self._maximise(scores)
         prior = (self.popular @ old.log_items).view(old.log_sizes.shape).sum(dim=1)
         return new, np.asarray((likelihoods + prior).cpu().numpy(), dtype=np.float64)
+
+    def likelihoods(self, found: Mixtures) -> npt.NDArray[np.float64]:
+        """The log-likelihood of each mixture, with that of pseudo-counts."""
+        return self.step(Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in found[:2])))[1]
 
     def _maximise(self, scores: Any) -> tuple[Parameters, Tensor]:
         """The parameters of the memberships softmax(scores), and each mixture's Σ_u weight · log Σ exp(scores)."""

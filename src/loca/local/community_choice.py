@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.communities.mixture import choose_components
@@ -88,6 +89,11 @@ def flattest(values: Sequence[Values]) -> int:
     return max(place for place, one in enumerate(values) if not is_surely_above(best, one))
 
 
+def every_nth(count: int, most: int) -> npt.NDArray[np.int64]:
+    """Row numbers below `count`, all or at most so many, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
 def _forms(model: Form, data: TrainingData) -> list[Form]:
     """The forms to fit: the best by a linear model, and for networks random groups beside it."""
     users = int((np.diff(data.matrix.indptr) > 0).sum())
@@ -139,13 +145,12 @@ def _small(data: TrainingData) -> TrainingData:
     order = np.argsort(-np.bincount(matrix.indices, minlength=matrix.shape[1]), kind="stable")
     popular = np.zeros(matrix.shape[1], dtype=bool)
     popular[order[:_ITEMS]] = True
-    users = np.unique(np.linspace(0, matrix.shape[0] - 1, min(matrix.shape[0], _USERS)).astype(np.int64))
-    judges = np.unique(np.linspace(0, held_out.n_users - 1, min(held_out.n_users, _JUDGES)).astype(np.int64))
+    users, judges = every_nth(matrix.shape[0], _USERS), held_out.of_users(every_nth(held_out.n_users, _JUDGES))
     train = data.train
     if isinstance(train, Interactions):
         some: Any = train.of_users(users).of_items(popular)
     else:
         some = csr_array(csr_array(train[users])[:, popular])
-    histories, targets = (one.of_users(judges).of_items(popular) for one in (held_out.histories, held_out.targets))
+    histories, targets = (one.of_items(popular) for one in (judges.histories, judges.targets))
     small = TrainingData.of(some, data.user_weights[users])
     return replace(small, validation=HeldOut(histories, targets, held_out.count_repeats))

@@ -28,7 +28,7 @@ from loca.communities.mixture import DealtMixture, MultinomialMixture, RandomGro
 from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
 from loca.evaluation.top_n import as_array, rank_top_n
-from loca.local.community_choice import fit_best_form, flattest
+from loca.local.community_choice import every_nth, fit_best_form, flattest
 from loca.local.explain import AnswersOfCommunities, CommunityAnswer, over_represented, raised_items
 from loca.local.local_ease import LOCAL_BYTES
 from loca.local.local_models import (
@@ -77,6 +77,7 @@ CommunityKind = Literal["kernel", "mixture", "dealt", "random", "auto"]
 TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1024.0)
 # Without validation, and while networks learn.
 _TEMPERATURE, _TEMPERATURE_TO_STOP = 8.0, 16.0
+_MOST_JUDGES = 2_000
 _FOCUS_OF_NETWORKS, _FOCUS, _FOCUS_OF_RANDOM = 0.8, 0.5, 0.3
 _LOCALITY = ("effective_share", "answering")  # the figures of `Locality` that a file holds beside alpha
 
@@ -313,9 +314,13 @@ class Loca(Recommender):
             )
             if choose_temperature:
                 tried = [replace(communities, temperature=one) for one in TEMPERATURES]
-                answers = [replace(validator, answer_weights=one.answer_weights(known)) for one in tried]
+                # Many local matrices are slow to read: some of the users suffice.
+                rows = every_nth(len(known), len(known) if self.base.learns_by_epoch else _MOST_JUDGES)
+                judges = Validator(data.validation.of_users(rows), csr_array((0, 0)), global_model)
+                answers = [replace(judges, answer_weights=one.answer_weights(known[rows])) for one in tried]
                 place = flattest([one.values(self.locals_, self.alpha_) for one in answers])
-                self.communities_, validator = tried[place], answers[place]
+                self.communities_ = tried[place]
+                validator = replace(validator, answer_weights=tried[place].answer_weights(known))
                 say(f"temperature {TEMPERATURES[place]:g} of the memberships by which communities answer")
             if self.alpha == "validation":
                 scores = validator.score(self.locals_, ALPHAS)
@@ -520,7 +525,8 @@ class Loca(Recommender):
         distinctive, lifts = fitted(self.distinctive_, self)
         answering, mixtures = self.answer_weights(history), 0
         if isinstance(self.embedder_, RandomGroups) or alpha == 1:  # nothing local to explain
-            answering = csr_array((1, len(communities)), dtype=np.float32)
+            answering = csr_array(0 * answering)
+            answering.eliminate_zeros()
         if isinstance(communities, MixtureCommunities):
             mixtures, memberships = communities.mixtures, np.exp(self.embed(history)[0])
         typical = slice(DISTINCTIVE_ITEMS if mixtures else n)
