@@ -120,6 +120,16 @@ def test_the_flattest_of_the_best_answers_is_taken() -> None:
     assert flattest([worse, worse, worse]) == 2
 
 
+def test_solved_models_have_the_temperature_of_the_best_validation_score(planted_split: Split) -> None:
+    held_out, scores = planted_split.validation, {}
+    base = loca.Loca(base=loca.EASE(l2=20.0), communities="mixture", anchors=4, mixtures=1, alpha=0.0)
+    for one in (1.0, 4.0, 16.0, 1024.0, "validation"):
+        model = clone(base, temperature=one).fit(planted_split.train, validation=held_out)
+        scores[one] = float(loca.evaluate(model, held_out).values["ndcg@100"].mean())
+    assert scores["validation"] >= max(scores.values())
+    assert scores["validation"] > scores[1024.0]
+
+
 def test_communities_are_found_where_they_earn() -> None:
     split = loca.leave_last_out(loca.planted_communities(users=1500).interactions, test=5, validation=2)
     base = loca.EASE(l2=300.0)

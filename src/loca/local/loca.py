@@ -318,7 +318,11 @@ class Loca(Recommender):
                 rows = every_nth(len(known), len(known) if self.base.learns_by_epoch else _MOST_JUDGES)
                 judges = Validator(data.validation.of_users(rows), csr_array((0, 0)), global_model)
                 answers = [replace(judges, answer_weights=one.answer_weights(known[rows])) for one in tried]
-                place = flattest([one.values(self.locals_, self.alpha_) for one in answers])
+                if self.base.learns_by_epoch:
+                    place = flattest([one.values(self.locals_, self.alpha_) for one in answers])
+                else:  # solved models gain nothing by being averaged: the best with its best global share
+                    shares = ALPHAS[::3] if self.alpha == "validation" else (self.alpha_,)
+                    place = int(np.argmax([max(one.score(self.locals_, shares)) for one in answers]))
                 self.communities_ = tried[place]
                 validator = replace(validator, answer_weights=tried[place].answer_weights(known))
                 say(f"temperature {TEMPERATURES[place]:g} of the memberships by which communities answer")
