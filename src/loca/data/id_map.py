@@ -274,12 +274,17 @@ def find_items(items: IdMap, texts: Iterable[str], *, skip_unknown: bool = False
     return list(dict.fromkeys(reversed(found)))[::-1]
 
 
-def find_item(items: IdMap, text: str) -> int:
-    """Return the row of the one item that is named by its id or by its title, as in `find_items`."""
+def find_item(items: IdMap, text: str, *, suggest: bool = True) -> int:
+    """Return the row of the one item that is named by its id or by its title, as in `find_items`.
+
+    Where there is none, the error suggests close ones, which takes a while.
+    """
     if text in items:
         return items.row(text)
     rows = items._titles.search(text)
     if not rows:
+        if not suggest:
+            raise DataError(f"unknown {items.what} {text!r:.100}")
         raise DataError(f"unknown {items.what} {text!r}{items._titles.nearest(text) or items._nearest(text)}")
     return _only_one(items, text, rows)
 

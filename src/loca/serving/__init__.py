@@ -1,0 +1,1 @@
+"""The HTTP service and the explorer of communities; an extra: pip install 'loca[serve]'."""

@@ -1,0 +1,143 @@
+"""The models of a service by name: a new version of a folder is loaded beside the old one, checked, and takes over."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from loca.data.id_map import Id
+from loca.data.interactions import Interactions
+from loca.errors import ConfigError, DataError, LocaError, did_you_mean
+from loca.models.recommender import Recommender
+from loca.persistence.model_io import MANIFEST
+from loca.registry import load
+from loca.serving.explorer import UserMap, map_users
+
+
+@dataclass(frozen=True, eq=False)
+class ModelVersion:
+    """One saved state of a model, loaded. Its fingerprint is that of the manifest, which has a checksum of all."""
+
+    name: str
+    folder: Path
+    fingerprint: str
+    model: Recommender
+    loaded_at: str
+
+    @property
+    def known(self) -> Interactions:
+        """What it was fitted on."""
+        assert self.model.train_data_ is not None
+        return self.model.train_data_
+
+    @cached_property
+    def item_ids(self) -> list[Id]:
+        """The ids of the items by row."""
+        ids: list[Id] = self.known.items.values.tolist()
+        return ids
+
+    @cached_property
+    def titles(self) -> list[str] | None:
+        """The titles of the items by row."""
+        labels = self.known.items.labels
+        return None if labels is None else [str(one) for one in labels.tolist()]
+
+    @cached_property
+    def user_map(self) -> UserMap:
+        """The users as points."""
+        return map_users(self.model)
+
+    def about(self) -> dict[str, str]:
+        """Which version answers, for every reply."""
+        return {"model": self.name, "fingerprint": self.fingerprint}
+
+
+def load_version(name: str, folder: Path) -> ModelVersion:
+    """The model in a folder, all of it checked, and warm: it has answered once."""
+    while True:
+        fingerprint = fingerprint_of(folder)
+        model = load(folder, verify=True)
+        if fingerprint_of(folder) == fingerprint:  # otherwise another version was saved meanwhile
+            break
+    if model.train_data_ is None:
+        raise DataError(f"{folder}: this model was fitted on a bare matrix and knows no ids; it cannot be served")
+    version = ModelVersion(name, folder, fingerprint, model, datetime.now(UTC).isoformat(timespec="seconds"))
+    model.recommend(version.known.users.values[:1].tolist(), 1, on_unknown="popular")
+    return version
+
+
+def fingerprint_of(folder: Path) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of a model's manifest."""
+    try:
+        return hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""  # `load` says what is wrong
+
+
+@dataclass
+class ModelStore:
+    """The served models; the first is the default.
+
+    Parameters
+    ----------
+    folders
+        The folder of each model by its name.
+    """
+
+    folders: Mapping[str, Path]
+    versions: dict[str, ModelVersion] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    _seen: dict[str, Any] = field(default_factory=dict)
+
+    def load(self) -> None:
+        """Load every model; one that cannot be loaded is refused."""
+        if not self.folders:
+            raise ConfigError("expected at least one model folder to serve")
+        for name, folder in self.folders.items():
+            self._seen[name] = _state_of(folder)
+            self.versions[name] = load_version(name, folder)
+
+    def reload(self) -> dict[str, bool]:
+        """Load what was saved since the last look; whether that went well, by the name of each such model.
+
+        A version that is broken leaves the old one serving; `errors` says what is wrong with it.
+        """
+        found = {}
+        for name, folder in self.folders.items():
+            state = _state_of(folder)
+            if state == self._seen[name]:
+                continue
+            self._seen[name] = state
+            if name not in self.errors and fingerprint_of(folder) == self.versions[name].fingerprint:
+                continue
+            try:
+                self.versions[name] = load_version(name, folder)
+                self.errors.pop(name, None)
+                found[name] = True
+            except LocaError as error:
+                self.errors[name] = f"a newer version cannot be loaded: {str(error).replace(str(folder), folder.name)}"
+                found[name] = False
+        return found
+
+    def find(self, name: str | None) -> ModelVersion:
+        """The model of a name, or the default one."""
+        if name is None:
+            return next(iter(self.versions.values()))
+        if name not in self.versions:
+            nearest = did_you_mean(name, self.versions) or f"; expected {' or '.join(map(repr, self.versions))}"
+            raise KeyError(f"unknown model {name!r:.60}{nearest}")
+        return self.versions[name]
+
+
+def _state_of(folder: Path) -> tuple[int, ...] | None:
+    """What changes when a model is saved into a folder."""
+    try:
+        found = (folder / MANIFEST).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,194 @@
+"""Runs the service: its address, its workers, patience with slow senders, and an end that answers what came in."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.supervisors import Multiprocess
+
+from loca.errors import ConfigError
+
+# The names of modules of the service are imported late: settings of the metrics are read from the environment first.
+_SETTINGS = "LOCA_SERVICE_SETTINGS"
+_HEADER_SECONDS, _HEADER_BYTES = 10.0, 65_536
+_GRACEFUL_SECONDS = 30
+
+
+class PatientProtocol(HttpToolsProtocol):
+    """Closes a connection whose next request does not come whole in time, or whose headers are too long."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _header_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait_for_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; outside a request, count what belongs to the headers of the next."""
+        is_outside = self.cycle is None or self.cycle.response_complete
+        if is_outside:
+            self._header_bytes += len(data)
+            if self._deadline is None:
+                self._wait_for_headers()
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+        elif self._header_bytes > _HEADER_BYTES and not self.transport.is_closing():
+            self.send_400_response("Headers too long.")
+
+    def _wait_for_headers(self) -> None:
+        self._deadline = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline, self._header_bytes = None, 0
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
+            self.transport.close()
+
+
+class CalmServer(uvicorn.Server):
+    """A server for which a signal is a wish to end, and no failure: what was accepted is answered, then it is done."""
+
+    on_started: Callable[[], None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self.started and self.on_started is not None:
+            self.on_started()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on a signal."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handlers = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in handlers.items():
+                signal.signal(one, handler)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine alone."""
+    if host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return False
+
+
+def serve(
+    settings: Any,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    workers: int = 1,
+    on_started: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until a signal comes. Models are loaded before a connection is taken.
+
+    Parameters
+    ----------
+    settings : loca.serving.app.Settings
+    host, port
+        Where to listen; port 0 takes a free one.
+    workers
+        Processes that share the address and the mapped files of the models.
+    on_started
+        Is called with the address once requests are answered.
+    """
+    bound = bind(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{bound.getsockname()[1]}/"
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    given: dict[str, Any] = {
+        "http": PatientProtocol,
+        "ws": "none",
+        "lifespan": "on",
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "date_header": False,
+        "timeout_graceful_shutdown": _GRACEFUL_SECONDS,
+        "limit_concurrency": None,
+    }
+    if workers > 1:
+        with tempfile.TemporaryDirectory(prefix="loca-metrics-") as folder:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+            os.environ[_SETTINGS] = msgspec.json.encode(settings).decode()
+            try:
+                config = uvicorn.Config("loca.serving.server:make_app", factory=True, workers=workers, **given)
+                if on_started is not None:
+                    on_started(address)
+                Multiprocess(config, sockets=[bound]).run()
+            finally:
+                del os.environ["PROMETHEUS_MULTIPROC_DIR"], os.environ[_SETTINGS]
+        return
+    from loca.serving.app import Service
+
+    service = Service(settings)
+    service.store.load()  # what cannot be loaded is refused here, in one line
+    server = CalmServer(uvicorn.Config(service.app, **given))
+    if on_started is not None:
+        server.on_started = lambda: on_started(address)
+    server.run(sockets=[bound])
+
+
+def make_app() -> Any:
+    """The application of one worker."""
+    from loca.serving.app import Service, Settings
+
+    return Service(msgspec.json.decode(os.environ[_SETTINGS], type=Settings)).app
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at an address; one that is taken or not this machine's is refused."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"cannot listen on {host} port {port}: {why}; choose another --host or --port") from None
+    found.set_inheritable(True)
+    return found
+
+
+def read_token(path: Any) -> str:
+    """The token in a file: one line of at least 16 characters."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "not a text"
+        raise ConfigError(f"--token-file: {path}: cannot be read ({why})") from None
+    if len(text) < 16 or not text.isascii() or not text.isprintable() or " " in text:
+        raise ConfigError(f"--token-file: {path}: expected one token of 16 or more letters and digits")
+    return str(text)
