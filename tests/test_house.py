@@ -40,6 +40,7 @@ ROOMS = [
     "tuning",
     "experiments",
     "reproduction",
+    "serving",
     "cli",
 ]
 # What the core may load besides the standard library and itself: it must run where only these are installed.

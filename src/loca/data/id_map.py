@@ -317,10 +317,10 @@ class _Titles:
             self._years.append(year)
             if title == names[row]:
                 continue  # an item without a title is not found by a part of its id
-            forms = [(self._exact, title.casefold()), (self._whole, _words(title))]
+            forms = [(self._exact, title.casefold()), (self._whole, plain_words(title))]
             for name in [re.sub(r"\([^()]*\)", " ", main), *re.findall(r"\(([^()]*)\)", main)]:
                 moved = _article_first(re.sub(r"^\s*a\.?k\.?a\.?\s", "", name, flags=re.IGNORECASE))
-                forms += [(self._named, _words(moved)), (self._bare, _without_article(_words(moved)))]
+                forms += [(self._named, plain_words(moved)), (self._bare, _without_article(plain_words(moved)))]
                 if "," in moved:
                     forms += [(self._commas, form) for form in _comma_forms(moved)]
             for rows_of, form in forms:
@@ -331,14 +331,14 @@ class _Titles:
     def search(self, text: str) -> list[int]:
         """The rows that fit a text best: all of the first form that any title has."""
         rows = self._exact.get(text.casefold(), [])
-        rows = [row for row in rows if self._items.label(row) == text] or rows or self._whole.get(_words(text), [])
+        rows = [row for row in rows if self._items.label(row) == text] or rows or self._whole.get(plain_words(text), [])
         if rows:
             return rows
         queries = [_without_year(text)]
         if not queries[0][1] and (bare := _BARE_YEAR.fullmatch(text.strip())):
             queries.append((bare[1], bare[2]))  # `heat 1995`; first as it stands, for `Blade Runner 2049`
         for name, year in queries:
-            words = _words(_article_first(name))
+            words = plain_words(_article_first(name))
             core = _without_article(words)
             parts = [f" {core} ", f" {core}"]
             if core.replace(" ", "").isdigit():
@@ -360,14 +360,14 @@ class _Titles:
         name, year = _without_year(text)
         moved = _article_first(name)
         if "," not in moved:  # it stood before the article
-            words = _words(moved)
+            words = plain_words(moved)
             return self._of_year(self._named.get(words) or self._bare.get(_without_article(words), []), year)
         forms = (self._commas.get(form, []) for form in _comma_forms(moved))
         return next((rows for found in forms if (rows := self._of_year(found, year))), [])
 
     def nearest(self, text: str) -> str:
         """The end of a sentence that names items with a similar title, or nothing."""
-        core = _without_article(_words(_article_first(_without_year(text)[0])))
+        core = _without_article(plain_words(_article_first(_without_year(text)[0])))
         close = difflib.get_close_matches(core, [form for form in self._bare if form][:20_000], n=3, cutoff=0.6)
         rows = list(dict.fromkeys(row for form in close for row in self._bare[form][:2]))
         listed = ", ".join(f"{self._items.values[row]} ({self._items.label(row)})" for row in rows[:3])
@@ -377,7 +377,7 @@ class _Titles:
         return [row for row in rows if year in ("", self._years[row])]
 
 
-def _words(text: str) -> str:
+def plain_words(text: str) -> str:
     """Words in lower case without accents, apostrophes and punctuation, one space apart."""
     text = re.sub(r"['’‘`´]", "", text.casefold()).replace("&", " and ")
     if text.isascii():
@@ -390,7 +390,7 @@ def _words(text: str) -> str:
 
 def _comma_forms(name: str) -> tuple[str, str]:
     """The words between the commas of a name, with its first article and without."""
-    form = ",".join(_words(piece) for piece in name.split(","))
+    form = ",".join(plain_words(piece) for piece in name.split(","))
     return form, _without_article(form)
 
 

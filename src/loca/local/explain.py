@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -118,13 +118,7 @@ class AnswersOfCommunities:
     @property
     def naming_items(self) -> dict[int, tuple[int, ...]]:
         """The items that name each community, the most typical ones; of two equal names the weaker one's changes."""
-        found: dict[int, tuple[int, ...]] = {}
-        for one in self.communities:
-            rows = tuple(one.distinctive[one.lifts > 1].tolist())
-            tries = [(*rows[: _NAMED - 1], last) for last in rows[_NAMED - 1 :]] or [rows]
-            taken = [set(name) for name in found.values()]
-            found[one.community] = next((name for name in tries if set(name) not in taken), tries[0])
-        return found
+        return naming_items({one.community: (one.distinctive, one.lifts) for one in self.communities})
 
     def item_notes(self, place: int) -> list[str]:
         """Nothing is said of a single item."""
@@ -302,6 +296,17 @@ def say_the_same(first: Rows, second: Rows) -> bool:
 def _known_for(distinctive: Sequence[tuple[int, float]], names: IdMap, width: int) -> list[str]:
     typical = [f"{title(names, item)} ({lift:.1f}×)" for item, lift in distinctive if lift > 1]
     return fold("        known for ", typical, width) if typical else []
+
+
+def naming_items(typical: Mapping[int, tuple[Rows, Figures]]) -> dict[int, tuple[int, ...]]:
+    """The items that name each community, given its distinctive items and lifts; a second equal name is changed."""
+    found: dict[int, tuple[int, ...]] = {}
+    for community, (items, lifts) in typical.items():
+        rows = tuple(items[lifts > 1].tolist())
+        tries = [(*rows[: _NAMED - 1], last) for last in rows[_NAMED - 1 :]] or [rows]
+        taken = [set(name) for name in found.values()]
+        found[community] = next((name for name in tries if set(name) not in taken), tries[0])
+    return found
 
 
 def short_title(names: IdMap, row: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -471,6 +472,27 @@ class Loca(Recommender):
             A fitted model that shares what this one learned.
         """
         return truncated(self, count, len(fitted(self.communities_, self)))
+
+    def with_global_share(self, share: float) -> Self:
+        """Blend with another share of the global model.
+
+        Parameters
+        ----------
+        share : float
+            The global model's share for covered users, from 0 (the communities alone) to 1 (the global model alone).
+
+        Returns
+        -------
+        Loca
+            A fitted model that shares what this one learned.
+        """
+        if not (is_number(share) and 0 <= share <= 1):
+            raise ConfigError(f"global share: expected a number from 0 to 1, found {share!r:.60}")
+        fitted(self.alpha_, self)
+        model = copy.copy(self)
+        model.alpha_ = float(share)
+        model.locality_ = None if self.locality_ is None else replace(self.locality_, alpha=model.alpha_)
+        return model
 
     def score(self, histories: csr_array) -> Scores:
         """Embed, weight and score every history.
