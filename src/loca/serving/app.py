@@ -273,7 +273,8 @@ class Service:
             for rank, (row, score) in enumerate(zip(rows, scores, strict=True), 1)
             if row >= 0
         ]
-        answer: dict[str, Any] = {**version.about(), "user": asked.user, "items": listed}
+        user = asked.user if asked.user is None else found.users[place]
+        answer: dict[str, Any] = {**version.about(), "user": user, "items": listed}
         if asked.explain:
             answer["explanation"] = await self._why(version, options, who, None, asked.n)
         return answer

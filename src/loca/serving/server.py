@@ -23,13 +23,13 @@ from loca.errors import ConfigError
 
 # The names of modules of the service are imported late: settings of the metrics are read from the environment first.
 _SETTINGS = "LOCA_SERVICE_SETTINGS"
-_HEADER_SECONDS, _HEADER_BYTES = 10.0, 65_536
 _GRACEFUL_SECONDS = 30
 
 
 class PatientProtocol(HttpToolsProtocol):
     """Closes a connection whose next request does not come whole in time, or whose headers are too long."""
 
+    header_seconds, header_bytes = 10.0, 65_536
     _deadline: asyncio.TimerHandle | None = None
     _header_bytes = 0
 
@@ -53,11 +53,11 @@ class PatientProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
-        elif self._header_bytes > _HEADER_BYTES and not self.transport.is_closing():
+        elif self._header_bytes > self.header_bytes and not self.transport.is_closing():
             self.send_400_response("Headers too long.")
 
     def _wait_for_headers(self) -> None:
-        self._deadline = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+        self._deadline = self.loop.call_later(self.header_seconds, self._give_up)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:

@@ -1,0 +1,456 @@
+"""The service beside the same model in process: rates, latencies, load with faults, swaps, and an end under load.
+
+    python benchmarks/serving.py speed --data ml-1m            # bar: rate, latency, micro-batching
+    python benchmarks/serving.py load --minutes 10 --swaps 50  # bar: bad requests, slow senders, new versions
+    python benchmarks/serving.py stop --rounds 20              # bar: TERM under load
+    python benchmarks/serving.py fuzz --requests 10000         # bar: nothing but 4xx
+
+Requests come from a second process over loopback, on the same cores. `speed` needs wrk (Debian's package). Exits with 1
+when a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+import loca
+from ordered_sets import read_data
+
+TOKEN = "benchmark-token-0123456789"
+
+
+# -- Models and servers ------------------------------------------------------------------------------------------------
+
+
+def save_models(data: str, folder: Path, names: Sequence[str]) -> dict[str, Path]:
+    """The models of a benchmark, saved; those that are there already stay."""
+    interactions, _ = read_data(data, None)
+    made = {
+        "ease": lambda: loca.EASE(l2=500.0),
+        "loca-ease": lambda: loca.Loca(base=loca.EASE(l2=500.0), communities="mixture", anchors=32, temperature=16.0),
+    }
+    found = {}
+    for name in names:
+        found[name] = folder / f"{data}-{name}.loca"
+        if not found[name].exists():
+            made[name]().fit(interactions).save(found[name])
+    return found
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """The port and the process of a service of one model."""
+    port = free_port()
+    command = [sys.executable, "-m", "loca", "serve", f"m={folder}", "--port", str(port), "--no-log", *options]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/health/ready").status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        yield port, process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+# -- Speed -------------------------------------------------------------------------------------------------------------
+
+WRK = """
+local ids = {%s}
+local next = 0
+request = function()
+  next = next %% #ids + 1
+  return wrk.format("GET", "/v1/recommend/" .. ids[next] .. "?n=10")
+end
+"""
+
+
+def wrk_rate(port: int, users: Sequence[Any], connections: int, seconds: int) -> tuple[float, float, int]:
+    """Requests a second, median milliseconds and the number of failures, by wrk."""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(WRK % ", ".join(f'"{one}"' for one in users))
+        script.flush()
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script.name]
+        text = subprocess.run([*command, f"http://127.0.0.1:{port}"], capture_output=True, text=True, check=True).stdout
+    rate = float(next(line for line in text.splitlines() if "Requests/sec" in line).split()[1])
+    median = next(line for line in text.splitlines() if line.strip().startswith("50%")).split()[1]
+    unit = {"us": 1e-3, "ms": 1.0}
+    value = next(float(median[: -len(one)]) * unit[one] for one in unit if median.endswith(one))
+    failures = [line for line in text.splitlines() if "Non-2xx" in line or "Socket errors" in line]
+    return rate, value, len(failures)
+
+
+def speed(given: argparse.Namespace) -> bool:
+    """Rates and medians of both models, in process and through the service, with batches and without."""
+    met, rng = True, np.random.default_rng(0)
+    for name, folder in save_models(given.data, given.folder, given.models).items():
+        model = loca.load(folder)
+        users = rng.permutation(model.train_data_.users.values).tolist()[:4000]
+        model.recommend(users[:64], 10)
+        started = time.perf_counter()
+        model.recommend(users, 10)
+        bulk = len(users) / (time.perf_counter() - started)
+        times = []
+        for one in users[:500]:
+            started = time.perf_counter()
+            model.recommend([one], 10)
+            times.append(time.perf_counter() - started)
+        single = 1000 * float(np.median(times))
+        with serving(folder) as (port, _):
+            wrk_rate(port, users, 64, 2)
+            rate, _, bad = wrk_rate(port, users, 64, given.seconds)
+            _, median, _ = wrk_rate(port, users, 1, given.seconds)
+        with serving(folder, "--batch", "1") as (port, _):
+            alone, _, _ = wrk_rate(port, users, 64, given.seconds)
+        print(
+            f"{name}: in process {bulk:,.0f} users/s, p50 {single:.2f} ms; service, 64 connections {rate:,.0f} "
+            f"requests/s ({rate / bulk:.2f} ×), without batches {alone:,.0f} ({rate / alone:.2f} ×); 1 connection p50 "
+            f"{median:.2f} ms ({median - single:+.2f} ms); failures {bad}; load {os.getloadavg()[0]:.1f}"
+        )
+        met &= rate >= 0.6 * bulk and median <= single + 3 and rate >= 2 * alone and not bad
+    return met
+
+
+# -- Load with faults --------------------------------------------------------------------------------------------------
+
+
+class Expected:
+    """What the right answers are, for each version of the model that is served."""
+
+    def __init__(self, models: Sequence[Any]) -> None:
+        self.lists: list[dict[Any, list[Any]]] = []
+        self.users = models[0].train_data_.users.values.tolist()
+        for model in models:
+            items, _ = model.recommend(self.users, 10)
+            self.lists.append(dict(zip(self.users, items.tolist(), strict=True)))
+        self.by_fingerprint: dict[str, int] = {}
+
+    def is_right(self, reply: dict[str, Any]) -> bool:
+        """Whether the list is that of the version which the reply names; ties in the last bits may change places."""
+        listed = [one["item"] for one in reply["items"]]
+        kind = self.by_fingerprint.get(reply["fingerprint"])
+        kinds = range(len(self.lists)) if kind is None else [kind]
+        right = [one for one in kinds if same_list(listed, self.lists[one][reply["user"]])]
+        return bool(right)
+
+
+def same_list(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two lists are the same but for neighbours that change places."""
+    return len(one) == len(other) and len(set(one) ^ set(other)) <= 2 and one[:1] == other[:1]
+
+
+async def bad_request(client: httpx.AsyncClient, port: int, rng: random.Random) -> int:
+    """One of the bad requests; its status, 0 where the connection ends without one."""
+    kind = rng.randrange(6)
+    if kind == 0:
+        return (await client.post("/v1/recommend", json={"user": ["x"], "n": "ten"})).status_code
+    if kind == 1:
+        return (await client.get(f"/v1/recommend/nobody-{rng.randrange(10**9)}")).status_code
+    if kind == 2:
+        return (await client.post("/v1/recommend", json={"items": ["no-such-item"]})).status_code
+    if kind == 3:
+        try:
+            return (await client.post("/v1/recommend", content=b"x" * 10_000_000)).status_code
+        except httpx.TransportError:  # the service closes the connection before the body is sent
+            return 413
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    if kind == 4:  # a slow sender, who gives up
+        writer.write(b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        await asyncio.sleep(rng.random() * 2)
+    writer.close()  # kind 5: half open, nothing was sent
+    return 0
+
+
+async def drive(
+    port: int, rate: float, seconds: float, expected: Expected, each: Callable[[float], None]
+) -> Counter[str]:
+    """Requests at a steady rate, a tenth of them bad; what became of them, and the latencies of the good ones."""
+    found: Counter[str] = Counter()
+    rng, latencies = random.Random(0), []
+    limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=60) as client:
+
+        async def good() -> None:
+            user = rng.choice(expected.users)
+            started = time.perf_counter()
+            got = await client.get(f"/v1/recommend/{user}")
+            latencies.append(time.perf_counter() - started)
+            if got.status_code == 200:
+                found["right" if expected.is_right(got.json()) else "wrong"] += 1
+            else:
+                found[f"status {got.status_code}"] += 1
+
+        async def bad() -> None:
+            status = await bad_request(client, port, rng)
+            found["bad answered 4xx or closed" if status == 0 or 400 <= status < 500 else f"bad {status}"] += 1
+
+        async def one() -> None:
+            try:
+                await (bad() if rng.random() < 0.1 else good())
+            except httpx.TransportError as error:
+                found[f"lost ({type(error).__name__})"] += 1
+
+        begin, tasks = time.perf_counter(), set()
+        sent = 0
+        while (now := time.perf_counter() - begin) < seconds:
+            each(now)
+            while sent < rate * now and len(tasks) < 2000:
+                task = asyncio.ensure_future(one())
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                sent += 1
+            await asyncio.sleep(0.002)
+        await asyncio.gather(*tasks)
+    p50, p99 = 1000 * np.percentile(latencies, [50, 99])
+    print(f"sent {sent:,} at {sent / seconds:,.0f}/s; p50 {p50:.1f} ms, p99 {p99:.1f} ms")
+    return found
+
+
+def load(given: argparse.Namespace) -> bool:
+    """A long load with bad requests while the model is swapped; answers, statuses and memory."""
+    folder = save_models(given.data, given.folder, ["ease"])["ease"]
+    model = loca.load(folder)
+    other = loca.EASE(l2=200.0).fit(model.train_data_)
+    live = Path(tempfile.mkdtemp()) / "live.loca"
+    model.save(live)
+    expected, memory = Expected([model, other]), []
+    with serving(live) as (port, process):
+        highest = asyncio.run(highest_rate(port, expected))
+        print(f"highest rate of this driver {highest:,.0f} requests/s; load at {0.8 * highest:,.0f}/s")
+        every, done = 60 * given.minutes / (given.swaps + 1), 0
+        saver: subprocess.Popen[bytes] | None = None
+
+        def each(now: float) -> None:
+            nonlocal done, saver
+            if done < given.swaps and now > (done + 1) * every and (saver is None or saver.poll() is not None):
+                done += 1
+                source = given.folder / "other.loca" if done % 2 else folder
+                code = "import sys, loca; loca.load(sys.argv[1]).save(sys.argv[2])"
+                saver = subprocess.Popen([sys.executable, "-c", code, str(source), str(live)])
+            if not memory or now - memory[-1][0] > 5:
+                memory.append((now, resident(process.pid)))
+
+        other.save(given.folder / "other.loca")
+        found = asyncio.run(drive(port, 0.8 * highest, 60 * given.minutes, expected, each))
+        reloads = [
+            line for line in httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines() if "loca_reloads_t" in line
+        ]
+    shutil.rmtree(live.parent)
+    sizes = np.array([size for _, size in memory])
+    early, late = np.median(sizes[len(sizes) // 4 : len(sizes) // 2]), np.median(sizes[3 * len(sizes) // 4 :])
+    print(dict(found), f"{done} swaps", *reloads)
+    print(
+        f"memory {early / 1e6:.0f} MB in the second quarter, {late / 1e6:.0f} MB in the last ({late / early - 1:+.1%})"
+    )
+    failures = {name: count for name, count in found.items() if name.startswith(("wrong", "lost", "bad 5", "status"))}
+    failures.pop("status 503", None)
+    return not failures and abs(late / early - 1) <= 0.05
+
+
+async def highest_rate(port: int, expected: Expected, seconds: float = 5.0) -> float:
+    """Good requests a second of 64 connections."""
+    limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=60) as client:
+        end, count = time.perf_counter() + seconds, 0
+
+        async def go() -> None:
+            nonlocal count
+            while time.perf_counter() < end:
+                await client.get(f"/v1/recommend/{random.choice(expected.users)}")
+                count += 1
+
+        await asyncio.gather(*(go() for _ in range(64)))
+    return count / seconds
+
+
+def resident(pid: int) -> int:
+    """Anonymous memory of a process in bytes: mapped model files come and go with the versions."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+# -- The end under load, and fuzz --------------------------------------------------------------------------------------
+
+
+def stop(given: argparse.Namespace) -> bool:
+    """TERM under load, several times: a request that was sent whole on an open connection is answered."""
+    folder, met = save_models(given.data, given.folder, ["ease"])["ease"], True
+    users = loca.load(folder).train_data_.users.values.tolist()
+    for round_ in range(given.rounds):
+        with serving(folder) as (port, process):
+            answered, lost, code = asyncio.run(end_under_load(port, process, users, 0.3 + 0.05 * (round_ % 10)))
+        met &= not lost and code == 0
+        print(f"round {round_}: {answered:,} answered, {lost} lost, exit code {code}", flush=True)
+    return met
+
+
+async def end_under_load(port: int, process: Any, users: Sequence[Any], after: float) -> tuple[int, int, int]:
+    """Answered requests, requests without a reply, and the exit code."""
+    answered = lost = 0
+
+    async def go() -> None:
+        nonlocal answered, lost
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                return  # it listens no more: nothing was accepted
+            try:
+                for _ in range(20):
+                    writer.write(
+                        f"GET /v1/recommend/{random.choice(users)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+                    )
+                    await writer.drain()
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    size = next(
+                        int(one.split(b":")[1]) for one in head.lower().split(b"\r\n") if b"content-length" in one
+                    )
+                    await reader.readexactly(size)
+                    answered += head.split()[1] == b"200"
+                    if b"connection: close" in head.lower():
+                        break
+            except (asyncio.IncompleteReadError, ConnectionError) as error:
+                # A connection that was idle is closed at the end; only a reply that was begun counts as lost here.
+                partial = getattr(error, "partial", b"")
+                lost += bool(partial)
+                return
+            finally:
+                writer.close()
+
+    tasks = [asyncio.create_task(go()) for _ in range(64)]
+    await asyncio.sleep(after)
+    process.send_signal(signal.SIGTERM)
+    await asyncio.gather(*tasks)
+    code = await asyncio.to_thread(process.wait, 60)
+    return answered, lost, code
+
+
+def fuzz(given: argparse.Namespace) -> bool:
+    """Wrong tokens, traversals and random headers and bodies: nothing but 4xx, or a closed connection."""
+    folder, rng = save_models(given.data, given.folder, ["ease"])["ease"], random.Random(0)
+    found: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as place:
+        token = Path(place) / "token"
+        token.write_text(TOKEN)
+        with serving(folder, "--token-file", str(token)) as (port, process):
+            for _ in range(given.requests):
+                found[str(raw_status(port, fuzzed(rng)))] += 1
+            alive = process.poll() is None
+            right = {"Authorization": f"Bearer {TOKEN}"}
+            ready = httpx.get(f"http://127.0.0.1:{port}/v1/models", headers=right).status_code
+    print(dict(sorted(found.items())), f"alive {alive}, then {ready} with the token")
+    return alive and ready == 200 and all(code == "closed" or code.startswith("4") for code in found)
+
+
+def fuzzed(rng: random.Random) -> bytes:
+    """A request that must not be answered with 2xx or 5xx."""
+    right = f"Authorization: Bearer {TOKEN}\r\n"
+    junk = bytes(rng.randrange(256) for _ in range(rng.randrange(200)))
+    paths = ["/v1/models", "/v1/recommend/1", "/metrics", "/openapi.json", "/v1/map", "/docs"]
+    traversals = [
+        "/explorer/../app.py",
+        "/explorer/..%2f..%2fapp.py",
+        "/explorer/%2e%2e/server.py",
+        "/../../etc/passwd",
+    ]
+    traversals += [
+        "/explorer//etc/passwd",
+        "/explorer/....//app.py",
+        "/v1/communities/..%2f..",
+        "/explorer/index.html%00",
+    ]
+    bodies = [b"{", b"[]", b'{"user": {}}', b'{"user": 1, "n": -1}', b'{"user": 1, "n": 1e99}', b'{"n": 5}', junk]
+    bodies += [
+        b"[" * 5000,
+        b'{"items": [' + b"1," * 400 + b"-7]}",
+        b'{"user": "\xff"}',
+        b'{"user": 1, "model": "../x"}',
+    ]
+    kind = rng.randrange(6)
+    if kind == 0:
+        token = rng.choice(
+            ["", "Authorization: Bearer wrong\r\n", f"Authorization: Basic {TOKEN}\r\n", right[:-4] + "\r\n"]
+        )
+        return f"GET {rng.choice(paths)} HTTP/1.1\r\nHost: localhost\r\n{token}\r\n".encode()
+    if kind == 1:
+        return f"GET {rng.choice(traversals)} HTTP/1.1\r\nHost: localhost\r\n{right}\r\n".encode()
+    if kind == 2:
+        body = rng.choice(bodies)
+        path = rng.choice(["/v1/recommend", "/v1/explain", "/v1/recommend/batch"])
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{right}Content-Length: {len(body)}\r\n\r\n"
+        return head.encode() + body
+    if kind == 3:
+        method = rng.choice(["PUT", "DELETE", "PATCH", "TRACE", "POST"])
+        return f"{method} /v1/models HTTP/1.1\r\nHost: localhost\r\n{right}Content-Length: 0\r\n\r\n".encode()
+    if kind == 4:
+        line = rng.choice([b"X: ", b"Content-Length: ", b"Transfer-Encoding: ", b"Host: ", b"Authorization: "]) + junk
+        return b"GET /v1/models HTTP/1.1\r\n" + line.replace(b"\n", b"") + b"\r\n\r\n"
+    return junk + b"\r\n\r\n"
+
+
+def raw_status(port: int, request: bytes) -> str:
+    """The status of what comes back, or `closed`."""
+    with socket.create_connection(("127.0.0.1", port), 20) as peer:
+        try:
+            peer.sendall(request)
+            peer.shutdown(socket.SHUT_WR)
+            head = peer.recv(64)
+        except OSError:
+            return "closed"
+    return head.split()[1].decode("latin-1") if head.startswith(b"HTTP/") else "closed"
+
+
+def main() -> int:
+    """One of the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["speed", "load", "stop", "fuzz"])
+    parser.add_argument("--data", default="ml-1m", help="ml-1m, planted, … or an .npz file with offsets and item_rows")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "loca-serving")
+    parser.add_argument("--models", nargs="+", default=["ease", "loca-ease"])
+    parser.add_argument("--seconds", type=int, default=10)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--swaps", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--requests", type=int, default=10_000)
+    given = parser.parse_args()
+    loca.set_progress(False)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    met = {"speed": speed, "load": load, "stop": stop, "fuzz": fuzz}[given.what](given)
+    print("bar: met" if met else "bar: missed")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
