@@ -5,7 +5,8 @@ import { cssColour } from "./colours.js";
 import { Bar, count, Failure, figure, html, Items, many, percent, Swatch, titleOf, useAnswer, useFirst } from "./parts.js";
 
 const HALF_LIVES = 50;
-const positions = (recency) => (/^\d+$/.test(recency ?? "") ? Math.min(HALF_LIVES, Number(recency)) : 0);
+// A model says its recency as "half-life 4 positions"; one in units of time has no place on the slider.
+const positions = (recency) => Math.min(HALF_LIVES, Number(/^half-life ([\d.]+) positions/.exec(recency ?? "")?.[1] ?? 0));
 
 function Slider({ label, shown, value, onInput, ...range }) {
   const id = useId();
@@ -24,8 +25,8 @@ function Slider({ label, shown, value, onInput, ...range }) {
 }
 
 function Controls({ model, recency, share, onRecency, onShare }) {
-  const own = model.recency === null || model.recency === "none" ? "off" : model.recency;
-  const half = recency === null ? `${own} (the model’s)` : recency ? many(recency, "item") : "off";
+  const own = model.recency === null ? "off" : model.recency.replace("half-life ", "");
+  const half = recency === null ? `${own} (the model’s)` : recency ? many(recency, "position") : "off";
   const alpha = share ?? model.alpha;
   return html`<fieldset class="controls">
     <legend>What if</legend>

@@ -35,8 +35,9 @@ export function MapView({ points, error, communities, colours, user, community, 
       if (!element.hidden) taken.push([left, top]);
     }
     const chosen = now.current.user;
-    ring.current.hidden = !chosen;
-    if (chosen) put(ring.current, view, chosen.x, chosen.y);
+    const isShown = Number.isFinite(chosen?.x);
+    ring.current.hidden = !isShown;
+    if (isShown) put(ring.current, view, chosen.x, chosen.y);
     hover.current.hidden = true;
   };
 
@@ -64,7 +65,7 @@ export function MapView({ points, error, communities, colours, user, community, 
   useEffect(() => scatter?.colour(paletteTexture(colours, dark)), [scatter, colours, dark]);
   useEffect(() => scatter?.show(points ?? { users: 0 }), [scatter, points]);
   useEffect(() => scatter?.focusOn(community ?? -1), [scatter, community]);
-  useEffect(() => (user ? scatter?.goTo(user.x, user.y) : scatter?.redraw()), [scatter, user?.row]);
+  useEffect(() => (Number.isFinite(user?.x) ? scatter?.goTo(user.x, user.y) : scatter?.redraw()), [scatter, user?.row]);
   useEffect(() => scatter?.redraw(), [scatter, communities, centres]);
 
   const about = points

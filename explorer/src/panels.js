@@ -78,7 +78,6 @@ export function Community({ source, model, number, colours, onUser, onClose }) {
     html`<p class="lead">${data.name}</p>
       <p class="facts">
         ${count(data.members)} of ${many(data.users, "user")} (${percent(data.members / data.users)})
-        ${data.anchor !== null && data.anchor !== undefined && ` · around ${data.anchor}`}
       </p>
       <div class="columns">
         <section>
@@ -125,6 +124,7 @@ export function User({ source, model, row, user, error, communities, colours, on
         Community ${home.community}: ${home.name}
       </button>
     </p>`}
+    ${user && user.x === null && html`<p class="facts">This user is not on the map.</p>`}
     ${user &&
     html`<${Answer}
       source=${source}
