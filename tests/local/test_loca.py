@@ -14,7 +14,7 @@ import loca
 from loca.communities.embeddings import TruncatedSVD
 from loca.communities.geometry import Quantile
 from loca.data.splits import HeldOut, Split
-from loca.errors import ConfigError, DataError, ModelFileError
+from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.evaluation.top_n import rank_top_n
 from loca.local.ensemble import Ensemble
@@ -531,3 +531,22 @@ def test_the_default_number_of_communities_is_capped_by_the_users_and_a_requeste
     assert model.truncate(30) is model
     with pytest.raises(DataError, match="anchors: 41 were requested, there are only 30 users"):
         Loca(base=EASE(), anchors=41).fit(data)
+
+
+def test_another_global_share_blends_anew_and_leaves_the_model_as_it_was(planted_split: Split) -> None:
+    model = small_loca(alpha=0.25).fit(planted_split.train)
+    histories = planted_split.test.history_matrix[:30]
+    before, whole_model = model.score(histories), model.global_.score(histories)
+    assert np.array_equal(model.with_global_share(0.25).score(histories), before)
+    assert np.allclose(model.with_global_share(1).score(histories), whole_model, atol=1e-6)
+    halfway = (model.with_global_share(0).score(histories) + whole_model) / 2
+    other = model.with_global_share(0.5)
+    assert np.allclose(other.score(histories), halfway, atol=1e-6)
+    assert (other.alpha_, other.locality_.alpha) == (0.5, 0.5)
+    assert (model.alpha_, model.locality_.alpha) == (0.25, 0.25)
+    assert np.array_equal(model.score(histories), before)
+    for wrong in (-0.1, 1.5, float("nan"), True, "0.5"):
+        with pytest.raises(ConfigError, match="global share: expected a number from 0 to 1"):
+            model.with_global_share(wrong)  # type: ignore[arg-type]
+    with pytest.raises(NotFittedError):
+        small_loca().with_global_share(0.5)

@@ -29,6 +29,7 @@ COMMANDS = {
     "recommend": "recommend.recommend_items",
     "similar": "recommend.similar_items",
     "explain": "explain.explain_answer",
+    "explore": "explore.explore",
     "serve": "serve.serve",
     "doctor": "doctor.look",
 }

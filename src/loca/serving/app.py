@@ -404,8 +404,9 @@ class Service:
         given = self._query(request, "n", "model")
         version, n = self._version(given.get("model")), self._length(whole(given, "n", 10))
         number = whole(request.path_params, "number", 0)
+        users = await self._map(version)
         try:
-            found = await self.scorer.call(partial(explorer.describe_community, version.model, number, n))
+            found = await self.scorer.call(partial(explorer.describe_community, version.model, number, n, users))
         except DataError as error:
             raise Problem(404, str(error)) from None
         return reply({**version.about(), **found})

@@ -31,7 +31,6 @@ from loca.data.interactions import Interactions
 from loca.errors import DataError, check_choice
 from loca.evaluation.explain import items_json
 from loca.evaluation.top_n import as_array, check_list_length, rank_top_n
-from loca.local.auto import Auto
 from loca.local.community_choice import every_nth
 from loca.local.explain import naming_items, short_title
 from loca.local.loca import Loca
@@ -219,9 +218,8 @@ def known_data(model: Recommender) -> Interactions:
 
 
 def local_model(model: Recommender) -> Loca | None:
-    """The Loca that a model is, or that an Auto has chosen; None for other models."""
-    inner = fitted(cast(Auto, model).model_, model) if model.role == "auto" else model
-    return cast(Loca, inner) if inner.role == "local" else None
+    """The model as a Loca; None for other models, also where a part of one is a Loca."""
+    return cast(Loca, model) if model.role == "local" else None
 
 
 def _with_communities(model: Recommender) -> Loca | None:
@@ -233,6 +231,7 @@ def _with_communities(model: Recommender) -> Loca | None:
 def model_facts(model: Recommender) -> dict[str, Any]:
     """What kind of model it is and what it was fitted on, as JSON values."""
     known, local, kind = known_data(model), local_model(model), type(model).__name__
+    grouped = _with_communities(model)
     base = [type(one).__name__ for one in model.inner_models()]
     labels = {"local": f"LOCA over {base[0]}", "ensemble": f"Ensemble of {base[0]}"} if base else {}
     return {
@@ -242,7 +241,7 @@ def model_facts(model: Recommender) -> dict[str, Any]:
         "items": known.n_items,
         "interactions": len(known),
         "recency": None if known.recency is None else str(known.recency),
-        "communities": len(_names(model)),
+        "communities": 0 if grouped is None else len(fitted(grouped.communities_, grouped)),
         "alpha": None if local is None else local.alpha_,
     }
 
@@ -414,12 +413,14 @@ def search(known: Interactions, text: str, what: str = "all", n: int = 20) -> di
 
 def export_page(
     model: Recommender, name: str, fingerprint: str, path: Path, users: int = 200, page: Path = PAGE
-) -> None:
-    """Write the explorer and what it shows of a model, with some users, evenly spaced, into one HTML file.
+) -> int:
+    """Write the explorer and what it shows of a model into one HTML file; return how many users have a list in it.
 
-    The file needs no service and loads nothing. Each listed item has its 8 strongest reasons.
+    These are at most so many of those on the map, evenly spaced. The file needs no service and loads nothing. Each
+    listed item has its 8 strongest reasons.
     """
     check_list_length(users)
+    html, script = _in_one_file(page)
     known, shown, about = known_data(model), map_users(model), {"model": name, "fingerprint": fingerprint}
     entry = {"name": name, **model_facts(model), "fingerprint": fingerprint, "folder": name, "error": None}
     entry["loaded_at"] = datetime.now(UTC).isoformat(timespec="seconds")
@@ -442,23 +443,23 @@ def export_page(
         },
         "users": each,
     }
-    write_whole(path, _in_one_file(page, json.dumps(finite(data), ensure_ascii=False, separators=(",", ":"))))
+    held = json.dumps(finite(data), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    end = f'<script type="application/json" id="loca-data">{held}</script>\n{script}\n</body>'
+    write_whole(path, html.replace("</body>", end, 1))
+    return len(each)
 
 
-def _in_one_file(page: Path, data: str) -> str:
-    """The built page with its script, its style and the data inside, and nothing allowed from elsewhere."""
+def _in_one_file(page: Path) -> tuple[str, str]:
+    """The built page with its style inside and nothing allowed from elsewhere, and its script for the end of it."""
     try:
         html, script, style = ((page / one).read_text("utf-8") for one in ("index.html", "explorer.js", "explorer.css"))
     except OSError as error:
         raise DataError(f"{page}: the explorer's page cannot be read ({error.strerror}); install loca anew") from None
-    # Neither may end its element: `<\/` and `<\!--` are the same to a script.
+    # The script may not end its element: `<\/` and `<\!` are the same to it.
     script = re.sub(r"<(/script|!--)", r"<\\\1", script, flags=re.IGNORECASE)
     hashes = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (script, style))
     rules = "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
     policy = f'<meta http-equiv="Content-Security-Policy" content="{rules.format(*hashes)}">'
-    held = data.replace("<", "\\u003c")
-    html = re.sub(r"<script\b[^>]*\bsrc=[^>]*>\s*</script>|<link\b[^>]*>", "", html)
-    html = re.sub(r"<head\b[^>]*>", lambda head: f'{head[0]}\n<meta charset="utf-8">\n{policy}', html, count=1)
-    html = html.replace("</head>", f"<style>{style}</style>\n</head>", 1)
-    end = f'<script type="application/json" id="loca-data">{held}</script>\n<script>{script}</script>\n</body>'
-    return html.replace("</body>", end, 1)
+    html = re.sub(r"<script\b[^>]*\bsrc=[^>]*>\s*</script>\s*|<link\b[^>]*>\s*", "", html)
+    html = re.sub(r"<meta charset[^>]*>", lambda found: f"{found[0]}\n{policy}", html, count=1)
+    return html.replace("</head>", f"<style>{style}</style>\n</head>", 1), f"<script>{script}</script>"
