@@ -52,10 +52,12 @@ _PAGE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_
 <section><h2><code>{{ method | upper }} {{ path }}</code></h2><p>{{ about.summary }}</p>
 {% if about.parameters %}<table><tr><th>parameter</th><th>in</th><th>type</th><th>meaning</th></tr>
 {% for one in about.parameters %}
-<tr><td><code>{{ one.name }}</code></td><td>{{ one.in }}</td><td>{{ one.schema.type }}</td><td>{{ one.description }}</td></tr>
+<tr><td><code>{{ one.name }}</code></td><td>{{ one.in }}</td><td>{{ one.schema.type }}</td>
+<td>{{ one.description }}</td></tr>
 {% endfor %}</table>{% endif %}
 {% if about.requestBody %}
-<p>Body: <a href="#{{ about.body_name }}">{{ about.body_name }}</a></p>{% endif %}</section>
+{% set name = about.requestBody.content["application/json"].schema["$ref"].split("/")[-1] %}
+<p>Body: <a href="#{{ name }}">{{ name }}</a></p>{% endif %}</section>
 {% endfor %}{% endfor %}
 <h2>Bodies</h2>
 {% for name, schema in api.components.schemas.items() %}

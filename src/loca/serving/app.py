@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -178,17 +178,20 @@ class Service:
         self.settings = settings
         self.store = ModelStore({name: Path(folder) for name, folder in settings.folders.items()})
         self.metrics = Metrics()
-        self.scorer = Scorer(settings.batch, settings.queue, self.metrics.batch_sizes.observe)
-        self.metrics.queue.set_function(lambda: len(self.scorer))
+        self.scorer = Scorer(settings.batch, settings.queue, self._note_batch)
         self.latencies: deque[float] = deque(maxlen=_LATENCIES)
         self.requests = 0
         self.is_ready = False
+        self._noted: set[tuple[str, str]] = set()
         self._find_title = lru_cache(maxsize=8192)(find_title)
-        routes = [Route(path, endpoint, methods=[method]) for method, path, endpoint in self._endpoints()]
-        handlers: dict[Any, Any] = {Problem: _on_problem, HTTPException: _on_http, Exception: _on_failure}
-        self.inner = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)
+        routes: list[Route] = []
+        self.templates: dict[Any, str] = {}
+        for method, path, endpoint in self._endpoints():
+            answer = _answering(endpoint)
+            routes.append(Route(path, answer, methods=[method]))
+            self.templates[answer] = path.replace(":path", "")
+        self.inner = Starlette(routes=routes, exception_handlers={HTTPException: _on_http}, lifespan=self._lifespan)
         self.app = Gate(self)
-        self.templates = {endpoint: path for _, path, endpoint in self._endpoints()}
 
     def _endpoints(self) -> Iterator[tuple[str, str, Any]]:
         yield "POST", "/v1/recommend", self.recommend
@@ -241,9 +244,14 @@ class Service:
                 self._note_models()
 
     def _note_models(self) -> None:
-        self.metrics.models.clear()
-        for version in self.store.versions.values():
-            self.metrics.models.labels(version.name, version.fingerprint).set(1)
+        serving = {(one.name, one.fingerprint) for one in self.store.versions.values()}
+        for one in self._noted | serving:
+            self.metrics.models.labels(*one).set(one in serving)
+        self._noted = serving
+
+    def _note_batch(self, size: int) -> None:
+        self.metrics.batch_sizes.observe(size)
+        self.metrics.queue.set(len(self.scorer))
 
     # Lists
 
@@ -442,11 +450,7 @@ class Service:
         if row >= count:
             raise Problem(404, f"unknown user row {row}; this model has {count:,} users")
         users = await self._map(version)
-        place = users.place(row)
-        about: dict[str, Any] = {"user": version.known.users.ids([row])[0], "row": row}
-        x, y = (None, None) if place is None else users.points[place].tolist()
-        community = -1 if place is None else int(users.community[place])
-        return reply({**version.about(), **about, "x": x, "y": y, "community": None if community < 0 else community})
+        return reply({**version.about(), **explorer.describe_user(version.model, users, row)})
 
     async def page(self, request: Request) -> Response:
         """The explorer, one file of it."""
@@ -587,11 +591,22 @@ def _problem_of(error: Any) -> dict[str, Any]:
     return {"problem": as_problem(error).document()}
 
 
-async def _on_problem(request: Request, error: Exception) -> Response:
+def _answering(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint whose errors are replies."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            return as_problem(error).response()
+
+    return answer
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
     return as_problem(error).response()
-
-
-_on_http = _on_failure = _on_problem
 
 
 class Metrics:
@@ -601,7 +616,6 @@ class Metrics:
         self.registry = CollectorRegistry()
         given: dict[str, Any] = {"registry": self.registry}
         self.is_shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
-        lives = {"multiprocess_mode": "livesum"} if self.is_shared else {}
         self.requests = Counter("loca_requests", "Requests answered.", ["route", "status"], **given)
         times = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
         self.seconds = Histogram("loca_request_seconds", "Time of a request.", ["route"], buckets=times, **given)
@@ -609,15 +623,16 @@ class Metrics:
         self.batch_sizes = Histogram("loca_batch_size", "Requests that were answered together.", buckets=sizes, **given)
         self.unknown = Counter("loca_unknown_ids", "Ids and titles that no model knows.", ["what"], **given)
         self.reloads = Counter("loca_reloads", "New versions of a model.", ["model", "result"], **given)
-        self.queue = Gauge("loca_queue_length", "Requests that wait.", **given, **lives)
-        self.models = Gauge("loca_model", "Versions that serve.", ["name", "fingerprint"], **given, **lives)
+        lives: dict[str, Any] = {**given, "multiprocess_mode": "livesum"}
+        self.queue = Gauge("loca_queue_length", "Requests that wait.", **lives)
+        self.models = Gauge("loca_model", "Versions that serve.", ["name", "fingerprint"], **lives)
 
     def text(self) -> bytes:
         """All of them as Prometheus reads them."""
         registry = self.registry
         if self.is_shared:
             registry = CollectorRegistry()
-            MultiProcessCollector(registry)
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)
 
 
@@ -654,7 +669,7 @@ class Gate:
         except ClientDisconnect:
             status = 499
         took = time.perf_counter() - started
-        route = service.templates.get(scope.get("endpoint"), "none")
+        route = service.templates.get(scope.get("endpoint", self), "none")
         service.metrics.requests.labels(route, status).inc()
         service.metrics.seconds.labels(route).observe(took)
         service.requests += 1

@@ -14,7 +14,7 @@ from loca.data.id_map import Id
 from loca.data.interactions import Interactions
 from loca.errors import ConfigError, DataError, LocaError, did_you_mean
 from loca.models.recommender import Recommender
-from loca.persistence.model_io import MANIFEST
+from loca.persistence.atomic_write import MANIFEST
 from loca.registry import load
 from loca.serving.explorer import UserMap, map_users
 

@@ -94,7 +94,7 @@ class Scorer:
 
     def start(self) -> None:
         """Begin to answer, for the running event loop."""
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._is_stopped = asyncio.get_running_loop(), False
         self._thread = threading.Thread(target=self._run, name="loca-scorer", daemon=True)
         self._thread.start()
 

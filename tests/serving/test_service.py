@@ -1,0 +1,451 @@
+"""The service: the same answers as the models, each refusal with its status, and versions that take over whole."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+import loca
+from conftest import Talk  # type: ignore[attr-defined]
+from loca.cli.main import main
+from loca.serving.app import Service
+from loca.serving.scorer import ListOptions, QueueFullError, Scorer
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "models"
+
+
+@pytest.fixture(scope="module")
+def talk(model_folder: Path) -> Talk:
+    return Talk(model_folder)
+
+
+@pytest.mark.parametrize("name", sorted(one.name for one in GOLDEN.iterdir()))
+def test_every_kind_of_model_answers_as_in_process(name: str) -> None:
+    model = loca.load(GOLDEN / name)
+    users = model.train_data_.users.values.tolist()
+
+    async def ask(client: httpx.AsyncClient) -> list[Any]:
+        return [one.json() for one in await asyncio.gather(*(client.get(f"/v1/recommend/{user}") for user in users))]
+
+    answers = Talk(GOLDEN / name)(ask)
+    items, scores = model.recommend(users, 10)
+    for place, answer in enumerate(answers):
+        assert answer["user"] == users[place]
+        listed = [one["item"] for one in answer["items"]]
+        found = [one["score"] for one in answer["items"]]
+        wanted = [one for one in items[place].tolist() if one is not None]
+        # Scores of a batch are summed in another order; items that are equal but for that may change places.
+        np.testing.assert_allclose(found, scores[place][: len(found)], rtol=1e-4, atol=1e-5)
+        near = np.abs(np.diff(scores[place][: len(found)])).min(initial=1) < 1e-4
+        assert listed == wanted or (near and len(set(listed) & set(wanted)) >= len(wanted) - 1)
+
+
+def test_requests_that_wait_are_answered_together_and_each_rightly(model_folder: Path) -> None:
+    talk, sizes = Talk(model_folder), []
+    talk.service.scorer.on_batch = sizes.append
+    model = loca.load(model_folder)
+    users = model.train_data_.users.values.tolist()[:100]
+
+    async def ask(client: httpx.AsyncClient) -> list[Any]:
+        bodies = [{"user": user, "n": 1 + place % 7} for place, user in enumerate(users)]
+        bodies += [{"items": ["i03", "i05"], "n": 4}, {"user": users[0], "n": 3, "never": ["i03"]}]
+        return await asyncio.gather(*(client.post("/v1/recommend", json=body) for body in bodies))
+
+    *known, history, filtered = (one.json() for one in talk(ask))
+    for place, answer in enumerate(known):
+        wanted = model.recommend([users[place]], 1 + place % 7).items[0].tolist()
+        assert [one["item"] for one in answer["items"]] == wanted
+    assert [one["item"] for one in history["items"]] == model.recommend([["i03", "i05"]], 4).items[0].tolist()
+    wanted = model.recommend([users[0]], 3, never=["i03"]).items[0].tolist()
+    assert [one["item"] for one in filtered["items"]] == wanted
+    assert max(sizes) > 1
+    assert sum(sizes) == len(users) + 2
+
+
+def test_options_of_a_list_mean_what_they_mean_in_process(model_folder: Path, talk: Talk) -> None:
+    model = loca.load(model_folder)
+    user = model.train_data_.users.values.tolist()[5]
+    half = loca.Recency(4, "positions")
+    pairs: list[tuple[dict[str, Any], Any]] = [
+        ({"user": user, "only": ["i01", "i02", "i03"]}, model.recommend([user], only=["i01", "i02", "i03"])),
+        ({"user": user, "candidates": ["i04", "i07"]}, model.recommend([user], candidates={user: ["i04", "i07"]})),
+        ({"user": user, "hide_seen": False}, model.recommend([user], hide_seen=False)),
+        ({"user": user, "recency": "4"}, model.recommend([user], recency=half)),
+        ({"user": user, "global_share": 1.0}, model.with_global_share(1.0).recommend([user])),
+        ({"user": "nobody", "on_unknown": "popular"}, model.recommend(["nobody"], on_unknown="popular")),
+        ({"items": ["i01", "x"], "on_unknown": "skip"}, model.recommend([["i01"]])),
+    ]
+    titles = model.train_data_.items.labels
+    if titles is not None:
+        pairs.append(({"titles": [titles[2], titles[9]]}, model.recommend([model.train_data_.items.ids([2, 9])])))
+
+    async def ask(client: httpx.AsyncClient) -> list[Any]:
+        return [(await client.post("/v1/recommend", json=body)).json() for body, _ in pairs]
+
+    for (body, wanted), answer in zip(pairs, talk(ask), strict=True):
+        listed = [one for one in wanted.items[0].tolist() if one is not None]
+        assert [one["item"] for one in answer["items"]] == listed, body
+
+
+def test_a_list_similar_items_and_explanations_are_those_of_the_model(model_folder: Path, talk: Talk) -> None:
+    model = loca.load(model_folder)
+    user = model.train_data_.users.values.tolist()[7]
+
+    async def ask(client: httpx.AsyncClient) -> list[Any]:
+        both = await client.post("/v1/recommend", json={"user": user, "n": 2, "explain": True})
+        alone = await client.post("/v1/explain", json={"user": user, "n": 2})
+        one = await client.post("/v1/explain", json={"user": user, "item": "i03"})
+        like = await client.get("/v1/similar/i03?n=4")
+        return [found.json() for found in (both, alone, one, like)]
+
+    both, alone, one, like = talk(ask)
+    wanted = json.loads(json.dumps(model.explain(user, n=2).to_json(), default=float))
+    counts = alone.pop("counts")
+    about = {"model": alone.pop("model"), "fingerprint": alone.pop("fingerprint")}
+    assert alone == wanted
+    assert counts == [1.0] * len(alone["history"])
+    assert both["explanation"] == {**wanted, "counts": counts}
+    assert one["items"][0]["item"] == "i03"
+    assert [item["item"] for item in like["items"]] == model.similar_items(["i03"], 4).items[0].tolist()
+    assert about["model"] == "films"
+    assert len(about["fingerprint"]) == 16
+
+
+def test_a_batch_has_an_end_for_each_request(talk: Talk) -> None:
+    body = {"requests": [{"user": "u007", "n": 1}, {"user": "nobody"}, {"items": []}]}
+    first, second, third = talk.send("POST", "/v1/recommend/batch", json=body).json()["answers"]
+    assert len(first["items"]) == 1
+    assert (second["problem"]["status"], third["problem"]["status"]) == (404, 422)
+
+
+REFUSED = [
+    ("POST", "/v1/recommend", b"{", 400, "expected JSON"),
+    ("POST", "/v1/recommend", b"[" * 5000, 400, "body"),
+    ("POST", "/v1/recommend", b'{"user": ["u1"]}', 400, "user"),
+    ("POST", "/v1/recommend", b'{"user": "u007", "n": 0}', 400, "n"),
+    ("POST", "/v1/recommend", b'{"user": "u007", "number": 3}', 400, "number"),
+    ("POST", "/v1/recommend", b'{"user": true}', 400, "bool"),
+    ("POST", "/v1/recommend", b'{"user": "u007", "n": 5000}', 422, "at most 1,000"),
+    ("POST", "/v1/recommend", b'{"n": 3}', 422, "who asks"),
+    ("POST", "/v1/recommend", b'{"user": "u007", "items": ["i01"]}', 422, "found 2"),
+    ("POST", "/v1/recommend", b'{"user": "nobody"}', 404, "unknown user 'nobody'"),
+    ("POST", "/v1/recommend", b'{"items": ["i01", "nothing"]}', 404, "unknown item 'nothing'"),
+    ("POST", "/v1/recommend", b'{"user": "u007", "only": ["nothing"]}', 404, "only: unknown item"),
+    ("POST", "/v1/recommend", b'{"titles": ["No Such Film"]}', 404, "unknown item 'No Such Film'"),
+    ("POST", "/v1/recommend", b'{"user": "u007", "model": "flims"}', 404, "did you mean 'films'"),
+    ("POST", "/v1/recommend", b'{"user": "u007", "recency": "soon"}', 422, "recency: expected"),
+    ("POST", "/v1/recommend", b'{"items": ["i01"], "recency": "30d"}', 422, "without times"),
+    ("POST", "/v1/recommend", b'{"user": "u007", "global_share": 1.5}', 400, "<= 1"),
+    ("POST", "/v1/explain", b'{"user": "u007", "item": "nothing"}', 404, "item: unknown item"),
+    ("POST", "/v1/recommend/batch", b'{"requests": []}', 400, "length >= 1"),
+    ("GET", "/v1/recommend/nobody", None, 404, "unknown user"),
+    ("GET", "/v1/recommend/u007?n=ten", None, 422, "n: expected a whole number"),
+    ("GET", "/v1/recommend/u007?count=3", None, 400, "unexpected parameter 'count'"),
+    ("GET", "/v1/similar/nothing", None, 404, "unknown item"),
+    ("GET", "/v1/communities/99", None, 404, "unknown community 99"),
+    ("GET", "/v1/users/4000", None, 404, "user row"),
+    ("GET", "/v1/search?q=a&what=films", None, 422, "expected users, items or all"),
+    ("GET", "/explorer/..%2fapp.py", None, 404, ""),
+    ("GET", "/explorer/app.py", None, 404, "there is no"),
+    ("GET", "/nowhere", None, 404, ""),
+    ("PUT", "/v1/models", None, 405, ""),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "detail"), REFUSED)
+def test_what_cannot_be_answered_is_refused_in_one_line(
+    talk: Talk, method: str, path: str, body: bytes | None, status: int, detail: str
+) -> None:
+    found = talk.send(method, path, content=body)
+    assert (found.status_code, found.headers["content-type"]) == (status, "application/problem+json")
+    document = found.json()
+    assert document["status"] == status
+    assert detail in document["detail"]
+    assert "\n" not in document["detail"]
+
+
+@examples(max_examples=60)
+@given(body=st.one_of(st.binary(max_size=80), st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["user", "items", "titles", "n", "only", "never", "recency", "model", "x"]), inner, max_size=4),
+    max_leaves=8,
+).map(lambda value: json.dumps(value).encode())))  # fmt: skip
+def test_any_body_is_answered_or_refused(talk: Talk, body: bytes) -> None:
+    async def ask(client: httpx.AsyncClient) -> list[int]:
+        paths = ("/v1/recommend", "/v1/explain", "/v1/recommend/batch")
+        return [(await client.post(path, content=body)).status_code for path in paths]
+
+    assert all(status == 200 or 400 <= status < 500 for status in talk(ask))
+
+
+def test_bodies_that_are_too_large_or_too_slow_are_refused(model_folder: Path) -> None:
+    talk = Talk(model_folder, body_bytes=2000, body_seconds=0.05)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(40):
+            yield b"x" * 100
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(0.5)
+        yield b"}"
+
+    assert talk.send("POST", "/v1/recommend", content=b"x" * 5000).status_code == 413
+    assert talk.send("POST", "/v1/recommend", content=parts()).status_code == 413
+    assert talk.send("POST", "/v1/recommend", content=slow()).status_code == 408
+
+
+def test_a_token_is_needed_but_for_health_and_the_page(model_folder: Path) -> None:
+    talk = Talk(model_folder, token="a-token-of-some-length")
+    right = {"Authorization": "Bearer a-token-of-some-length"}
+    for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "a-token-of-some-length"}):
+        for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/map"):
+            found = talk.send("GET", path, headers=header)
+            assert (found.status_code, found.headers["www-authenticate"]) == (401, "Bearer")
+    assert talk.send("GET", "/v1/models", headers=right).status_code == 200
+    assert talk.send("GET", "/health/ready").status_code == 200
+    assert talk.send("GET", "/").status_code == 200
+
+
+def test_other_names_of_a_local_service_are_refused(model_folder: Path) -> None:
+    talk = Talk(model_folder)
+    for name, status in (("evil.example", 421), ("localhost:8000", 200), ("127.0.0.1", 200), ("[::1]:80", 200)):
+        assert talk.send("GET", "/v1/models", headers={"Host": name}).status_code == status
+    assert Talk(model_folder, local_only=False).send("GET", "/v1/models", headers={"Host": "a.b"}).status_code == 200
+
+
+def test_a_client_that_asks_too_often_waits(model_folder: Path) -> None:
+    talk = Talk(model_folder, rate=2.0)
+
+    async def ask(client: httpx.AsyncClient) -> list[httpx.Response]:
+        return [await client.get("/v1/models") for _ in range(4)]
+
+    found = talk(ask)
+    assert [one.status_code for one in found] == [200, 200, 429, 429]
+    assert found[-1].headers["retry-after"] == "1"
+
+
+def test_a_full_queue_is_refused_and_what_waits_is_answered_at_the_end(model_folder: Path) -> None:
+    model = loca.load(model_folder)
+    user = model.train_data_.users.values.tolist()[0]
+
+    async def run() -> tuple[int, int]:
+        scorer = Scorer(batch=4, queue=10)
+        scorer.start()
+        busy = asyncio.ensure_future(scorer.call(lambda: time.sleep(0.2)))
+        await asyncio.sleep(0.05)
+        asked = [asyncio.ensure_future(scorer.find_list(ListOptions(model, False), user, 3)) for _ in range(14)]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(scorer.stop)
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        await busy
+        return sum(isinstance(one, tuple) for one in found), sum(isinstance(one, QueueFullError) for one in found)
+
+    assert asyncio.run(run()) == (10, 4)
+
+
+def test_a_full_queue_says_when_to_come_again(model_folder: Path) -> None:
+    talk = Talk(model_folder, queue=1)
+
+    async def ask(client: httpx.AsyncClient) -> list[httpx.Response]:
+        busy = asyncio.ensure_future(talk.service.scorer.call(lambda: time.sleep(0.2)))
+        await asyncio.sleep(0.05)
+        found = await asyncio.gather(*(client.get("/v1/recommend/u007") for _ in range(3)))
+        await busy
+        return found
+
+    found = sorted(talk(ask), key=lambda one: one.status_code)
+    assert [one.status_code for one in found] == [200, 503, 503]
+    assert found[-1].headers["retry-after"] == "1"
+
+
+def test_one_bad_request_does_not_spoil_those_that_wait_with_it(model_folder: Path) -> None:
+    model = loca.load(model_folder)
+
+    async def run() -> list[Any]:
+        scorer = Scorer()
+        scorer.start()
+        busy = asyncio.ensure_future(scorer.call(lambda: time.sleep(0.05)))
+        names = ("u001", "nobody", "u002")
+        asked = [asyncio.ensure_future(scorer.find_list(ListOptions(model, False), one, 3)) for one in names]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        await busy
+        await asyncio.to_thread(scorer.stop)
+        return found
+
+    first, second, third = asyncio.run(run())
+    assert isinstance(second, loca.errors.DataError)
+    for one, user in ((first, "u001"), (third, "u002")):
+        found, place = one
+        assert found.items[place].tolist() == model.recommend([user], 3).items[0].tolist()
+
+
+def test_a_failure_inside_is_not_shown_outside(model_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    talk = Talk(model_folder)
+
+    class Broken:
+        train_data_ = loca.load(model_folder).train_data_
+
+        def count_items(self) -> int:
+            return 60
+
+        def score(self, histories: Any) -> Any:
+            raise RuntimeError("a secret of the inside")
+
+    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+        version = talk.service.store.versions["films"]
+        object.__setattr__(version, "model", Broken())
+        return await client.get("/v1/recommend/u007")
+
+    found = talk(ask)
+    assert found.status_code == 500
+    assert "secret" not in found.text
+    assert "secret" in caplog.text
+
+
+def test_a_new_version_takes_over_and_a_broken_one_does_not(model_folder: Path, tmp_path: Path) -> None:
+    live = tmp_path / "live.loca"
+    shutil.copytree(model_folder, live)
+    talk, other = Talk(live, reload_seconds=0.05), loca.EASE(l2=5.0).fit(loca.load(model_folder).train_data_)
+
+    async def until(client: httpx.AsyncClient, is_so: Any) -> Any:
+        for _ in range(200):
+            one = (await client.get("/v1/models")).json()["models"][0]
+            if is_so(one):
+                return one
+            await asyncio.sleep(0.02)
+        raise AssertionError("nothing changed")
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        first = (await client.get("/v1/recommend/u007")).json()
+        await asyncio.to_thread(other.save, live)
+        about = await until(client, lambda one: one["fingerprint"] != first["fingerprint"])
+        second = (await client.get("/v1/recommend/u007")).json()
+        assert second["fingerprint"] == about["fingerprint"]
+        assert [one["item"] for one in second["items"]] == other.recommend(["u007"]).items[0].tolist()
+        manifest = live / "model.json"
+        sound = manifest.read_bytes()
+        manifest.write_bytes(sound.replace(b'"EASE"', b'"EVIL"'))
+        broken = await until(client, lambda one: one["error"])
+        assert broken["fingerprint"] == second["fingerprint"]
+        assert str(tmp_path) not in broken["error"]
+        third = (await client.get("/v1/recommend/u007")).json()
+        assert third == second
+        manifest.write_bytes(sound)
+        await until(client, lambda one: one["error"] is None)
+
+    talk(ask)
+    text = talk.service.metrics.text().decode()
+    assert 'loca_reloads_total{model="live",result="loaded"}' in text
+    assert 'loca_reloads_total{model="live",result="refused"} 1.0' in text
+
+
+def test_replies_are_safe_to_show_and_the_interface_describes_itself(talk: Talk) -> None:
+    for path in ("/", "/docs", "/v1/models", "/v1/recommend/nobody", "/metrics"):
+        headers = talk.send("GET", path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "'unsafe" not in headers["content-security-policy"]
+        assert headers["x-frame-options"] == "DENY"
+    document = talk.send("GET", "/openapi.json").json()
+    assert set(document["paths"]) >= {"/v1/recommend", "/v1/recommend/{user}", "/v1/communities/{number}", "/v1/map"}
+    text = json.dumps(document)
+    for name in document["components"]["schemas"]:
+        assert f"#/components/schemas/{name}" in text
+    page = talk.send("GET", "/docs").text
+    assert "<script" not in page
+    assert all(path in page for path in document["paths"])
+
+
+def test_figures_are_by_the_template_of_the_route(model_folder: Path) -> None:
+    talk = Talk(model_folder)
+
+    async def ask(client: httpx.AsyncClient) -> str:
+        for path in ("/v1/recommend/u007", "/v1/recommend/u008", "/v1/recommend/nobody", "/nowhere/secret"):
+            await client.get(path)
+        return (await client.get("/metrics")).text
+
+    text = talk(ask)
+    assert 'loca_requests_total{route="/v1/recommend/{user}",status="200"} 2.0' in text
+    assert 'loca_requests_total{route="none",status="404"} 1.0' in text
+    assert 'loca_unknown_ids_total{what="user"} 1.0' in text
+    assert "u007" not in text
+    assert "secret" not in text
+
+
+# -- The command, as a process -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["nowhere.loca"], "nowhere.loca: no loca model here"),
+        (["MODEL", "--host", "0.0.0.0"], "--host 0.0.0.0: others can reach it; say --token-file FILE, or --no-auth"),
+        (["MODEL", "MODEL"], "there is a model 'films' already"),
+        (["a/b=MODEL"], "expected a name of letters"),
+        (["MODEL", "--token-file", "nowhere"], "nowhere: cannot be read"),
+        (["MODEL", "--host", "192.0.2.1", "--no-auth"], "cannot listen on 192.0.2.1"),
+        (["MODEL", "--port", "70000"], "65535"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    model_folder: Path, words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *(word.replace("MODEL", str(model_folder)) for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert line in error
+    assert error.count("\n") == 1
+
+
+def test_a_process_serves_closes_silent_connections_and_ends_in_peace(model_folder: Path) -> None:
+    code = (
+        "import sys; from loca.serving.server import PatientProtocol; PatientProtocol.header_seconds = 0.3\n"
+        "from loca.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "serve", str(model_folder), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line.startswith("serving films at http://127.0.0.1:")
+        port = int(line.rstrip("/\n").rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), 10) as silent:
+            silent.sendall(b"GET /v1/models HTT")
+            assert silent.recv(100) == b""
+        with socket.create_connection(("127.0.0.1", port), 10) as long:
+            long.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000)
+            assert long.recv(12) == b"HTTP/1.1 400"
+        assert httpx.get(f"http://127.0.0.1:{port}/v1/recommend/u007").status_code == 200
+        logged = json.loads(process.stderr.readline())
+        assert logged["route"] == "/v1/recommend/{user}"
+        assert "u007" not in json.dumps(logged)
+        with socket.create_connection(("127.0.0.1", port), 10) as peer:  # a request that is under way at the end
+            peer.sendall(b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 23\r\n\r\n")
+            time.sleep(0.3)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            peer.sendall(b'{"user": "u007", "n":2}')
+            assert peer.recv(12) == b"HTTP/1.1 200"
+        assert process.wait(20) == 0
+
+
+def test_service_is_not_loaded_with_the_library() -> None:
+    code = "import sys, loca, loca.cli.main; loca.EASE; print(*(m for m in sys.modules if 'starlette' in m))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
+    assert Service.__module__ == "loca.serving.app"
