@@ -44,6 +44,7 @@ _HOMES = {
     "loca.progress": "set_progress show_progress",
     "loca.registry": "load",
     "loca.search_space": "Budget",
+    "loca.serving.client": "Client",
     "loca.tuning.model_selection": "Selection choose_on_validation fit",
     "loca.tuning.recency_selection": "choose_recency",
 }

@@ -62,6 +62,7 @@ from loca.progress import set_progress as set_progress
 from loca.progress import show_progress as show_progress
 from loca.registry import load as load
 from loca.search_space import Budget as Budget
+from loca.serving.client import Client as Client
 from loca.tuning.model_selection import Selection as Selection
 from loca.tuning.model_selection import choose_on_validation as choose_on_validation
 from loca.tuning.model_selection import fit as fit

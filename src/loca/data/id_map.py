@@ -213,7 +213,7 @@ class IdMap:
 
 def at_rows(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The values of rows; None for the row −1, which stands for nothing, if there is one."""
-    found = values[rows]
+    found = values[rows] if len(values) else np.full(rows.shape, None)
     if (rows < 0).any():
         found = found.astype(object)
         found[rows < 0] = None

@@ -121,7 +121,8 @@ class Explanation(Tabular):
 
         The last column is `everyone`. Where nothing speaks for an item its shares are 0.
         """
-        parts = np.column_stack([self.contributions, self.everyone])
+        # In one order of memory, so that equal contributions have equal sums to the last digit.
+        parts = np.ascontiguousarray(np.column_stack([self.contributions, self.everyone]))
         totals = np.maximum(parts, 0).sum(axis=1, keepdims=True)
         return np.asarray(np.divide(parts, totals, out=np.zeros_like(parts), where=totals > 0))
 

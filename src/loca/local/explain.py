@@ -34,7 +34,8 @@ class CommunityAnswer:
     """One community's part in an answer: its share of it, its own top items, and the items over-represented in it.
 
     Of a component of a mixture: the probability that the history belongs to it, the number of the mixture, and the
-    items that it raises: of its own best, those that rise most over the scores of the global model.
+    items that it raises: of its own best, those that rise most over the scores of the global model. `titles` name it
+    where they are given; otherwise the items over-represented in it do.
     """
 
     community: int
@@ -48,6 +49,7 @@ class CommunityAnswer:
     membership: float | None = None
     mixture: int | None = None
     raised: Rows | None = None
+    titles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +122,14 @@ class AnswersOfCommunities:
         """The items that name each community, the most typical ones; of two equal names the weaker one's changes."""
         return naming_items({one.community: (one.distinctive, one.lifts) for one in self.communities})
 
+    def _naming_titles(self, names: IdMap) -> dict[int, Sequence[str]]:
+        """The titles that name each community."""
+        rows = self.naming_items
+        return {
+            one.community: one.titles or [short_title(names, row) for row in rows[one.community]]
+            for one in self.communities
+        }
+
     def item_notes(self, place: int) -> list[str]:
         """Nothing is said of a single item."""
         return []
@@ -153,7 +163,7 @@ class AnswersOfCommunities:
 
     def _lines_by_likelihood(self, names: IdMap, width: int) -> list[str]:
         """The communities by their names and memberships; those of the weakest groups are only counted."""
-        mixtures, named = len({one.mixture for one in self.communities}), self.naming_items
+        mixtures, named = len({one.mixture for one in self.communities}), self._naming_titles(names)
         each = f" (memberships sum to 100 % in each of {mixtures} mixtures)" if mixtures > 1 else ""
         lines = [f"Answered by{each}"]
         for group in self.groups[:_MOST_GROUPS]:
@@ -162,7 +172,7 @@ class AnswersOfCommunities:
                 lines.append(f"{share}{count:,} communities that say the same")
             opening, strongest = share if count == 1 else " " * 10, group.communities[0]
             for one in group.communities[:_MOST_ANCHORS]:
-                pieces = self._named(one, [short_title(names, row) for row in named[one.community]])
+                pieces = self._named(one, named[one.community])
                 lines += fold(opening, pieces, width, len(opening) + 2)
             if count > _MOST_ANCHORS:
                 lines.append(f"{opening}and {many(count - _MOST_ANCHORS, 'other')}")
@@ -209,12 +219,15 @@ class AnswersOfCommunities:
 
     def to_json(self, names: IdMap) -> dict[str, Any]:
         """Every community with its share and lists, the groups that say the same by their numbers, the global model."""
-        communities, naming = [], self.naming_items
+        communities, naming = [], self._naming_titles(names)
         for one in self.communities:
             about = {key: getattr(one, key) for key in ("community", "anchor", "weight", "members")}
             if one.membership is not None:
-                name = ", ".join(short_title(names, row) for row in naming[one.community])
-                about |= {"name": name, "membership": one.membership, "mixture": one.mixture}
+                about |= {
+                    "name": ", ".join(naming[one.community]),
+                    "membership": one.membership,
+                    "mixture": one.mixture,
+                }
                 about["raises"] = [] if one.raised is None else items_json(names, one.raised)
             own, count = items_json(names, one.items, score=one.scores), len(one.items)
             known_for = one.distinctive[:count], one.lifts[:count]
