@@ -30,6 +30,7 @@ import loca
 from loca.config.options import parse_recency
 from loca.data.id_map import Id, IdMap, find_item
 from loca.errors import DataError, LocaError
+from loca.evaluation.recommend import Recommendations
 from loca.serving import explorer
 from loca.serving.api_page import openapi_document, render_page
 from loca.serving.model_store import ModelStore, ModelVersion
@@ -262,46 +263,40 @@ class Service:
     async def recommend_user(self, request: Request) -> Response:
         """The best items for a user that the model knows."""
         given = self._query(request, "n", "model", "recency")
-        asked = ListRequest(user=request.path_params["user"], n=whole(given, "n", 10), **_words(given))
-        return reply(await self._list(asked))
+        wanted = ListRequest(user=request.path_params["user"], n=whole(given, "n", 10), **_words(given))
+        return reply(await self._list(wanted))
 
     async def recommend_batch(self, request: Request) -> Response:
         """Lists for several requests, each with its own end."""
-        asked = decode(_decode_batch, await self._body(request)).requests
-        answers = await asyncio.gather(*(self._list(one) for one in asked), return_exceptions=True)
+        wanted = decode(_decode_batch, await self._body(request)).requests
+        answers = await asyncio.gather(*(self._list(one) for one in wanted), return_exceptions=True)
         return reply({"answers": [one if isinstance(one, dict) else _problem_of(one) for one in answers]})
 
-    async def _list(self, asked: ListRequest) -> dict[str, Any]:
-        version, options, who = self._resolve(asked)
-        found, place = await self.scorer.find_list(options, who, asked.n)
-        rows, scores = found.item_rows[place, : asked.n].tolist(), found.scores[place, : asked.n].tolist()
-        ids, titles = version.item_ids, version.titles
-        listed = [
-            ListedItem(ids[row], score, rank, None if titles is None else titles[row])
-            for rank, (row, score) in enumerate(zip(rows, scores, strict=True), 1)
-            if row >= 0
-        ]
-        user = asked.user if asked.user is None else found.users[place]
+    async def _list(self, wanted: ListRequest) -> dict[str, Any]:
+        version, options, who = self._resolve(wanted)
+        found, place = await self.scorer.find_list(options, who, wanted.n)
+        listed = list_items(version, found, place, wanted.n)
+        user = wanted.user if wanted.user is None else found.users[place]
         answer: dict[str, Any] = {**version.about(), "user": user, "items": listed}
-        if asked.explain:
-            answer["explanation"] = await self._why(version, options, who, None, asked.n)
+        if wanted.explain:
+            answer["explanation"] = await self._why(version, options, who, None, wanted.n)
         return answer
 
-    def _resolve(self, asked: ListRequest) -> tuple[ModelVersion, ListOptions, Any]:
+    def _resolve(self, wanted: ListRequest) -> tuple[ModelVersion, ListOptions, Any]:
         """Which version answers whom, and how; what is unknown or too much is refused before it waits."""
-        version = self._version(asked.model)
-        given = [one for one in (asked.user, asked.items, asked.titles) if one is not None]
+        version = self._version(wanted.model)
+        given = [one for one in (wanted.user, wanted.items, wanted.titles) if one is not None]
         if len(given) != 1:
             raise Problem(422, f"who asks? expected one of user, items and titles, found {len(given)}")
-        if asked.n > self.settings.most_items:
-            raise Problem(422, f"n: expected at most {self.settings.most_items:,}, found {asked.n:,}")
-        known, strict = version.known, asked.on_unknown == "error"
-        if asked.user is not None:
+        if wanted.n > self.settings.most_items:
+            raise Problem(422, f"n: expected at most {self.settings.most_items:,}, found {wanted.n:,}")
+        known, strict = version.known, wanted.on_unknown == "error"
+        if wanted.user is not None:
             if strict:
-                self._check_known(known.users, [asked.user])
-            who: Any = asked.user
+                self._check_known(known.users, [wanted.user])
+            who: Any = wanted.user
         else:
-            who = asked.items if asked.titles is None else self._from_titles(version, asked.titles, strict)
+            who = wanted.items if wanted.titles is None else self._from_titles(version, wanted.titles, strict)
             if len(who) > self.settings.most_history:
                 most = f"{self.settings.most_history:,}"
                 raise Problem(422, f"items: expected a history of at most {most}, found {len(who):,}")
@@ -310,28 +305,28 @@ class Service:
             if strict:
                 self._check_known(known.items, who)
         for name in ("only", "never", "candidates"):
-            if strict and (ids := getattr(asked, name)) is not None:
+            if strict and (ids := getattr(wanted, name)) is not None:
                 self._check_known(known.items, ids, f"{name}: ")
         chosen = {
-            name: None if (ids := getattr(asked, name)) is None else tuple(ids)
+            name: None if (ids := getattr(wanted, name)) is None else tuple(ids)
             for name in ("only", "never", "candidates")
         }
         model: Any = version.model
-        if asked.global_share is not None:
+        if wanted.global_share is not None:
             if not hasattr(model, "with_global_share"):
                 raise Problem(422, "global_share: this model has no communities")
-            model = model.with_global_share(asked.global_share)
+            model = model.with_global_share(wanted.global_share)
         recency: Any = "model"
-        if asked.recency is not None:
+        if wanted.recency is not None:
             try:
-                recency = parse_recency(asked.recency)
+                recency = parse_recency(wanted.recency)
             except LocaError as error:
                 raise Problem(422, str(error)) from None
         options = ListOptions(
             model,
-            asked.user is None,
-            hide_seen=asked.hide_seen,
-            on_unknown=asked.on_unknown,
+            wanted.user is None,
+            hide_seen=wanted.hide_seen,
+            on_unknown=wanted.on_unknown,
             recency=recency,
             **chosen,
         )
@@ -370,25 +365,21 @@ class Service:
         items, item = version.known.items, request.path_params["item"]
         self._check_known(items, [item])
         found = await self.scorer.call(lambda: version.model.similar_items([item], n))
-        rows, scores = found.item_rows[0].tolist(), found.scores[0].tolist()
-        listed = [
-            ListedItem(version.item_ids[row], score, rank, None if version.titles is None else version.titles[row])
-            for rank, (row, score) in enumerate(zip(rows, scores, strict=True), 1)
-            if row >= 0
-        ]
         row = items.row(item)
         titled = {} if version.titles is None else {"title": version.titles[row]}
-        return reply({**version.about(), "item": version.item_ids[row], **titled, "items": listed})
+        return reply(
+            {**version.about(), "item": version.item_ids[row], **titled, "items": list_items(version, found, 0, n)}
+        )
 
     # Explanations and communities
 
     async def explain(self, request: Request) -> Response:
         """Why a list is what it is, or one item's score."""
-        asked = decode(_decode_explain, await self._body(request))
-        version, options, who = self._resolve(asked)
-        if asked.item is not None:
-            self._check_known(version.known.items, [asked.item], "item: ")
-        return reply({**version.about(), **await self._why(version, options, who, asked.item, asked.n)})
+        wanted = decode(_decode_explain, await self._body(request))
+        version, options, who = self._resolve(wanted)
+        if wanted.item is not None:
+            self._check_known(version.known.items, [wanted.item], "item: ")
+        return reply({**version.about(), **await self._why(version, options, who, wanted.item, wanted.n)})
 
     async def _why(self, version: ModelVersion, options: ListOptions, who: Any, item: Any, n: int) -> dict[str, Any]:
         def find() -> dict[str, Any]:
@@ -553,6 +544,17 @@ def whole(given: Mapping[str, Any], name: str, default: int) -> int:
     return int(text)
 
 
+def list_items(version: ModelVersion, found: Recommendations, place: int, n: int) -> list[ListedItem]:
+    """The first n items of a list, as they are sent."""
+    ids, titles = version.item_ids, version.titles
+    pairs = zip(found.item_rows[place, :n].tolist(), found.scores[place, :n].tolist(), strict=True)
+    return [
+        ListedItem(ids[row], score, rank, None if titles is None else titles[row])
+        for rank, (row, score) in enumerate(pairs, 1)
+        if row >= 0
+    ]
+
+
 def _words(given: Mapping[str, str]) -> dict[str, Any]:
     return {name: given[name] for name in ("model", "recency") if name in given}
 
@@ -573,7 +575,7 @@ def page_files() -> dict[str, bytes]:
 
 
 def as_problem(error: BaseException) -> Problem:
-    """What a client is told of an error; nothing of the inside."""
+    """What a client gets to know of an error; nothing of the inside."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, QueueFullError):
