@@ -68,7 +68,7 @@ const MOST_REASONS = 3;
 
 // The strongest items of the history for a listed item, then what speaks against it.
 function Because({ item }) {
-  const reasons = item.because.filter((one) => one.share > 0);
+  const reasons = item.because.filter((one) => one.share >= 0.005);
   const named = reasons.slice(0, MOST_REASONS);
   const against = item.because.filter((one) => one.share <= -0.05).slice(-2);
   const rest = reasons.slice(MOST_REASONS).reduce((sum, one) => sum + one.share, 0);

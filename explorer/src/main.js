@@ -261,6 +261,7 @@ function Explorer() {
                   source=${source}
                   model=${model}
                   number=${view.community}
+                  points=${points.data}
                   colours=${colours}
                   onUser=${openUser}
                   onClose=${close}

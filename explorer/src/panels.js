@@ -62,7 +62,9 @@ export function Overview({ about, colours, onCommunity }) {
     )}`;
 }
 
-export function Community({ source, model, number, colours, onUser, onClose }) {
+const strongest = (points, number) => points.communities.reduce((sum, one) => sum + Number(one === number), 0);
+
+export function Community({ source, model, number, points, colours, onUser, onClose }) {
   const { data, error } = useAnswer(
     () => source.community(model.name, number),
     JSON.stringify([model.name, model.fingerprint, number]),
@@ -78,6 +80,7 @@ export function Community({ source, model, number, colours, onUser, onClose }) {
     html`<p class="lead">${data.name}</p>
       <p class="facts">
         ${count(data.members)} of ${many(data.users, "user")} (${percent(data.members / data.users)})
+        ${points && `; on the map it is the strongest one of ${count(strongest(points, number))}`}
       </p>
       <div class="columns">
         <section>

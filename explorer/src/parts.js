@@ -9,12 +9,12 @@ export const html = htm.bind(h);
 
 export const count = (value) => value.toLocaleString("en");
 export const many = (value, word, plural = `${word}s`) => `${count(value)} ${value === 1 ? word : plural}`;
+const minus = (text) => text.replace("-", "−");
 export const percent = (share) => {
   const value = 100 * share;
-  return `${value !== 0 && Math.abs(value) < 1 ? value.toFixed(1) : value.toFixed(0)} %`;
+  return minus(`${value !== 0 && Math.abs(value) < 1 ? value.toFixed(1) : value.toFixed(0)} %`);
 };
-export const figure = (score) =>
-  (Math.abs(score) < 100 ? score.toPrecision(3) : score.toFixed(0)).replace("-", "−");
+export const figure = (score) => minus(Math.abs(score) < 100 ? score.toPrecision(3) : score.toFixed(0));
 export const titleOf = (item) => (item.title === undefined || item.title === null ? String(item.item) : item.title);
 
 // Asks again whenever the key changes, the first time at once. The last answer stays until the next one is there; a
@@ -79,12 +79,18 @@ export function SearchBox({ label, placeholder, find, onChoose, clearLabel }) {
   const found = useAnswer(async () => (query ? { query, options: await find(query) } : null), query, 150);
   const options = found.data?.options ?? [];
   const shown = open && query !== "";
-  useEffect(() => setActive(0), [found.data]);
+  const waiting = useRef(null);
   const choose = (option) => {
     setText("");
     setOpen(false);
     onChoose(option);
   };
+  // Enter before the results are there takes the first one when they come.
+  useEffect(() => {
+    setActive(0);
+    if (found.data && found.data.query === waiting.current && options.length) choose(options[0]);
+    waiting.current = null;
+  }, [found.data]);
   const onKeyDown = (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
@@ -93,7 +99,8 @@ export function SearchBox({ label, placeholder, find, onChoose, clearLabel }) {
       if (options.length) setActive((active + step + options.length) % options.length);
     } else if (event.key === "Enter") {
       event.preventDefault();
-      if (shown && found.data?.query === query && options[active]) choose(options[active]);
+      if (found.data?.query !== query) waiting.current = query;
+      else if (shown && options[active]) choose(options[active]);
     } else if (event.key === "Escape") {
       setOpen(false);
     }
@@ -119,6 +126,7 @@ export function SearchBox({ label, placeholder, find, onChoose, clearLabel }) {
       onInput=${(event) => {
         setText(event.target.value);
         setOpen(true);
+        waiting.current = null;
       }}
       onKeyDown=${onKeyDown}
       onBlur=${() => setOpen(false)}
