@@ -6,9 +6,10 @@ import base64
 import hashlib
 import json
 import re
+import sys
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -356,29 +357,39 @@ def history_counts(model: Recommender, who: Any, recency: HistoryWeights = "mode
 # -- Search ------------------------------------------------------------------------------------------------------------
 
 
+class _Sorted:
+    """Texts in alphabetical order with the rows that they stand in, to be found by how they begin."""
+
+    def __init__(self, texts: Iterable[tuple[str, int]]) -> None:
+        pairs = sorted(texts)
+        self.texts, self.rows = [text for text, _ in pairs], np.array([row for _, row in pairs], np.int64)
+
+    def beginning(self, text: str) -> Rows:
+        """The rows of all that begin with a text."""
+        return self.rows[bisect_left(self.texts, text) : bisect_left(self.texts, text + chr(sys.maxunicode))]
+
+
 class _Index:
-    """Ids in their order and titles as plain words, to be searched as somebody types."""
+    """Ids and titles, to be searched as somebody types."""
 
     def __init__(self, names: IdMap) -> None:
-        texts = [_folded(str(one)) for one in names.values.tolist()]
-        self.rows = sorted(range(len(texts)), key=texts.__getitem__)
-        self.ids = [texts[row] for row in self.rows]
-        labels = [] if names.labels is None else names.labels.tolist()
-        self.titles = [f" {plain_words(str(one))}" for one in labels]
+        titles = [] if names.labels is None else [plain_words(str(one)) for one in names.labels.tolist()]
+        self.count = len(titles)
+        self.ids = _Sorted((_folded(str(one)), row) for row, one in enumerate(names.values.tolist()))
+        self.titles = _Sorted((title, row) for row, title in enumerate(titles))
+        self.words = _Sorted((word, row) for row, title in enumerate(titles) for word in title.split())
 
     def search(self, text: str, n: int) -> list[int]:
-        """The rows of at most n ids that begin with the text, then of titles that have all its words."""
-        begin, found = _folded(text), list[int]()
-        for place in range(bisect_left(self.ids, begin), len(self.ids)):
-            if len(found) == n or not self.ids[place].startswith(begin):
-                break
-            found.append(self.rows[place])
-        whole = plain_words(text)
-        rows = list(range(len(self.titles))) if whole and len(found) < n else []
-        for word in whole.split():
-            rows = [row for row in rows if f" {word}" in self.titles[row]]
-        rows.sort(key=lambda row: not self.titles[row].startswith(f" {whole}"))
-        return list(dict.fromkeys([*found, *rows]))[:n]
+        """The rows of n ids that begin with the text, then titles that do, then those that have all its words."""
+        found = [self.ids.beginning(_folded(text))[:n]]
+        if words := plain_words(text).split():
+            having = np.ones(self.count, bool)
+            for word in words:
+                with_word = np.zeros(self.count, bool)
+                with_word[self.words.beginning(word)] = True
+                having &= with_word
+            found += [self.titles.beginning(" ".join(words))[:n], np.flatnonzero(having)[: 2 * n]]
+        return list(dict.fromkeys(np.concatenate(found).tolist()))[:n]
 
 
 _INDEXES: WeakKeyDictionary[IdMap, _Index] = WeakKeyDictionary()
