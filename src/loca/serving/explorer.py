@@ -37,6 +37,7 @@ from loca.local.explain import naming_items, short_title
 from loca.local.loca import Loca
 from loca.models.recommender import Recommender, fitted
 from loca.persistence.atomic_write import write_whole
+from loca.progress import bar
 from loca.random_streams import stream
 from loca.text_table import finite
 
@@ -438,12 +439,15 @@ def export_page(
     health = {"requests": 0, "p50_ms": None, "p99_ms": None, "queue": 0, "version": loca.__version__}
     communities = list_communities(model, shown)
     each: dict[int, Any] = {}
-    for row in shown.rows[every_nth(len(shown.rows), users)].tolist():
-        user: Id = known.users.ids([row])[0]
-        why = model.explain(user, n=_LIST).to_json() | {"counts": history_counts(model, user)}
-        for item in why["items"]:
-            item["because"] = sorted(item["because"], key=lambda one: -abs(one["contribution"]))[:_REASONS]
-        each[row] = {"user": {**about, **describe_user(model, shown, row)}, "explain": {**about, **why}}
+    chosen = shown.rows[every_nth(len(shown.rows), users)].tolist()
+    with bar("explaining lists", len(chosen)) as progress:
+        for row in chosen:
+            user: Id = known.users.ids([row])[0]
+            why = model.explain(user, n=_LIST).to_json() | {"counts": history_counts(model, user)}
+            for item in why["items"]:
+                item["because"] = sorted(item["because"], key=lambda one: -abs(one["contribution"]))[:_REASONS]
+            each[row] = {"user": {**about, **describe_user(model, shown, row)}, "explain": {**about, **why}}
+            progress.advance(1)
     data = {
         "models": {"models": [entry], "default": name, **health},
         "communities": {**about, **communities},
