@@ -124,8 +124,8 @@ function HealthLine({ health, model }) {
         <div><dt>p99</dt><dd>${time(data.p99_ms)}</dd></div>
         <div><dt>waiting</dt><dd>${count(data.queue)}</dd></div>`}
       <div><dt>loca</dt><dd>${data.version}</dd></div>
-      ${!source.exported && html`<div><a href="docs">HTTP interface</a></div>`}
     </dl>`}
+    ${!source.exported && html`<a href="docs">HTTP interface</a>`}
     ${source.exported &&
     html`<p>An exported page: it has no service behind it, so there are no sliders and no playground.</p>`}
     ${model?.error && html`<p class="failure">A newer version was not loaded: ${model.error}</p>`}

@@ -1,4 +1,4 @@
-"""The explorer in a browser: map, search, mouse, sliders, playground, themes, a narrow screen; Chromium by Playwright."""
+"""The explorer in Chromium by Playwright: map, search, mouse, sliders, playground, themes, a narrow screen."""
 
 from __future__ import annotations
 
