@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -168,72 +169,111 @@ def same_list(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return len(one) == len(other) and len(set(one) ^ set(other)) <= 2 and one[:1] == other[:1]
 
 
-async def bad_request(client: httpx.AsyncClient, port: int, rng: random.Random) -> int:
+class Connection:
+    """A connection that stays open; requests go over it one after the other."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.streams = port, None
+
+    async def send(self, head: str, body: bytes = b"") -> tuple[int, bytes]:
+        """The status and the body of a reply."""
+        if self.streams is None:
+            self.streams = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = self.streams
+        writer.write(f"{head}\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
+        size = next(int(one[15:]) for one in lines if one.startswith(b"content-length:"))
+        found = await reader.readexactly(size)
+        if b"connection: close" in lines:
+            self.close()
+        return int(lines[0].split()[1]), found
+
+    def close(self) -> None:
+        """End it; the next request opens another."""
+        if self.streams is not None:
+            self.streams[1].close()
+        self.streams = None
+
+
+async def bad_request(port: int, rng: random.Random) -> int:
     """One of the bad requests; its status, 0 where the connection ends without one."""
-    kind = rng.randrange(6)
-    if kind == 0:
-        return (await client.post("/v1/recommend", json={"user": ["x"], "n": "ten"})).status_code
-    if kind == 1:
-        return (await client.get(f"/v1/recommend/nobody-{rng.randrange(10**9)}")).status_code
-    if kind == 2:
-        return (await client.post("/v1/recommend", json={"items": ["no-such-item"]})).status_code
-    if kind == 3:
-        try:
-            return (await client.post("/v1/recommend", content=b"x" * 10_000_000)).status_code
-        except httpx.TransportError:  # the service closes the connection before the body is sent
-            return 413
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
-    if kind == 4:  # a slow sender, who gives up
-        writer.write(b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-        await writer.drain()
+    kind, peer = rng.randrange(6), Connection(port)
+    post = "POST /v1/recommend HTTP/1.1"
+    try:
+        if kind == 0:
+            return (await peer.send(post, b'{"user": ["x"], "n": "ten"}'))[0]
+        if kind == 1:
+            return (await peer.send(f"GET /v1/recommend/nobody-{rng.randrange(10**9)} HTTP/1.1"))[0]
+        if kind == 2:
+            return (await peer.send(post, b'{"items": ["no-such-item"]}'))[0]
+        if kind == 3:
+            try:
+                return (await peer.send(post, b"x" * 10_000_000))[0]
+            except (ConnectionError, asyncio.IncompleteReadError):  # closed before the body was sent
+                return 413
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        if kind == 4:  # a slow sender, who gives up
+            writer.write(b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+            await writer.drain()
         await asyncio.sleep(rng.random() * 2)
-    writer.close()  # kind 5: half open, nothing was sent
-    return 0
+        writer.close()  # kind 5: half open, nothing was sent
+        return 0
+    finally:
+        peer.close()
 
 
 async def drive(
     port: int, rate: float, seconds: float, expected: Expected, each: Callable[[float], None]
-) -> Counter[str]:
-    """Requests at a steady rate, a tenth of them bad; what became of them, and the latencies of the good ones."""
+) -> tuple[Counter[str], float]:
+    """Requests over 64 connections at a steady rate, a tenth of them bad; what became of them, and the rate.
+
+    A rate of 0 sends good requests alone, as fast as it goes.
+    """
     found: Counter[str] = Counter()
-    rng, latencies = random.Random(0), []
-    limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=60) as client:
+    rng, latencies, begin, sent = random.Random(0), [], time.perf_counter(), 0
+    aside: set[asyncio.Task[None]] = set()
 
-        async def good() -> None:
-            user = rng.choice(expected.users)
-            started = time.perf_counter()
-            got = await client.get(f"/v1/recommend/{user}")
-            latencies.append(time.perf_counter() - started)
-            if got.status_code == 200:
-                found["right" if expected.is_right(got.json()) else "wrong"] += 1
-            else:
-                found[f"status {got.status_code}"] += 1
+    async def bad() -> None:
+        status = await bad_request(port, rng)
+        found["bad: 4xx or closed" if status == 0 or 400 <= status < 500 else f"bad {status}"] += 1
 
-        async def bad() -> None:
-            status = await bad_request(client, port, rng)
-            found["bad answered 4xx or closed" if status == 0 or 400 <= status < 500 else f"bad {status}"] += 1
-
-        async def one() -> None:
+    async def work() -> None:
+        nonlocal sent
+        peer = Connection(port)
+        while (now := time.perf_counter() - begin) < seconds:
+            if rate and sent >= rate * now:
+                await asyncio.sleep(0.001)
+                continue
+            sent += 1
+            if rate and rng.random() < 0.1:
+                task = asyncio.ensure_future(bad())
+                aside.add(task)
+                task.add_done_callback(aside.discard)
+                continue
+            user, started = rng.choice(expected.users), time.perf_counter()
             try:
-                await (bad() if rng.random() < 0.1 else good())
-            except httpx.TransportError as error:
+                status, body = await peer.send(f"GET /v1/recommend/{user} HTTP/1.1")
+            except (ConnectionError, asyncio.IncompleteReadError) as error:
                 found[f"lost ({type(error).__name__})"] += 1
+                peer.close()
+                continue
+            latencies.append(time.perf_counter() - started)
+            if status != 200:
+                found[f"status {status}"] += 1
+            else:
+                found["right" if expected.is_right(json.loads(body)) else "wrong"] += 1
+        peer.close()
 
-        begin, tasks = time.perf_counter(), set()
-        sent = 0
+    async def tick() -> None:
         while (now := time.perf_counter() - begin) < seconds:
             each(now)
-            while sent < rate * now and len(tasks) < 2000:
-                task = asyncio.ensure_future(one())
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-                sent += 1
-            await asyncio.sleep(0.002)
-        await asyncio.gather(*tasks)
+            await asyncio.sleep(0.2)
+
+    await asyncio.gather(tick(), *(work() for _ in range(64)))
+    await asyncio.gather(*aside)
     p50, p99 = 1000 * np.percentile(latencies, [50, 99])
-    print(f"sent {sent:,} at {sent / seconds:,.0f}/s; p50 {p50:.1f} ms, p99 {p99:.1f} ms")
-    return found
+    print(f"{sent:,} requests in {seconds:.0f} s; good ones p50 {p50:.1f} ms, p99 {p99:.1f} ms", flush=True)
+    return found, sent / seconds
 
 
 def load(given: argparse.Namespace) -> bool:
@@ -245,7 +285,7 @@ def load(given: argparse.Namespace) -> bool:
     model.save(live)
     expected, memory = Expected([model, other]), []
     with serving(live) as (port, process):
-        highest = asyncio.run(highest_rate(port, expected))
+        _, highest = asyncio.run(drive(port, 0, 10, expected, lambda now: None))
         print(f"highest rate of this driver {highest:,.0f} requests/s; load at {0.8 * highest:,.0f}/s")
         every, done = 60 * given.minutes / (given.swaps + 1), 0
         saver: subprocess.Popen[bytes] | None = None
@@ -261,7 +301,7 @@ def load(given: argparse.Namespace) -> bool:
                 memory.append((now, resident(process.pid)))
 
         other.save(given.folder / "other.loca")
-        found = asyncio.run(drive(port, 0.8 * highest, 60 * given.minutes, expected, each))
+        found, _ = asyncio.run(drive(port, 0.8 * highest, 60 * given.minutes, expected, each))
         reloads = [
             line for line in httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines() if "loca_reloads_t" in line
         ]
@@ -277,26 +317,10 @@ def load(given: argparse.Namespace) -> bool:
     return not failures and abs(late / early - 1) <= 0.05
 
 
-async def highest_rate(port: int, expected: Expected, seconds: float = 5.0) -> float:
-    """Good requests a second of 64 connections."""
-    limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits, timeout=60) as client:
-        end, count = time.perf_counter() + seconds, 0
-
-        async def go() -> None:
-            nonlocal count
-            while time.perf_counter() < end:
-                await client.get(f"/v1/recommend/{random.choice(expected.users)}")
-                count += 1
-
-        await asyncio.gather(*(go() for _ in range(64)))
-    return count / seconds
-
-
 def resident(pid: int) -> int:
-    """Anonymous memory of a process in bytes: mapped model files come and go with the versions."""
+    """The memory of a process in bytes, mapped files included."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon"):
+        if line.startswith("VmRSS"):
             return int(line.split()[1]) * 1024
     return 0
 
