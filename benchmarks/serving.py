@@ -4,6 +4,7 @@
     python benchmarks/serving.py load --minutes 10 --swaps 50  # bar: bad requests, slow senders, new versions
     python benchmarks/serving.py stop --rounds 20              # bar: TERM under load
     python benchmarks/serving.py fuzz --requests 10000         # bar: nothing but 4xx
+    python benchmarks/serving.py equal tests/golden/models/*   # bar: the answers of 1,000 users are the model's
 
 Requests come from a second process over loopback, on the same cores. `speed` needs wrk (Debian's package). Exits with 1
 when a bar is missed.
@@ -459,10 +460,53 @@ def raw_status(port: int, request: bytes) -> str:
     return head.split()[1].decode("latin-1") if head.startswith(b"HTTP/") else "closed"
 
 
+def equal(given: argparse.Namespace) -> bool:
+    """The lists of 1,000 random users and histories, all at once, beside those of `recommend`; for each folder."""
+    met = True
+    for folder in given.folders:
+        model, rng = loca.load(folder), np.random.default_rng(0)
+        known = model.train_data_
+        users = rng.choice(known.users.values, 500).tolist()
+        counts = rng.integers(1, min(30, known.n_items), 500)
+        histories = [rng.choice(known.items.values, count, replace=False).tolist() for count in counts]
+        bodies: list[dict[str, Any]] = [{"user": one} for one in users] + [{"items": one} for one in histories]
+        rng.shuffle(bodies)
+        with serving(folder) as (port, _):
+            replies = asyncio.run(ask_all(port, bodies))
+        worst, others = 0.0, 0
+        for body, reply in zip(bodies, replies, strict=True):
+            items, scores = model.recommend([body["user"]] if "user" in body else [body["items"]], 10)
+            listed, found = [one["item"] for one in reply["items"]], [one["score"] for one in reply["items"]]
+            right = [one for one in items[0].tolist() if one is not None]
+            others += listed != right
+            worst = max(worst, float(np.abs(np.array(found) - scores[0][: len(found)]).max(initial=0)))
+        scale = float(np.abs(scores[0][: len(found)]).max(initial=1e-9))
+        print(f"{folder.name}: {others} of {len(bodies)} lists differ, scores by at most {worst:.1e} of {scale:.2g}")
+        met &= others <= 0.002 * len(bodies) and worst <= 1e-4 * max(scale, 1)
+    return met
+
+
+async def ask_all(port: int, bodies: Sequence[dict[str, Any]]) -> list[Any]:
+    """The replies to many requests over 64 connections."""
+    left, replies = iter(enumerate(bodies)), [None] * len(bodies)
+
+    async def work() -> None:
+        peer = Connection(port)
+        for place, body in left:
+            status, text = await peer.send("POST /v1/recommend HTTP/1.1", json.dumps(body).encode())
+            assert status == 200, text
+            replies[place] = json.loads(text)
+        peer.close()
+
+    await asyncio.gather(*(work() for _ in range(64)))
+    return replies
+
+
 def main() -> int:
     """One of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "load", "stop", "fuzz"])
+    parser.add_argument("what", choices=["speed", "load", "stop", "fuzz", "equal"])
+    parser.add_argument("folders", nargs="*", type=Path, help="saved models, for equal")
     parser.add_argument("--data", default="ml-1m", help="ml-1m, planted, … or an .npz file with offsets and item_rows")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "loca-serving")
     parser.add_argument("--models", nargs="+", default=["ease", "loca-ease"])
@@ -474,7 +518,7 @@ def main() -> int:
     given = parser.parse_args()
     loca.set_progress(False)
     given.folder.mkdir(parents=True, exist_ok=True)
-    met = {"speed": speed, "load": load, "stop": stop, "fuzz": fuzz}[given.what](given)
+    met = {"speed": speed, "load": load, "stop": stop, "fuzz": fuzz, "equal": equal}[given.what](given)
     print("bar: met" if met else "bar: missed")
     return 0 if met else 1
 

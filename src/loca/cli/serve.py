@@ -114,7 +114,8 @@ def _folders(models: Sequence[str]) -> dict[str, Path]:
     """The folders by name; without one a folder is called as itself, without its ending."""
     found: dict[str, Path] = {}
     for text in models:
-        name, _, folder = text.rpartition("=")
+        # A path may have a = in it.
+        name, folder = ("", text) if "=" not in text or Path(text).exists() else text.split("=", 1)
         path = Path(folder)
         name = name or path.resolve().name.removesuffix(".loca")
         if not re.fullmatch(r"[\w.-]{1,60}", name):
