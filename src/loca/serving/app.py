@@ -675,7 +675,7 @@ class Gate:
         service.metrics.requests.labels(route, status).inc()
         service.metrics.seconds.labels(route).observe(took)
         service.requests += 1
-        if route.startswith("/v1/recommend"):
+        if route.startswith(("/v1/recommend", "/v1/explain")):
             service.latencies.append(took * 1000)
         if service.settings.log_requests:
             say(method=scope["method"], route=route, status=status, ms=round(took * 1000, 2))
