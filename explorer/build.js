@@ -28,7 +28,9 @@ writeFileSync(
 );
 const names = ["LICENCES.txt", "explorer.css", "explorer.js", "index.html"];
 const sums = names.map((name) => {
-  const sum = createHash("sha256").update(readFileSync(out + name)).digest("hex");
+  const sum = createHash("sha256")
+    .update(readFileSync(out + name))
+    .digest("hex");
   return `${sum}  ${name}\n`;
 });
 writeFileSync(`${out}SHA256SUMS`, sums.join(""));

@@ -2,11 +2,25 @@
 
 import { useId, useState } from "preact/hooks";
 import { cssColour } from "./colours.js";
-import { Bar, count, Failure, figure, html, Items, many, percent, Swatch, titleOf, useAnswer, useFirst } from "./parts.js";
+import {
+  Bar,
+  count,
+  Failure,
+  figure,
+  html,
+  Items,
+  many,
+  percent,
+  Swatch,
+  titleOf,
+  useAnswer,
+  useFirst,
+} from "./parts.js";
 
 const HALF_LIVES = 50;
 // A model says its recency as "half-life 4 positions"; one in units of time has no place on the slider.
-const positions = (recency) => Math.min(HALF_LIVES, Number(/^half-life ([\d.]+) positions/.exec(recency ?? "")?.[1] ?? 0));
+const positions = (recency) =>
+  Math.min(HALF_LIVES, Number(/^half-life ([\d.]+) positions/.exec(recency ?? "")?.[1] ?? 0));
 
 function Slider({ label, shown, value, onInput, ...range }) {
   const id = useId();
@@ -39,17 +53,19 @@ function Controls({ model, recency, share, onRecency, onShare }) {
       value=${recency ?? positions(model.recency)}
       onInput=${onRecency}
     />
-    ${model.communities > 0 &&
-    model.alpha !== null &&
-    html`<${Slider}
-      label="Global share"
-      shown=${share === null ? `${percent(alpha)} (the model’s)` : percent(alpha)}
-      min="0"
-      max="100"
-      step="5"
-      value=${Math.round(100 * alpha)}
-      onInput=${(value) => onShare(value / 100)}
-    />`}
+    ${
+      model.communities > 0 &&
+      model.alpha !== null &&
+      html`<${Slider}
+        label="Global share"
+        shown=${share === null ? `${percent(alpha)} (the model’s)` : percent(alpha)}
+        min="0"
+        max="100"
+        step="5"
+        value=${Math.round(100 * alpha)}
+        onInput=${(value) => onShare(value / 100)}
+      />`
+    }
     <button
       type="button"
       class="quiet"
@@ -73,11 +89,12 @@ function Because({ item }) {
   const against = item.because.filter((one) => one.share <= -0.05).slice(-2);
   const rest = reasons.slice(MOST_REASONS).reduce((sum, one) => sum + one.share, 0);
   const piece = (one) => html`<li key=${String(one.item)}>${titleOf(one)} <b>${percent(one.share)}</b></li>`;
-  if (!named.length && !item.everyone) return html`<p class="because">no item of the history speaks for it</p>`;
+  const everyone = item.everyone?.share ?? 0;
+  if (!named.length && everyone <= 0) return html`<p class="because">no item of the history speaks for it</p>`;
   return html`<ul class="because" aria-label="Because of">
     ${named.map(piece)}
     ${rest >= 0.005 && html`<li>${count(reasons.length - named.length)} more <b>${percent(rest)}</b></li>`}
-    ${item.everyone && html`<li>popular with everyone <b>${percent(item.everyone.share)}</b></li>`}
+    ${everyone >= 0.005 && html`<li>popular with everyone <b>${percent(everyone)}</b></li>`}
     ${against.map(
       (one) => html`<li key=${String(one.item)}>in spite of ${titleOf(one)} <b>${percent(one.share)}</b></li>`,
     )}
@@ -92,10 +109,16 @@ function Says({ items, known, raised }) {
   return html`<dl class="says">
     <dt>says</dt>
     <dd>${words(items)}</dd>
-    ${raised?.length > 0 && html`<dt>raises</dt><dd>${words(raised)}</dd>`}
-    ${typical.length > 0 &&
-    html`<dt>known for</dt>
-      <dd>${words(typical, (one) => ` (${one.lift.toFixed(1)}×)`)}</dd>`}
+    ${
+      raised?.length > 0 &&
+      html`<dt>raises</dt>
+        <dd>${words(raised)}</dd>`
+    }
+    ${
+      typical.length > 0 &&
+      html`<dt>known for</dt>
+        <dd>${words(typical, (one) => ` (${one.lift.toFixed(1)}×)`)}</dd>`
+    }
   </dl>`;
 }
 
@@ -117,7 +140,8 @@ function Sources({ inside, colours, onCommunity, users }) {
           </div>
           <${Bar} share=${one.weight} colour=${cssColour(colour)} />
           <p class="facts">${facts.join(" · ")}</p>
-          <details><summary>What it says</summary>
+          <details>
+            <summary>What it says</summary>
             <${Says} items=${one.items} known=${one.known_for} raised=${one.raises} />
           </details>
         </li>`;
@@ -125,7 +149,10 @@ function Sources({ inside, colours, onCommunity, users }) {
       <li>
         <div class="source"><${Swatch} /> <span>The global model</span> <b>${percent(inside.global.weight)}</b></div>
         <${Bar} share=${inside.global.weight} colour=${cssColour()} />
-        <details><summary>What it says</summary><${Says} items=${inside.global.items} /></details>
+        <details>
+          <summary>What it says</summary>
+          <${Says} items=${inside.global.items} />
+        </details>
       </li>
     </ul>
     ${more}`;
@@ -134,12 +161,16 @@ function Sources({ inside, colours, onCommunity, users }) {
 function Parts({ parts, ...rest }) {
   return html`<ul class="sources">
     ${parts.map(
-      (part) => html`<li key=${part.part}>
-        <div class="source"><span>${part.part}</span> <b>${percent(part.weight)}</b></div>
-        <${Bar} share=${part.weight} />
-        <details><summary>What it says</summary><${Says} items=${part.items} /></details>
-        ${part.inside?.communities && html`<${Sources} inside=${part.inside} ...${rest} />`}
-      </li>`,
+      (part) =>
+        html`<li key=${part.part}>
+          <div class="source"><span>${part.part}</span> <b>${percent(part.weight)}</b></div>
+          <${Bar} share=${part.weight} />
+          <details>
+            <summary>What it says</summary>
+            <${Says} items=${part.items} />
+          </details>
+          ${part.inside?.communities && html`<${Sources} inside=${part.inside} ...${rest} />`}
+        </li>`,
     )}
   </ul>`;
 }
@@ -151,11 +182,12 @@ function History({ history, counts }) {
   if (!newest.length) return html`<p>No history.</p>`;
   return html`<ol class="history">
       ${shown.map(
-        (one) => html`<li key=${String(one.item)}>
-          <span class="title" title=${String(one.item)}>${titleOf(one)}</span>
-          <${Bar} share=${one.counts / most} />
-          <span class="value">${one.counts.toFixed(2)}</span>
-        </li>`,
+        (one) =>
+          html`<li key=${String(one.item)}>
+            <span class="title" title=${String(one.item)}>${titleOf(one)}</span>
+            <${Bar} share=${one.counts / most} />
+            <span class="value">${one.counts.toFixed(2)}</span>
+          </li>`,
       )}
     </ol>
     ${more}`;
@@ -178,40 +210,52 @@ export function Answer({ source, model, who, row, colours, users, onCommunity, o
   const status = answer.busy ? "" : answer.error ? "" : `${count(found.items.length)} items listed`;
   const inside = { colours, users, onCommunity };
   return html`<div class="answer" aria-busy=${String(answer.busy)}>
-    ${!source.exported &&
-    html`<${Controls}
-      model=${model}
-      recency=${recency}
-      share=${share}
-      onRecency=${setRecency}
-      onShare=${setShare}
-    />`}
+    ${
+      !source.exported &&
+      html`<${Controls} model=${model} recency=${recency} share=${share} onRecency=${setRecency} onShare=${setShare} />`
+    }
     <p class="unseen" role="status">${status}</p>
     ${answer.error && html`<${Failure} error=${answer.error} />`}
     ${!found && answer.busy && html`<p class="waiting">The list is on its way …</p>`}
-    ${found &&
-    html`<div class="columns">
-      <section class="list">
-        <h3>Recommended</h3>
-        ${!found.items.length && html`<p>Nothing is left to recommend.</p>`}
-        <${Items}
-          items=${found.items}
-          value=${(item) => html`<span class="unseen">score </span>${figure(item.score)}`}
-          below=${(item) => html`<${Because} item=${item} />`}
-        />
-        <p class="facts">
-          ${found.is_exact
-            ? "Shares are of all that speaks for an item; for and against add up to its score."
-            : "Shares by leave-one-out: how far the score falls without the item."}
-        </p>
-      </section>
-      ${found.communities && html`<section><h3>Who answers</h3><${Sources} inside=${found} ...${inside} /></section>`}
-      ${found.parts && html`<section><h3>Who answers</h3><${Parts} parts=${found.parts} ...${inside} /></section>`}
-      <section>
-        <h3>History, newest first</h3>
-        <p class="facts">The figure is what an item counts.</p>
-        <${History} history=${found.history} counts=${found.counts} />
-      </section>
-    </div>`}
+    ${
+      found &&
+      html`<div class="columns">
+        <section class="list">
+          <h3>Recommended</h3>
+          ${!found.items.length && html`<p>Nothing is left to recommend.</p>`}
+          <${Items}
+            items=${found.items}
+            value=${(item) => html`<span class="unseen">score </span>${figure(item.score)}`}
+            below=${(item) => html`<${Because} item=${item} />`}
+          />
+          <p class="facts">
+            ${
+              found.is_exact
+                ? "Shares are of all that speaks for an item; for and against add up to its score."
+                : "Shares by leave-one-out: how far the score falls without the item."
+            }
+          </p>
+        </section>
+        ${
+          found.communities &&
+          html`<section>
+            <h3>Who answers</h3>
+            <${Sources} inside=${found} ...${inside} />
+          </section>`
+        }
+        ${
+          found.parts &&
+          html`<section>
+            <h3>Who answers</h3>
+            <${Parts} parts=${found.parts} ...${inside} />
+          </section>`
+        }
+        <section>
+          <h3>History, newest first</h3>
+          <p class="facts">The figure is what an item counts.</p>
+          <${History} history=${found.history} counts=${found.counts} />
+        </section>
+      </div>`
+    }
   </div>`;
 }

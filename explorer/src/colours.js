@@ -1,14 +1,19 @@
 // The colours of communities: twelve that differ in both themes, and the one of users without a community.
 
-const LIGHT = "#1f5fd0 #c9540a #1e8a3c #a566f0 #c81e3a #0f9aa0 #6b3d12 #e0489c #8a8400 #2b2080 #4a97e0 #7a1460".split(" ");
-const DARK = "#4f86ff #ff9147 #3fb65f #b07cff #ff4d5e #25d5d0 #b0875c #ff9ed2 #e8dc3c #8a94c8 #a5dcff #c8409a".split(" ");
+const LIGHT = "#1f5fd0 #c9540a #1e8a3c #a566f0 #c81e3a #0f9aa0 #6b3d12 #e0489c #8a8400 #2b2080 #4a97e0 #7a1460".split(
+  " ",
+);
+const DARK = "#4f86ff #ff9147 #3fb65f #b07cff #ff4d5e #25d5d0 #b0875c #ff9ed2 #e8dc3c #8a94c8 #a5dcff #c8409a".split(
+  " ",
+);
 const NONE = ["#5a6472", "#9aa4b2"];
 
-// One colour a community. Beyond twelve a colour comes again, on the community whose centre is farthest from the others
-// that have it.
+// One colour a community, those of the first mixture before others, large ones before small ones. Beyond twelve a
+// community gets the colour that is farthest away, by the centres of those that have it.
 export function chooseColours(communities) {
   const chosen = new Map();
-  for (const one of [...communities].sort((a, b) => b.members - a.members)) {
+  const order = (a, b) => (a.mixture ?? 0) - (b.mixture ?? 0) || b.members - a.members;
+  for (const one of [...communities].sort(order)) {
     const nearest = LIGHT.map(() => Infinity);
     for (const [other, colour] of chosen) {
       nearest[colour] = Math.min(nearest[colour], Math.hypot(other.x - one.x, other.y - one.y));

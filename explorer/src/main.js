@@ -112,22 +112,55 @@ function HealthLine({ health, model }) {
   const { data, error } = health;
   const time = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(1)} ms`);
   return html`<footer>
-    ${model &&
-    html`<dl>
-      <div><dt>model</dt><dd>${model.name} (${model.label})</dd></div>
-      <div><dt>fingerprint</dt><dd><code>${model.fingerprint}</code></dd></div>
-      <div><dt>users</dt><dd>${count(model.users)}</dd></div>
-      <div><dt>items</dt><dd>${count(model.items)}</dd></div>
-      ${!source.exported &&
-      html`<div><dt>requests</dt><dd>${count(data.requests)}</dd></div>
-        <div><dt>p50</dt><dd>${time(data.p50_ms)}</dd></div>
-        <div><dt>p99</dt><dd>${time(data.p99_ms)}</dd></div>
-        <div><dt>waiting</dt><dd>${count(data.queue)}</dd></div>`}
-      <div><dt>loca</dt><dd>${data.version}</dd></div>
-    </dl>`}
+    ${
+      model &&
+      html`<dl>
+        <div>
+          <dt>model</dt>
+          <dd>${model.name} (${model.label})</dd>
+        </div>
+        <div>
+          <dt>fingerprint</dt>
+          <dd><code>${model.fingerprint}</code></dd>
+        </div>
+        <div>
+          <dt>users</dt>
+          <dd>${count(model.users)}</dd>
+        </div>
+        <div>
+          <dt>items</dt>
+          <dd>${count(model.items)}</dd>
+        </div>
+        ${
+          !source.exported &&
+          html`<div>
+              <dt>requests</dt>
+              <dd>${count(data.requests)}</dd>
+            </div>
+            <div>
+              <dt>p50</dt>
+              <dd>${time(data.p50_ms)}</dd>
+            </div>
+            <div>
+              <dt>p99</dt>
+              <dd>${time(data.p99_ms)}</dd>
+            </div>
+            <div>
+              <dt>waiting</dt>
+              <dd>${count(data.queue)}</dd>
+            </div>`
+        }
+        <div>
+          <dt>loca</dt>
+          <dd>${data.version}</dd>
+        </div>
+      </dl>`
+    }
     ${!source.exported && html`<a href="docs">HTTP interface</a>`}
-    ${source.exported &&
-    html`<p>An exported page: it has no service behind it, so there are no sliders and no playground.</p>`}
+    ${
+      source.exported &&
+      html`<p>An exported page: it has no service behind it, so there are no sliders and no playground.</p>`
+    }
     ${model?.error && html`<p class="failure">A newer version was not loaded: ${model.error}</p>`}
     ${error && html`<${Failure} error=${error} />`}
   </footer>`;
@@ -159,18 +192,25 @@ function Explorer() {
   const chosen = user.data?.row === view.user && user.data.model === model.name ? user.data : null;
   const playing = view.items !== null && !source.exported;
   const name =
-    view.user !== null ? `User ${chosen?.user ?? view.user}` : view.community !== null ? `Community ${view.community}` : "";
+    view.user !== null
+      ? `User ${chosen?.user ?? view.user}`
+      : view.community !== null
+        ? `Community ${view.community}`
+        : "";
   useEffect(() => {
     document.title = [playing ? "Playground" : name, "LOCA explorer"].filter(Boolean).join(" – ");
   }, [playing, name]);
   useEffect(() => panel.current?.scrollTo(0, 0), [view]);
   if (health.error?.status === 401) {
     const again = () => (sessionStorage.getItem("loca-token") ? location.reload() : readHealth());
-    return html`<header><h1>LOCA explorer</h1></header><${TokenForm} error=${health.error} onToken=${again} />`;
+    return html`<header><h1>LOCA explorer</h1></header>
+      <${TokenForm} error=${health.error} onToken=${again} />`;
   }
   if (!model) {
     return html`<header><h1>LOCA explorer</h1></header>
-      <main>${health.error ? html`<${Failure} error=${health.error} />` : html`<p class="waiting">Loading …</p>`}</main>`;
+      <main>
+        ${health.error ? html`<${Failure} error=${health.error} />` : html`<p class="waiting">Loading …</p>`}
+      </main>`;
   }
   const find = async (query) => {
     const found = await source.search(model.name, query, "all");
@@ -188,10 +228,15 @@ function Explorer() {
   const openUser = (row) => go({ user: row });
   const openCommunity = (number) => go({ community: number });
   const close = () => go({});
-  return html`<a class="skip" href="#panel" onClick=${(event) => {
-      event.preventDefault();
-      document.getElementById("panel").focus();
-    }}>Skip to the results</a>
+  return html`<a
+      class="skip"
+      href="#panel"
+      onClick=${(event) => {
+        event.preventDefault();
+        document.getElementById("panel").focus();
+      }}
+      >Skip to the results</a
+    >
     <header>
       <h1>LOCA explorer</h1>
       <${SearchBox}
@@ -202,19 +247,25 @@ function Explorer() {
       />
       <nav aria-label="Views">
         <button type="button" aria-current=${playing ? undefined : "page"} onClick=${close}>Map</button>
-        ${!source.exported &&
-        html`<button type="button" aria-current=${playing ? "page" : undefined} onClick=${() => go({ items: [] })}>
-          Playground
-        </button>`}
-        ${models.length > 1 &&
-        !playing &&
-        html`<label class="field"
-          ><span>Model</span>
-          <select value=${model.name} onChange=${(event) => go({ ...view, model: event.target.value })}>
-            ${models.map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}
-          </select></label
-        >`}
-        <button type="button" class="theme" onClick=${toggleDark}>${dark ? "Light" : "Dark"}<span class="unseen"> theme</span></button>
+        ${
+          !source.exported &&
+          html`<button type="button" aria-current=${playing ? "page" : undefined} onClick=${() => go({ items: [] })}>
+            Playground
+          </button>`
+        }
+        ${
+          models.length > 1 &&
+          !playing &&
+          html`<label class="field"
+            ><span>Model</span>
+            <select value=${model.name} onChange=${(event) => go({ ...view, model: event.target.value })}>
+              ${models.map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}
+            </select></label
+          >`
+        }
+        <button type="button" class="theme" onClick=${toggleDark}>
+          ${dark ? "Light" : "Dark"}<span class="unseen"> theme</span>
+        </button>
       </nav>
     </header>
     <main class=${playing ? "playing" : "exploring"}>
@@ -232,43 +283,45 @@ function Explorer() {
         />
       </div>
       <div class="panel" id="panel" tabindex="-1" ref=${panel}>
-        ${playing
-          ? html`<${Playground}
-              source=${source}
-              models=${models}
-              model=${model}
-              items=${view.items}
-              onItems=${(items) => go({ items })}
-              onModel=${(name) => go({ items: view.items, model: name })}
-              onCommunity=${(name, number) => go({ community: number, model: name })}
-            />`
-          : view.user !== null
-            ? html`<${User}
-                key=${`${version} ${view.user}`}
+        ${
+          playing
+            ? html`<${Playground}
                 source=${source}
+                models=${models}
                 model=${model}
-                row=${view.user}
-                user=${chosen}
-                error=${user.error}
-                communities=${communities}
-                colours=${colours}
-                onCommunity=${openCommunity}
-                onClose=${close}
+                items=${view.items}
+                onItems=${(items) => go({ items })}
+                onModel=${(name) => go({ items: view.items, model: name })}
+                onCommunity=${(name, number) => go({ community: number, model: name })}
               />`
-            : view.community !== null
-              ? html`<${Community}
-                  key=${`${version} ${view.community}`}
+            : view.user !== null
+              ? html`<${User}
+                  key=${`${version} ${view.user}`}
                   source=${source}
                   model=${model}
-                  number=${view.community}
-                  points=${points.data}
+                  row=${view.user}
+                  user=${chosen}
+                  error=${user.error}
+                  communities=${communities}
                   colours=${colours}
-                  onUser=${openUser}
+                  onCommunity=${openCommunity}
                   onClose=${close}
                 />`
-              : about.data
-                ? html`<${Overview} about=${about.data} colours=${colours} onCommunity=${openCommunity} />`
-                : about.error && html`<${Failure} error=${about.error} />`}
+              : view.community !== null
+                ? html`<${Community}
+                    key=${`${version} ${view.community}`}
+                    source=${source}
+                    model=${model}
+                    number=${view.community}
+                    points=${points.data}
+                    colours=${colours}
+                    onUser=${openUser}
+                    onClose=${close}
+                  />`
+                : about.data
+                  ? html`<${Overview} about=${about.data} colours=${colours} onCommunity=${openCommunity} />`
+                  : about.error && html`<${Failure} error=${about.error} />`
+        }
       </div>
     </main>
     <${HealthLine} health=${health} model=${model} />`;

@@ -83,29 +83,34 @@ export function MapView({ points, error, communities, colours, user, community, 
       <span class="ring hovered" ref=${hover} hidden></span>
       <span class="ring" ref=${ring} hidden></span>
       ${marks.map(
-        (one) => html`<button
-          type="button"
-          key=${one.community}
-          ref=${(element) =>
-            element ? markers.current.set(one.community, element) : markers.current.delete(one.community)}
-          tabindex="-1"
-          class=${one.community === community ? "centre chosen" : "centre"}
-          style=${{ "--colour": cssColour(colours.get(one.community)) }}
-          aria-label=${`Community ${one.community}: ${one.name}`}
-          onClick=${() => onCommunity(one.community)}
-        >
-          ${one.community}<span class="name" aria-hidden="true">${one.name}</span>
-        </button>`,
+        (one) =>
+          html`<button
+            type="button"
+            key=${one.community}
+            ref=${(element) =>
+              element ? markers.current.set(one.community, element) : markers.current.delete(one.community)}
+            tabindex="-1"
+            class=${one.community === community ? "centre chosen" : "centre"}
+            style=${{ "--colour": cssColour(colours.get(one.community)) }}
+            aria-label=${`Community ${one.community}: ${one.name}`}
+            onClick=${() => onCommunity(one.community)}
+          >
+            ${one.community}<span class="name" aria-hidden="true">${one.name}</span>
+          </button>`,
       )}
     </div>
     <div class="tools" role="group" aria-label="Map controls">
       <button type="button" aria-label="Zoom in" onClick=${() => scatter?.zoomBy(1.6)}>+</button>
       <button type="button" aria-label="Zoom out" onClick=${() => scatter?.zoomBy(1 / 1.6)}>−</button>
       <button type="button" onClick=${() => scatter?.reset()}>Reset</button>
-      ${communities.length > 0 &&
-      html`<button type="button" aria-pressed=${String(centres)} onClick=${() => setCentres(!centres)}>Centres</button>`}
+      ${
+        communities.length > 0 &&
+        html`<button type="button" aria-pressed=${String(centres)} onClick=${() => setCentres(!centres)}>
+          Centres
+        </button>`
+      }
     </div>
-    ${scatter && !scatter.gl && html`<p class="failure">This browser has no WebGL2: the map is not drawn, all else works.</p>`}
+    ${scatter && !scatter.gl && html`<p class="failure">No map: this browser has no WebGL2. All else works.</p>`}
     ${error && html`<${Failure} error=${error} />`}
     ${!points && !error && html`<p class="waiting">The map is on its way …</p>`}
   </section>`;

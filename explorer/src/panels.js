@@ -38,27 +38,29 @@ export function Overview({ about, colours, onCommunity }) {
   return html`<h2>Communities</h2>
     <p class="facts">
       ${many(about.users, "user")}, ${count(about.communities.length)} communities
-      ${KINDS[about.kind] ? ` ${KINDS[about.kind]}` : ""}${about.alpha === null
-        ? ""
-        : `; the global model has ${percent(about.alpha)} of an answer`}
+      ${KINDS[about.kind] ? ` ${KINDS[about.kind]}` : ""}${
+        about.alpha === null ? "" : `; the global model has ${percent(about.alpha)} of an answer`
+      }
     </p>
     ${[...mixtures].map(
-      (mixture) => html`${mixtures.size > 1 && html`<h3>Mixture ${mixture}</h3>`}
-        <ul class="communities">
-          ${about.communities
-            .filter((one) => one.mixture === mixture)
-            .map(
-              (one) => html`<li key=${one.community}>
-                <button type="button" onClick=${() => onCommunity(one.community)}>
-                  <${Swatch} colour=${colours.get(one.community)} />
-                  <span class="number">${one.community}</span>
-                  <span class="title">${one.name}</span>
-                  <span class="value">${count(one.members)}<span class="unseen"> users</span></span>
-                  <${Bar} share=${one.members / most} colour=${cssColour(colours.get(one.community))} />
-                </button>
-              </li>`,
-            )}
-        </ul>`,
+      (mixture) =>
+        html`${mixtures.size > 1 && html`<h3>Mixture ${mixture}</h3>`}
+          <ul class="communities">
+            ${about.communities
+              .filter((one) => one.mixture === mixture)
+              .map(
+                (one) =>
+                  html`<li key=${one.community}>
+                    <button type="button" onClick=${() => onCommunity(one.community)}>
+                      <${Swatch} colour=${colours.get(one.community)} />
+                      <span class="number">${one.community}</span>
+                      <span class="title">${one.name}</span>
+                      <span class="value">${count(one.members)}<span class="unseen"> users</span></span>
+                      <${Bar} share=${one.members / most} colour=${cssColour(colours.get(one.community))} />
+                    </button>
+                  </li>`,
+              )}
+          </ul>`,
     )}`;
 }
 
@@ -71,48 +73,50 @@ export function Community({ source, model, number, points, colours, onUser, onCl
   );
   const heard = (items) => new Set((items ?? []).map((one) => one.item));
   const [own, whole] = [heard(data?.items), heard(data?.global)];
-  return html`<${Heading} onClose=${onClose}>
-      <${Swatch} colour=${colours.get(number)} /> Community ${number}
-    <//>
+  return html`<${Heading} onClose=${onClose}> <${Swatch} colour=${colours.get(number)} /> Community ${number} <//>
     ${error && html`<${Failure} error=${error} />`}
     ${!data && !error && html`<p class="waiting">The community is on its way …</p>`}
-    ${data &&
-    html`<p class="lead">${data.name}</p>
-      <p class="facts">
-        ${count(data.members)} of ${many(data.users, "user")} (${percent(data.members / data.users)})
-        ${points && `; on the map it is the strongest one of ${count(strongest(points, number))}`}
-      </p>
-      <div class="columns">
-        <section>
-          <h3>Taken beyond others</h3>
-          <p class="facts">How many times as often as all users.</p>
-          <${Items} items=${data.known_for.filter((one) => one.lift > 1)} value=${(item) => `${item.lift.toFixed(1)}×`} />
-        </section>
-        <section>
-          <h3>Typical users</h3>
-          <ul class="typical">
-            ${data.typical_users.map(
-              (one) => html`<li key=${one.row}>
-                <button type="button" class="link" onClick=${() => onUser(one.row)}>User ${one.user}</button>
-                <span class="value">membership ${percent(one.membership)}</span>
-              </li>`,
-            )}
-          </ul>
-        </section>
-      </div>
-      <p class="facts">
-        Both lists are for the mean history of the members. Bold: only one of the two lists has it.
-      </p>
-      <div class="columns pair">
-        <section>
-          <h3>Its own list</h3>
-          <${Items} items=${data.items} marked=${(item) => !whole.has(item.item)} />
-        </section>
-        <section>
-          <h3>The global list</h3>
-          <${Items} items=${data.global} marked=${(item) => !own.has(item.item)} />
-        </section>
-      </div>`}
+    ${
+      data &&
+      html`<p class="lead">${data.name}</p>
+        <p class="facts">
+          ${count(data.members)} of ${many(data.users, "user")} (${percent(data.members / data.users)})
+          ${points && `; on the map it is the strongest one of ${count(strongest(points, number))}`}
+        </p>
+        <div class="columns">
+          <section>
+            <h3>Taken beyond others</h3>
+            <p class="facts">How many times as often as all users.</p>
+            <${Items}
+              items=${data.known_for.filter((one) => one.lift > 1)}
+              value=${(item) => `${item.lift.toFixed(1)}×`}
+            />
+          </section>
+          <section>
+            <h3>Typical users</h3>
+            <ul class="typical">
+              ${data.typical_users.map(
+                (one) =>
+                  html`<li key=${one.row}>
+                    <button type="button" class="link" onClick=${() => onUser(one.row)}>User ${one.user}</button>
+                    <span class="value">membership ${percent(one.membership)}</span>
+                  </li>`,
+              )}
+            </ul>
+          </section>
+        </div>
+        <p class="facts">Both lists are for the mean history of the members. Bold: only one of the two lists has it.</p>
+        <div class="columns pair">
+          <section>
+            <h3>Its own list</h3>
+            <${Items} items=${data.items} marked=${(item) => !whole.has(item.item)} />
+          </section>
+          <section>
+            <h3>The global list</h3>
+            <${Items} items=${data.global} marked=${(item) => !own.has(item.item)} />
+          </section>
+        </div>`
+    }
     <p class="unseen" role="status">${data ? `Community ${number}: ${data.name}` : ""}</p>`;
 }
 
@@ -120,21 +124,25 @@ export function User({ source, model, row, user, error, communities, colours, on
   const home = communities.find((one) => one.community === user?.community);
   return html`<${Heading} onClose=${onClose}>User ${user ? user.user : "…"}<//>
     ${error && html`<${Failure} error=${error} />`}
-    ${home &&
-    html`<p class="facts home">
-      <${Swatch} colour=${colours.get(home.community)} />
-      <button type="button" class="link" onClick=${() => onCommunity(home.community)}>
-        Community ${home.community}: ${home.name}
-      </button>
-    </p>`}
+    ${
+      home &&
+      html`<p class="facts home">
+        <${Swatch} colour=${colours.get(home.community)} />
+        <button type="button" class="link" onClick=${() => onCommunity(home.community)}>
+          Community ${home.community}: ${home.name}
+        </button>
+      </p>`
+    }
     ${user && user.x === null && html`<p class="facts">This user is not on the map.</p>`}
-    ${user &&
-    html`<${Answer}
-      source=${source}
-      model=${model}
-      who=${{ user: user.user }}
-      row=${row}
-      colours=${colours}
-      onCommunity=${onCommunity}
-    />`}`;
+    ${
+      user &&
+      html`<${Answer}
+        source=${source}
+        model=${model}
+        who=${{ user: user.user }}
+        row=${row}
+        colours=${colours}
+        onCommunity=${onCommunity}
+      />`
+    }`;
 }

@@ -12,7 +12,8 @@ export const many = (value, word, plural = `${word}s`) => `${count(value)} ${val
 const minus = (text) => text.replace("-", "−");
 export const percent = (share) => {
   const value = 100 * share;
-  return minus(`${value !== 0 && Math.abs(value) < 1 ? value.toFixed(1) : value.toFixed(0)} %`);
+  if (value > 0 && value < 0.05) return "<\u00a00.1\u00a0%";
+  return minus(`${value !== 0 && Math.abs(value) < 1 ? value.toFixed(1) : value.toFixed(0)}\u00a0%`);
 };
 export const figure = (score) => minus(Math.abs(score) < 100 ? score.toPrecision(3) : score.toFixed(0));
 export const titleOf = (item) => (item.title === undefined || item.title === null ? String(item.item) : item.title);
@@ -60,11 +61,12 @@ export function Bar({ share, colour }) {
 export function Items({ items, value = (item) => figure(item.score), below, marked = () => false }) {
   return html`<ol class="items">
     ${items.map(
-      (item) => html`<li key=${String(item.item)} class=${marked(item) ? "marked" : ""}>
-        <span class="title" title=${String(item.item)}>${titleOf(item)}</span>
-        <span class="value">${value(item)}</span>
-        ${below?.(item)}
-      </li>`,
+      (item) =>
+        html`<li key=${String(item.item)} class=${marked(item) ? "marked" : ""}>
+          <span class="title" title=${String(item.item)}>${titleOf(item)}</span>
+          <span class="value">${value(item)}</span>
+          ${below?.(item)}
+        </li>`,
     )}
   </ol>`;
 }
@@ -88,8 +90,9 @@ export function SearchBox({ label, placeholder, find, onChoose, clearLabel }) {
   // Enter before the results are there takes the first one when they come.
   useEffect(() => {
     setActive(0);
-    if (found.data && found.data.query === waiting.current && options.length) choose(options[0]);
+    if (!found.data || found.data.query !== waiting.current) return;
     waiting.current = null;
+    if (options.length) choose(options[0]);
   }, [found.data]);
   const onKeyDown = (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -99,7 +102,8 @@ export function SearchBox({ label, placeholder, find, onChoose, clearLabel }) {
       if (options.length) setActive((active + step + options.length) % options.length);
     } else if (event.key === "Enter") {
       event.preventDefault();
-      if (found.data?.query !== query) waiting.current = query;
+      const typed = event.target.value.trim(); // may be newer than the last rendering
+      if (found.data?.query !== typed) waiting.current = typed;
       else if (shown && options[active]) choose(options[active]);
     } else if (event.key === "Escape") {
       setOpen(false);
@@ -133,16 +137,17 @@ export function SearchBox({ label, placeholder, find, onChoose, clearLabel }) {
     />
     <ul id=${`${id}-list`} role="listbox" aria-label=${label} hidden=${!shown || !options.length}>
       ${options.map(
-        (option, place) => html`<li
-          key=${option.key}
-          id=${`${id}-${place}`}
-          role="option"
-          aria-selected=${String(place === active)}
-          onMouseDown=${(event) => event.preventDefault()}
-          onClick=${() => choose(option)}
-        >
-          <span>${option.text}</span><small>${option.kind}</small>
-        </li>`,
+        (option, place) =>
+          html`<li
+            key=${option.key}
+            id=${`${id}-${place}`}
+            role="option"
+            aria-selected=${String(place === active)}
+            onMouseDown=${(event) => event.preventDefault()}
+            onClick=${() => choose(option)}
+          >
+            <span>${option.text}</span><small>${option.kind}</small>
+          </li>`,
       )}
     </ul>
     ${shown && found.error && html`<${Failure} error=${found.error} />`}

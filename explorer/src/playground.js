@@ -50,7 +50,9 @@ export function Playground({ source, models, model, items, onItems, onModel, onC
   const remove = (place) => onItems(items.filter((_, other) => other !== place));
   return html`<div class="playground">
     <h2>Playground</h2>
-    <p class="facts">Name what somebody took, oldest first, and see what is recommended and which communities answer.</p>
+    <p class="facts">
+      Name what somebody took, oldest first, and see what is recommended and which communities answer.
+    </p>
     <${SearchBox}
       label="Add an item by its title or id"
       clearLabel
@@ -60,37 +62,51 @@ export function Playground({ source, models, model, items, onItems, onModel, onC
         onItems([...items.filter((one) => one !== option.item.item), option.item.item]);
       }}
     />
-    ${items.length > 0
-      ? html`<ol class="chosen" aria-label="History, oldest first">
-          ${items.map(
-            (item, place) => html`<li key=${String(item)}>
-              <span>${titles.get(item) ?? String(item)}</span>
-              <button type="button" aria-label=${`Remove ${titles.get(item) ?? item}`} onClick=${() => remove(place)}>
-                ×
-              </button>
-            </li>`,
+    ${
+      items.length > 0
+        ? html`<ol class="chosen" aria-label="History, oldest first">
+            ${items.map(
+              (item, place) =>
+                html`<li key=${String(item)}>
+                  <span>${titles.get(item) ?? String(item)}</span>
+                  <button
+                    type="button"
+                    aria-label=${`Remove ${titles.get(item) ?? item}`}
+                    onClick=${() => remove(place)}
+                  >
+                    ×
+                  </button>
+                </li>`,
+            )}
+            <li><button type="button" class="quiet" onClick=${() => onItems([])}>Clear</button></li>
+          </ol>`
+        : html`<p class="waiting">No item yet.</p>`
+    }
+    ${
+      models.length > 1 &&
+      html`<div class="models">
+        <${ModelSelect} label="Model" models=${models} name=${model.name} onModel=${onModel} />
+        <${ModelSelect} label="Beside it" models=${models} name=${second} without onModel=${setSecond} />
+      </div>`
+    }
+    ${
+      items.length > 0 &&
+      html`<div class=${beside ? "beside two" : "beside"}>
+        ${[model, beside]
+          .filter(Boolean)
+          .map(
+            (one, place) =>
+              html`<${Column}
+                key=${`${place} ${one.name}`}
+                source=${source}
+                model=${one}
+                items=${items}
+                named=${Boolean(beside)}
+                onCommunity=${onCommunity}
+                onHistory=${place ? undefined : learn}
+              />`,
           )}
-          <li><button type="button" class="quiet" onClick=${() => onItems([])}>Clear</button></li>
-        </ol>`
-      : html`<p class="waiting">No item yet.</p>`}
-    ${models.length > 1 &&
-    html`<div class="models">
-      <${ModelSelect} label="Model" models=${models} name=${model.name} onModel=${onModel} />
-      <${ModelSelect} label="Beside it" models=${models} name=${second} without onModel=${setSecond} />
-    </div>`}
-    ${items.length > 0 &&
-    html`<div class=${beside ? "beside two" : "beside"}>
-      ${[model, beside].filter(Boolean).map(
-        (one, place) => html`<${Column}
-          key=${`${place} ${one.name}`}
-          source=${source}
-          model=${one}
-          items=${items}
-          named=${Boolean(beside)}
-          onCommunity=${onCommunity}
-          onHistory=${place ? undefined : learn}
-        />`,
-      )}
-    </div>`}
+      </div>`
+    }
   </div>`;
 }

@@ -31,7 +31,8 @@ const MOST_ZOOM = 400;
 const GRID = 256;
 
 export class Scatter {
-  // onView is called after every drawing, onPick with the index of the point that was clicked, onHover likewise or with -1.
+  // onView is called after every drawing, onPick with the index of the point that was clicked, onHover with that of the
+  // point below the mouse or with -1.
   constructor(canvas, { onView, onPick, onHover }) {
     this.canvas = canvas;
     this.on = { onView, onPick, onHover };
@@ -152,7 +153,9 @@ export class Scatter {
       gl.clearColor(0, 0, 0, 0);
       gl.clear(gl.COLOR_BUFFER_BIT);
       if (points?.users && this.palette) {
-        const size = Math.min(7, Math.max(2.2, 260 / Math.sqrt(points.users))) * Math.min(2.5, this.zoom ** 0.35);
+        const room = Math.max(1, Math.min(this.width, this.height) / 900); // larger points on a large screen
+        const size =
+          room * Math.min(7, Math.max(2.2, 260 / Math.sqrt(points.users))) * Math.min(2.5, this.zoom ** 0.35);
         gl.uniform2f(at.centre, this.x, this.y);
         gl.uniform2f(at.scale, (2 * this.unit) / this.width, (2 * this.unit) / this.height);
         gl.uniform1f(at.size, size * this.ratio);
@@ -276,11 +279,15 @@ export class Scatter {
     hear("pointerup", release);
     hear("pointercancel", release);
     hear("pointerleave", () => this.on.onHover(-1));
-    hear("wheel", (event) => {
-      event.preventDefault();
-      const lines = event.deltaMode ? 30 * event.deltaY : event.deltaY;
-      this.zoomBy(Math.exp(Math.max(-1, Math.min(1, -lines / 300))), ...where(event));
-    }, { passive: false });
+    hear(
+      "wheel",
+      (event) => {
+        event.preventDefault();
+        const lines = event.deltaMode ? 30 * event.deltaY : event.deltaY;
+        this.zoomBy(Math.exp(Math.max(-1, Math.min(1, -lines / 300))), ...where(event));
+      },
+      { passive: false },
+    );
     hear("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const acts = {

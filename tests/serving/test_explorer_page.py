@@ -160,10 +160,12 @@ def test_a_click_on_a_point_opens_that_user(page: Any, service: Service) -> None
     user = json.loads(service.get(f"v1/users/{rows[point]}"))["user"]
     expect(page.get_by_role("heading", name=f"User {user}")).to_be_visible()
     # A wheel over the point zooms in around it: the ring of the chosen user stays there.
-    before = page.locator(".ring:not(.hovered)").bounding_box()
+    ring = page.locator(".ring:not(.hovered)")
+    expect(ring).to_be_visible()
+    before = ring.bounding_box()
     page.mouse.wheel(0, -400)
     page.wait_for_timeout(100)
-    after = page.locator(".ring:not(.hovered)").bounding_box()
+    after = ring.bounding_box()
     assert abs(before["x"] - after["x"]) < 12
     assert abs(before["y"] - after["y"]) < 12
 
@@ -171,7 +173,12 @@ def test_a_click_on_a_point_opens_that_user(page: Any, service: Service) -> None
 def test_a_centre_opens_its_community_and_a_typical_user_follows(page: Any, service: Service) -> None:
     open_page(page, service.address)
     wait_for_map(page)
-    page.locator(".centre:not([hidden])").last.click()
+    centre = page.locator(".centre:not([hidden])").last
+    before = centre.bounding_box()["x"]
+    page.locator("canvas").press("ArrowRight")
+    page.wait_for_timeout(100)
+    assert round(before - centre.bounding_box()["x"]) == 40
+    centre.click()
     heading = page.locator("h2")
     expect(heading).to_have_text(re.compile(r"Community \d"))
     number = int(heading.inner_text().split()[-1])
