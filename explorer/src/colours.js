@@ -8,12 +8,13 @@ const DARK = "#4f86ff #ff9147 #3fb65f #b07cff #ff4d5e #25d5d0 #b0875c #ff9ed2 #e
 );
 const NONE = ["#5a6472", "#9aa4b2"];
 
-// One colour a community, those of the first mixture before others, large ones before small ones. Beyond twelve a
-// community gets the colour that is farthest away, by the centres of those that have it.
+// Communities of the first mixture before others, large ones before small ones.
+export const inOrder = (a, b) => (a.mixture ?? 0) - (b.mixture ?? 0) || b.members - a.members;
+
+// One colour a community. Beyond twelve one gets the colour that is farthest away, by the centres of those that have it.
 export function chooseColours(communities) {
   const chosen = new Map();
-  const order = (a, b) => (a.mixture ?? 0) - (b.mixture ?? 0) || b.members - a.members;
-  for (const one of [...communities].sort(order)) {
+  for (const one of [...communities].sort(inOrder)) {
     const nearest = LIGHT.map(() => Infinity);
     for (const [other, colour] of chosen) {
       nearest[colour] = Math.min(nearest[colour], Math.hypot(other.x - one.x, other.y - one.y));

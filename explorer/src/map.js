@@ -1,7 +1,7 @@
 // The map: users as points in the colour of their community, the centres marked by their numbers.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { cssColour, paletteTexture } from "./colours.js";
+import { cssColour, inOrder, paletteTexture } from "./colours.js";
 import { Failure, html, many } from "./parts.js";
 import { Scatter } from "./scatter.js";
 
@@ -21,11 +21,12 @@ export function MapView({ points, error, communities, colours, user, community, 
   const now = useRef({});
   now.current = { points, communities, user, community, onUser };
 
-  // Places what lies over the canvas. Where centres would overlap, the larger community keeps its mark.
+  // Places what lies over the canvas. Where centres would overlap, the first one keeps its mark.
   const onView = (view) => {
     const taken = [];
-    const first = (one) => (one.community === now.current.community ? Infinity : one.members);
-    for (const one of [...now.current.communities].sort((a, b) => first(b) - first(a))) {
+    const first = (one) => Number(one.community === now.current.community);
+    const order = (a, b) => first(b) - first(a) || inOrder(a, b);
+    for (const one of [...now.current.communities].sort(order)) {
       const element = markers.current.get(one.community);
       if (!element) continue;
       const [left, top] = put(element, view, one.x, one.y);

@@ -120,7 +120,7 @@ export function Community({ source, model, number, points, colours, onUser, onCl
     <p class="unseen" role="status">${data ? `Community ${number}: ${data.name}` : ""}</p>`;
 }
 
-export function User({ source, model, row, user, error, communities, colours, onCommunity, onClose }) {
+export function User({ source, model, row, user, error, communities, users, colours, onCommunity, onClose }) {
   const home = communities.find((one) => one.community === user?.community);
   return html`<${Heading} onClose=${onClose}>User ${user ? user.user : "…"}<//>
     ${error && html`<${Failure} error=${error} />`}

@@ -1,13 +1,13 @@
-(()=>{var k,We,Gt,W,we,ue,qe,ae,Ve,ke,xe,Wt,se=Symbol.for("pv"),me={},_e=[],qt=/^m(i|n|o|s|text|space)$/,Se=Array.isArray,Ce=_e.slice,j=Object.assign;function V(t){t&&t.parentNode&&t.remove()}function je(t,e,n){var s,r,o,i={},a=arguments.length;for(o in e)o=="key"?s=e[o]:o=="ref"&&typeof t!="function"?r=e[o]:i[o]=e[o];return a>2&&(i.children=a>3?Ce.call(arguments,2):n),ne(t,i,s,r,null)}function ne(t,e,n,s,r){var o={type:t,props:e,key:n,ref:s,__k:null,__:null,__b:0,__e:null,__c:null,constructor:se,__v:r||++We,__i:-1,__u:0};return!r&&k.vnode&&k.vnode(o),o}function he(t){return t.children}function ce(t,e){this.props=t,this.context=e,this.__g=0}function q(t,e){if(e==null)return t.__&&q(t.__,t.__i+1);for(var n;e<t.__k.length;e++)if((n=t.__k[e])&&n.__e)return n.__e;return typeof t.type!="function"||t.props.__P?null:q(t)}function Vt(t){var e,n=t.__v,s=n.__e,r=[],o=[],i=t.__P;i&&((e=j({constructor:se},n)).__v=n.__v+1,k.vnode&&k.vnode(e),Ae(i,e,n,t.__n,i.namespaceURI,32&n.__u?[s]:null,r,s||q(n),32&n.__u,o),e.__v=n.__v,e.__.__k[e.__i]=e,Qe(r,e,o),n.__=n.__e=null,e.__e!=s&&Xe(e))}function Xe(t){if((t=t.__)&&t.__c&&!t.props.__P)return t.__e=null,t.__k.some(function(e){return e&&(t.__e=e.__e)}),Xe(t)}function ze(t){(8&t.__g||(t.__g|=8,W.push(t),ue++))&&we==k.debounceRendering||((we=k.debounceRendering)||queueMicrotask)(Je)}function Je(){try{for(var t,e=1;W.length;)W.length>e&&W.sort(qe),t=W.shift(),e=W.length,8&t.__g&&Vt(t)}finally{(ue=W.length)&&(we||queueMicrotask)(Je)}}function Ke(t,e,n,s,r,o,i,a,c,h,u){var d,f,l,_,p,$,g=s.__k||_e,y=e.length;for(c=jt(n,e,g,c,y),d=0;d<y;d++)(l=n.__k[d])!=null&&(f=~l.__i&&g[l.__i]||me,l.__i=d,$=Ae(t,l,f,r,o,i,a,c,h,u),_=l.__e,(f.ref!=l.ref||8&f.__u)&&(f.ref&&Me(f.ref,null,l,f),l.ref&&u.push(l.ref,l.__c||_,l)),p=p||_,4&l.__u?(c=Ye(l,c,t,!f.__v),f.__e&&(f.__e=null)):typeof l.type=="function"&&$!==void 0?c=$:_&&(c=_.nextSibling),l.__u&=-21);return n.__e=p,c}function jt(t,e,n,s,r){var o,i,a,c,h,u,d,f,l,_=n.length,p=_,$=0,g=0,y=t.__k=Array(r);for(o=0;o<r;o++)(i=e[o])!=null&&typeof i!="boolean"&&typeof i!="function"?(typeof i!="object"||i.constructor===String?i=y[o]=ne(null,i):Se(i)?i=y[o]=ne(he,{children:i}):i.constructor===se&&i.__b?i=y[o]=ne(i.type,i.props,i.key,i.ref,i.__v):y[o]=i,c=o+$,i.__=t,i.__b=t.__b+1,a=null,~(h=i.__i=Xt(i,n,c,p))&&(p--,(a=n[h])&&(a.__u|=2)),a&&a.__v?(i.__u|=16,h==c-1?$--:h==c+1?$++:h!=c&&(h>c?$--:$++,g=1)):(~h||(r>_?$--:r<_&&$++),typeof i.type!="function"&&(i.__u|=4))):y[o]=null;if(g){for(u=[],d=[],o=0;o<r;o++)if((i=y[o])&&16&i.__u){for($=0,f=u.length;$<f;)u[l=$+f>>1]<i.__i?$=l+1:f=l;u[$]=i.__i,d[o]=$+1}for($=u.length;o--;)d[o]&&(d[o]==$?$--:y[o].__u|=4)}if(p)for(o=0;o<_;o++)!(a=n[o])||2&a.__u||(a.__e==s&&(s=q(a)),Te(a,a));return s}function Ye(t,e,n,s){var r,o,i,a;if(typeof t.type=="function"){if(t.props.__P)return e;if(r=t.__k)for(o=0;o<r.length;o++)r[o]&&(r[o].__=t,e=Ye(r[o],e,n,!1));return e}for(e&&!e.parentNode&&(e=q(t))&&!e.parentNode&&(e=null),i=t.__e,a=e;a&&a.nodeType==8;)a=a.nextSibling;for(i!=a&&(!s&&n.moveBefore&&i.parentNode?n.moveBefore(i,e):n.insertBefore(i,e||null)),e=i;(e=e&&e.nextSibling)&&e.nodeType==8&&!e.data.startsWith("$s"););return e}function Xt(t,e,n,s){var r,o=t.key,i=t.type,a=e[n],c=a&&!(2&a.__u);if(a===null&&o==null||c&&o==a.key&&i==a.type)return n;if(s>(c?1:0)){for(r=n-1;r>=0;r--)if((a=e[r])&&!(2&a.__u)&&o==a.key&&i==a.type)return r;for(r=n+1;r<e.length;r++)if((a=e[r])&&!(2&a.__u)&&o==a.key&&i==a.type)return r}return-1}function Ge(t,e,n){n==null&&(n=""),e[0]=="-"?t.setProperty(e,n):t[e]=n}function ie(t,e,n,s,r){var o,i;if(e=="style")if(typeof n=="string")t.style.cssText=n;else{if(typeof s=="string"&&(t.style.cssText=s=""),s)for(e in s)n&&e in n||Ge(t.style,e);if(n)for(e in n)s&&n[e]==s[e]||Ge(t.style,e,n[e])}else if(e[0]=="o"&&e[1]=="n")typeof n!="function"&&(n=null),typeof s!="function"&&(s=null),(t.__e||(t.__e={}))[e]=n,n&&s||(i=xe[e]||(xe[e]=Jt(e)),(t.__a||(t.__a={}))[e]=ke,o=e!=(e=e.replace(Ve,"$1")),(e=e.slice(2))[0]<"a"&&(e=e.toLowerCase()),n?t.addEventListener(e,i,o):t.removeEventListener(e,i,o));else{if(r=="http://www.w3.org/2000/svg")e=e.replace(/xlink(H|:h)/,"h").replace(/sName$/,"s");else if(e!="width"&&e!="height"&&e!="href"&&e!="list"&&e!="form"&&e!="tabIndex"&&e!="download"&&e!="rowSpan"&&e!="colSpan"&&e!="role"&&e!="popover"&&e in t)try{return void(t[e]=n??"")}catch{}if(typeof n=="function")return;n==null||n===!1&&e[4]!="-"?t.removeAttribute(e):t.setAttribute(e,e=="popover"&&n==1?"":n)}}function Jt(t){return function(e){var n=this.__e;if(n){if(n=n[t],e[ae]==null)e[ae]=ke++;else if(e[ae]<this.__a[t])return;return n(k.event?k.event(e):e)}}}function Ae(t,e,n,s,r,o,i,a,c,h){var u,d,f,l,_,p,$,g,y,S,v,w,b,C,x,te,D,U,N=e.type;if(e.constructor!==se)return null;128&n.__u&&(c=32&n.__u,u=n.__c.__z)&&(e.__u|=c,d=o=[],u.nodeType==8?a=le(u,o):o.push(u),a=o[0]||a),(u=k.__b)&&u(e);e:if(typeof N=="function"){f=i.length;try{if(g=e.props,y=(u=N.prototype)&&u.render,S=(u=N.contextType)&&s[u.__c],v=u?S?S.props.value:u.__:s,(l=n.__c)?(e.__c=l,2&l.__g&&(l.__g|=1)):(y?e.__c=l=new N(g,v):(e.__c=l=new ce(g,v),l.constructor=N,l.render=Yt),S&&S.sub(l),l.state||(l.state={}),l.__n=s,l.__g|=8,l.__h=[],l.__k=[]),y&&(l.__s||(l.__s=l.state),N.getDerivedStateFromProps&&(l.__s==l.state&&(l.__s=j({},l.__s)),j(l.__s,N.getDerivedStateFromProps(g,l.__s)))),_=l.props,p=l.state,l.__v=e,n.__c){if(g!==_&&y&&!N.getDerivedStateFromProps&&l.componentWillReceiveProps&&l.componentWillReceiveProps(g,v),e.__v==n.__v&&!(8&l.__g)||!(4&l.__g)&&l.shouldComponentUpdate&&l.shouldComponentUpdate(g,l.__s,v)===!1){e.__v!=n.__v&&(l.props=g,l.state=l.__s,l.__g&=-9),e.__e=n.__e,e.__k=n.__k,e.__k.some(function(R){R&&(R.__=e)}),_e.push.apply(l.__h,l.__k),l.__k=[],l.__h.length&&i.push(l),a=q(n);break e}l.componentWillUpdate&&l.componentWillUpdate(g,l.__s,v),y&&l.componentDidUpdate&&l.__h.push(function(){l.componentDidUpdate(_,p,$)})}else y&&!N.getDerivedStateFromProps&&l.componentWillMount&&l.componentWillMount(),y&&l.componentDidMount&&l.__h.push(l.componentDidMount);l.context=v,l.props=g,l.__P=t,l.__g&=-5,w=k.__r,b=y?25:0;do l.__g&=-9,w&&w(e),u=l.render(l.props,l.state=l.__s,l.context);while(8&l.__g&&++b<25);y&&(_e.push.apply(l.__h,l.__k),l.__k=[]),l.state=l.__s,l.getChildContext&&(s=j({},s,l.getChildContext())),y&&n.__c&&l.getSnapshotBeforeUpdate&&($=l.getSnapshotBeforeUpdate(_,p)),C=u&&u.type===he&&u.key==null?u.props.children:u,g.__P&&(u=a,r=(t=g.__P).namespaceURI,c=o=null,n.props&&n.props.__P!=t&&(n.__k.some(function(R){R&&Te(R,R)}),n.__k=null),a=n.__k?q(n,0):null),a=Ke(t,Se(C)?C:[C],e,n,s,r,o,i,a,c,h),g.__P&&(e.__e=null,a=u),e.__u&=-161,d&&d.some(V),l.__h.length&&i.push(l),1&l.__g&&(l.__g&=-4)}catch(R){if(i.length=f,e.__v=null,c||o)if(R&&R.then){if(e.__u|=128|c,o){for(~(D=o.indexOf(a||void 0))||(D=o.length);(U=o[D-1])&&U.nodeType==8;)D--;for(;D<o.length;D++)if(U=o[D])if(o[D]=null,x){if(U==te)break}else{if(U.nodeType!=8)break;U.data.startsWith("$s")&&(te=le(x=U))}}if(!x){for(;a&&a.nodeType==8&&a.nextSibling;)a=a.nextSibling;x=a}(u=le(x=e.__c.__z||(e.__c.__z=x)))?(e.__e=x,a=u):e.__e=a,a=a&&a.nextSibling}else o&&o.some(V);else e.__e=n.__e;e.__k||(e.__k=n.__k||[]),R&&R.then||Ze(e),k.__e(R,e,n)}}else a=e.__e=Kt(n.__e,e,n,s,r,o,i,c,h,t);return(u=k.diffed)&&u(e),a}function le(t,e){if(t&&t.nodeType==8&&t.data.startsWith("$s"))for(var n=1;t=t.nextSibling;){if(t.nodeType==8){if(t.data.startsWith("$s"))n++;else if(t.data.startsWith("/$s")&&!--n)return t}e&&e.push(t)}}function Ze(t){t&&(t.__c&&(t.__c.__g|=4),t.__k&&t.__k.some(Ze))}function Qe(t,e,n){for(var s=0;s<n.length;)Me(n[s++],n[s++],n[s++]);k.__c&&k.__c(e,t),t.some(function(r){try{t=r.__h,r.__h=[],t.some(function(o){o.call(r)})}catch(o){k.__e(o,r.__v)}})}function Kt(t,e,n,s,r,o,i,a,c,h){var u,d,f,l,_,p,$,g,y=n.props||me,S=e.props,v=e.type;if(v=="svg"?r="http://www.w3.org/2000/svg":v=="math"?r="http://www.w3.org/1998/Math/MathML":r||(r="http://www.w3.org/1999/xhtml"),o){for(u=0;u<o.length;u++)if((_=o[u])&&(v?_.localName==v:_.nodeType==3)){t=_,o[u]=null;break}}if(!t){if(g=h.ownerDocument||document,!v)return g.createTextNode(S);t=g.createElementNS(r,v,S.is?S:h),a&&(k.__m&&k.__m(e,o),a=!1),o=null}if(v){if(h=v=="template"&&t.content||t,o=v=="textarea"&&S.defaultValue!=null?null:o&&Ce.call(h.childNodes),!a&&o)for(y={},u=0;u<t.attributes.length;u++)y[(_=t.attributes[u]).name]=_.value;for(u in y)_=y[u],u=="dangerouslySetInnerHTML"?f=_:u=="children"||u in S||u=="value"&&"defaultValue"in S||u=="checked"&&"defaultChecked"in S||ie(t,u,null,_,r);for(u in S)_=S[u],u=="children"?l=_:u=="dangerouslySetInnerHTML"?d=_:u=="value"?p=_:u=="checked"?$=_:a&&typeof _!="function"||y[u]===_||ie(t,u,_,y[u],r);d?(a||f&&(d.__html==f.__html||d.__html==t.innerHTML)||(t.innerHTML=d.__html),e.__k=[]):(f&&(t.textContent=""),(v=="foreignObject"||r=="http://www.w3.org/1998/Math/MathML"&&qt.test(v))&&(r="http://www.w3.org/1999/xhtml"),Ke(h,Se(l)?l:[l],e,n,s,r,o,i,o?o[0]:n.__k&&q(n,0),a,c),o&&o.some(V)),a&&v!="textarea"||(u="value",v=="progress"&&p==null?t.removeAttribute(u):p==null||p===t[u]&&(v!="progress"||p)||ie(t,u,p,y[u],r),u="checked",$!=null&&$!=t[u]&&ie(t,u,$,y[u],r))}else y===S||a&&t.data==S||(t.data=S);return t}function Me(t,e,n,s){try{typeof t=="function"?e?e.__x=t(e)||1:s&&(s=s.__c||s.__e)&&(e=s.__x)&&(s.__x=null,typeof e=="function"?e():t(null)):t.current=e}catch(r){k.__e(r,n)}}function Te(t,e,n){var s,r,o,i;if(k.unmount&&k.unmount(t),!(s=t.ref)||s.current&&s.current!=t.__e||Me(s,null,e,t),s=t.__c){if(s.componentWillUnmount)try{s.componentWillUnmount()}catch(a){k.__e(a,e)}s.__P=s.__n=null}if(s=t.__k)for(i=0;i<s.length;i++)s[i]&&Te(s[i],e,typeof t.type!="function"||n&&!t.props.__P);!n&&(s=t.__c)&&(s=s.__z)&&(r=le(s,o=[]))&&(s==t.__e&&o.some(V),V(r),V(s)),n||V(t.__e),t.__e=t.__c=t.__=null}function Yt(t,e,n){return this.constructor(t,n)}function et(t,e){var n,s,r,o;k.__&&k.__(t,e),e.nodeType==9&&(e=e.documentElement),s=(n=t&&32&t.__u)?null:e.__k,e.__k=ne(he,{children:[t]}),r=[],o=[],Ae(e,e.__k,s||me,me,e.namespaceURI,s?null:e.firstChild?Ce.call(e.childNodes):null,r,s?s.__e:e.firstChild,n,o),Qe(r,e.__k,o),e.__k.props.children=null}k={__e:function(t,e,n,s){for(var r,o,i;e=e.__;)if((r=e.__c)&&!(1&r.__g)){r.__g|=4;try{if((i=(o=r.constructor)&&o.getDerivedStateFromError)&&r.setState(o.getDerivedStateFromError(t)),r.componentDidCatch&&(r.componentDidCatch(t,s||{}),i=1),i&&8&r.__g)return void(r.__g|=2)}catch(a){t=a}}throw ue=0,t}},We=0,Gt=function(t){return t!=null&&t.constructor===se},ce.prototype.setState=function(t,e){var n=this.__s;n&&n!=this.state||(n=this.__s=j({},this.state)),typeof t=="function"&&(t=t(j({},n),this.props)),t&&(j(n,t),this.__v&&(e&&this.__k.push(e),ze(this)))},ce.prototype.forceUpdate=function(t){this.__v&&(this.__g|=4,t&&this.__h.push(t),ze(this))},ce.prototype.render=he,W=[],ue=0,qe=function(t,e){return t.__v.__b-e.__v.__b},ae=Symbol(),Ve=/(PointerCapture)$|Capture$/i,ke=0,xe={},Wt=0;var Y,T,Ee,tt,Re=Object.is,fe=0,ut=[],Ie=[],M=k,nt=M.__b,st=M.__r,ot=M.diffed,rt=M.__c,it=M.unmount,at=M.__;function pe(t,e){M.__h&&M.__h(T,t,fe||e),fe=0;var n=T.__H||(T.__H={__:[],__h:[]});return t>=n.__.length&&n.__.push({}),n.__[t]}function E(t){return fe=1,De(_t,t)}function De(t,e,n){var s=pe(Y++,2);if(s.t=t,!s.__c&&(s.__=[n?n(e):_t(void 0,e),function(o){var i=(s.__N||s.__)[0],a=s.t(i,o);Re(i,a)||(s.__N=[a,s.__[1]],s.__c.setState({}))}],s.__c=T,!T.__f)){T.__f=!0;var r=T.shouldComponentUpdate;T.shouldComponentUpdate=function(o,i,a){var c=this.__H;if(!c)return!0;var h=!1,u=this.props!=o;if(c.__.some(function(f){f.__N&&(h=!0,Re(f.__[0],f.__N[0])||(u=!0))}),r){var d=r.call(this,o,i,a);return h?d||u:d}return!h||u}}return s.__}function A(t,e){var n=pe(Y++,3);!M.__s&&mt(n.__H,e)&&(n.__P=!0,n.__=t,n.u=e,T.__H.__h.push(n))}function O(t){return fe=5,de(function(){return{current:t}},[])}function de(t,e){var n=pe(Y++,7);return mt(n.__H,e)&&(n.__=t(),n.__H=e),n.__}function $e(){var t=pe(Y++,11);if(!t.__){for(var e=T.__v;!e.__m&&e.__;)e=e.__;var n=e.__m||(e.__m=[0,0]);t.__="P"+n[0]+"-"+n[1]++}return t.__}function Zt(){var t;do{for(;t=Ie.shift();)try{oe(t)}catch(n){M.__e(n,{__:(t=t.__P)&&t.__v})}for(;t=ut.shift();){var e=t.__H;if(t.__P&&e)try{e.__h.some(oe),e.__h.some(Ne),e.__h=[]}catch(n){e.__h=[],M.__e(n,t.__v)}}}while(Ie.length)}M.__b=function(t){T=null,nt&&nt(t)},M.__=function(t,e){t&&e.__k&&e.__k.__m&&(t.__m=e.__k.__m),at&&at(t,e)},M.__r=function(t){st&&st(t),Y=0;var e=(T=t.__c).__H;e&&(Ee==T?T.__h=[]:(e.__h.some(oe),e.__h.some(Ne),Y=0),e.__h=[],e.__.some(function(n){n.__N&&(n.__=n.__N),n.u=n.__N=void 0})),Ee=T},M.diffed=function(t){ot&&ot(t);var e=t.__c;e&&e.__H&&(e.__H.__h.length&&lt(ut.push(e)),e.__H.__.some(function(n){n.u&&(n.__H=n.u)})),Ee=T=null},M.__c=function(t,e){e.some(function(n){try{n.__h.some(oe),n.__h=n.__h.filter(function(s){return!s.__||Ne(s)})}catch(s){n.__h=[function(){throw s}]}}),rt&&rt(t,e)},M.unmount=function(t){it&&it(t);var e,n,s=t.__c;s&&s.__H&&(s.__H.__.some(function(r){try{if(r.__P&&r.__c){if(n===void 0){for(n=t.__;n&&(!n.__c||!n.__c.__P);)n=n.__;n=n&&n.__c}r.__P=n,lt(Ie.push(r))}else oe(r)}catch(o){e=o}}),s.__H=void 0,e&&M.__e(e,s.__v))};var ct=typeof requestAnimationFrame=="function";function Qt(t){var e,n=function(){clearTimeout(s),ct&&cancelAnimationFrame(e),setTimeout(t)},s=setTimeout(n,35);ct&&(e=requestAnimationFrame(n))}function lt(t){t!=1&&tt==M.requestAnimationFrame||((tt=M.requestAnimationFrame)||Qt)(Zt)}function oe(t){var e=T,n=t.__c;typeof n=="function"&&(t.__c=void 0,n()),T=e}function Ne(t){var e=T;t.__c=t.__(),T=e}function mt(t,e){return!t||t.length!=e.length||e.some(function(n,s){return!Re(n,t[s])})}function _t(t,e){return typeof e=="function"?e(t):e}var Pe="#1f5fd0 #c9540a #1e8a3c #a566f0 #c81e3a #0f9aa0 #6b3d12 #e0489c #8a8400 #2b2080 #4a97e0 #7a1460".split(" "),ft="#4f86ff #ff9147 #3fb65f #b07cff #ff4d5e #25d5d0 #b0875c #ff9ed2 #e8dc3c #8a94c8 #a5dcff #c8409a".split(" "),pt=["#5a6472","#9aa4b2"];function ye(t){let e=new Map,n=(s,r)=>(s.mixture??0)-(r.mixture??0)||r.members-s.members;for(let s of[...t].sort(n)){let r=Pe.map(()=>1/0);for(let[o,i]of e)r[i]=Math.min(r[i],Math.hypot(o.x-s.x,o.y-s.y));e.set(s,r.indexOf(Math.max(...r)))}return new Map([...e].map(([s,r])=>[s.community,r]))}var z=t=>t===void 0?`light-dark(${pt.join()})`:`light-dark(${Pe[t]}, ${ft[t]})`,ht=t=>[1,3,5].map(e=>parseInt(t.slice(e,e+2),16));function dt(t,e){let n=new Uint8Array(262144);for(let[s,r]of t)n.set(ht((e?ft:Pe)[r]),4*s);return n.set(ht(pt[Number(e)]),4*65535),n}var yt=function(t,e,n,s){var r;e[0]=0;for(var o=1;o<e.length;o++){var i=e[o++],a=e[o]?(e[0]|=i?1:2,n[e[o++]]):e[++o];i===3?s[0]=a:i===4?s[1]=Object.assign(s[1]||{},a):i===5?(s[1]=s[1]||{})[e[++o]]=a:i===6?s[1][e[++o]]+=a+"":i?(r=t.apply(a,yt(t,a,n,["",null])),s.push(r),a[0]?e[0]|=2:(e[o-2]=0,e[o]=r)):s.push(a)}return s},$t=new Map;function gt(t){var e=$t.get(this);return e||(e=new Map,$t.set(this,e)),(e=yt(this,e.get(t)||(e.set(t,e=(function(n){for(var s,r,o=1,i="",a="",c=[0],h=function(f){o===1&&(f||(i=i.replace(/^\s*\n\s*|\s*\n\s*$/g,"")))?c.push(0,f,i):o===3&&(f||i)?(c.push(3,f,i),o=2):o===2&&i==="..."&&f?c.push(4,f,0):o===2&&i&&!f?c.push(5,0,!0,i):o>=5&&((i||!f&&o===5)&&(c.push(o,0,i,r),o=6),f&&(c.push(o,f,0,r),o=6)),i=""},u=0;u<n.length;u++){u&&(o===1&&h(),h(u));for(var d=0;d<n[u].length;d++)s=n[u][d],o===1?s==="<"?(h(),c=[c],o=3):i+=s:o===4?i==="--"&&s===">"?(o=1,i=""):i=s+i[0]:a?s===a?a="":i+=s:s==='"'||s==="'"?a=s:s===">"?(h(),o=1):o&&(s==="="?(o=5,r=i,i=""):s==="/"&&(o<5||n[u][d+1]===">")?(h(),o===3&&(c=c[0]),o=c,(c=c[0]).push(2,0,o),o=0):s===" "||s==="	"||s===`
-`||s==="\r"?(h(),o=2):i+=s),o===3&&i==="!--"&&(o=4,c=c[0])}return h(),c})(t)),e),arguments,[])).length>1?e:e[0]}var m=gt.bind(je),I=t=>t.toLocaleString("en"),G=(t,e,n=`${e}s`)=>`${I(t)} ${t===1?e:n}`,vt=t=>t.replace("-","\u2212"),P=t=>{let e=100*t;return e>0&&e<.05?"<\xA00.1\xA0%":vt(`${e!==0&&Math.abs(e)<1?e.toFixed(1):e.toFixed(0)}\xA0%`)},Be=t=>vt(Math.abs(t)<100?t.toPrecision(3):t.toFixed(0)),F=t=>t.title===void 0||t.title===null?String(t.item):t.title;function H(t,e,n=0){let[s,r]=E({busy:!0}),o=O(!1);return A(()=>{let i=!0;r(h=>({...h,busy:!0}));let a=async()=>{try{let h=await t();i&&r({data:h,busy:!1})}catch(h){i&&r({error:h,busy:!1})}},c=o.current&&n?setTimeout(a,n):a();return o.current=!0,()=>{i=!1,clearTimeout(c)}},[e]),s}var L=({error:t})=>m`<p class="failure" role="alert">${t.message}</p>`;function X({colour:t}){return m`<span class="swatch" style=${{"--colour":z(t)}}></span>`}function J({share:t,colour:e}){let n=`${100*Math.min(1,Math.max(0,t))}%`;return m`<span class="bar" aria-hidden="true">
+(()=>{var k,Ve,qt,W,xe,me,je,ce,Xe,Se,ke,Vt,se=Symbol.for("pv"),_e={},he=[],jt=/^m(i|n|o|s|text|space)$/,Ce=Array.isArray,Ae=he.slice,j=Object.assign;function V(t){t&&t.parentNode&&t.remove()}function Je(t,e,n){var s,r,o,i={},a=arguments.length;for(o in e)o=="key"?s=e[o]:o=="ref"&&typeof t!="function"?r=e[o]:i[o]=e[o];return a>2&&(i.children=a>3?Ae.call(arguments,2):n),ne(t,i,s,r,null)}function ne(t,e,n,s,r){var o={type:t,props:e,key:n,ref:s,__k:null,__:null,__b:0,__e:null,__c:null,constructor:se,__v:r||++Ve,__i:-1,__u:0};return!r&&k.vnode&&k.vnode(o),o}function fe(t){return t.children}function le(t,e){this.props=t,this.context=e,this.__g=0}function q(t,e){if(e==null)return t.__&&q(t.__,t.__i+1);for(var n;e<t.__k.length;e++)if((n=t.__k[e])&&n.__e)return n.__e;return typeof t.type!="function"||t.props.__P?null:q(t)}function Xt(t){var e,n=t.__v,s=n.__e,r=[],o=[],i=t.__P;i&&((e=j({constructor:se},n)).__v=n.__v+1,k.vnode&&k.vnode(e),Me(i,e,n,t.__n,i.namespaceURI,32&n.__u?[s]:null,r,s||q(n),32&n.__u,o),e.__v=n.__v,e.__.__k[e.__i]=e,tt(r,e,o),n.__=n.__e=null,e.__e!=s&&Ke(e))}function Ke(t){if((t=t.__)&&t.__c&&!t.props.__P)return t.__e=null,t.__k.some(function(e){return e&&(t.__e=e.__e)}),Ke(t)}function We(t){(8&t.__g||(t.__g|=8,W.push(t),me++))&&xe==k.debounceRendering||((xe=k.debounceRendering)||queueMicrotask)(Ye)}function Ye(){try{for(var t,e=1;W.length;)W.length>e&&W.sort(je),t=W.shift(),e=W.length,8&t.__g&&Xt(t)}finally{(me=W.length)&&(xe||queueMicrotask)(Ye)}}function Ze(t,e,n,s,r,o,i,a,c,h,l){var p,f,u,_,d,$,g=s.__k||he,y=e.length;for(c=Jt(n,e,g,c,y),p=0;p<y;p++)(u=n.__k[p])!=null&&(f=~u.__i&&g[u.__i]||_e,u.__i=p,$=Me(t,u,f,r,o,i,a,c,h,l),_=u.__e,(f.ref!=u.ref||8&f.__u)&&(f.ref&&Te(f.ref,null,u,f),u.ref&&l.push(u.ref,u.__c||_,u)),d=d||_,4&u.__u?(c=Qe(u,c,t,!f.__v),f.__e&&(f.__e=null)):typeof u.type=="function"&&$!==void 0?c=$:_&&(c=_.nextSibling),u.__u&=-21);return n.__e=d,c}function Jt(t,e,n,s,r){var o,i,a,c,h,l,p,f,u,_=n.length,d=_,$=0,g=0,y=t.__k=Array(r);for(o=0;o<r;o++)(i=e[o])!=null&&typeof i!="boolean"&&typeof i!="function"?(typeof i!="object"||i.constructor===String?i=y[o]=ne(null,i):Ce(i)?i=y[o]=ne(fe,{children:i}):i.constructor===se&&i.__b?i=y[o]=ne(i.type,i.props,i.key,i.ref,i.__v):y[o]=i,c=o+$,i.__=t,i.__b=t.__b+1,a=null,~(h=i.__i=Kt(i,n,c,d))&&(d--,(a=n[h])&&(a.__u|=2)),a&&a.__v?(i.__u|=16,h==c-1?$--:h==c+1?$++:h!=c&&(h>c?$--:$++,g=1)):(~h||(r>_?$--:r<_&&$++),typeof i.type!="function"&&(i.__u|=4))):y[o]=null;if(g){for(l=[],p=[],o=0;o<r;o++)if((i=y[o])&&16&i.__u){for($=0,f=l.length;$<f;)l[u=$+f>>1]<i.__i?$=u+1:f=u;l[$]=i.__i,p[o]=$+1}for($=l.length;o--;)p[o]&&(p[o]==$?$--:y[o].__u|=4)}if(d)for(o=0;o<_;o++)!(a=n[o])||2&a.__u||(a.__e==s&&(s=q(a)),Ee(a,a));return s}function Qe(t,e,n,s){var r,o,i,a;if(typeof t.type=="function"){if(t.props.__P)return e;if(r=t.__k)for(o=0;o<r.length;o++)r[o]&&(r[o].__=t,e=Qe(r[o],e,n,!1));return e}for(e&&!e.parentNode&&(e=q(t))&&!e.parentNode&&(e=null),i=t.__e,a=e;a&&a.nodeType==8;)a=a.nextSibling;for(i!=a&&(!s&&n.moveBefore&&i.parentNode?n.moveBefore(i,e):n.insertBefore(i,e||null)),e=i;(e=e&&e.nextSibling)&&e.nodeType==8&&!e.data.startsWith("$s"););return e}function Kt(t,e,n,s){var r,o=t.key,i=t.type,a=e[n],c=a&&!(2&a.__u);if(a===null&&o==null||c&&o==a.key&&i==a.type)return n;if(s>(c?1:0)){for(r=n-1;r>=0;r--)if((a=e[r])&&!(2&a.__u)&&o==a.key&&i==a.type)return r;for(r=n+1;r<e.length;r++)if((a=e[r])&&!(2&a.__u)&&o==a.key&&i==a.type)return r}return-1}function qe(t,e,n){n==null&&(n=""),e[0]=="-"?t.setProperty(e,n):t[e]=n}function ae(t,e,n,s,r){var o,i;if(e=="style")if(typeof n=="string")t.style.cssText=n;else{if(typeof s=="string"&&(t.style.cssText=s=""),s)for(e in s)n&&e in n||qe(t.style,e);if(n)for(e in n)s&&n[e]==s[e]||qe(t.style,e,n[e])}else if(e[0]=="o"&&e[1]=="n")typeof n!="function"&&(n=null),typeof s!="function"&&(s=null),(t.__e||(t.__e={}))[e]=n,n&&s||(i=ke[e]||(ke[e]=Yt(e)),(t.__a||(t.__a={}))[e]=Se,o=e!=(e=e.replace(Xe,"$1")),(e=e.slice(2))[0]<"a"&&(e=e.toLowerCase()),n?t.addEventListener(e,i,o):t.removeEventListener(e,i,o));else{if(r=="http://www.w3.org/2000/svg")e=e.replace(/xlink(H|:h)/,"h").replace(/sName$/,"s");else if(e!="width"&&e!="height"&&e!="href"&&e!="list"&&e!="form"&&e!="tabIndex"&&e!="download"&&e!="rowSpan"&&e!="colSpan"&&e!="role"&&e!="popover"&&e in t)try{return void(t[e]=n??"")}catch{}if(typeof n=="function")return;n==null||n===!1&&e[4]!="-"?t.removeAttribute(e):t.setAttribute(e,e=="popover"&&n==1?"":n)}}function Yt(t){return function(e){var n=this.__e;if(n){if(n=n[t],e[ce]==null)e[ce]=Se++;else if(e[ce]<this.__a[t])return;return n(k.event?k.event(e):e)}}}function Me(t,e,n,s,r,o,i,a,c,h){var l,p,f,u,_,d,$,g,y,S,v,w,b,C,x,Y,L,D,R=e.type;if(e.constructor!==se)return null;128&n.__u&&(c=32&n.__u,l=n.__c.__z)&&(e.__u|=c,p=o=[],l.nodeType==8?a=ue(l,o):o.push(l),a=o[0]||a),(l=k.__b)&&l(e);e:if(typeof R=="function"){f=i.length;try{if(g=e.props,y=(l=R.prototype)&&l.render,S=(l=R.contextType)&&s[l.__c],v=l?S?S.props.value:l.__:s,(u=n.__c)?(e.__c=u,2&u.__g&&(u.__g|=1)):(y?e.__c=u=new R(g,v):(e.__c=u=new le(g,v),u.constructor=R,u.render=Qt),S&&S.sub(u),u.state||(u.state={}),u.__n=s,u.__g|=8,u.__h=[],u.__k=[]),y&&(u.__s||(u.__s=u.state),R.getDerivedStateFromProps&&(u.__s==u.state&&(u.__s=j({},u.__s)),j(u.__s,R.getDerivedStateFromProps(g,u.__s)))),_=u.props,d=u.state,u.__v=e,n.__c){if(g!==_&&y&&!R.getDerivedStateFromProps&&u.componentWillReceiveProps&&u.componentWillReceiveProps(g,v),e.__v==n.__v&&!(8&u.__g)||!(4&u.__g)&&u.shouldComponentUpdate&&u.shouldComponentUpdate(g,u.__s,v)===!1){e.__v!=n.__v&&(u.props=g,u.state=u.__s,u.__g&=-9),e.__e=n.__e,e.__k=n.__k,e.__k.some(function(I){I&&(I.__=e)}),he.push.apply(u.__h,u.__k),u.__k=[],u.__h.length&&i.push(u),a=q(n);break e}u.componentWillUpdate&&u.componentWillUpdate(g,u.__s,v),y&&u.componentDidUpdate&&u.__h.push(function(){u.componentDidUpdate(_,d,$)})}else y&&!R.getDerivedStateFromProps&&u.componentWillMount&&u.componentWillMount(),y&&u.componentDidMount&&u.__h.push(u.componentDidMount);u.context=v,u.props=g,u.__P=t,u.__g&=-5,w=k.__r,b=y?25:0;do u.__g&=-9,w&&w(e),l=u.render(u.props,u.state=u.__s,u.context);while(8&u.__g&&++b<25);y&&(he.push.apply(u.__h,u.__k),u.__k=[]),u.state=u.__s,u.getChildContext&&(s=j({},s,u.getChildContext())),y&&n.__c&&u.getSnapshotBeforeUpdate&&($=u.getSnapshotBeforeUpdate(_,d)),C=l&&l.type===fe&&l.key==null?l.props.children:l,g.__P&&(l=a,r=(t=g.__P).namespaceURI,c=o=null,n.props&&n.props.__P!=t&&(n.__k.some(function(I){I&&Ee(I,I)}),n.__k=null),a=n.__k?q(n,0):null),a=Ze(t,Ce(C)?C:[C],e,n,s,r,o,i,a,c,h),g.__P&&(e.__e=null,a=l),e.__u&=-161,p&&p.some(V),u.__h.length&&i.push(u),1&u.__g&&(u.__g&=-4)}catch(I){if(i.length=f,e.__v=null,c||o)if(I&&I.then){if(e.__u|=128|c,o){for(~(L=o.indexOf(a||void 0))||(L=o.length);(D=o[L-1])&&D.nodeType==8;)L--;for(;L<o.length;L++)if(D=o[L])if(o[L]=null,x){if(D==Y)break}else{if(D.nodeType!=8)break;D.data.startsWith("$s")&&(Y=ue(x=D))}}if(!x){for(;a&&a.nodeType==8&&a.nextSibling;)a=a.nextSibling;x=a}(l=ue(x=e.__c.__z||(e.__c.__z=x)))?(e.__e=x,a=l):e.__e=a,a=a&&a.nextSibling}else o&&o.some(V);else e.__e=n.__e;e.__k||(e.__k=n.__k||[]),I&&I.then||et(e),k.__e(I,e,n)}}else a=e.__e=Zt(n.__e,e,n,s,r,o,i,c,h,t);return(l=k.diffed)&&l(e),a}function ue(t,e){if(t&&t.nodeType==8&&t.data.startsWith("$s"))for(var n=1;t=t.nextSibling;){if(t.nodeType==8){if(t.data.startsWith("$s"))n++;else if(t.data.startsWith("/$s")&&!--n)return t}e&&e.push(t)}}function et(t){t&&(t.__c&&(t.__c.__g|=4),t.__k&&t.__k.some(et))}function tt(t,e,n){for(var s=0;s<n.length;)Te(n[s++],n[s++],n[s++]);k.__c&&k.__c(e,t),t.some(function(r){try{t=r.__h,r.__h=[],t.some(function(o){o.call(r)})}catch(o){k.__e(o,r.__v)}})}function Zt(t,e,n,s,r,o,i,a,c,h){var l,p,f,u,_,d,$,g,y=n.props||_e,S=e.props,v=e.type;if(v=="svg"?r="http://www.w3.org/2000/svg":v=="math"?r="http://www.w3.org/1998/Math/MathML":r||(r="http://www.w3.org/1999/xhtml"),o){for(l=0;l<o.length;l++)if((_=o[l])&&(v?_.localName==v:_.nodeType==3)){t=_,o[l]=null;break}}if(!t){if(g=h.ownerDocument||document,!v)return g.createTextNode(S);t=g.createElementNS(r,v,S.is?S:h),a&&(k.__m&&k.__m(e,o),a=!1),o=null}if(v){if(h=v=="template"&&t.content||t,o=v=="textarea"&&S.defaultValue!=null?null:o&&Ae.call(h.childNodes),!a&&o)for(y={},l=0;l<t.attributes.length;l++)y[(_=t.attributes[l]).name]=_.value;for(l in y)_=y[l],l=="dangerouslySetInnerHTML"?f=_:l=="children"||l in S||l=="value"&&"defaultValue"in S||l=="checked"&&"defaultChecked"in S||ae(t,l,null,_,r);for(l in S)_=S[l],l=="children"?u=_:l=="dangerouslySetInnerHTML"?p=_:l=="value"?d=_:l=="checked"?$=_:a&&typeof _!="function"||y[l]===_||ae(t,l,_,y[l],r);p?(a||f&&(p.__html==f.__html||p.__html==t.innerHTML)||(t.innerHTML=p.__html),e.__k=[]):(f&&(t.textContent=""),(v=="foreignObject"||r=="http://www.w3.org/1998/Math/MathML"&&jt.test(v))&&(r="http://www.w3.org/1999/xhtml"),Ze(h,Ce(u)?u:[u],e,n,s,r,o,i,o?o[0]:n.__k&&q(n,0),a,c),o&&o.some(V)),a&&v!="textarea"||(l="value",v=="progress"&&d==null?t.removeAttribute(l):d==null||d===t[l]&&(v!="progress"||d)||ae(t,l,d,y[l],r),l="checked",$!=null&&$!=t[l]&&ae(t,l,$,y[l],r))}else y===S||a&&t.data==S||(t.data=S);return t}function Te(t,e,n,s){try{typeof t=="function"?e?e.__x=t(e)||1:s&&(s=s.__c||s.__e)&&(e=s.__x)&&(s.__x=null,typeof e=="function"?e():t(null)):t.current=e}catch(r){k.__e(r,n)}}function Ee(t,e,n){var s,r,o,i;if(k.unmount&&k.unmount(t),!(s=t.ref)||s.current&&s.current!=t.__e||Te(s,null,e,t),s=t.__c){if(s.componentWillUnmount)try{s.componentWillUnmount()}catch(a){k.__e(a,e)}s.__P=s.__n=null}if(s=t.__k)for(i=0;i<s.length;i++)s[i]&&Ee(s[i],e,typeof t.type!="function"||n&&!t.props.__P);!n&&(s=t.__c)&&(s=s.__z)&&(r=ue(s,o=[]))&&(s==t.__e&&o.some(V),V(r),V(s)),n||V(t.__e),t.__e=t.__c=t.__=null}function Qt(t,e,n){return this.constructor(t,n)}function nt(t,e){var n,s,r,o;k.__&&k.__(t,e),e.nodeType==9&&(e=e.documentElement),s=(n=t&&32&t.__u)?null:e.__k,e.__k=ne(fe,{children:[t]}),r=[],o=[],Me(e,e.__k,s||_e,_e,e.namespaceURI,s?null:e.firstChild?Ae.call(e.childNodes):null,r,s?s.__e:e.firstChild,n,o),tt(r,e.__k,o),e.__k.props.children=null}k={__e:function(t,e,n,s){for(var r,o,i;e=e.__;)if((r=e.__c)&&!(1&r.__g)){r.__g|=4;try{if((i=(o=r.constructor)&&o.getDerivedStateFromError)&&r.setState(o.getDerivedStateFromError(t)),r.componentDidCatch&&(r.componentDidCatch(t,s||{}),i=1),i&&8&r.__g)return void(r.__g|=2)}catch(a){t=a}}throw me=0,t}},Ve=0,qt=function(t){return t!=null&&t.constructor===se},le.prototype.setState=function(t,e){var n=this.__s;n&&n!=this.state||(n=this.__s=j({},this.state)),typeof t=="function"&&(t=t(j({},n),this.props)),t&&(j(n,t),this.__v&&(e&&this.__k.push(e),We(this)))},le.prototype.forceUpdate=function(t){this.__v&&(this.__g|=4,t&&this.__h.push(t),We(this))},le.prototype.render=fe,W=[],me=0,je=function(t,e){return t.__v.__b-e.__v.__b},ce=Symbol(),Xe=/(PointerCapture)$|Capture$/i,Se=0,ke={},Vt=0;var Z,T,Re,st,Ie=Object.is,de=0,_t=[],Ne=[],M=k,ot=M.__b,rt=M.__r,it=M.diffed,at=M.__c,ct=M.unmount,lt=M.__;function pe(t,e){M.__h&&M.__h(T,t,de||e),de=0;var n=T.__H||(T.__H={__:[],__h:[]});return t>=n.__.length&&n.__.push({}),n.__[t]}function E(t){return de=1,Pe(ft,t)}function Pe(t,e,n){var s=pe(Z++,2);if(s.t=t,!s.__c&&(s.__=[n?n(e):ft(void 0,e),function(o){var i=(s.__N||s.__)[0],a=s.t(i,o);Ie(i,a)||(s.__N=[a,s.__[1]],s.__c.setState({}))}],s.__c=T,!T.__f)){T.__f=!0;var r=T.shouldComponentUpdate;T.shouldComponentUpdate=function(o,i,a){var c=this.__H;if(!c)return!0;var h=!1,l=this.props!=o;if(c.__.some(function(f){f.__N&&(h=!0,Ie(f.__[0],f.__N[0])||(l=!0))}),r){var p=r.call(this,o,i,a);return h?p||l:p}return!h||l}}return s.__}function A(t,e){var n=pe(Z++,3);!M.__s&&ht(n.__H,e)&&(n.__P=!0,n.__=t,n.u=e,T.__H.__h.push(n))}function O(t){return de=5,$e(function(){return{current:t}},[])}function $e(t,e){var n=pe(Z++,7);return ht(n.__H,e)&&(n.__=t(),n.__H=e),n.__}function ye(){var t=pe(Z++,11);if(!t.__){for(var e=T.__v;!e.__m&&e.__;)e=e.__;var n=e.__m||(e.__m=[0,0]);t.__="P"+n[0]+"-"+n[1]++}return t.__}function en(){var t;do{for(;t=Ne.shift();)try{oe(t)}catch(n){M.__e(n,{__:(t=t.__P)&&t.__v})}for(;t=_t.shift();){var e=t.__H;if(t.__P&&e)try{e.__h.some(oe),e.__h.some(De),e.__h=[]}catch(n){e.__h=[],M.__e(n,t.__v)}}}while(Ne.length)}M.__b=function(t){T=null,ot&&ot(t)},M.__=function(t,e){t&&e.__k&&e.__k.__m&&(t.__m=e.__k.__m),lt&&lt(t,e)},M.__r=function(t){rt&&rt(t),Z=0;var e=(T=t.__c).__H;e&&(Re==T?T.__h=[]:(e.__h.some(oe),e.__h.some(De),Z=0),e.__h=[],e.__.some(function(n){n.__N&&(n.__=n.__N),n.u=n.__N=void 0})),Re=T},M.diffed=function(t){it&&it(t);var e=t.__c;e&&e.__H&&(e.__H.__h.length&&mt(_t.push(e)),e.__H.__.some(function(n){n.u&&(n.__H=n.u)})),Re=T=null},M.__c=function(t,e){e.some(function(n){try{n.__h.some(oe),n.__h=n.__h.filter(function(s){return!s.__||De(s)})}catch(s){n.__h=[function(){throw s}]}}),at&&at(t,e)},M.unmount=function(t){ct&&ct(t);var e,n,s=t.__c;s&&s.__H&&(s.__H.__.some(function(r){try{if(r.__P&&r.__c){if(n===void 0){for(n=t.__;n&&(!n.__c||!n.__c.__P);)n=n.__;n=n&&n.__c}r.__P=n,mt(Ne.push(r))}else oe(r)}catch(o){e=o}}),s.__H=void 0,e&&M.__e(e,s.__v))};var ut=typeof requestAnimationFrame=="function";function tn(t){var e,n=function(){clearTimeout(s),ut&&cancelAnimationFrame(e),setTimeout(t)},s=setTimeout(n,35);ut&&(e=requestAnimationFrame(n))}function mt(t){t!=1&&st==M.requestAnimationFrame||((st=M.requestAnimationFrame)||tn)(en)}function oe(t){var e=T,n=t.__c;typeof n=="function"&&(t.__c=void 0,n()),T=e}function De(t){var e=T;t.__c=t.__(),T=e}function ht(t,e){return!t||t.length!=e.length||e.some(function(n,s){return!Ie(n,t[s])})}function ft(t,e){return typeof e=="function"?e(t):e}var Be="#1f5fd0 #c9540a #1e8a3c #a566f0 #c81e3a #0f9aa0 #6b3d12 #e0489c #8a8400 #2b2080 #4a97e0 #7a1460".split(" "),pt="#4f86ff #ff9147 #3fb65f #b07cff #ff4d5e #25d5d0 #b0875c #ff9ed2 #e8dc3c #8a94c8 #a5dcff #c8409a".split(" "),$t=["#5a6472","#9aa4b2"],Oe=(t,e)=>(t.mixture??0)-(e.mixture??0)||e.members-t.members;function ge(t){let e=new Map;for(let n of[...t].sort(Oe)){let s=Be.map(()=>1/0);for(let[r,o]of e)s[o]=Math.min(s[o],Math.hypot(r.x-n.x,r.y-n.y));e.set(n,s.indexOf(Math.max(...s)))}return new Map([...e].map(([n,s])=>[n.community,s]))}var z=t=>t===void 0?`light-dark(${$t.join()})`:`light-dark(${Be[t]}, ${pt[t]})`,dt=t=>[1,3,5].map(e=>parseInt(t.slice(e,e+2),16));function yt(t,e){let n=new Uint8Array(262144);for(let[s,r]of t)n.set(dt((e?pt:Be)[r]),4*s);return n.set(dt($t[Number(e)]),4*65535),n}var vt=function(t,e,n,s){var r;e[0]=0;for(var o=1;o<e.length;o++){var i=e[o++],a=e[o]?(e[0]|=i?1:2,n[e[o++]]):e[++o];i===3?s[0]=a:i===4?s[1]=Object.assign(s[1]||{},a):i===5?(s[1]=s[1]||{})[e[++o]]=a:i===6?s[1][e[++o]]+=a+"":i?(r=t.apply(a,vt(t,a,n,["",null])),s.push(r),a[0]?e[0]|=2:(e[o-2]=0,e[o]=r)):s.push(a)}return s},gt=new Map;function bt(t){var e=gt.get(this);return e||(e=new Map,gt.set(this,e)),(e=vt(this,e.get(t)||(e.set(t,e=(function(n){for(var s,r,o=1,i="",a="",c=[0],h=function(f){o===1&&(f||(i=i.replace(/^\s*\n\s*|\s*\n\s*$/g,"")))?c.push(0,f,i):o===3&&(f||i)?(c.push(3,f,i),o=2):o===2&&i==="..."&&f?c.push(4,f,0):o===2&&i&&!f?c.push(5,0,!0,i):o>=5&&((i||!f&&o===5)&&(c.push(o,0,i,r),o=6),f&&(c.push(o,f,0,r),o=6)),i=""},l=0;l<n.length;l++){l&&(o===1&&h(),h(l));for(var p=0;p<n[l].length;p++)s=n[l][p],o===1?s==="<"?(h(),c=[c],o=3):i+=s:o===4?i==="--"&&s===">"?(o=1,i=""):i=s+i[0]:a?s===a?a="":i+=s:s==='"'||s==="'"?a=s:s===">"?(h(),o=1):o&&(s==="="?(o=5,r=i,i=""):s==="/"&&(o<5||n[l][p+1]===">")?(h(),o===3&&(c=c[0]),o=c,(c=c[0]).push(2,0,o),o=0):s===" "||s==="	"||s===`
+`||s==="\r"?(h(),o=2):i+=s),o===3&&i==="!--"&&(o=4,c=c[0])}return h(),c})(t)),e),arguments,[])).length>1?e:e[0]}var m=bt.bind(Je),N=t=>t.toLocaleString("en"),G=(t,e,n=`${e}s`)=>`${N(t)} ${t===1?e:n}`,wt=t=>t.replace("-","\u2212"),P=t=>{let e=100*t;return e>0&&e<.05?"<\xA00.1\xA0%":wt(`${e!==0&&Math.abs(e)<1?e.toFixed(1):e.toFixed(0)}\xA0%`)},Ue=t=>wt(Math.abs(t)<100?t.toPrecision(3):t.toFixed(0)),F=t=>t.title===void 0||t.title===null?String(t.item):t.title;function H(t,e,n=0){let[s,r]=E({busy:!0}),o=O(!1);return A(()=>{let i=!0;r(h=>({...h,busy:!0}));let a=async()=>{try{let h=await t();i&&r({data:h,busy:!1})}catch(h){i&&r({error:h,busy:!1})}},c=o.current&&n?setTimeout(a,n):a();return o.current=!0,()=>{i=!1,clearTimeout(c)}},[e]),s}var U=({error:t})=>m`<p class="failure" role="alert">${t.message}</p>`;function X({colour:t}){return m`<span class="swatch" style=${{"--colour":z(t)}}></span>`}function J({share:t,colour:e}){let n=`${100*Math.min(1,Math.max(0,t))}%`;return m`<span class="bar" aria-hidden="true">
     <span style=${{width:n,"--colour":e}}></span>
-  </span>`}function Z({items:t,value:e=r=>Be(r.score),below:n,marked:s=()=>!1}){return m`<ol class="items">
+  </span>`}function Q({items:t,value:e=r=>Ue(r.score),below:n,marked:s=()=>!1}){return m`<ol class="items">
     ${t.map(r=>m`<li key=${String(r.item)} class=${s(r)?"marked":""}>
           <span class="title" title=${String(r.item)}>${F(r)}</span>
           <span class="value">${e(r)}</span>
           ${n?.(r)}
         </li>`)}
-  </ol>`}function ge({label:t,placeholder:e,find:n,onChoose:s,clearLabel:r}){let o=$e(),[i,a]=E(""),[c,h]=E(0),[u,d]=E(!1),f=i.trim(),l=H(async()=>f?{query:f,options:await n(f)}:null,f,150),_=l.data?.options??[],p=u&&f!=="",$=O(null),g=v=>{a(""),d(!1),s(v)};A(()=>{h(0),!(!l.data||l.data.query!==$.current)&&($.current=null,_.length&&g(_[0]))},[l.data]);let y=v=>{if(v.key==="ArrowDown"||v.key==="ArrowUp"){v.preventDefault(),d(!0);let w=v.key==="ArrowDown"?1:-1;_.length&&h((c+w+_.length)%_.length)}else if(v.key==="Enter"){v.preventDefault();let w=v.target.value.trim();l.data?.query!==w?$.current=w:p&&_[c]&&g(_[c])}else v.key==="Escape"&&d(!1)};A(()=>{document.getElementById(`${o}-${c}`)?.scrollIntoView({block:"nearest"})},[c]);let S=!p||l.busy?"":_.length?G(_.length,"result"):"Nothing found";return m`<div class="search">
+  </ol>`}function ve({label:t,placeholder:e,find:n,onChoose:s,clearLabel:r}){let o=ye(),[i,a]=E(""),[c,h]=E(0),[l,p]=E(!1),f=i.trim(),u=H(async()=>f?{query:f,options:await n(f)}:null,f,150),_=u.data?.options??[],d=l&&f!=="",$=O(null),g=v=>{a(""),p(!1),s(v)};A(()=>{h(0),!(!u.data||u.data.query!==$.current)&&($.current=null,_.length&&g(_[0]))},[u.data]);let y=v=>{if(v.key==="ArrowDown"||v.key==="ArrowUp"){v.preventDefault(),p(!0);let w=v.key==="ArrowDown"?1:-1;_.length&&h((c+w+_.length)%_.length)}else if(v.key==="Enter"){v.preventDefault();let w=v.target.value.trim();u.data?.query!==w?$.current=w:d&&_[c]&&g(_[c])}else v.key==="Escape"&&p(!1)};A(()=>{document.getElementById(`${o}-${c}`)?.scrollIntoView({block:"nearest"})},[c]);let S=!d||u.busy?"":_.length?G(_.length,"result"):"Nothing found";return m`<div class="search">
     <label for=${o} class=${r?"":"unseen"}>${t}</label>
     <input
       id=${o}
@@ -17,15 +17,15 @@
       spellcheck=${!1}
       placeholder=${e}
       aria-autocomplete="list"
-      aria-expanded=${String(p&&_.length>0)}
+      aria-expanded=${String(d&&_.length>0)}
       aria-controls=${`${o}-list`}
-      aria-activedescendant=${p&&_.length?`${o}-${c}`:void 0}
+      aria-activedescendant=${d&&_.length?`${o}-${c}`:void 0}
       value=${i}
-      onInput=${v=>{a(v.target.value),d(!0),$.current=null}}
+      onInput=${v=>{a(v.target.value),p(!0),$.current=null}}
       onKeyDown=${y}
-      onBlur=${()=>d(!1)}
+      onBlur=${()=>p(!1)}
     />
-    <ul id=${`${o}-list`} role="listbox" aria-label=${t} hidden=${!p||!_.length}>
+    <ul id=${`${o}-list`} role="listbox" aria-label=${t} hidden=${!d||!_.length}>
       ${_.map((v,w)=>m`<li
             key=${v.key}
             id=${`${o}-${w}`}
@@ -37,12 +37,12 @@
             <span>${v.text}</span><small>${v.kind}</small>
           </li>`)}
     </ul>
-    ${p&&l.error&&m`<${L} error=${l.error} />`}
-    ${p&&!l.busy&&!l.error&&!_.length&&m`<p class="nothing">Nothing found</p>`}
+    ${d&&u.error&&m`<${U} error=${u.error} />`}
+    ${d&&!u.busy&&!u.error&&!_.length&&m`<p class="nothing">Nothing found</p>`}
     <span class="unseen" role="status">${S}</span>
-  </div>`}function Ue(t,e){let[n,s]=E(!1),o=t.length-e>0&&m`<button type="button" class="quiet" onClick=${()=>s(!n)} aria-expanded=${String(n)}>
-      ${n?"Show fewer":`Show all ${I(t.length)}`}
-    </button>`;return[n?t:t.slice(0,e),o]}var en=`#version 300 es
+  </div>`}function Le(t,e){let[n,s]=E(!1),o=t.length-e>0&&m`<button type="button" class="quiet" onClick=${()=>s(!n)} aria-expanded=${String(n)}>
+      ${n?"Show fewer":`Show all ${N(t.length)}`}
+    </button>`;return[n?t:t.slice(0,e),o]}var nn=`#version 300 es
 in vec2 place;
 in uint community;
 uniform vec2 centre, scale;
@@ -58,7 +58,7 @@ void main() {
   gl_PointSize = width;
   int at = int(community);
   colour = vec4(texelFetch(palette, ivec2(at & 255, at >> 8), 0).rgb, chosen ? 0.85 : 0.18);
-}`,tn=`#version 300 es
+}`,sn=`#version 300 es
 precision mediump float;
 flat in vec4 colour;
 flat in float width;
@@ -67,7 +67,7 @@ void main() {
   float edge = (0.5 - length(gl_PointCoord - 0.5)) * width;
   float alpha = colour.a * clamp(edge + 0.5, 0.0, 1.0);
   shade = vec4(colour.rgb * alpha, alpha);
-}`;var ve=class{constructor(e,{onView:n,onPick:s,onHover:r}){this.canvas=e,this.on={onView:n,onPick:s,onHover:r},this.x=this.y=0,this.zoom=1,this.only=-1,this.pointers=new Map,this.gl=e.getContext("webgl2",{antialias:!1,premultipliedAlpha:!0}),this.listeners=new AbortController,this.gl&&this.prepare(),this.listen(),this.observer=new ResizeObserver(()=>this.resize()),this.observer.observe(e),this.resize()}prepare(){let e=this.gl,n=e.createProgram();for(let[r,o]of[[e.VERTEX_SHADER,en],[e.FRAGMENT_SHADER,tn]]){let i=e.createShader(r);e.shaderSource(i,o),e.compileShader(i),e.attachShader(n,i)}if(e.bindAttribLocation(n,0,"place"),e.bindAttribLocation(n,1,"community"),e.linkProgram(n),!e.getProgramParameter(n,e.LINK_STATUS)&&!e.isContextLost())throw new Error(e.getProgramInfoLog(n));e.useProgram(n);let s=["centre","scale","size","only","pass"];this.at=Object.fromEntries(s.map(r=>[r,e.getUniformLocation(n,r)])),this.placeBuffer=e.createBuffer(),this.communityBuffer=e.createBuffer(),e.bindTexture(e.TEXTURE_2D,e.createTexture()),e.texParameteri(e.TEXTURE_2D,e.TEXTURE_MIN_FILTER,e.NEAREST),e.texParameteri(e.TEXTURE_2D,e.TEXTURE_MAG_FILTER,e.NEAREST),e.enable(e.BLEND),e.blendFunc(e.ONE,e.ONE_MINUS_SRC_ALPHA),this.upload()}upload(){let e=this.gl;e&&(this.palette&&e.texImage2D(e.TEXTURE_2D,0,e.RGBA8,256,256,0,e.RGBA,e.UNSIGNED_BYTE,this.palette),this.points?.users&&(e.bindBuffer(e.ARRAY_BUFFER,this.placeBuffer),e.bufferData(e.ARRAY_BUFFER,this.points.places,e.STATIC_DRAW),e.enableVertexAttribArray(0),e.vertexAttribPointer(0,2,e.FLOAT,!1,0,0),e.bindBuffer(e.ARRAY_BUFFER,this.communityBuffer),e.bufferData(e.ARRAY_BUFFER,this.points.communities,e.STATIC_DRAW),e.enableVertexAttribArray(1),e.vertexAttribIPointer(1,1,e.UNSIGNED_SHORT,0,0)),this.redraw())}show(e){this.points=e,this.grid=void 0,this.upload()}colour(e){this.palette=e,this.upload()}focusOn(e){this.only=e,this.redraw()}resize(){let e=Math.min(window.devicePixelRatio||1,2);this.width=this.canvas.clientWidth,this.height=this.canvas.clientHeight,this.canvas.width=Math.max(1,Math.round(this.width*e)),this.canvas.height=Math.max(1,Math.round(this.height*e)),this.ratio=e,this.draw()}get unit(){return .47*Math.min(this.width,this.height)*this.zoom}toScreen(e,n){return[this.width/2+(e-this.x)*this.unit,this.height/2-(n-this.y)*this.unit]}toMap(e,n){return[this.x+(e-this.width/2)/this.unit,this.y-(n-this.height/2)/this.unit]}redraw(){this.frame??=requestAnimationFrame(()=>this.draw())}draw(){cancelAnimationFrame(this.frame),this.frame=void 0;let{gl:e,at:n,points:s}=this;if(!(!this.width||!this.height)){if(e&&!e.isContextLost()&&(e.viewport(0,0,this.canvas.width,this.canvas.height),e.clearColor(0,0,0,0),e.clear(e.COLOR_BUFFER_BIT),s?.users&&this.palette)){let o=Math.max(1,Math.min(this.width,this.height)/900)*Math.min(7,Math.max(2.2,260/Math.sqrt(s.users)))*Math.min(2.5,this.zoom**.35);e.uniform2f(n.centre,this.x,this.y),e.uniform2f(n.scale,2*this.unit/this.width,2*this.unit/this.height),e.uniform1f(n.size,o*this.ratio),e.uniform1i(n.only,this.only);for(let i of this.only<0?[1]:[0,1])e.uniform1i(n.pass,i),e.drawArrays(e.POINTS,0,s.users);this.canvas.dataset.drawn=s.users}this.on.onView(this)}}reset(){this.x=this.y=0,this.zoom=1,this.redraw()}panBy(e,n){this.x=Math.min(1.5,Math.max(-1.5,this.x-e/this.unit)),this.y=Math.min(1.5,Math.max(-1.5,this.y+n/this.unit)),this.redraw()}zoomBy(e,n=this.width/2,s=this.height/2){let[r,o]=this.toMap(n,s);this.zoom=Math.min(400,Math.max(.5,this.zoom*e));let[i,a]=this.toMap(n,s);this.x+=r-i,this.y+=o-a,this.redraw()}goTo(e,n){let[s,r]=this.toScreen(e,n);(s<20||r<20||s>this.width-20||r>this.height-20)&&([this.x,this.y]=[e,n]),this.redraw()}makeGrid(){let{places:e,users:n}=this.points,s=a=>256*Q(e[2*a+1])+Q(e[2*a]),r=new Uint32Array(256*256+1);for(let a=0;a<n;a++)r[s(a)+1]++;for(let a=0;a<256*256;a++)r[a+1]+=r[a];let o=new Uint32Array(n),i=r.slice();for(let a=0;a<n;a++)o[i[s(a)]++]=a;return{starts:r,order:o}}nearest(e,n,s=10){if(!this.points?.users)return-1;this.grid??=this.makeGrid();let{places:r,communities:o}=this.points,{starts:i,order:a}=this.grid,[c,h]=this.toMap(e,n),u=s/this.unit,[d,f]=[-1,u*u];for(let l=Q(h-u);l<=Q(h+u);l++){let _=i[256*l+Q(c-u)],p=i[256*l+Q(c+u)+1];for(let $=_;$<p;$++){let g=a[$];if(this.only>=0&&o[g]!==this.only)continue;let y=(r[2*g]-c)**2+(r[2*g+1]-h)**2;y<f&&([d,f]=[g,y])}}return d}listen(){let{canvas:e,pointers:n}=this,s=(c,h,u={})=>e.addEventListener(c,h,{signal:this.listeners.signal,...u}),r=c=>{let h=e.getBoundingClientRect();return[c.clientX-h.left,c.clientY-h.top]},o=()=>{let[[c,h],[u,d]]=n.values();return{length:Math.hypot(c-u,h-d),middle:[(c+u)/2,(h+d)/2]}},i=0;s("pointerdown",c=>{c.button||(e.setPointerCapture(c.pointerId),n.size||(i=0),n.set(c.pointerId,r(c)))}),s("pointermove",c=>{let[h,u]=r(c),d=n.get(c.pointerId);if(!d)return this.on.onHover(this.nearest(h,u));if(n.size===2){let f=o();n.set(c.pointerId,[h,u]);let l=o();this.panBy(l.middle[0]-f.middle[0],l.middle[1]-f.middle[1]),this.zoomBy(l.length/Math.max(f.length,1),...l.middle),i=1/0}else n.set(c.pointerId,[h,u]),i+=Math.hypot(h-d[0],u-d[1]),i>4&&this.panBy(h-d[0],u-d[1])});let a=c=>{if(!n.delete(c.pointerId)||c.type!=="pointerup"||i>4)return;let h=this.nearest(...r(c),c.pointerType==="mouse"?10:18);h>=0&&this.on.onPick(h)};s("pointerup",a),s("pointercancel",a),s("pointerleave",()=>this.on.onHover(-1)),s("wheel",c=>{c.preventDefault();let h=c.deltaMode?30*c.deltaY:c.deltaY;this.zoomBy(Math.exp(Math.max(-1,Math.min(1,-h/300))),...r(c))},{passive:!1}),s("keydown",c=>{if(c.ctrlKey||c.metaKey||c.altKey)return;let h={ArrowLeft:()=>this.panBy(40,0),ArrowRight:()=>this.panBy(-40,0),ArrowUp:()=>this.panBy(0,40),ArrowDown:()=>this.panBy(0,-40),"+":()=>this.zoomBy(1.4),"=":()=>this.zoomBy(1.4),"-":()=>this.zoomBy(1/1.4),0:()=>this.reset()};h[c.key]&&(c.preventDefault(),h[c.key]())}),s("webglcontextlost",c=>c.preventDefault()),s("webglcontextrestored",()=>this.prepare())}close(){cancelAnimationFrame(this.frame),this.listeners.abort(),this.observer.disconnect()}},Q=t=>Math.max(0,Math.min(255,Math.floor((t+1)/2*256)));var Oe=(t,e,n,s)=>{let[r,o]=e.toScreen(n,s);return t.style.transform=`translate(${r}px, ${o}px)`,[r,o]};function bt({points:t,error:e,communities:n,colours:s,user:r,community:o,dark:i,onUser:a,onCommunity:c}){let h=O(null),[u,d]=E(null),f=O(new Map),l=O(null),_=O(null),[p,$]=E(!0),g=O({});g.current={points:t,communities:n,user:r,community:o,onUser:a};let y=w=>{let b=[],C=D=>D.community===g.current.community?1/0:D.members;for(let D of[...g.current.communities].sort((U,N)=>C(N)-C(U))){let U=f.current.get(D.community);if(!U)continue;let[N,R]=Oe(U,w,D.x,D.y),Lt=b.some(([Ht,zt])=>Math.abs(Ht-N)<28&&Math.abs(zt-R)<26),Ft=N<0||R<0||N>w.width||R>w.height;U.hidden=Lt||Ft,U.hidden||b.push([N,R])}let x=g.current.user,te=Number.isFinite(x?.x);l.current.hidden=!te,te&&Oe(l.current,w,x.x,x.y),_.current.hidden=!0};A(()=>{let w,b=setTimeout(()=>{w=new ve(h.current,{onView:y,onPick:C=>g.current.onUser(g.current.points.rows[C]),onHover:C=>{h.current.classList.toggle("pointing",C>=0),_.current.hidden=C<0;let{places:x}=g.current.points??{};C>=0&&Oe(_.current,w,x[2*C],x[2*C+1])}}),d(w)});return()=>{clearTimeout(b),w?.close()}},[]),A(()=>u?.colour(dt(s,i)),[u,s,i]),A(()=>u?.show(t??{users:0}),[u,t]),A(()=>u?.focusOn(o??-1),[u,o]),A(()=>Number.isFinite(r?.x)?u?.goTo(r.x,r.y):u?.redraw(),[u,r?.row]),A(()=>u?.redraw(),[u,n,p]);let S=t?`Map of ${G(t.users,"user")}, ${G(n.length,"community","communities")}`:"Map of users",v=p?n:[];return m`<section class="map" aria-label="Map">
+}`;var be=class{constructor(e,{onView:n,onPick:s,onHover:r}){this.canvas=e,this.on={onView:n,onPick:s,onHover:r},this.x=this.y=0,this.zoom=1,this.only=-1,this.pointers=new Map,this.gl=e.getContext("webgl2",{antialias:!1,premultipliedAlpha:!0}),this.listeners=new AbortController,this.gl&&this.prepare(),this.listen(),this.observer=new ResizeObserver(()=>this.resize()),this.observer.observe(e),this.resize()}prepare(){let e=this.gl,n=e.createProgram();for(let[r,o]of[[e.VERTEX_SHADER,nn],[e.FRAGMENT_SHADER,sn]]){let i=e.createShader(r);e.shaderSource(i,o),e.compileShader(i),e.attachShader(n,i)}if(e.bindAttribLocation(n,0,"place"),e.bindAttribLocation(n,1,"community"),e.linkProgram(n),!e.getProgramParameter(n,e.LINK_STATUS)&&!e.isContextLost())throw new Error(e.getProgramInfoLog(n));e.useProgram(n);let s=["centre","scale","size","only","pass"];this.at=Object.fromEntries(s.map(r=>[r,e.getUniformLocation(n,r)])),this.placeBuffer=e.createBuffer(),this.communityBuffer=e.createBuffer(),e.bindTexture(e.TEXTURE_2D,e.createTexture()),e.texParameteri(e.TEXTURE_2D,e.TEXTURE_MIN_FILTER,e.NEAREST),e.texParameteri(e.TEXTURE_2D,e.TEXTURE_MAG_FILTER,e.NEAREST),e.enable(e.BLEND),e.blendFunc(e.ONE,e.ONE_MINUS_SRC_ALPHA),this.upload()}upload(){let e=this.gl;e&&(this.palette&&e.texImage2D(e.TEXTURE_2D,0,e.RGBA8,256,256,0,e.RGBA,e.UNSIGNED_BYTE,this.palette),this.points?.users&&(e.bindBuffer(e.ARRAY_BUFFER,this.placeBuffer),e.bufferData(e.ARRAY_BUFFER,this.points.places,e.STATIC_DRAW),e.enableVertexAttribArray(0),e.vertexAttribPointer(0,2,e.FLOAT,!1,0,0),e.bindBuffer(e.ARRAY_BUFFER,this.communityBuffer),e.bufferData(e.ARRAY_BUFFER,this.points.communities,e.STATIC_DRAW),e.enableVertexAttribArray(1),e.vertexAttribIPointer(1,1,e.UNSIGNED_SHORT,0,0)),this.redraw())}show(e){this.points=e,this.grid=void 0,this.upload()}colour(e){this.palette=e,this.upload()}focusOn(e){this.only=e,this.redraw()}resize(){let e=Math.min(window.devicePixelRatio||1,2);this.width=this.canvas.clientWidth,this.height=this.canvas.clientHeight,this.canvas.width=Math.max(1,Math.round(this.width*e)),this.canvas.height=Math.max(1,Math.round(this.height*e)),this.ratio=e,this.draw()}get unit(){return .47*Math.min(this.width,this.height)*this.zoom}toScreen(e,n){return[this.width/2+(e-this.x)*this.unit,this.height/2-(n-this.y)*this.unit]}toMap(e,n){return[this.x+(e-this.width/2)/this.unit,this.y-(n-this.height/2)/this.unit]}redraw(){this.frame??=requestAnimationFrame(()=>this.draw())}draw(){cancelAnimationFrame(this.frame),this.frame=void 0;let{gl:e,at:n,points:s}=this;if(!(!this.width||!this.height)){if(e&&!e.isContextLost()&&(e.viewport(0,0,this.canvas.width,this.canvas.height),e.clearColor(0,0,0,0),e.clear(e.COLOR_BUFFER_BIT),s?.users&&this.palette)){let o=Math.max(1,Math.min(this.width,this.height)/900)*Math.min(7,Math.max(2.2,260/Math.sqrt(s.users)))*Math.min(2.5,this.zoom**.35);e.uniform2f(n.centre,this.x,this.y),e.uniform2f(n.scale,2*this.unit/this.width,2*this.unit/this.height),e.uniform1f(n.size,o*this.ratio),e.uniform1i(n.only,this.only);for(let i of this.only<0?[1]:[0,1])e.uniform1i(n.pass,i),e.drawArrays(e.POINTS,0,s.users);this.canvas.dataset.drawn=s.users}this.on.onView(this)}}reset(){this.x=this.y=0,this.zoom=1,this.redraw()}panBy(e,n){this.x=Math.min(1.5,Math.max(-1.5,this.x-e/this.unit)),this.y=Math.min(1.5,Math.max(-1.5,this.y+n/this.unit)),this.redraw()}zoomBy(e,n=this.width/2,s=this.height/2){let[r,o]=this.toMap(n,s);this.zoom=Math.min(400,Math.max(.5,this.zoom*e));let[i,a]=this.toMap(n,s);this.x+=r-i,this.y+=o-a,this.redraw()}goTo(e,n){let[s,r]=this.toScreen(e,n);(s<20||r<20||s>this.width-20||r>this.height-20)&&([this.x,this.y]=[e,n]),this.redraw()}makeGrid(){let{places:e,users:n}=this.points,s=a=>256*ee(e[2*a+1])+ee(e[2*a]),r=new Uint32Array(256*256+1);for(let a=0;a<n;a++)r[s(a)+1]++;for(let a=0;a<256*256;a++)r[a+1]+=r[a];let o=new Uint32Array(n),i=r.slice();for(let a=0;a<n;a++)o[i[s(a)]++]=a;return{starts:r,order:o}}nearest(e,n,s=10){if(!this.points?.users)return-1;this.grid??=this.makeGrid();let{places:r,communities:o}=this.points,{starts:i,order:a}=this.grid,[c,h]=this.toMap(e,n),l=s/this.unit,[p,f]=[-1,l*l];for(let u=ee(h-l);u<=ee(h+l);u++){let _=i[256*u+ee(c-l)],d=i[256*u+ee(c+l)+1];for(let $=_;$<d;$++){let g=a[$];if(this.only>=0&&o[g]!==this.only)continue;let y=(r[2*g]-c)**2+(r[2*g+1]-h)**2;y<f&&([p,f]=[g,y])}}return p}listen(){let{canvas:e,pointers:n}=this,s=(c,h,l={})=>e.addEventListener(c,h,{signal:this.listeners.signal,...l}),r=c=>{let h=e.getBoundingClientRect();return[c.clientX-h.left,c.clientY-h.top]},o=()=>{let[[c,h],[l,p]]=n.values();return{length:Math.hypot(c-l,h-p),middle:[(c+l)/2,(h+p)/2]}},i=0;s("pointerdown",c=>{c.button||(e.setPointerCapture(c.pointerId),n.size||(i=0),n.set(c.pointerId,r(c)))}),s("pointermove",c=>{let[h,l]=r(c),p=n.get(c.pointerId);if(!p)return this.on.onHover(this.nearest(h,l));if(n.size===2){let f=o();n.set(c.pointerId,[h,l]);let u=o();this.panBy(u.middle[0]-f.middle[0],u.middle[1]-f.middle[1]),this.zoomBy(u.length/Math.max(f.length,1),...u.middle),i=1/0}else n.set(c.pointerId,[h,l]),i+=Math.hypot(h-p[0],l-p[1]),i>4&&this.panBy(h-p[0],l-p[1])});let a=c=>{if(!n.delete(c.pointerId)||c.type!=="pointerup"||i>4)return;let h=this.nearest(...r(c),c.pointerType==="mouse"?10:18);h>=0&&this.on.onPick(h)};s("pointerup",a),s("pointercancel",a),s("pointerleave",()=>this.on.onHover(-1)),s("wheel",c=>{c.preventDefault();let h=c.deltaMode?30*c.deltaY:c.deltaY;this.zoomBy(Math.exp(Math.max(-1,Math.min(1,-h/300))),...r(c))},{passive:!1}),s("keydown",c=>{if(c.ctrlKey||c.metaKey||c.altKey)return;let h={ArrowLeft:()=>this.panBy(40,0),ArrowRight:()=>this.panBy(-40,0),ArrowUp:()=>this.panBy(0,40),ArrowDown:()=>this.panBy(0,-40),"+":()=>this.zoomBy(1.4),"=":()=>this.zoomBy(1.4),"-":()=>this.zoomBy(1/1.4),0:()=>this.reset()};h[c.key]&&(c.preventDefault(),h[c.key]())}),s("webglcontextlost",c=>c.preventDefault()),s("webglcontextrestored",()=>this.prepare())}close(){cancelAnimationFrame(this.frame),this.listeners.abort(),this.observer.disconnect()}},ee=t=>Math.max(0,Math.min(255,Math.floor((t+1)/2*256)));var Fe=(t,e,n,s)=>{let[r,o]=e.toScreen(n,s);return t.style.transform=`translate(${r}px, ${o}px)`,[r,o]};function xt({points:t,error:e,communities:n,colours:s,user:r,community:o,dark:i,onUser:a,onCommunity:c}){let h=O(null),[l,p]=E(null),f=O(new Map),u=O(null),_=O(null),[d,$]=E(!0),g=O({});g.current={points:t,communities:n,user:r,community:o,onUser:a};let y=w=>{let b=[],C=D=>+(D.community===g.current.community),x=(D,R)=>C(R)-C(D)||Oe(D,R);for(let D of[...g.current.communities].sort(x)){let R=f.current.get(D.community);if(!R)continue;let[I,ie]=Fe(R,w,D.x,D.y),Ht=b.some(([Gt,Wt])=>Math.abs(Gt-I)<28&&Math.abs(Wt-ie)<26),zt=I<0||ie<0||I>w.width||ie>w.height;R.hidden=Ht||zt,R.hidden||b.push([I,ie])}let Y=g.current.user,L=Number.isFinite(Y?.x);u.current.hidden=!L,L&&Fe(u.current,w,Y.x,Y.y),_.current.hidden=!0};A(()=>{let w,b=setTimeout(()=>{w=new be(h.current,{onView:y,onPick:C=>g.current.onUser(g.current.points.rows[C]),onHover:C=>{h.current.classList.toggle("pointing",C>=0),_.current.hidden=C<0;let{places:x}=g.current.points??{};C>=0&&Fe(_.current,w,x[2*C],x[2*C+1])}}),p(w)});return()=>{clearTimeout(b),w?.close()}},[]),A(()=>l?.colour(yt(s,i)),[l,s,i]),A(()=>l?.show(t??{users:0}),[l,t]),A(()=>l?.focusOn(o??-1),[l,o]),A(()=>Number.isFinite(r?.x)?l?.goTo(r.x,r.y):l?.redraw(),[l,r?.row]),A(()=>l?.redraw(),[l,n,d]);let S=t?`Map of ${G(t.users,"user")}, ${G(n.length,"community","communities")}`:"Map of users",v=d?n:[];return m`<section class="map" aria-label="Map">
     <canvas
       ref=${h}
       tabindex="0"
@@ -76,7 +76,7 @@ void main() {
     ></canvas>
     <div class="marks">
       <span class="ring hovered" ref=${_} hidden></span>
-      <span class="ring" ref=${l} hidden></span>
+      <span class="ring" ref=${u} hidden></span>
       ${v.map(w=>m`<button
             type="button"
             key=${w.community}
@@ -91,17 +91,17 @@ void main() {
           </button>`)}
     </div>
     <div class="tools" role="group" aria-label="Map controls">
-      <button type="button" aria-label="Zoom in" onClick=${()=>u?.zoomBy(1.6)}>+</button>
-      <button type="button" aria-label="Zoom out" onClick=${()=>u?.zoomBy(1/1.6)}>−</button>
-      <button type="button" onClick=${()=>u?.reset()}>Reset</button>
-      ${n.length>0&&m`<button type="button" aria-pressed=${String(p)} onClick=${()=>$(!p)}>
+      <button type="button" aria-label="Zoom in" onClick=${()=>l?.zoomBy(1.6)}>+</button>
+      <button type="button" aria-label="Zoom out" onClick=${()=>l?.zoomBy(1/1.6)}>−</button>
+      <button type="button" onClick=${()=>l?.reset()}>Reset</button>
+      ${n.length>0&&m`<button type="button" aria-pressed=${String(d)} onClick=${()=>$(!d)}>
           Centres
         </button>`}
     </div>
-    ${u&&!u.gl&&m`<p class="failure">No map: this browser has no WebGL2. All else works.</p>`}
-    ${e&&m`<${L} error=${e} />`}
+    ${l&&!l.gl&&m`<p class="failure">No map: this browser has no WebGL2. All else works.</p>`}
+    ${e&&m`<${U} error=${e} />`}
     ${!t&&!e&&m`<p class="waiting">The map is on its way …</p>`}
-  </section>`}var kt=50,nn=t=>Math.min(kt,Number(/^half-life ([\d.]+) positions/.exec(t??"")?.[1]??0));function wt({label:t,shown:e,value:n,onInput:s,...r}){let o=$e();return m`<div class="slider">
+  </section>`}var Ct=50,on=t=>Math.min(Ct,Number(/^half-life ([\d.]+) positions/.exec(t??"")?.[1]??0));function kt({label:t,shown:e,value:n,onInput:s,...r}){let o=ye();return m`<div class="slider">
     <label for=${o}>${t}</label>
     <output for=${o}>${e}</output>
     <input
@@ -112,18 +112,18 @@ void main() {
       onInput=${i=>s(Number(i.target.value))}
       ...${r}
     />
-  </div>`}function sn({model:t,recency:e,share:n,onRecency:s,onShare:r}){let o=t.recency===null?"off":t.recency.replace("half-life ",""),i=e===null?`${o} (the model\u2019s)`:e?G(e,"position"):"off",a=n??t.alpha;return m`<fieldset class="controls">
+  </div>`}function rn({model:t,recency:e,share:n,onRecency:s,onShare:r}){let o=t.recency===null?"off":t.recency.replace("half-life ",""),i=e===null?`${o} (the model\u2019s)`:e?G(e,"position"):"off",a=n??t.alpha;return m`<fieldset class="controls">
     <legend>What if</legend>
-    <${wt}
+    <${kt}
       label="Recency half-life"
       shown=${i}
       min="0"
-      max=${kt}
+      max=${Ct}
       step="1"
-      value=${e??nn(t.recency)}
+      value=${e??on(t.recency)}
       onInput=${s}
     />
-    ${t.communities>0&&t.alpha!==null&&m`<${wt}
+    ${t.communities>0&&t.alpha!==null&&m`<${kt}
         label="Global share"
         shown=${n===null?`${P(a)} (the model\u2019s)`:P(a)}
         min="0"
@@ -140,20 +140,20 @@ void main() {
     >
       Back to the model’s
     </button>
-  </fieldset>`}var xt=3;function on({item:t}){let e=t.because.filter(a=>a.share>=.005),n=e.slice(0,xt),s=t.because.filter(a=>a.share<=-.05).slice(-2),r=e.slice(xt).reduce((a,c)=>a+c.share,0),o=a=>m`<li key=${String(a.item)}>${F(a)} <b>${P(a.share)}</b></li>`,i=t.everyone?.share??0;return!n.length&&i<=0?m`<p class="because">no item of the history speaks for it</p>`:m`<ul class="because" aria-label="Because of">
+  </fieldset>`}var St=3;function an({item:t}){let e=t.because.filter(a=>a.share>=.005),n=e.slice(0,St),s=t.because.filter(a=>a.share<=-.05).slice(-2),r=e.slice(St).reduce((a,c)=>a+c.share,0),o=a=>m`<li key=${String(a.item)}>${F(a)} <b>${P(a.share)}</b></li>`,i=t.everyone?.share??0;return!n.length&&i<=0?m`<p class="because">no item of the history speaks for it</p>`:m`<ul class="because" aria-label="Because of">
     ${n.map(o)}
-    ${r>=.005&&m`<li>${I(e.length-n.length)} more <b>${P(r)}</b></li>`}
+    ${r>=.005&&m`<li>${N(e.length-n.length)} more <b>${P(r)}</b></li>`}
     ${i>=.005&&m`<li>popular with everyone <b>${P(i)}</b></li>`}
     ${s.map(a=>m`<li key=${String(a.item)}>in spite of ${F(a)} <b>${P(a.share)}</b></li>`)}
-  </ul>`}var Le=(t,e=()=>"")=>t.map((n,s)=>m`${s>0&&" \xB7 "}${F(n)}${e(n)}`);function Fe({items:t,known:e,raised:n}){let s=(e??[]).filter(r=>r.lift>1);return m`<dl class="says">
+  </ul>`}var He=(t,e=()=>"")=>t.map((n,s)=>m`${s>0&&" \xB7 "}${F(n)}${e(n)}`);function ze({items:t,known:e,raised:n}){let s=(e??[]).filter(r=>r.lift>1);return m`<dl class="says">
     <dt>says</dt>
-    <dd>${Le(t)}</dd>
+    <dd>${He(t)}</dd>
     ${n?.length>0&&m`<dt>raises</dt>
-        <dd>${Le(n)}</dd>`}
+        <dd>${He(n)}</dd>`}
     ${s.length>0&&m`<dt>known for</dt>
-        <dd>${Le(s,r=>` (${r.lift.toFixed(1)}\xD7)`)}</dd>`}
-  </dl>`}function St({inside:t,colours:e,onCommunity:n,users:s}){let[r,o]=Ue(t.communities,5);return t.communities.length?m`<ul class="sources">
-      ${r.map(i=>{let a=e.get(i.community),c=[`${I(i.members)}${s?` of ${I(s)} users`:" members"}`];return i.membership!==void 0&&c.unshift(`membership ${P(i.membership)}`),m`<li key=${i.community}>
+        <dd>${He(s,r=>` (${r.lift.toFixed(1)}\xD7)`)}</dd>`}
+  </dl>`}function At({inside:t,colours:e,onCommunity:n,users:s}){let[r,o]=Le(t.communities,5);return t.communities.length?m`<ul class="sources">
+      ${r.map(i=>{let a=e.get(i.community),c=[`${N(i.members)}${s?` of ${N(s)} users`:" members"}`];return i.membership!==void 0&&c.unshift(`membership ${P(i.membership)}`),m`<li key=${i.community}>
           <div class="source">
             <${X} colour=${a} />
             <button type="button" class="link" onClick=${()=>n(i.community)}>
@@ -165,7 +165,7 @@ void main() {
           <p class="facts">${c.join(" \xB7 ")}</p>
           <details>
             <summary>What it says</summary>
-            <${Fe} items=${i.items} known=${i.known_for} raised=${i.raises} />
+            <${ze} items=${i.items} known=${i.known_for} raised=${i.raises} />
           </details>
         </li>`})}
       <li>
@@ -173,67 +173,67 @@ void main() {
         <${J} share=${t.global.weight} colour=${z()} />
         <details>
           <summary>What it says</summary>
-          <${Fe} items=${t.global.items} />
+          <${ze} items=${t.global.items} />
         </details>
       </li>
     </ul>
-    ${o}`:m`<p>No community covers this history: the global model answers alone.</p>`}function rn({parts:t,...e}){return m`<ul class="sources">
+    ${o}`:m`<p>No community covers this history: the global model answers alone.</p>`}function cn({parts:t,...e}){return m`<ul class="sources">
     ${t.map(n=>m`<li key=${n.part}>
           <div class="source"><span>${n.part}</span> <b>${P(n.weight)}</b></div>
           <${J} share=${n.weight} />
           <details>
             <summary>What it says</summary>
-            <${Fe} items=${n.items} />
+            <${ze} items=${n.items} />
           </details>
-          ${n.inside?.communities&&m`<${St} inside=${n.inside} ...${e} />`}
+          ${n.inside?.communities&&m`<${At} inside=${n.inside} ...${e} />`}
         </li>`)}
-  </ul>`}function an({history:t,counts:e}){let n=t.map((i,a)=>({...i,counts:e?.[a]??1})).reverse(),[s,r]=Ue(n,15),o=Math.max(...n.map(i=>i.counts),1e-9);return n.length?m`<ol class="history">
+  </ul>`}function ln({history:t,counts:e}){let n=t.map((i,a)=>({...i,counts:e?.[a]??1})).reverse(),[s,r]=Le(n,15),o=Math.max(...n.map(i=>i.counts),1e-9);return n.length?m`<ol class="history">
       ${s.map(i=>m`<li key=${String(i.item)}>
             <span class="title" title=${String(i.item)}>${F(i)}</span>
             <${J} share=${i.counts/o} />
             <span class="value">${i.counts.toFixed(2)}</span>
           </li>`)}
     </ol>
-    ${r}`:m`<p>No history.</p>`}function be({source:t,model:e,who:n,row:s,colours:r,users:o,onCommunity:i,onHistory:a}){let[c,h]=E(null),[u,d]=E(null),f={model:e.name,n:10,...n};c!==null&&(f.recency=c?String(c):"none"),u!==null&&(f.global_share=u);let _=H(async()=>{let y=await t.explain(s,f);return a?.(y.history),y},JSON.stringify([f,e.fingerprint]),120),p=_.data,$=_.busy||_.error?"":`${I(p.items.length)} items listed`,g={colours:r,users:o,onCommunity:i};return m`<div class="answer" aria-busy=${String(_.busy)}>
-    ${!t.exported&&m`<${sn} model=${e} recency=${c} share=${u} onRecency=${h} onShare=${d} />`}
+    ${r}`:m`<p>No history.</p>`}function we({source:t,model:e,who:n,row:s,colours:r,users:o,onCommunity:i,onHistory:a}){let[c,h]=E(null),[l,p]=E(null),f={model:e.name,n:10,...n};c!==null&&(f.recency=c?String(c):"none"),l!==null&&(f.global_share=l);let _=H(async()=>{let y=await t.explain(s,f);return a?.(y.history),y},JSON.stringify([f,e.fingerprint]),120),d=_.data,$=_.busy||_.error?"":`${N(d.items.length)} items listed`,g={colours:r,users:o,onCommunity:i};return m`<div class="answer" aria-busy=${String(_.busy)}>
+    ${!t.exported&&m`<${rn} model=${e} recency=${c} share=${l} onRecency=${h} onShare=${p} />`}
     <p class="unseen" role="status">${$}</p>
-    ${_.error&&m`<${L} error=${_.error} />`}
-    ${!p&&_.busy&&m`<p class="waiting">The list is on its way …</p>`}
-    ${p&&m`<div class="columns">
+    ${_.error&&m`<${U} error=${_.error} />`}
+    ${!d&&_.busy&&m`<p class="waiting">The list is on its way …</p>`}
+    ${d&&m`<div class="columns">
         <section class="list">
           <h3>Recommended</h3>
-          ${!p.items.length&&m`<p>Nothing is left to recommend.</p>`}
-          <${Z}
-            items=${p.items}
-            value=${y=>m`<span class="unseen">score </span>${Be(y.score)}`}
-            below=${y=>m`<${on} item=${y} />`}
+          ${!d.items.length&&m`<p>Nothing is left to recommend.</p>`}
+          <${Q}
+            items=${d.items}
+            value=${y=>m`<span class="unseen">score </span>${Ue(y.score)}`}
+            below=${y=>m`<${an} item=${y} />`}
           />
           <p class="facts">
-            ${p.is_exact?"Shares are of all that speaks for an item; for and against add up to its score.":"Shares by leave-one-out: how far the score falls without the item."}
+            ${d.is_exact?"Shares are of all that speaks for an item; for and against add up to its score.":"Shares by leave-one-out: how far the score falls without the item."}
           </p>
         </section>
-        ${p.communities&&m`<section>
+        ${d.communities&&m`<section>
             <h3>Who answers</h3>
-            <${St} inside=${p} ...${g} />
+            <${At} inside=${d} ...${g} />
           </section>`}
-        ${p.parts&&m`<section>
+        ${d.parts&&m`<section>
             <h3>Who answers</h3>
-            <${rn} parts=${p.parts} ...${g} />
+            <${cn} parts=${d.parts} ...${g} />
           </section>`}
         <section>
           <h3>History, newest first</h3>
           <p class="facts">The figure is what an item counts.</p>
-          <${an} history=${p.history} counts=${p.counts} />
+          <${ln} history=${d.history} counts=${d.counts} />
         </section>
       </div>`}
-  </div>`}var At=!1;addEventListener("hashchange",()=>{At=!0});function Mt({children:t,onClose:e}){let n=O(null);return A(()=>{At&&n.current.focus({preventScroll:window.innerWidth>900})},[]),m`<div class="heading">
+  </div>`}var Tt=!1;addEventListener("hashchange",()=>{Tt=!0});function Et({children:t,onClose:e}){let n=O(null);return A(()=>{Tt&&n.current.focus({preventScroll:window.innerWidth>900})},[]),m`<div class="heading">
     <h2 ref=${n} tabindex="-1">${t}</h2>
     <button type="button" class="quiet" onClick=${e}>All communities</button>
-  </div>`}var Ct={mixture:"found by likelihood",kernel:"around anchors",random:"drawn at random, as a control"};function Tt({about:t,colours:e,onCommunity:n}){if(!t.communities.length)return m`<h2>No communities</h2>
+  </div>`}var Mt={mixture:"found by likelihood",kernel:"around anchors",random:"drawn at random, as a control"};function Rt({about:t,colours:e,onCommunity:n}){if(!t.communities.length)return m`<h2>No communities</h2>
       <p>This model has no communities: all points have one colour. Click a point or search for a user.</p>`;let s=new Set(t.communities.map(o=>o.mixture)),r=Math.max(...t.communities.map(o=>o.members),1);return m`<h2>Communities</h2>
     <p class="facts">
-      ${G(t.users,"user")}, ${I(t.communities.length)} communities
-      ${Ct[t.kind]?` ${Ct[t.kind]}`:""}${t.alpha===null?"":`; the global model has ${P(t.alpha)} of an answer`}
+      ${G(t.users,"user")}, ${N(t.communities.length)} communities
+      ${Mt[t.kind]?` ${Mt[t.kind]}`:""}${t.alpha===null?"":`; the global model has ${P(t.alpha)} of an answer`}
     </p>
     ${[...s].map(o=>m`${s.size>1&&m`<h3>Mixture ${o}</h3>`}
           <ul class="communities">
@@ -242,23 +242,23 @@ void main() {
                       <${X} colour=${e.get(i.community)} />
                       <span class="number">${i.community}</span>
                       <span class="title">${i.name}</span>
-                      <span class="value">${I(i.members)}<span class="unseen"> users</span></span>
+                      <span class="value">${N(i.members)}<span class="unseen"> users</span></span>
                       <${J} share=${i.members/r} colour=${z(e.get(i.community))} />
                     </button>
                   </li>`)}
-          </ul>`)}`}var cn=(t,e)=>t.communities.reduce((n,s)=>n+ +(s===e),0);function Et({source:t,model:e,number:n,points:s,colours:r,onUser:o,onClose:i}){let{data:a,error:c}=H(()=>t.community(e.name,n),JSON.stringify([e.name,e.fingerprint,n])),h=f=>new Set((f??[]).map(l=>l.item)),[u,d]=[h(a?.items),h(a?.global)];return m`<${Mt} onClose=${i}> <${X} colour=${r.get(n)} /> Community ${n} <//>
-    ${c&&m`<${L} error=${c} />`}
+          </ul>`)}`}var un=(t,e)=>t.communities.reduce((n,s)=>n+ +(s===e),0);function It({source:t,model:e,number:n,points:s,colours:r,onUser:o,onClose:i}){let{data:a,error:c}=H(()=>t.community(e.name,n),JSON.stringify([e.name,e.fingerprint,n])),h=f=>new Set((f??[]).map(u=>u.item)),[l,p]=[h(a?.items),h(a?.global)];return m`<${Et} onClose=${i}> <${X} colour=${r.get(n)} /> Community ${n} <//>
+    ${c&&m`<${U} error=${c} />`}
     ${!a&&!c&&m`<p class="waiting">The community is on its way …</p>`}
     ${a&&m`<p class="lead">${a.name}</p>
         <p class="facts">
-          ${I(a.members)} of ${G(a.users,"user")} (${P(a.members/a.users)})
-          ${s&&`; on the map it is the strongest one of ${I(cn(s,n))}`}
+          ${N(a.members)} of ${G(a.users,"user")} (${P(a.members/a.users)})
+          ${s&&`; on the map it is the strongest one of ${N(un(s,n))}`}
         </p>
         <div class="columns">
           <section>
             <h3>Taken beyond others</h3>
             <p class="facts">How many times as often as all users.</p>
-            <${Z}
+            <${Q}
               items=${a.known_for.filter(f=>f.lift>1)}
               value=${f=>`${f.lift.toFixed(1)}\xD7`}
             />
@@ -277,38 +277,38 @@ void main() {
         <div class="columns pair">
           <section>
             <h3>Its own list</h3>
-            <${Z} items=${a.items} marked=${f=>!d.has(f.item)} />
+            <${Q} items=${a.items} marked=${f=>!p.has(f.item)} />
           </section>
           <section>
             <h3>The global list</h3>
-            <${Z} items=${a.global} marked=${f=>!u.has(f.item)} />
+            <${Q} items=${a.global} marked=${f=>!l.has(f.item)} />
           </section>
         </div>`}
-    <p class="unseen" role="status">${a?`Community ${n}: ${a.name}`:""}</p>`}function Rt({source:t,model:e,row:n,user:s,error:r,communities:o,colours:i,onCommunity:a,onClose:c}){let h=o.find(u=>u.community===s?.community);return m`<${Mt} onClose=${c}>User ${s?s.user:"\u2026"}<//>
-    ${r&&m`<${L} error=${r} />`}
-    ${h&&m`<p class="facts home">
-        <${X} colour=${i.get(h.community)} />
-        <button type="button" class="link" onClick=${()=>a(h.community)}>
-          Community ${h.community}: ${h.name}
+    <p class="unseen" role="status">${a?`Community ${n}: ${a.name}`:""}</p>`}function Nt({source:t,model:e,row:n,user:s,error:r,communities:o,users:i,colours:a,onCommunity:c,onClose:h}){let l=o.find(p=>p.community===s?.community);return m`<${Et} onClose=${h}>User ${s?s.user:"\u2026"}<//>
+    ${r&&m`<${U} error=${r} />`}
+    ${l&&m`<p class="facts home">
+        <${X} colour=${a.get(l.community)} />
+        <button type="button" class="link" onClick=${()=>c(l.community)}>
+          Community ${l.community}: ${l.name}
         </button>
       </p>`}
     ${s&&s.x===null&&m`<p class="facts">This user is not on the map.</p>`}
-    ${s&&m`<${be}
+    ${s&&m`<${we}
         source=${t}
         model=${e}
         who=${{user:s.user}}
         row=${n}
-        colours=${i}
-        onCommunity=${a}
-      />`}`}var He=new Map;function It({label:t,models:e,name:n,without:s,onModel:r}){return m`<label class="field">
+        colours=${a}
+        onCommunity=${c}
+      />`}`}var Ge=new Map;function Dt({label:t,models:e,name:n,without:s,onModel:r}){return m`<label class="field">
     <span>${t}</span>
     <select value=${n} onChange=${o=>r(o.target.value)}>
       ${s&&m`<option value="">none</option>`}
       ${e.map(o=>m`<option key=${o.name} value=${o.name}>${o.name} (${o.label})</option>`)}
     </select>
-  </label>`}function ln({source:t,model:e,items:n,named:s,onCommunity:r,onHistory:o}){let i=H(()=>t.communities(e.name),JSON.stringify([e.name,e.fingerprint])),a=ye(i.data?.communities??[]);return m`<section class="model" aria-label=${`Answer of ${e.name}`}>
+  </label>`}function mn({source:t,model:e,items:n,named:s,onCommunity:r,onHistory:o}){let i=H(()=>t.communities(e.name),JSON.stringify([e.name,e.fingerprint])),a=ge(i.data?.communities??[]);return m`<section class="model" aria-label=${`Answer of ${e.name}`}>
     ${s&&m`<h3>${e.name}</h3>`}
-    <${be}
+    <${we}
       source=${t}
       model=${e}
       who=${{items:n}}
@@ -317,24 +317,24 @@ void main() {
       onCommunity=${c=>r(e.name,c)}
       onHistory=${o}
     />
-  </section>`}function Nt({source:t,models:e,model:n,items:s,onItems:r,onModel:o,onCommunity:i}){let[a,c]=E(""),h=e.find(_=>_.name===a),[,u]=De(_=>_+1,0);A(()=>window.scrollTo(0,0),[]);let d=async _=>(await t.search(n.name,_,"items")).items.map($=>({key:String($.item),text:F($),kind:String($.item),item:$})),f=_=>{for(let p of _)He.set(p.item,F(p));u()},l=_=>r(s.filter((p,$)=>$!==_));return m`<div class="playground">
+  </section>`}function Pt({source:t,models:e,model:n,items:s,onItems:r,onModel:o,onCommunity:i}){let[a,c]=E(""),h=e.find(_=>_.name===a),[,l]=Pe(_=>_+1,0);A(()=>window.scrollTo(0,0),[]);let p=async _=>(await t.search(n.name,_,"items")).items.map($=>({key:String($.item),text:F($),kind:String($.item),item:$})),f=_=>{for(let d of _)Ge.set(d.item,F(d));l()},u=_=>r(s.filter((d,$)=>$!==_));return m`<div class="playground">
     <h2>Playground</h2>
     <p class="facts">
       Name what somebody took, oldest first, and see what is recommended and which communities answer.
     </p>
-    <${ge}
+    <${ve}
       label="Add an item by its title or id"
       clearLabel
-      find=${d}
-      onChoose=${_=>{f([_.item]),r([...s.filter(p=>p!==_.item.item),_.item.item])}}
+      find=${p}
+      onChoose=${_=>{f([_.item]),r([...s.filter(d=>d!==_.item.item),_.item.item])}}
     />
     ${s.length>0?m`<ol class="chosen" aria-label="History, oldest first">
-            ${s.map((_,p)=>m`<li key=${String(_)}>
-                  <span>${He.get(_)??String(_)}</span>
+            ${s.map((_,d)=>m`<li key=${String(_)}>
+                  <span>${Ge.get(_)??String(_)}</span>
                   <button
                     type="button"
-                    aria-label=${`Remove ${He.get(_)??_}`}
-                    onClick=${()=>l(p)}
+                    aria-label=${`Remove ${Ge.get(_)??_}`}
+                    onClick=${()=>u(d)}
                   >
                     ×
                   </button>
@@ -342,29 +342,29 @@ void main() {
             <li><button type="button" class="quiet" onClick=${()=>r([])}>Clear</button></li>
           </ol>`:m`<p class="waiting">No item yet.</p>`}
     ${e.length>1&&m`<div class="models">
-        <${It} label="Model" models=${e} name=${n.name} onModel=${o} />
-        <${It} label="Beside it" models=${e} name=${a} without onModel=${c} />
+        <${Dt} label="Model" models=${e} name=${n.name} onModel=${o} />
+        <${Dt} label="Beside it" models=${e} name=${a} without onModel=${c} />
       </div>`}
     ${s.length>0&&m`<div class=${h?"beside two":"beside"}>
-        ${[n,h].filter(Boolean).map((_,p)=>m`<${ln}
-                key=${`${p} ${_.name}`}
+        ${[n,h].filter(Boolean).map((_,d)=>m`<${mn}
+                key=${`${d} ${_.name}`}
                 source=${t}
                 model=${_}
                 items=${s}
                 named=${!!h}
                 onCommunity=${i}
-                onHistory=${p?void 0:f}
+                onHistory=${d?void 0:f}
               />`)}
       </div>`}
-  </div>`}var K=class extends Error{constructor(e,n,s){super(s?`${n}: ${s}`:n),this.status=e}},un="LOCAMAP1";function Dt(t){let e=new Uint8Array(t);if(String.fromCharCode(...e.subarray(0,8))!==un)throw new K(0,"The map","not a LOCA map");let[n]=new Uint32Array(t,8,2);return{users:n,places:new Float32Array(t,16,2*n),rows:new Uint32Array(t,16+8*n,n),communities:new Uint16Array(t,16+12*n,n)}}async function Pt(t,e){let n={},s=sessionStorage.getItem("loca-token");s&&(n.Authorization=`Bearer ${s}`),e&&(n["Content-Type"]="application/json");let r;try{r=await fetch(t,{method:e?"POST":"GET",headers:n,body:e&&JSON.stringify(e)})}catch(i){throw new K(0,"The service does not answer",i.message)}if(r.ok)return r;let o=await r.json().catch(()=>({}));throw new K(r.status,o.title??`Status ${r.status}`,o.detail)}var ee=async(t,e)=>(await Pt(t,e)).json(),re=t=>new URLSearchParams(t).toString(),mn={exported:!1,models:()=>ee("v1/models"),communities:t=>ee(`v1/communities?${re({model:t})}`),community:(t,e)=>ee(`v1/communities/${e}?${re({model:t,n:10})}`),map:async t=>Dt(await(await Pt(`v1/map?${re({model:t})}`)).arrayBuffer()),user:(t,e)=>ee(`v1/users/${e}?${re({model:t})}`),search:(t,e,n)=>ee(`v1/search?${re({model:t,q:e,what:n,n:12})}`),explain:(t,e)=>ee("v1/explain",e)};function _n(t){let e=(n,s)=>{let r=t[n]?.[s];if(!r)throw new K(404,"Not in this file",`the exported page has no ${n} ${s}`);return r};return{exported:!0,models:async()=>t.models,communities:async()=>t.communities,community:async(n,s)=>e("community",s),map:async()=>Dt(Uint8Array.from(atob(t.map),n=>n.charCodeAt(0)).buffer),user:async(n,s)=>{if(!t.users[s]){let r=Object.keys(t.users).length.toLocaleString("en");throw new K(404,"Not in this file",`the exported page has ${r} users, and not this one`)}return t.users[s].user},search:async(n,s)=>({users:Object.values(t.users).map(o=>({user:o.user.user,row:o.user.row})).filter(o=>String(o.user).includes(s)).slice(0,12),items:[]}),explain:async n=>e("users",n).explain}}function Bt(){let t=document.getElementById("loca-data");return t?_n(JSON.parse(t.textContent)):mn}var hn=5,B=Bt();function Ut(){let t=new URLSearchParams(location.hash.slice(1)),e=r=>/^\d+$/.test(t.get(r)??"")?Number(t.get(r)):null,n=null;try{n=t.has("items")?JSON.parse(t.get("items")||"[]"):null}catch{n=[]}let s=r=>typeof r=="string"||typeof r=="number";return n!==null&&(n=Array.isArray(n)?n.filter(s):[]),{model:t.get("model"),user:e("user"),community:e("community"),items:n}}function fn(){let[t,e]=E(Ut);return A(()=>{let s=()=>e(Ut());return addEventListener("hashchange",s),()=>removeEventListener("hashchange",s)},[]),[t,s=>{let r={model:t.model,...s},o=Object.entries(r).filter(([,i])=>i!=null);location.hash=new URLSearchParams(o.map(([i,a])=>[i,i==="items"?JSON.stringify(a):a]))}]}function Ot(t){try{return t(localStorage)}catch{return null}}function pn(){let t=de(()=>matchMedia("(prefers-color-scheme: dark)"),[]),[e,n]=E(()=>Ot(a=>a.getItem("loca-theme"))),[s,r]=E(t.matches);A(()=>{let a=()=>r(t.matches);return t.addEventListener("change",a),()=>t.removeEventListener("change",a)},[]);let o=e?e==="dark":s;return document.documentElement.dataset.theme=o?"dark":"light",[o,()=>{let a=o?"light":"dark";Ot(c=>c.setItem("loca-theme",a)),n(a)}]}function dn(){let[t,e]=E({}),n=async()=>{try{let s=await B.models();e({data:s})}catch(s){e(r=>({data:r.data,error:s}))}};return A(()=>{if(n(),B.exported)return;let s=setInterval(()=>document.visibilityState==="visible"&&n(),1e3*hn);return()=>clearInterval(s)},[]),[t,n]}function $n({error:t,onToken:e}){return m`<main class="token">
+  </div>`}var K=class extends Error{constructor(e,n,s){super(s?`${n}: ${s}`:n),this.status=e}},_n="LOCAMAP1";function Bt(t){let e=new Uint8Array(t);if(String.fromCharCode(...e.subarray(0,8))!==_n)throw new K(0,"The map","not a LOCA map");let[n]=new Uint32Array(t,8,2);return{users:n,places:new Float32Array(t,16,2*n),rows:new Uint32Array(t,16+8*n,n),communities:new Uint16Array(t,16+12*n,n)}}async function Ot(t,e){let n={},s=sessionStorage.getItem("loca-token");s&&(n.Authorization=`Bearer ${s}`),e&&(n["Content-Type"]="application/json");let r;try{r=await fetch(t,{method:e?"POST":"GET",headers:n,body:e&&JSON.stringify(e)})}catch(i){throw new K(0,"The service does not answer",i.message)}if(r.ok)return r;let o=await r.json().catch(()=>({}));throw new K(r.status,o.title??`Status ${r.status}`,o.detail)}var te=async(t,e)=>(await Ot(t,e)).json(),re=t=>new URLSearchParams(t).toString(),hn={exported:!1,models:()=>te("v1/models"),communities:t=>te(`v1/communities?${re({model:t})}`),community:(t,e)=>te(`v1/communities/${e}?${re({model:t,n:10})}`),map:async t=>Bt(await(await Ot(`v1/map?${re({model:t})}`)).arrayBuffer()),user:(t,e)=>te(`v1/users/${e}?${re({model:t})}`),search:(t,e,n)=>te(`v1/search?${re({model:t,q:e,what:n,n:12})}`),explain:(t,e)=>te("v1/explain",e)};function fn(t){let e=(n,s)=>{let r=t[n]?.[s];if(!r)throw new K(404,"Not in this file",`the exported page has no ${n} ${s}`);return r};return{exported:!0,models:async()=>t.models,communities:async()=>t.communities,community:async(n,s)=>e("community",s),map:async()=>Bt(Uint8Array.from(atob(t.map),n=>n.charCodeAt(0)).buffer),user:async(n,s)=>{if(!t.users[s]){let r=Object.keys(t.users).length.toLocaleString("en");throw new K(404,"Not in this file",`the exported page has ${r} users, and not this one`)}return t.users[s].user},search:async(n,s)=>({users:Object.values(t.users).map(o=>({user:o.user.user,row:o.user.row})).filter(o=>String(o.user).includes(s)).slice(0,12),items:[]}),explain:async n=>e("users",n).explain}}function Ut(){let t=document.getElementById("loca-data");return t?fn(JSON.parse(t.textContent)):hn}var dn=5,B=Ut();function Lt(){let t=new URLSearchParams(location.hash.slice(1)),e=r=>/^\d+$/.test(t.get(r)??"")?Number(t.get(r)):null,n=null;try{n=t.has("items")?JSON.parse(t.get("items")||"[]"):null}catch{n=[]}let s=r=>typeof r=="string"||typeof r=="number";return n!==null&&(n=Array.isArray(n)?n.filter(s):[]),{model:t.get("model"),user:e("user"),community:e("community"),items:n}}function pn(){let[t,e]=E(Lt);return A(()=>{let s=()=>e(Lt());return addEventListener("hashchange",s),()=>removeEventListener("hashchange",s)},[]),[t,s=>{let r={model:t.model,...s},o=Object.entries(r).filter(([,i])=>i!=null);location.hash=new URLSearchParams(o.map(([i,a])=>[i,i==="items"?JSON.stringify(a):a]))}]}function Ft(t){try{return t(localStorage)}catch{return null}}function $n(){let t=$e(()=>matchMedia("(prefers-color-scheme: dark)"),[]),[e,n]=E(()=>Ft(a=>a.getItem("loca-theme"))),[s,r]=E(t.matches);A(()=>{let a=()=>r(t.matches);return t.addEventListener("change",a),()=>t.removeEventListener("change",a)},[]);let o=e?e==="dark":s;return document.documentElement.dataset.theme=o?"dark":"light",[o,()=>{let a=o?"light":"dark";Ft(c=>c.setItem("loca-theme",a)),n(a)}]}function yn(){let[t,e]=E({}),n=async()=>{try{let s=await B.models();e({data:s})}catch(s){e(r=>({data:r.data,error:s}))}};return A(()=>{if(n(),B.exported)return;let s=setInterval(()=>document.visibilityState==="visible"&&n(),1e3*dn);return()=>clearInterval(s)},[]),[t,n]}function gn({error:t,onToken:e}){return m`<main class="token">
     <h2>A token is needed</h2>
-    <${L} error=${t} />
+    <${U} error=${t} />
     <form onSubmit=${s=>{s.preventDefault(),sessionStorage.setItem("loca-token",s.target.elements.token.value.trim()),e()}}>
       <label class="field"><span>Token</span><input name="token" type="password" autocomplete="off" required /></label>
       <button type="submit">Go on</button>
     </form>
     <p class="facts">It stays in this tab and is forgotten when the tab closes.</p>
-  </main>`}function yn({health:t,model:e}){let{data:n,error:s}=t,r=o=>o==null?"\u2013":`${o.toFixed(1)} ms`;return m`<footer>
+  </main>`}function vn({health:t,model:e}){let{data:n,error:s}=t,r=o=>o==null?"\u2013":`${o.toFixed(1)} ms`;return m`<footer>
     ${e&&m`<dl>
         <div>
           <dt>model</dt>
@@ -376,15 +376,15 @@ void main() {
         </div>
         <div>
           <dt>users</dt>
-          <dd>${I(e.users)}</dd>
+          <dd>${N(e.users)}</dd>
         </div>
         <div>
           <dt>items</dt>
-          <dd>${I(e.items)}</dd>
+          <dd>${N(e.items)}</dd>
         </div>
         ${!B.exported&&m`<div>
               <dt>requests</dt>
-              <dd>${I(n.requests)}</dd>
+              <dd>${N(n.requests)}</dd>
             </div>
             <div>
               <dt>p50</dt>
@@ -396,7 +396,7 @@ void main() {
             </div>
             <div>
               <dt>waiting</dt>
-              <dd>${I(n.queue)}</dd>
+              <dd>${N(n.queue)}</dd>
             </div>`}
         <div>
           <dt>loca</dt>
@@ -406,12 +406,12 @@ void main() {
     ${!B.exported&&m`<a href="docs">HTTP interface</a>`}
     ${B.exported&&m`<p>An exported page: it has no service behind it, so there are no sliders and no playground.</p>`}
     ${e?.error&&m`<p class="failure">A newer version was not loaded: ${e.error}</p>`}
-    ${s&&m`<${L} error=${s} />`}
-  </footer>`}function gn(t,e){let n=e.toLowerCase();return t.filter(s=>String(s.community)===n||s.name.toLowerCase().includes(n)).slice(0,6)}function vn(){let[t,e]=dn(),[n,s]=fn(),[r,o]=pn(),i=O(null),a=t.data?.models??[],c=a.find(b=>b.name===n.model)??a.find(b=>b.name===t.data.default),h=JSON.stringify([c?.name,c?.fingerprint]),u=H(async()=>c?B.communities(c.name):null,h),d=H(async()=>c?B.map(c.name):null,h),f=H(async()=>c&&n.user!==null?B.user(c.name,n.user):null,JSON.stringify([h,n.user])),l=u.data?.communities??[],_=de(()=>ye(l),[u.data]),p=f.data?.row===n.user&&f.data.model===c.name?f.data:null,$=n.items!==null&&!B.exported,g=n.user!==null?`User ${p?.user??n.user}`:n.community!==null?`Community ${n.community}`:"";if(A(()=>{document.title=[$?"Playground":g,"LOCA explorer"].filter(Boolean).join(" \u2013 ")},[$,g]),A(()=>i.current?.scrollTo(0,0),[n]),t.error?.status===401){let b=()=>sessionStorage.getItem("loca-token")?location.reload():e();return m`<header><h1>LOCA explorer</h1></header>
-      <${$n} error=${t.error} onToken=${b} />`}if(!c)return m`<header><h1>LOCA explorer</h1></header>
+    ${s&&m`<${U} error=${s} />`}
+  </footer>`}function bn(t,e){let n=e.toLowerCase();return t.filter(s=>String(s.community)===n||s.name.toLowerCase().includes(n)).slice(0,6)}function wn(){let[t,e]=yn(),[n,s]=pn(),[r,o]=$n(),i=O(null),a=t.data?.models??[],c=a.find(b=>b.name===n.model)??a.find(b=>b.name===t.data.default),h=JSON.stringify([c?.name,c?.fingerprint]),l=H(async()=>c?B.communities(c.name):null,h),p=H(async()=>c?B.map(c.name):null,h),f=H(async()=>c&&n.user!==null?B.user(c.name,n.user):null,JSON.stringify([h,n.user])),u=l.data?.communities??[],_=$e(()=>ge(u),[l.data]),d=f.data?.row===n.user&&f.data.model===c.name?f.data:null,$=n.items!==null&&!B.exported,g=n.user!==null?`User ${d?.user??n.user}`:n.community!==null?`Community ${n.community}`:"";if(A(()=>{document.title=[$?"Playground":g,"LOCA explorer"].filter(Boolean).join(" \u2013 ")},[$,g]),A(()=>i.current?.scrollTo(0,0),[n]),t.error?.status===401){let b=()=>sessionStorage.getItem("loca-token")?location.reload():e();return m`<header><h1>LOCA explorer</h1></header>
+      <${gn} error=${t.error} onToken=${b} />`}if(!c)return m`<header><h1>LOCA explorer</h1></header>
       <main>
-        ${t.error?m`<${L} error=${t.error} />`:m`<p class="waiting">Loading …</p>`}
-      </main>`;let y=async b=>{let C=await B.search(c.name,b,"all");return[...C.users.map(x=>({key:`u${x.row}`,text:String(x.user),kind:"user",user:x.row})),...gn(l,b).map(x=>({key:`c${x.community}`,text:`${x.community}: ${x.name}`,kind:"community",community:x.community})),...C.items.map(x=>({key:`i${x.item}`,text:F(x),kind:"item",items:[x.item]}))]},S=b=>s({user:b}),v=b=>s({community:b}),w=()=>s({});return m`<a
+        ${t.error?m`<${U} error=${t.error} />`:m`<p class="waiting">Loading …</p>`}
+      </main>`;let y=async b=>{let C=await B.search(c.name,b,"all");return[...C.users.map(x=>({key:`u${x.row}`,text:String(x.user),kind:"user",user:x.row})),...bn(u,b).map(x=>({key:`c${x.community}`,text:`${x.community}: ${x.name}`,kind:"community",community:x.community})),...C.items.map(x=>({key:`i${x.item}`,text:F(x),kind:"item",items:[x.item]}))]},S=b=>s({user:b}),v=b=>s({community:b}),w=()=>s({});return m`<a
       class="skip"
       href="#panel"
       onClick=${b=>{b.preventDefault(),document.getElementById("panel").focus()}}
@@ -419,7 +419,7 @@ void main() {
     >
     <header>
       <h1>LOCA explorer</h1>
-      <${ge}
+      <${ve}
         label=${B.exported?"Search users and communities":"Search users, items and communities"}
         placeholder="Search"
         find=${y}
@@ -443,12 +443,12 @@ void main() {
     </header>
     <main class=${$?"playing":"exploring"}>
       <div class="maphold" hidden=${$}>
-        <${bt}
-          points=${d.data}
-          error=${d.error}
-          communities=${l}
+        <${xt}
+          points=${p.data}
+          error=${p.error}
+          communities=${u}
           colours=${_}
-          user=${p}
+          user=${d}
           community=${n.community}
           dark=${r}
           onUser=${S}
@@ -456,7 +456,7 @@ void main() {
         />
       </div>
       <div class="panel" id="panel" tabindex="-1" ref=${i}>
-        ${$?m`<${Nt}
+        ${$?m`<${Pt}
                 source=${B}
                 models=${a}
                 model=${c}
@@ -464,27 +464,27 @@ void main() {
                 onItems=${b=>s({items:b})}
                 onModel=${b=>s({items:n.items,model:b})}
                 onCommunity=${(b,C)=>s({community:C,model:b})}
-              />`:n.user!==null?m`<${Rt}
+              />`:n.user!==null?m`<${Nt}
                   key=${`${h} ${n.user}`}
                   source=${B}
                   model=${c}
                   row=${n.user}
-                  user=${p}
+                  user=${d}
                   error=${f.error}
-                  communities=${l}
+                  communities=${u}
                   colours=${_}
                   onCommunity=${v}
                   onClose=${w}
-                />`:n.community!==null?m`<${Et}
+                />`:n.community!==null?m`<${It}
                     key=${`${h} ${n.community}`}
                     source=${B}
                     model=${c}
                     number=${n.community}
-                    points=${d.data}
+                    points=${p.data}
                     colours=${_}
                     onUser=${S}
                     onClose=${w}
-                  />`:u.data?m`<${Tt} about=${u.data} colours=${_} onCommunity=${v} />`:u.error&&m`<${L} error=${u.error} />`}
+                  />`:l.data?m`<${Rt} about=${l.data} colours=${_} onCommunity=${v} />`:l.error&&m`<${U} error=${l.error} />`}
       </div>
     </main>
-    <${yn} health=${t} model=${c} />`}et(m`<${vn} />`,document.getElementById("explorer"));})();
+    <${vn} health=${t} model=${c} />`}nt(m`<${wn} />`,document.getElementById("explorer"));})();
