@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import shutil
 import signal
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ import loca
 from conftest import Talk  # type: ignore[attr-defined]
 from loca.cli.main import main
 from loca.serving.app import Service
+from loca.serving.explorer import map_users
+from loca.serving.model_store import load_version
 from loca.serving.scorer import ListOptions, QueueFullError, Scorer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
@@ -148,6 +152,7 @@ REFUSED = [
     ("POST", "/v1/recommend", b'{"items": ["i01", "nothing"]}', 404, "unknown item 'nothing'"),
     ("POST", "/v1/recommend", b'{"user": "u007", "only": ["nothing"]}', 404, "only: unknown item"),
     ("POST", "/v1/recommend", b'{"titles": ["No Such Film"]}', 404, "unknown item 'No Such Film'"),
+    ("POST", "/v1/recommend", json.dumps({"titles": ["x"] * 101}).encode(), 400, "length <= 100"),
     ("POST", "/v1/recommend", b'{"user": "u007", "model": "flims"}', 404, "did you mean 'films'"),
     ("POST", "/v1/recommend", b'{"user": "u007", "recency": "soon"}', 422, "recency: expected"),
     ("POST", "/v1/recommend", b'{"items": ["i01"], "recency": "30d"}', 422, "without times"),
@@ -156,6 +161,7 @@ REFUSED = [
     ("POST", "/v1/recommend/batch", b'{"requests": []}', 400, "length >= 1"),
     ("GET", "/v1/recommend/nobody", None, 404, "unknown user"),
     ("GET", "/v1/recommend/u007?n=ten", None, 422, "n: expected a whole number"),
+    ("GET", "/v1/recommend/u007?n=0", None, 422, "n: expected 1 to 1,000"),
     ("GET", "/v1/recommend/u007?count=3", None, 400, "unexpected parameter 'count'"),
     ("GET", "/v1/similar/nothing", None, 404, "unknown item"),
     ("GET", "/v1/communities/99", None, 404, "unknown community 99"),
@@ -355,6 +361,42 @@ def test_a_new_version_takes_over_and_a_broken_one_does_not(model_folder: Path, 
     text = talk.service.metrics.text().decode()
     assert 'loca_reloads_total{model="live",result="loaded"}' in text
     assert 'loca_reloads_total{model="live",result="refused"} 1.0' in text
+
+
+def test_nothing_holds_a_version_that_was_replaced(model_folder: Path) -> None:
+    talk = Talk(model_folder)
+    title = str(loca.load(model_folder).train_data_.items.label(0))
+
+    async def ask(client: httpx.AsyncClient) -> bool:
+        assert (await client.post("/v1/recommend", json={"titles": [title]})).status_code == 200
+        assert (await client.get("/v1/search?q=i")).status_code == 200
+        assert (await client.get("/v1/map")).status_code == 200
+        versions = talk.service.store.versions
+        old = weakref.ref(versions["films"])
+        versions["films"] = load_version("films", model_folder)
+        await client.get("/v1/recommend/u007")
+        gc.collect()
+        return old() is None
+
+    assert talk(ask)
+
+
+def test_a_map_is_made_once_however_many_want_it(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def make(model: Any) -> Any:
+        made.append(model)
+        time.sleep(0.05)
+        return map_users(model)
+
+    monkeypatch.setattr("loca.serving.model_store.map_users", make)
+
+    async def ask(client: httpx.AsyncClient) -> list[int]:
+        paths = ("/v1/map", "/v1/map", "/v1/communities", "/v1/users/3")
+        return [one.status_code for one in await asyncio.gather(*(client.get(path) for path in paths))]
+
+    assert Talk(model_folder)(ask) == [200] * 4
+    assert len(made) == 1
 
 
 def test_replies_are_safe_to_show_and_the_interface_describes_itself(talk: Talk) -> None:

@@ -28,7 +28,7 @@ from starlette.routing import Route
 
 import loca
 from loca.config.options import parse_recency
-from loca.data.id_map import Id, IdMap, find_item
+from loca.data.id_map import Id, IdMap
 from loca.errors import DataError, LocaError
 from loca.evaluation.recommend import Recommendations
 from loca.serving import explorer
@@ -98,7 +98,7 @@ class ListRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     user: _Id | None = None
     items: list[_Id] | None = None
-    titles: list[Annotated[str, msgspec.Meta(max_length=300)]] | None = None
+    titles: Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=100)] | None = None
     model: str | None = None
     n: Annotated[int, msgspec.Meta(ge=1)] = 10
     only: list[_Id] | None = None
@@ -184,7 +184,6 @@ class Service:
         self.requests = 0
         self.is_ready = False
         self._noted: set[tuple[str, str]] = set()
-        self._find_title = lru_cache(maxsize=8192)(find_title)
         routes: list[Route] = []
         self.templates: dict[Any, str] = {}
         for method, path, endpoint in self._endpoints():
@@ -219,6 +218,7 @@ class Service:
         sys.setswitchinterval(0.0005)  # the event loop need not wait long for the scorer
         if not self.store.versions:
             await asyncio.to_thread(self.store.load)
+        self._mapping = asyncio.Lock()
         self.scorer.start()
         self._note_models()
         watching = asyncio.create_task(self._watch())
@@ -263,7 +263,8 @@ class Service:
     async def recommend_user(self, request: Request) -> Response:
         """The best items for a user that the model knows."""
         given = self._query(request, "n", "model", "recency")
-        wanted = ListRequest(user=request.path_params["user"], n=whole(given, "n", 10), **_words(given))
+        n = self._length(whole(given, "n", 10))
+        wanted = ListRequest(user=request.path_params["user"], n=n, **_words(given))
         return reply(await self._list(wanted))
 
     async def recommend_batch(self, request: Request) -> Response:
@@ -273,7 +274,7 @@ class Service:
         return reply({"answers": [one if isinstance(one, dict) else _problem_of(one) for one in answers]})
 
     async def _list(self, wanted: ListRequest) -> dict[str, Any]:
-        version, options, who = self._resolve(wanted)
+        version, options, who = await self._resolve(wanted)
         found, place = await self.scorer.find_list(options, who, wanted.n)
         listed = list_items(version, found, place, wanted.n)
         user = wanted.user if wanted.user is None else found.users[place]
@@ -282,7 +283,7 @@ class Service:
             answer["explanation"] = await self._why(version, options, who, None, wanted.n)
         return answer
 
-    def _resolve(self, wanted: ListRequest) -> tuple[ModelVersion, ListOptions, Any]:
+    async def _resolve(self, wanted: ListRequest) -> tuple[ModelVersion, ListOptions, Any]:
         """Which version answers whom, and how; what is unknown or too much is refused before it waits."""
         version = self._version(wanted.model)
         given = [one for one in (wanted.user, wanted.items, wanted.titles) if one is not None]
@@ -296,7 +297,9 @@ class Service:
                 self._check_known(known.users, [wanted.user])
             who: Any = wanted.user
         else:
-            who = wanted.items if wanted.titles is None else self._from_titles(version, wanted.titles, strict)
+            who = wanted.items
+            if wanted.titles is not None:  # a title that is not one as it stands is looked for in all
+                who = await asyncio.to_thread(self._from_titles, version, wanted.titles, strict)
             if len(who) > self.settings.most_history:
                 most = f"{self.settings.most_history:,}"
                 raise Problem(422, f"items: expected a history of at most {most}, found {len(who):,}")
@@ -350,7 +353,7 @@ class Service:
         found = []
         for title in titles:
             try:
-                found.append(self._find_title(version, title))
+                found.append(version.find_title(title))
             except DataError as error:
                 is_unknown = str(error).startswith("unknown")
                 self.metrics.unknown.labels("title").inc(is_unknown)
@@ -376,7 +379,7 @@ class Service:
     async def explain(self, request: Request) -> Response:
         """Why a list is what it is, or one item's score."""
         wanted = decode(_decode_explain, await self._body(request))
-        version, options, who = self._resolve(wanted)
+        version, options, who = await self._resolve(wanted)
         if wanted.item is not None:
             self._check_known(version.known.items, [wanted.item], "item: ")
         return reply({**version.about(), **await self._why(version, options, who, wanted.item, wanted.n)})
@@ -420,8 +423,9 @@ class Service:
         return Response(users.to_bytes(), headers=headers, media_type="application/octet-stream")
 
     async def _map(self, version: ModelVersion) -> explorer.UserMap:
-        if "user_map" not in version.__dict__:  # it takes a while, once; lists are found meanwhile
-            await asyncio.to_thread(lambda: version.user_map)
+        async with self._mapping:
+            if "user_map" not in version.__dict__:  # it takes a while, once; lists are found meanwhile
+                await asyncio.to_thread(lambda: version.user_map)
         return version.user_map
 
     async def search(self, request: Request) -> Response:
@@ -557,12 +561,6 @@ def list_items(version: ModelVersion, found: Recommendations, place: int, n: int
 
 def _words(given: Mapping[str, str]) -> dict[str, Any]:
     return {name: given[name] for name in ("model", "recency") if name in given}
-
-
-def find_title(version: ModelVersion, text: str) -> Id:
-    """The id of the item that a title or an id names."""
-    items = version.known.items
-    return items.ids([find_item(items, text, suggest=False)])[0]
 
 
 @lru_cache(maxsize=1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from loca.data.id_map import Id
+from loca.data.id_map import Id, find_item
 from loca.data.interactions import Interactions
 from loca.errors import ConfigError, DataError, LocaError, did_you_mean
 from loca.models.recommender import Recommender
@@ -46,6 +46,12 @@ class ModelVersion:
         """The titles of the items by row."""
         labels = self.known.items.labels
         return None if labels is None else [str(one) for one in labels.tolist()]
+
+    @cached_property
+    def find_title(self) -> Callable[[str], Id]:
+        """The id of the item that a title or an id names; what was found before is known, as long as this version."""
+        items = self.known.items
+        return lru_cache(maxsize=8192)(lambda text: items.ids([find_item(items, text, suggest=False)])[0])
 
     @cached_property
     def user_map(self) -> UserMap:
