@@ -303,6 +303,7 @@ function Explorer() {
                   user=${chosen}
                   error=${user.error}
                   communities=${communities}
+                  users=${about.data?.users}
                   colours=${colours}
                   onCommunity=${openCommunity}
                   onClose=${close}

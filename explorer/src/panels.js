@@ -141,6 +141,7 @@ export function User({ source, model, row, user, error, communities, users, colo
         model=${model}
         who=${{ user: user.user }}
         row=${row}
+        users=${users}
         colours=${colours}
         onCommunity=${onCommunity}
       />`

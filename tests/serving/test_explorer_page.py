@@ -92,21 +92,20 @@ def service(models: dict[str, Path]) -> Iterator[Service]:
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as starter:
         browser = starter.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield browser
+        yield browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light")
         browser.close()
 
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
     """An empty page; a console error, an uncaught one or a breach of the content policy fails the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light")
-    page = context.new_page()
+    page = browser.new_page()
     faults: list[str] = []
     page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.set_default_timeout(8000)
     yield page
-    context.close()
+    page.close()
     assert not [one for one in faults if "status of 401" not in one]
 
 
@@ -296,7 +295,7 @@ def test_both_themes_and_the_toggle(page: Any, service: Service) -> None:
     toggle.click()
     expect(page.get_by_role("button", name="Light theme")).to_be_visible()
     assert brightness() < 0.15
-    page.evaluate("localStorage.clear()")
+    page.evaluate("localStorage.clear()")  # the system's theme again, here and in other tests
     page.emulate_media(color_scheme="dark")
     open_page(page, service.address)
     expect(page.get_by_role("button", name="Light theme")).to_be_visible()
@@ -321,7 +320,7 @@ def test_an_exported_page_needs_no_service(page: Any, models: dict[str, Path], t
 
     model = loca.load(models["films"])
     export_page(model, "films", "0123456789abcdef", tmp_path / "page.html", users=4)
-    page.context.set_offline(True)
+    page.route("http*://**", lambda route: route.abort())
     address = (tmp_path / "page.html").as_uri()
     open_page(page, address)
     wait_for_map(page)

@@ -298,6 +298,7 @@ void main() {
         model=${e}
         who=${{user:s.user}}
         row=${n}
+        users=${i}
         colours=${a}
         onCommunity=${c}
       />`}`}var Ge=new Map;function Dt({label:t,models:e,name:n,without:s,onModel:r}){return m`<label class="field">
@@ -472,6 +473,7 @@ void main() {
                   user=${d}
                   error=${f.error}
                   communities=${u}
+                  users=${l.data?.users}
                   colours=${_}
                   onCommunity=${v}
                   onClose=${w}
