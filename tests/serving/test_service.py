@@ -28,7 +28,7 @@ from conftest import Talk  # type: ignore[attr-defined]
 from loca.cli.main import main
 from loca.serving.app import Service
 from loca.serving.explorer import map_users
-from loca.serving.model_store import load_version
+from loca.serving.model_store import ModelStore, load_version
 from loca.serving.scorer import ListOptions, QueueFullError, Scorer
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
@@ -399,6 +399,27 @@ def test_a_map_is_made_once_however_many_want_it(model_folder: Path, monkeypatch
     assert len(made) == 1
 
 
+def test_a_version_that_fails_in_any_way_leaves_the_old_one(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(model_folder, tmp_path / "a.loca")
+    shutil.copytree(model_folder, tmp_path / "b.loca")
+    store = ModelStore({"a": tmp_path / "a.loca", "b": tmp_path / "b.loca"})
+    store.load()
+    other = loca.EASE(l2=5.0).fit(loca.load(model_folder).train_data_)
+    for name in ("a", "b"):
+        other.save(tmp_path / f"{name}.loca")
+
+    def fail_once(*given: Any, **more: Any) -> Any:
+        monkeypatch.undo()
+        raise RuntimeError("a secret of the inside")
+
+    monkeypatch.setattr("loca.serving.model_store.load", fail_once)
+    assert store.reload() == {"a": False, "b": True}
+    assert store.errors == {"a": "a newer version cannot be loaded: it fails"}
+    assert store.find("a").fingerprint != store.find("b").fingerprint
+
+
 def test_replies_are_safe_to_show_and_the_interface_describes_itself(talk: Talk) -> None:
     for path in ("/", "/docs", "/v1/models", "/v1/recommend/nobody", "/metrics"):
         headers = talk.send("GET", path).headers
@@ -438,6 +459,7 @@ def test_figures_are_by_the_template_of_the_route(model_folder: Path) -> None:
     ("words", "line"),
     [
         (["nowhere.loca"], "nowhere.loca: no loca model here"),
+        (["nowhere.loca", "--workers", "2"], "nowhere.loca: no loca model here"),
         (["MODEL", "--host", "0.0.0.0"], "--host 0.0.0.0: others can reach it; say --token-file FILE, or --no-auth"),
         (["MODEL", "MODEL"], "there is a model 'films' already"),
         (["a/b=MODEL"], "expected a name of letters"),
@@ -472,6 +494,10 @@ def test_a_process_serves_closes_silent_connections_and_ends_in_peace(model_fold
         with socket.create_connection(("127.0.0.1", port), 10) as long:
             long.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000)
             assert long.recv(12) == b"HTTP/1.1 400"
+        with socket.create_connection(("127.0.0.1", port), 10) as wrong:
+            wrong.sendall(b"NO HTTP\r\n\r\n")
+            assert wrong.recv(12) == b"HTTP/1.1 400"
+        assert json.loads(process.stderr.readline())["event"] == "warning"
         assert httpx.get(f"http://127.0.0.1:{port}/v1/recommend/u007").status_code == 200
         logged = json.loads(process.stderr.readline())
         assert logged["route"] == "/v1/recommend/{user}"

@@ -709,6 +709,21 @@ class Gate:
         return 0 if left >= 1 else int((1 - left) / rate) + 1
 
 
+class _JsonHandler(logging.Handler):
+    """Writes what is logged as lines of JSON."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        trace = {} if record.exc_info is None else {"trace": logging.Formatter().formatException(record.exc_info)}
+        say(event=record.levelname.lower(), message=record.getMessage(), **trace)
+
+
+def log_as_json() -> None:
+    """Let what goes wrong inside the service, and inside its server, be log lines too."""
+    for name in ("loca.service", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [_JsonHandler(logging.WARNING)], False
+
+
 def say(**values: Any) -> None:
     """A log line, as JSON; nothing of users or histories."""
     values = {"time": f"{time.time():.3f}", **values}

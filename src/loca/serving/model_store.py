@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ from loca.models.recommender import Recommender
 from loca.persistence.atomic_write import MANIFEST
 from loca.registry import load
 from loca.serving.explorer import UserMap, map_users
+
+log = logging.getLogger("loca.service")
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +128,11 @@ class ModelStore:
                 self.versions[name] = load_version(name, folder)
                 self.errors.pop(name, None)
                 found[name] = True
-            except LocaError as error:
-                self.errors[name] = f"a newer version cannot be loaded: {str(error).replace(str(folder), folder.name)}"
+            except Exception as error:  # whatever is wrong with it, the other models are looked at
+                why = str(error).replace(str(folder), folder.name) if isinstance(error, LocaError) else "it fails"
+                if not isinstance(error, LocaError):
+                    log.error("a newer version of %s cannot be loaded", name, exc_info=error)
+                self.errors[name] = f"a newer version cannot be loaded: {why}"
                 found[name] = False
         return found
 

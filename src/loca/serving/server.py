@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import os
 import signal
 import socket
@@ -12,18 +11,22 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from loca.errors import ConfigError
+from loca.progress import set_progress
 
 # The names of modules of the service are imported late: settings of the metrics are read from the environment first.
 _SETTINGS = "LOCA_SERVICE_SETTINGS"
 _GRACEFUL_SECONDS = 30
+_HEALTHCHECK_SECONDS = 60  # a worker that says nothing for so long is replaced; one that starts may be slow
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -127,7 +130,6 @@ def serve(
     bound = bind(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{bound.getsockname()[1]}/"
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     given: dict[str, Any] = {
         "http": PatientProtocol,
         "ws": "none",
@@ -137,9 +139,18 @@ def serve(
         "server_header": False,
         "date_header": False,
         "timeout_graceful_shutdown": _GRACEFUL_SECONDS,
+        "timeout_worker_healthcheck": _HEALTHCHECK_SECONDS,
         "limit_concurrency": None,
     }
+    from loca.serving.app import Service, log_as_json
+    from loca.serving.model_store import ModelStore
+
+    store = ModelStore({name: Path(folder) for name, folder in settings.folders.items()})
+    store.load()  # what cannot be loaded is refused here, in one line
+    log_as_json()
+    set_progress(False)  # a bar for each batch would be drawn between the log lines
     if workers > 1:
+        del store  # each worker has its own
         with tempfile.TemporaryDirectory(prefix="loca-metrics-") as folder:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
             os.environ[_SETTINGS] = msgspec.json.encode(settings).decode()
@@ -147,14 +158,15 @@ def serve(
                 config = uvicorn.Config("loca.serving.server:make_app", factory=True, workers=workers, **given)
                 if on_started is not None:
                     on_started(address)
-                Multiprocess(config, sockets=[bound]).run()
+                supervisor = Multiprocess(config, sockets=[bound])
+                supervisor.run()
             finally:
                 del os.environ["PROMETHEUS_MULTIPROC_DIR"], os.environ[_SETTINGS]
+        if any(one.exitcode == STARTUP_FAILURE for one in supervisor.processes):
+            raise ConfigError("a worker could not start; the log says why")
         return
-    from loca.serving.app import Service
-
     service = Service(settings)
-    service.store.load()  # what cannot be loaded is refused here, in one line
+    service.store = store
     server = CalmServer(uvicorn.Config(service.app, **given))
     if on_started is not None:
         server.on_started = lambda: on_started(address)
@@ -163,8 +175,10 @@ def serve(
 
 def make_app() -> Any:
     """The application of one worker."""
-    from loca.serving.app import Service, Settings
+    from loca.serving.app import Service, Settings, log_as_json
 
+    log_as_json()
+    set_progress(False)
     return Service(msgspec.json.decode(os.environ[_SETTINGS], type=Settings)).app
 
 
