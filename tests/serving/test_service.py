@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -26,10 +27,11 @@ from hypothesis import strategies as st
 import loca
 from conftest import Talk  # type: ignore[attr-defined]
 from loca.cli.main import main
-from loca.serving.app import Service
+from loca.serving.app import Service, Settings
 from loca.serving.explorer import map_users
 from loca.serving.model_store import ModelStore, load_version
 from loca.serving.scorer import ListOptions, QueueFullError, Scorer
+from loca.serving.server import PatientProtocol
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 
@@ -232,7 +234,7 @@ def test_a_token_is_needed_but_for_health_and_the_page(model_folder: Path) -> No
 
 def test_other_names_of_a_local_service_are_refused(model_folder: Path) -> None:
     talk = Talk(model_folder)
-    for name, status in (("evil.example", 421), ("localhost:8000", 200), ("127.0.0.1", 200), ("[::1]:80", 200)):
+    for name, status in (("evil.example", 421), ("localhost:8000", 200), ("127.0.0.2:8000", 200), ("[::1]:80", 200)):
         assert talk.send("GET", "/v1/models", headers={"Host": name}).status_code == status
     assert Talk(model_folder, local_only=False).send("GET", "/v1/models", headers={"Host": "a.b"}).status_code == 200
 
@@ -510,6 +512,31 @@ def test_a_process_serves_closes_silent_connections_and_ends_in_peace(model_fold
             peer.sendall(b'{"user": "u007", "n":2}')
             assert peer.recv(12) == b"HTTP/1.1 200"
         assert process.wait(20) == 0
+
+
+def test_the_rest_of_a_refused_body_is_no_request(model_folder: Path) -> None:
+    settings = Settings(folders={"films": str(model_folder)}, token="a-token-of-some-length", log_requests=False)
+    server = uvicorn.Server(uvicorn.Config(Service(settings).app, http=PatientProtocol, lifespan="on", log_config=None))
+
+    async def run() -> tuple[bytes, bytes]:
+        with socket.create_server(("127.0.0.1", 0)) as bound:
+            serving = asyncio.ensure_future(server._serve([bound]))
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            writer.write(b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n")
+            first = await reader.readuntil(b"\r\n\r\n")
+            for _ in range(20):
+                writer.write(b" " * 10_000)
+                await writer.drain()
+                await asyncio.sleep(0)
+            await reader.readuntil(b"}")
+            writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            second = await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            server.should_exit = True
+            await serving
+        return first[:12], second[:12]
+
+    assert asyncio.run(run()) == (b"HTTP/1.1 401", b"HTTP/1.1 200")
 
 
 def test_service_is_not_loaded_with_the_library() -> None:

@@ -99,7 +99,7 @@ def start(
     settings = Settings(
         folders={name: str(folder) for name, folder in folders.items()},
         token=token,
-        local_only=is_local,
+        local_only=is_local and token is None,  # with one, a proxy on this machine may pass on other names
         rate=(0.0 if is_local else 100.0) if rate is None else rate,
         **limits,
     )

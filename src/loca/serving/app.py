@@ -35,6 +35,7 @@ from loca.serving import explorer
 from loca.serving.api_page import openapi_document, render_page
 from loca.serving.model_store import ModelStore, ModelVersion
 from loca.serving.scorer import ListOptions, QueueFullError, Scorer
+from loca.serving.server import is_loopback
 
 PAGE = Path(__file__).parent / "page"
 _PAGE_TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
@@ -683,7 +684,7 @@ class Gate:
         if settings.local_only and (host := headers.get(b"host", b"").decode("latin-1")):
             # A page of another site must not reach a service of this machine by a name of its own.
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
-            if name.lower() not in _LOCAL_NAMES:
+            if name.lower() not in _LOCAL_NAMES and not is_loopback(name):
                 return Problem(421, "expected a request to localhost")
         path = scope["path"]
         if self.token is not None and path not in _OPEN and not path.startswith("/explorer/"):

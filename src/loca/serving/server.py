@@ -35,6 +35,7 @@ class PatientProtocol(HttpToolsProtocol):
     header_seconds, header_bytes = 10.0, 65_536
     _deadline: asyncio.TimerHandle | None = None
     _header_bytes = 0
+    _is_in_body = False
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
@@ -50,7 +51,8 @@ class PatientProtocol(HttpToolsProtocol):
         """Read on; outside a request, count what belongs to the headers of the next."""
         is_outside = self.cycle is None or self.cycle.response_complete
         if is_outside:
-            self._header_bytes += len(data)
+            # What is left of the body of a request that was refused is no header.
+            self._header_bytes += 0 if self._is_in_body else len(data)
             if self._deadline is None:
                 self._wait_for_headers()
         super().data_received(data)
@@ -58,6 +60,16 @@ class PatientProtocol(HttpToolsProtocol):
             self._stop_waiting()
         elif self._header_bytes > self.header_bytes and not self.transport.is_closing():
             self.send_400_response("Headers too long.")
+
+    def on_headers_complete(self) -> None:
+        """The body comes."""
+        self._is_in_body = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is whole."""
+        self._is_in_body = False
+        super().on_message_complete()
 
     def _wait_for_headers(self) -> None:
         self._deadline = self.loop.call_later(self.header_seconds, self._give_up)
