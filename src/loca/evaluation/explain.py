@@ -253,9 +253,9 @@ class Explanation(Tabular):
 
 
 def explain(
-    model: Explainable, who: Any, item: Id | None, n: int, *, recency: HistoryWeights, order: Any
+    model: Explainable, who: Any, item: Id | list[Id] | None, n: int, *, recency: HistoryWeights, order: Any = None
 ) -> Explanation:
-    """Why a model lists its n best items for one history, or why it scores one item as it does; see `Recommender`."""
+    """Why a model lists its n best items for one history, or scores one item or some as it does; see `Recommender`."""
     n = min(check_list_length(n), model.count_items())
     if order is not None:
         who = _in_order(who, order)
@@ -269,7 +269,7 @@ def explain(
         items = rank_top_n(scores[None], history, n)[0][0]
         items = items[items >= 0]
     else:
-        items = np.array([names.row(item)], dtype=np.int32)
+        items = np.array([names.row(one) for one in (item if isinstance(item, list) else [item])], dtype=np.int32)
     added, everyone, is_exact = find_contributions(model, history, items)
     place_of = {row: place for place, row in enumerate(history.indices.tolist())}
     added = added[:, [place_of[row] for row in in_order.tolist()]]

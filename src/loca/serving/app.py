@@ -30,6 +30,7 @@ import loca
 from loca.config.options import parse_recency
 from loca.data.id_map import Id, IdMap
 from loca.errors import DataError, LocaError
+from loca.evaluation.explain import explain
 from loca.evaluation.recommend import Recommendations
 from loca.serving import explorer
 from loca.serving.api_page import openapi_document, render_page
@@ -55,6 +56,7 @@ _OPEN = ("/health/live", "/health/ready", "/")
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]", "::1")
 _MOST_CLIENTS = 10_000
 _LATENCIES = 1000
+_MOST_REASONS = 100_000  # in an explanation: each item of a history for each that is listed
 _TITLES = {
     400: "Bad request",
     401: "Not authorised",
@@ -386,9 +388,20 @@ class Service:
         return reply({**version.about(), **await self._why(version, options, who, wanted.item, wanted.n)})
 
     async def _why(self, version: ModelVersion, options: ListOptions, who: Any, item: Any, n: int) -> dict[str, Any]:
+        known = version.known
+        if options.is_history and options.on_unknown != "error":
+            who = [one for one in who if one in known.items]
+        if item is None and not options.is_plain:  # the items of this list, not of that without conditions
+            listed, place = await self.scorer.find_list(options, who, n)
+            item = [version.item_ids[row] for row in listed.item_rows[place, :n].tolist() if row >= 0]
+
         def find() -> dict[str, Any]:
+            held = len(who) if options.is_history else len(known.items_of(known.users.row(who)))
+            if item is None and held * n > _MOST_REASONS:
+                most = max(1, _MOST_REASONS // held)
+                raise Problem(422, f"n: expected at most {most:,} explained for a history of {held:,}, found {n:,}")
             one = {"history": who} if options.is_history else who
-            found = options.model.explain(one, item, n, recency=options.recency)
+            found = explain(options.model, one, item, n, recency=options.recency)
             counts = explorer.history_counts(options.model, one, recency=options.recency)
             return {**found.to_json(), "counts": counts}
 

@@ -38,6 +38,11 @@ class ListOptions:
         ids = (self.only, self.never, self.candidates)
         return id(self.model), self.is_history, self.hide_seen, *ids, self.on_unknown, self.recency
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but what a user has is left out of a list."""
+        return self.hide_seen and self.only is None and self.never is None and self.candidates is None
+
     def find(self, who: Sequence[Any], n: int) -> Recommendations:
         """The lists of users by id, or of histories."""
         # Histories are named by their places, and candidates are of a user: both are given by name.
