@@ -1,6 +1,6 @@
 // The map: users as points in the colour of their community, the centres marked by their numbers.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { cssColour, inOrder, paletteTexture } from "./colours.js";
 import { Failure, html, many } from "./parts.js";
 import { Scatter } from "./scatter.js";
@@ -63,8 +63,9 @@ export function MapView({ points, error, communities, colours, user, community, 
       view?.close();
     };
   }, []);
-  useEffect(() => scatter?.colour(paletteTexture(colours, dark)), [scatter, colours, dark]);
-  useEffect(() => scatter?.show(points ?? { users: 0 }), [scatter, points]);
+  // Without waiting for the next frame: the map is there sooner.
+  useLayoutEffect(() => scatter?.colour(paletteTexture(colours, dark)), [scatter, colours, dark]);
+  useLayoutEffect(() => scatter?.show(points ?? { users: 0 }), [scatter, points]);
   useEffect(() => scatter?.focusOn(community ?? -1), [scatter, community]);
   useEffect(() => (Number.isFinite(user?.x) ? scatter?.goTo(user.x, user.y) : scatter?.redraw()), [scatter, user?.row]);
   useEffect(() => scatter?.redraw(), [scatter, communities, centres]);

@@ -40,7 +40,7 @@ export class Scatter {
     this.zoom = 1;
     this.only = -1;
     this.pointers = new Map();
-    this.gl = canvas.getContext("webgl2", { antialias: false, premultipliedAlpha: true });
+    this.gl = canvas.getContext("webgl2", { antialias: false, depth: false });
     this.listeners = new AbortController();
     if (this.gl) this.prepare();
     this.listen();
@@ -103,6 +103,7 @@ export class Scatter {
     this.points = points;
     this.grid = undefined;
     this.upload();
+    this.draw();
   }
 
   colour(palette) {
