@@ -84,6 +84,15 @@ def test_requests_that_wait_are_answered_together_and_each_rightly(model_folder:
     assert sum(sizes) == len(users) + 2
 
 
+def test_requests_with_one_global_share_are_answered_together(model_folder: Path) -> None:
+    talk, sizes = Talk(model_folder), []
+    talk.service.scorer.on_batch = sizes.append
+    body = {"requests": [{"user": f"u{number:03}", "global_share": 0.25} for number in range(1, 9)]}
+    answers = talk.send("POST", "/v1/recommend/batch", json=body).json()["answers"]
+    assert all(len(one["items"]) == 10 for one in answers)
+    assert max(sizes) > 1
+
+
 def test_options_of_a_list_mean_what_they_mean_in_process(model_folder: Path, talk: Talk) -> None:
     model = loca.load(model_folder)
     user = model.train_data_.users.values.tolist()[5]
@@ -333,6 +342,25 @@ def test_one_bad_request_does_not_spoil_those_that_wait_with_it(model_folder: Pa
     for one, user in ((first, "u001"), (third, "u002")):
         found, place = one
         assert found.items[place].tolist() == model.recommend([user], 3).items[0].tolist()
+
+
+def test_lists_wait_for_one_other_call_at_most(model_folder: Path) -> None:
+    model, done = loca.load(model_folder), []
+
+    async def run() -> None:
+        scorer = Scorer(batch=2)
+        scorer.start()
+        busy = asyncio.ensure_future(scorer.call(lambda: time.sleep(0.1)))
+        await asyncio.sleep(0.02)
+        asked = [asyncio.ensure_future(scorer.call(lambda: None)) for _ in range(3)]
+        asked += [asyncio.ensure_future(scorer.find_list(ListOptions(model, False), "u001", 3)) for _ in range(4)]
+        for place, one in enumerate(asked):
+            one.add_done_callback(lambda _, place=place: done.append("call" if place < 3 else "list"))
+        await asyncio.gather(busy, *asked)
+        await asyncio.to_thread(scorer.stop)
+
+    asyncio.run(run())
+    assert done == ["list", "list", "call", "list", "list", "call", "call"]
 
 
 def test_a_failure_inside_is_not_shown_outside(model_folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -478,7 +479,11 @@ class Interactions(Tabular):
         -------
         Interactions
         """
-        return self if recency == self.recency else replace(self, recency=recency)
+        if recency == self.recency:
+            return self
+        found = copy(self)  # all else is checked already, which takes a while
+        object.__setattr__(found, "recency", recency)
+        return found
 
     def with_titles(self, titles: Any) -> Interactions:
         """Name the items for people.

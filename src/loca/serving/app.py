@@ -319,9 +319,9 @@ class Service:
         }
         model: Any = version.model
         if wanted.global_share is not None:
-            if not hasattr(model, "with_global_share"):
+            if version.with_global_share is None:
                 raise Problem(422, "global_share: this model has no communities")
-            model = model.with_global_share(wanted.global_share)
+            model = version.with_global_share(wanted.global_share)
         recency: Any = "model"
         if wanted.recency is not None:
             try:

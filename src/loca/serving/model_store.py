@@ -57,6 +57,12 @@ class ModelVersion:
         return lru_cache(maxsize=8192)(lambda text: items.ids([find_item(items, text, suggest=False)])[0])
 
     @cached_property
+    def with_global_share(self) -> Callable[[float], Any] | None:
+        """The model with another share of its global one, the same for the same share; None where it has none."""
+        change = getattr(self.model, "with_global_share", None)
+        return None if change is None else lru_cache(maxsize=64)(change)
+
+    @cached_property
     def user_map(self) -> UserMap:
         """The users as points."""
         return map_users(self.model)

@@ -77,6 +77,8 @@ class _Job:
 class Scorer:
     """A thread with a bounded queue. It never waits for a second request: batches grow with the load alone.
 
+    Lists do not wait for more than one other call at a time: after each batch of lists comes one of the others.
+
     Parameters
     ----------
     batch
@@ -92,7 +94,8 @@ class Scorer:
     on_batch: Callable[[int], None] = lambda size: None
 
     def __post_init__(self) -> None:
-        self._waiting: deque[_Job] = deque()
+        self._lists: deque[_Job] = deque()
+        self._calls: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._is_stopped = False
         self._thread: threading.Thread | None = None
@@ -112,7 +115,7 @@ class Scorer:
             self._thread.join()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._lists) + len(self._calls)
 
     async def find_list(self, options: ListOptions, who: Any, n: int) -> tuple[Recommendations, int]:
         """Lists of at least n items, and the place of the wanted one among them."""
@@ -125,20 +128,21 @@ class Scorer:
 
     def _put(self, job: _Job) -> asyncio.Future[Any]:
         with self._changed:
-            if len(self._waiting) >= self.queue or self._is_stopped:
+            if len(self) >= self.queue or self._is_stopped:
                 raise QueueFullError
-            self._waiting.append(job)
+            (self._lists if job.call is None else self._calls).append(job)
             self._changed.notify()
         return job.answer
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting:
+                while not len(self):
                     if self._is_stopped:
                         return
                     self._changed.wait()
-                jobs = [self._waiting.popleft() for _ in range(min(len(self._waiting), self.batch))]
+                jobs = [self._lists.popleft() for _ in range(min(len(self._lists), self.batch))]
+                jobs += [self._calls.popleft()] if self._calls else []
             groups: dict[Any, list[_Job]] = {}
             for job in jobs:
                 groups.setdefault(job.key or id(job), []).append(job)
