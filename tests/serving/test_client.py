@@ -223,6 +223,9 @@ class Scripted(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.got.append(body)
         status, document = self.server.replies.pop(0)(body)
+        if status == 0:  # the connection ends without a reply
+            self.close_connection = True
+            return
         text = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("content-length", str(len(text)))
@@ -296,6 +299,25 @@ def test_batches_are_of_256_requests_and_half_a_megabyte(scripted: Any) -> None:
     scripted.got.clear()
     scripted.client.recommend(list("abcdefg"), 1, never=["x" * 1000] * 200)
     assert [len(body["requests"]) for body in scripted.got] == [2, 2, 2, 1]
+
+
+def vanish(body: Any) -> tuple[int, Any]:
+    return 0, None
+
+
+def test_a_connection_that_ends_is_tried_again_and_then_an_error(scripted: Any) -> None:
+    scripted.replies = [vanish, answers, *[vanish] * 9]
+    assert scripted.client.recommend(["a"], 1).items.tolist() == [["a"]]
+    with pytest.raises(loca.DataError, match="ended before it answered"):
+        scripted.client.recommend(["a"], 1)
+
+
+def test_a_service_that_is_too_slow_is_an_error(scripted: Any) -> None:
+    done = threading.Event()
+    scripted.replies = [lambda body: (200, done.wait(10))]
+    with pytest.raises(loca.DataError, match=r"no answer within 0\.05 s"):
+        loca.Client(scripted.client.url, timeout=0.05).explain("a")
+    done.set()
 
 
 @pytest.mark.parametrize("document", [["no", "service"], {"error": "none"}])
