@@ -34,6 +34,7 @@ import httpx
 import numpy as np
 
 import loca
+from loca.serving.model_store import fingerprint_of
 from ordered_sets import read_data
 
 TOKEN = "benchmark-token-0123456789"
@@ -293,6 +294,8 @@ def load(given: argparse.Namespace) -> bool:
 
         def each(now: float) -> None:
             nonlocal done, saver
+            if saver is None or saver.poll() is not None:
+                expected.by_fingerprint[fingerprint_of(live)] = done % 2
             if done < given.swaps and now > (done + 1) * every and (saver is None or saver.poll() is not None):
                 done += 1
                 source = given.folder / "other.loca" if done % 2 else folder

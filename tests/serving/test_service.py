@@ -597,6 +597,31 @@ def test_the_rest_of_a_refused_body_is_no_request(model_folder: Path) -> None:
     assert asyncio.run(run()) == (b"HTTP/1.1 401", b"HTTP/1.1 200")
 
 
+def test_a_reply_that_nobody_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PatientProtocol, "reading_seconds", 0.1)
+    ended = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(4):
+            await send({"type": "http.response.body", "body": b"x" * 10_000_000, "more_body": True})
+        ended.set()
+
+    server = uvicorn.Server(uvicorn.Config(app, http=PatientProtocol, lifespan="off", log_config=None))
+
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as bound, socket.socket() as peer:
+            serving = asyncio.ensure_future(server._serve([bound]))
+            peer.connect(bound.getsockname())
+            peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await asyncio.wait_for(ended.wait(), 20)
+            server.should_exit = True
+            await serving
+
+    asyncio.run(run())
+    assert ended.is_set()
+
+
 def test_service_is_not_loaded_with_the_library() -> None:
     code = "import sys, loca, loca.cli.main; loca.EASE; print(*(m for m in sys.modules if 'starlette' in m))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

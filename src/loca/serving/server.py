@@ -30,10 +30,11 @@ _HEALTHCHECK_SECONDS = 60  # a worker that says nothing for so long is replaced;
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """Closes a connection whose next request does not come whole in time, or whose headers are too long."""
+    """Closes a connection whose next request is too slow or has too long headers, or whose reply nobody reads."""
 
-    header_seconds, header_bytes = 10.0, 65_536
+    header_seconds, header_bytes, reading_seconds = 10.0, 65_536, 60.0
     _deadline: asyncio.TimerHandle | None = None
+    _reading_deadline: asyncio.TimerHandle | None = None
     _header_bytes = 0
     _is_in_body = False
 
@@ -45,6 +46,7 @@ class PatientProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
         self._stop_waiting()
+        self._wait_for_reader(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -70,6 +72,21 @@ class PatientProtocol(HttpToolsProtocol):
         """The body is whole."""
         self._is_in_body = False
         super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Begin to wait for somebody to read."""
+        self._wait_for_reader(self.reading_seconds)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It was read."""
+        self._wait_for_reader(None)
+        super().resume_writing()
+
+    def _wait_for_reader(self, seconds: float | None) -> None:
+        if self._reading_deadline is not None:
+            self._reading_deadline.cancel()
+        self._reading_deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
     def _wait_for_headers(self) -> None:
         self._deadline = self.loop.call_later(self.header_seconds, self._give_up)
