@@ -167,6 +167,7 @@ def serve(
         "access_log": False,
         "server_header": False,
         "date_header": False,
+        "proxy_headers": False,
         "timeout_graceful_shutdown": _GRACEFUL_SECONDS,
         "timeout_worker_healthcheck": _HEALTHCHECK_SECONDS,
         "limit_concurrency": None,
