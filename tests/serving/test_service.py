@@ -211,6 +211,7 @@ REFUSED = [
     ("GET", "/explorer/..%2fapp.py", None, 404, ""),
     ("GET", "/explorer/app.py", None, 404, "there is no"),
     ("GET", "/nowhere", None, 404, ""),
+    ("GET", "/v1/models/", None, 404, ""),
     ("PUT", "/v1/models", None, 405, ""),
 ]
 
@@ -421,6 +422,23 @@ def test_a_new_version_takes_over_and_a_broken_one_does_not(model_folder: Path, 
     text = talk.service.metrics.text().decode()
     assert 'loca_reloads_total{model="live",result="loaded"}' in text
     assert 'loca_reloads_total{model="live",result="refused"} 1.0' in text
+    assert text.count("loca_model{") == 1
+
+
+def test_a_version_that_is_replaced_while_it_is_loaded_is_not_called_broken(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "films.loca"
+    shutil.copytree(model_folder, folder)
+    other = loca.EASE(l2=5.0).fit(loca.load(model_folder).train_data_)
+
+    def replace_once(*given: Any, **more: Any) -> Any:
+        monkeypatch.undo()
+        other.save(folder)
+        raise loca.errors.ModelFileError("a file of the old version is gone")
+
+    monkeypatch.setattr("loca.serving.model_store.load", replace_once)
+    assert isinstance(load_version("films", folder).model, loca.EASE)
 
 
 def test_nothing_holds_a_version_that_was_replaced(model_folder: Path) -> None:

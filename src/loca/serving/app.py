@@ -194,6 +194,7 @@ class Service:
             routes.append(Route(path, answer, methods=[method]))
             self.templates[answer] = path.replace(":path", "")
         self.inner = Starlette(routes=routes, exception_handlers={HTTPException: _on_http}, lifespan=self._lifespan)
+        self.inner.router.redirect_slashes = False
         self.app = Gate(self)
 
     def _endpoints(self) -> Iterator[tuple[str, str, Any]]:
@@ -249,8 +250,10 @@ class Service:
 
     def _note_models(self) -> None:
         serving = {(one.name, one.fingerprint) for one in self.store.versions.values()}
-        for one in self._noted | serving:
-            self.metrics.models.labels(*one).set(one in serving)
+        for one in self._noted - serving:
+            self.metrics.forget_model(*one)
+        for one in serving:
+            self.metrics.models.labels(*one).set(1)
         self._noted = serving
 
     def _note_batch(self, size: int) -> None:
@@ -640,6 +643,13 @@ class Metrics:
         lives: dict[str, Any] = {**given, "multiprocess_mode": "livesum"}
         self.queue = Gauge("loca_queue_length", "Requests that wait.", **lives)
         self.models = Gauge("loca_model", "Versions that serve.", ["name", "fingerprint"], **lives)
+
+    def forget_model(self, name: str, fingerprint: str) -> None:
+        """A version serves no more; figures that workers share cannot be removed."""
+        if self.is_shared:
+            self.models.labels(name, fingerprint).set(0)
+        else:
+            self.models.remove(name, fingerprint)
 
     def text(self) -> bytes:
         """All of them as Prometheus reads them."""

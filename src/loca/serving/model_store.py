@@ -76,7 +76,12 @@ def load_version(name: str, folder: Path) -> ModelVersion:
     """The model in a folder, all of it checked, and warm: it has answered once."""
     while True:
         fingerprint = fingerprint_of(folder)
-        model = load(folder, verify=True)
+        try:
+            model = load(folder, verify=True)
+        except LocaError:
+            if fingerprint_of(folder) == fingerprint:
+                raise
+            continue
         if fingerprint_of(folder) == fingerprint:  # otherwise another version was saved meanwhile
             break
     if model.train_data_ is None:
