@@ -85,8 +85,8 @@ def start(
     """Check what is given, then serve."""
     folders = _folders(models)
     try:
-        from loca.serving.app import Settings
-        from loca.serving.server import is_loopback, read_token
+        from loca.serving.app import Settings, is_loopback
+        from loca.serving.server import read_token
         from loca.serving.server import serve as run
     except ImportError as error:
         raise ConfigError(f"the service needs {error.name}: pip install 'loca[serve]'") from None

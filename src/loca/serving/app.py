@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import logging
 import os
@@ -36,7 +37,6 @@ from loca.serving import explorer
 from loca.serving.api_page import openapi_document, render_page
 from loca.serving.model_store import ModelStore, ModelVersion
 from loca.serving.scorer import ListOptions, QueueFullError, Scorer
-from loca.serving.server import is_loopback
 
 PAGE = Path(__file__).parent / "page"
 _PAGE_TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
@@ -53,10 +53,8 @@ _SAFE_HEADERS = [
     ),
 ]
 _OPEN = ("/health/live", "/health/ready", "/")
-_LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]", "::1")
 _MOST_CLIENTS = 10_000
 _LATENCIES = 1000
-_MOST_REASONS = 100_000  # in an explanation: each item of a history for each that is listed
 _TITLES = {
     400: "Bad request",
     401: "Not authorised",
@@ -83,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue: int = 1024
     most_items: int = 1000  # in a list
     most_history: int = 10_000
+    most_reasons: int = 100_000  # in an explanation: each item of a history for each that is listed
     body_bytes: int = 1_000_000
     body_seconds: float = 10.0
     rate: float = 0.0  # requests per second and client; 0 has no limit
@@ -400,8 +399,8 @@ class Service:
 
         def find() -> dict[str, Any]:
             held = len(who) if options.is_history else len(known.items_of(known.users.row(who)))
-            if item is None and held * n > _MOST_REASONS:
-                most = max(1, _MOST_REASONS // held)
+            if item is None and held * n > self.settings.most_reasons:
+                most = max(1, self.settings.most_reasons // held)
                 raise Problem(422, f"n: expected at most {most:,} explained for a history of {held:,}, found {n:,}")
             one = {"history": who} if options.is_history else who
             found = explain(options.model, one, item, n, recency=options.recency)
@@ -707,7 +706,7 @@ class Gate:
         if settings.local_only and (host := headers.get(b"host", b"").decode("latin-1")):
             # A page of another site must not reach a service of this machine by a name of its own.
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
-            if name.lower() not in _LOCAL_NAMES and not is_loopback(name):
+            if not is_loopback(name):
                 return Problem(421, "expected a request to localhost")
         path = scope["path"]
         if self.token is not None and path not in _OPEN and not path.startswith("/explorer/"):
@@ -746,6 +745,15 @@ def log_as_json() -> None:
     for name in ("loca.service", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [_JsonHandler(logging.WARNING)], False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine alone."""
+    if host.lower() == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return False
 
 
 def say(**values: Any) -> None:
