@@ -130,7 +130,7 @@ def rank_top_n(
 def _best_of(scores: AnyScores, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """The n best of each row in final order; where fewer are above −inf, any items of −inf fill the end."""
     if isinstance(scores, np.ndarray):
-        items = np.stack([_best_of_one(row, n) for row in scores])
+        items = _best_by_numpy(scores, n)
         return items, np.take_along_axis(scores, items, axis=1)
     # One more than wanted shows whether the cut falls between equal scores. (users, n + 1)
     values, items = map(as_array, torch.topk(scores, min(n + 1, scores.shape[1])))
@@ -154,17 +154,23 @@ def _best_of(scores: AnyScores, n: int) -> tuple[npt.NDArray[np.int64], npt.NDAr
     return items, values
 
 
-def _best_of_one(scores: npt.NDArray[Any], n: int) -> npt.NDArray[np.int64]:
-    """The n best of one user in final order.
+def _best_by_numpy(scores: npt.NDArray[Any], n: int) -> npt.NDArray[np.int64]:
+    """The items of the n best of each row in final order, (users, n).
 
     The n-th largest of the maxima of short stretches is a score that at least n reach, and that few are above; unlike
     numpy's partition this does not mind that most scores are equal, as those of a sparse model are.
     """
-    width = max(1, min(_SCORES_OF_A_MAXIMUM, len(scores) // (2 * n)))
-    whole = len(scores) // width * width
-    maxima = np.append(scores[:whole].reshape(-1, width).max(axis=1), scores[whole:])
-    reached = np.sort(maxima)[-n]
-    above = np.flatnonzero(scores > reached)
-    equal = np.flatnonzero(scores == reached)[: max(0, n - len(above))]  # the lowest item rows
-    items = np.concatenate([above, equal])
-    return items[np.lexsort((items, -scores[items]))[:n]]
+    users, count = scores.shape
+    width = max(1, min(_SCORES_OF_A_MAXIMUM, count // (2 * n)))
+    whole = count // width * width
+    maxima = scores[:, :whole].reshape(users, -1, width).max(axis=2)
+    reached = np.sort(np.concatenate([maxima, scores[:, whole:]], axis=1), axis=1)[:, -n, None]  # (users, 1)
+    chosen = scores >= reached
+    # Where many reach it exactly, those with the lowest item rows are enough.
+    for row in np.flatnonzero(chosen.sum(axis=1) > 4 * n).tolist():
+        equal = np.flatnonzero(scores[row] == reached[row])
+        chosen[row, equal[max(0, n - int((scores[row] > reached[row]).sum())) :]] = False
+    rows, items = np.nonzero(chosen)
+    order = np.lexsort((items, -scores[rows, items], rows))
+    first = np.searchsorted(rows, np.arange(users))
+    return np.asarray(items[order[first[:, None] + np.arange(n)]])

@@ -52,9 +52,10 @@ _SAFE_HEADERS = [
         b"font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
 ]
-_OPEN = ("/health/live", "/health/ready", "/")
+_OPEN = ("/health/live", "/health/ready", "/", "/docs", "/openapi.json")
 _MOST_CLIENTS = 10_000
 _LATENCIES = 1000
+_MOST_EXPLAINED = 16
 _TITLES = {
     400: "Bad request",
     401: "Not authorised",
@@ -188,10 +189,11 @@ class Service:
         self._noted: set[tuple[str, str]] = set()
         routes: list[Route] = []
         self.templates: dict[Any, str] = {}
+        self.answers: dict[Any, Callable[[Request], Awaitable[Response]]] = {}
         for method, path, endpoint in self._endpoints():
             answer = _answering(endpoint)
             routes.append(Route(path, answer, methods=[method]))
-            self.templates[answer] = path.replace(":path", "")
+            self.templates[answer], self.answers[endpoint] = path.replace(":path", ""), answer
         self.inner = Starlette(routes=routes, exception_handlers={HTTPException: _on_http}, lifespan=self._lifespan)
         self.inner.router.redirect_slashes = False
         self.app = Gate(self)
@@ -218,7 +220,8 @@ class Service:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        sys.setswitchinterval(0.0005)  # the event loop need not wait long for the scorer
+        # The scorer gives the interpreter back for every product; with the usual interval it would wait long to go on.
+        sys.setswitchinterval(0.00002)
         if not self.store.versions:
             await asyncio.to_thread(self.store.load)
         self._mapping = asyncio.Lock()
@@ -275,6 +278,8 @@ class Service:
     async def recommend_batch(self, request: Request) -> Response:
         """Lists for several requests, each with its own end."""
         wanted = decode(_decode_batch, await self._body(request)).requests
+        if sum(one.explain for one in wanted) > _MOST_EXPLAINED:
+            raise Problem(422, f"explain: expected for at most {_MOST_EXPLAINED} requests of a batch")
         answers = await asyncio.gather(*(self._list(one) for one in wanted), return_exceptions=True)
         return reply({"answers": [one if isinstance(one, dict) else _problem_of(one) for one in answers]})
 
@@ -688,7 +693,7 @@ class Gate:
             if refused := self._refuse(scope):
                 await refused.response()(scope, receive, send_safely)
             else:
-                await service.inner(scope, receive, send_safely)
+                await self._answer(scope, receive, send_safely)
         except ClientDisconnect:
             status = 499
         took = time.perf_counter() - started
@@ -701,6 +706,19 @@ class Gate:
         if service.settings.log_requests:
             say(method=scope["method"], route=route, status=status, ms=round(took * 1000, 2))
 
+    async def _answer(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        """Lists, which most requests are for, are found without a look at all routes."""
+        endpoint, path = None, scope["path"]
+        if scope["method"] == "POST" and path == "/v1/recommend":
+            endpoint = self.service.recommend
+        elif scope["method"] == "GET" and path.startswith("/v1/recommend/"):
+            endpoint, scope["path_params"] = self.service.recommend_user, {"user": path.removeprefix("/v1/recommend/")}
+        if endpoint is None:
+            await self.service.inner(scope, receive, send)
+            return
+        scope["endpoint"] = answer = self.service.answers[endpoint]
+        await (await answer(Request(scope, receive)))(scope, receive, send)
+
     def _refuse(self, scope: MutableMapping[str, Any]) -> Problem | None:
         settings, headers = self.service.settings, dict(scope["headers"])
         if settings.local_only and (host := headers.get(b"host", b"").decode("latin-1")):
@@ -708,6 +726,8 @@ class Gate:
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
             if not is_loopback(name):
                 return Problem(421, "expected a request to localhost")
+        if settings.rate and (wait := self._wait(scope)):  # before the token: guesses are requests too
+            return Problem(429, f"expected at most {settings.rate:g} requests a second", {"retry-after": str(wait)})
         path = scope["path"]
         if self.token is not None and path not in _OPEN and not path.startswith("/explorer/"):
             given = headers.get(b"authorization", b"")
@@ -716,8 +736,6 @@ class Gate:
         size = headers.get(b"content-length", b"0")
         if not size.isdigit() or len(size) > 12 or int(size) > settings.body_bytes:
             return Problem(413, f"expected a body of at most {settings.body_bytes:,} bytes", {"connection": "close"})
-        if settings.rate and (wait := self._wait(scope)):
-            return Problem(429, f"expected at most {settings.rate:g} requests a second", {"retry-after": str(wait)})
         return None
 
     def _wait(self, scope: MutableMapping[str, Any]) -> int:
@@ -747,6 +765,7 @@ def log_as_json() -> None:
         logger.handlers, logger.propagate = [_JsonHandler(logging.WARNING)], False
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether an address can be reached from this machine alone."""
     if host.lower() == "localhost":

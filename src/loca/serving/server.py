@@ -160,7 +160,7 @@ def serve(
         "proxy_headers": False,
         "timeout_graceful_shutdown": _GRACEFUL_SECONDS,
         "timeout_worker_healthcheck": _HEALTHCHECK_SECONDS,
-        "limit_concurrency": None,
+        "limit_concurrency": 1000,
     }
     from loca.serving.app import Service, log_as_json
     from loca.serving.model_store import ModelStore
