@@ -277,6 +277,7 @@ _INSIDE = (
     "local.local_models.SeparateModels",
     "local.stacked.inference.StackedNetworks",
     "local.local_ease.EaseDifferences",
+    "local.sharded_models.ShardedModels",
     "communities.embeddings.TruncatedSVD",
     "communities.embeddings.GivenEmbeddings",
     "communities.mixture.MultinomialMixture",

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loca.deferred import torch
-from loca.errors import DataError, check_choice, check_counts
+from loca.errors import ConfigError, DataError, check_choice, check_counts
 from loca.local.local_ease import LOCAL_BYTES, differences_memory, fit_ease_differences, is_centre_for
 from loca.local.local_models import AnswerPrecision, LocalModels, LocalTask, PrecisionName, SeparateModels, Validator
 from loca.memory import DataSize, MemoryUse, plan_memory
@@ -115,9 +115,15 @@ def train_locals(
         any runs all its epochs, and the median of the epochs is given back.
     """
     first: Any = task.models[0]
+    if (executor := task.data.context.executor) is not None:
+        if members is not None or task.present is not None:
+            what = "an update" if members is None else "stopping='community'"
+            raise ConfigError(f"executor: {what} cannot be spread over shards; leave the executor out")
+        found: tuple[LocalModels, int | None] = executor.train_locals(task, engine, validate)
+        return found
     if not first.learns_by_epoch:
-        return _fit_in_turn(task, engine), None
-    trainers, local = _begin(task, engine)
+        return fit_in_turn(task, engine), None
+    trainers, local = begin_locals(task, engine)
     if members is not None:
         epochs = _stop_each(task, trainers, local, members)
     else:
@@ -132,7 +138,7 @@ def train_locals(
     return local.finished(engine.answer_precision), int(np.median(epochs))
 
 
-def _fit_in_turn(task: LocalTask, engine: Engine) -> LocalModels:
+def fit_in_turn(task: LocalTask, engine: Engine) -> LocalModels:
     """Models that do not learn by epochs: one after the other, linear ones as differences to one centre."""
     base, train, count = task.models[0], task.data.train, len(task.models)
     if base.is_linear and engine.stores_differences(task.data.matrix.shape[1]):
@@ -158,7 +164,7 @@ def _fit_in_turn(task: LocalTask, engine: Engine) -> LocalModels:
     return SeparateModels.of(task.models)
 
 
-def _begin(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalModels]:
+def begin_locals(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], LocalModels]:
     """The trainers of all networks in the requested engine, and the models, whose answers change in training.
 
     Networks of one shape are trained in stacks, in smaller ones where memory runs out; several stacks wait in main

@@ -50,6 +50,8 @@ class FitContext:
         Whether what is fitted is a part of the model that the callback is about.
     order_checked : bool, default False
         Whether the caller has warned of an order that looks like the file's; a model then does not warn again.
+    executor : object or None, default None
+        What trains many local models in shards (`loca.RayExecutor`); None trains them here.
 
     Examples
     --------
@@ -67,6 +69,7 @@ class FitContext:
     cache: FitCache | None = None
     is_part: bool = False
     order_checked: bool = False
+    executor: Any = None
 
     def __repr__(self) -> str:
         return "FitContext(…)" if self.checkpoint.saves or self.on_validation or self.cache else "FitContext()"

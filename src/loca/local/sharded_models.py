@@ -1,0 +1,108 @@
+"""Local models in parts, as the shards of a cluster leave them: one model of many, saved and loaded like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from loca.errors import ConfigError, ModelFileError
+from loca.evaluation.top_n import AnyScores, as_array
+from loca.local.local_models import LocalModels
+from loca.models.recommender import Recommender, TrainingData
+from loca.persistence.manifest import ModelState
+
+
+def blend_shards(
+    histories: csr_array, answer_weights: csr_array, edges: Sequence[int], items: int, blend_all: Callable[[Any], Any]
+) -> npt.NDArray[np.float32]:
+    """Σ_j w_j · M_j(history) / Σ_j w_j over the models of all shards, added in the order of the shards.
+
+    `blend_all` gives what each shard answers to its request: None, or the rows of the users whom it answers for, with
+    the weights of its own models.
+    """
+    weights = csr_array(answer_weights)
+    totals = np.asarray(weights.sum(axis=1), dtype=np.float64).ravel()
+    requests: list[Any] = []
+    places: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
+    for first, last in zip(edges[:-1], edges[1:], strict=True):
+        own = csr_array(weights[:, first:last])
+        users = np.flatnonzero(np.diff(own.indptr))
+        shares = np.asarray(own.sum(axis=1), dtype=np.float64).ravel()[users] / totals[users]
+        places.append((users, shares.astype(np.float32)))
+        requests.append((csr_array(histories[users]), csr_array(own[users])) if len(users) else None)
+    blended = np.zeros((histories.shape[0], items), np.float32)
+    for (users, shares), answer in zip(places, blend_all(requests), strict=True):
+        if answer is not None:
+            blended[users] += shares[:, None] * answer
+    return blended
+
+
+class ShardedModels(LocalModels):
+    """The local models of several shards, one after the other; saved in parts, one for each shard."""
+
+    def __init__(self) -> None:
+        self.parts_: list[LocalModels] = []
+
+    @classmethod
+    def of(cls, parts: Sequence[LocalModels]) -> Self:
+        """Those of the given parts."""
+        one = cls()
+        one.parts_ = list(parts)
+        one.centre_ = parts[0].centre_
+        return one
+
+    @property
+    def edges(self) -> list[int]:
+        """Where the models of each part begin, and the end."""
+        return np.cumsum([0, *map(len, self.parts_)]).tolist()  # type: ignore[no-any-return]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts_))
+
+    def count_items(self) -> int:
+        """How many items they score."""
+        return self.parts_[0].count_items()
+
+    def blend(self, histories: csr_array, answer_weights: csr_array) -> AnyScores:
+        """The scores of all models, blended by the weights."""
+        if answer_weights.shape[1] != len(self):
+            raise ConfigError(f"answer_weights: expected {len(self)} communities, found {answer_weights.shape[1]}")
+
+        def blend_all(requests: Sequence[Any]) -> list[Any]:
+            pairs = zip(self.parts_, requests, strict=True)
+            return [None if one is None else as_array(part.blend(*one)) for part, one in pairs]
+
+        return blend_shards(csr_array(histories), answer_weights, self.edges, self.count_items(), blend_all)
+
+    def network(self, number: int, model: Any) -> Any:
+        """A copy of one model's network."""
+        part = int(np.searchsorted(self.edges, number, side="right")) - 1
+        return self.parts_[part].network(number - self.edges[part], model)
+
+    def updated(self, number: int, data: TrainingData, epochs: int) -> Recommender:
+        """One model after an update with the data."""
+        part = int(np.searchsorted(self.edges, number, side="right")) - 1
+        return self.parts_[part].updated(number - self.edges[part], data, epochs)
+
+    def around(self, centre: object) -> Self:
+        """Itself, each part with the model that its own are differences to."""
+        self.parts_ = [part.around(centre) for part in self.parts_]
+        self.centre_ = self.parts_[0].centre_
+        return self
+
+    def state(self) -> ModelState:
+        return ModelState(parts={f"shard {number}": part for number, part in enumerate(self.parts_)})
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        parts = [state.parts.get(f"shard {number}") for number in range(len(state.parts))]
+        found = [one for one in parts if isinstance(one, LocalModels)]
+        if not found or len(found) < len(parts):
+            raise ModelFileError(f"expected shards named 'shard 0' and on, found {sorted(state.parts)[:3]}")
+        if len({one.count_items() for one in found}) > 1:
+            raise ModelFileError("shards: the parts score different numbers of items")
+        return cls.of(found)
