@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +47,38 @@ class Fitting:
         }
 
 
+_cluster = options.in_panel("Many machines")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Whether local models are trained in shards on a Ray cluster, and how."""
+
+    cluster: Annotated[
+        str | None, _cluster("Train local models on a Ray cluster: auto, host:6379, or local to start Ray here.")
+    ] = None
+    shards: Annotated[int, _cluster("In so many parts, an actor each.", min=1)] = 2
+    storage: Annotated[Path | None, _cluster("A folder that all machines see (OUT.cluster).")] = None
+    shard_cpus: Annotated[int, _cluster("Cores of each shard.", min=1)] = 1
+    shard_gpus: Annotated[float, _cluster("GPUs of each shard.", min=0)] = 0.0
+    wait: Annotated[float, _cluster("Seconds to wait for a machine that can hold a lost shard.", min=0)] = 300.0
+
+    def executor(self, storage: Path) -> Any:
+        """What trains the shards; None without a cluster."""
+        if self.cluster is None:
+            return None
+        from loca.cluster.ray_executor import RayExecutor
+
+        return RayExecutor(
+            storage if self.storage is None else self.storage,
+            address=None if self.cluster == "local" else self.cluster,
+            shards=self.shards,
+            cpus=self.shard_cpus,
+            gpus=self.shard_gpus,
+            wait_seconds=self.wait,
+        )
+
+
 @dataclass(frozen=True)
 class FitOptions(options.CommandOptions):
     """The section `fit`."""
@@ -67,6 +99,7 @@ def fit(
     reading: Reading,
     settings: ModelSettings,
     interruption: Interruption,
+    cluster: Cluster,
     output: Output,
     budget: Budget = None,
     trials: Trials = None,
@@ -92,6 +125,8 @@ def fit(
       loca fit ratings.csv --model ease --recency auto --out films.loca
 
       loca fit ratings.csv --model auto --budget 20min --out films.loca
+
+      loca fit ratings.csv --model loca-vae --cluster auto --shards 8 --storage /shared/work --out films.loca
     """
     import loca
     from loca.config.model_factory import describe_model
@@ -127,6 +162,7 @@ def fit(
     named = out if out.name not in ("", "..") else out.resolve()
     unfinished = named.with_name(f"{named.name}.unfinished")
     check_start(unfinished, **asdict(interruption))
+    executor = cluster.executor(named.with_name(f"{named.name}.cluster"))
     own, ((name, candidates),) = request.own, request.models.items()
     validation = 2 if request.split.validation is None else request.split.validation
     started = time.perf_counter()
@@ -148,6 +184,7 @@ def fit(
     with checkpoint_in(
         unfinished, fingerprint=depends_on, seconds_between=checkpoint_every, **asdict(interruption)
     ) as context:
+        context = replace(context, executor=executor)
         found = fit_model(
             interactions, candidates, validation=validation, refit=own.refit, recency=request.recency, context=context
         )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.cluster.shards import Job, Shard, load_part
-from loca.errors import check_counts
+from loca.errors import ConfigError, check_counts
 from loca.local.local_models import LocalModels, LocalTask
 from loca.local.sharded_models import ShardedModels, blend_shards
 from loca.local.training import Engine, Validate
@@ -141,8 +142,14 @@ class RemoteModels(LocalModels):
 
     def blend(self, histories: csr_array, answer_weights: csr_array) -> npt.NDArray[np.float32]:
         """The scores of all models, blended by the weights."""
-        ask = lambda requests: self._executor.call("blend", requests)  # noqa: E731
-        return blend_shards(csr_array(histories), answer_weights, self._edges, self._items, ask)
+        rows, call = csr_array(histories), partial(self._executor.call, "blend")
+        return blend_shards(rows, answer_weights, self._edges, self._items, call)
 
     def state(self) -> ModelState:
-        raise NotImplementedError("models that learn elsewhere are saved by their shards")
+        """Models that learn elsewhere are saved there."""
+        raise ConfigError("these models are saved by their shards")
+
+    @classmethod
+    def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
+        """See `state`."""
+        raise ConfigError("these models are saved by their shards")

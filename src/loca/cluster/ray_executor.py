@@ -1,4 +1,4 @@
-"""Shards as actors of a Ray cluster: lost ones begin anew where they were; with none to replace them the driver ends."""
+"""Shards as actors of a Ray cluster: a lost one goes on elsewhere; with no place for it the fit ends in one line."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RayExecutor(ShardExecutor):
         self._job = job
         needs: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_concurrency": 2}
         self._kind = ray.remote(Shard).options(max_restarts=-1, max_task_retries=0, **needs)
-        self._actors = [self._kind.remote(job, number) for number in range(len(job.ranges))]
+        self._actors: list[Any] = [self._kind.remote(job, number) for number in range(len(job.ranges))]
 
     def call(
         self, method: str, arguments: Sequence[tuple[Any, ...] | None], on_done: Callable[[], None] | None = None

@@ -6,6 +6,7 @@ asked of it twice it does once: a shard that is begun anew goes on where the las
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import threading
@@ -58,7 +59,7 @@ class Job:
         """The job of a task, written to its folder unless an earlier run has done so."""
         count = len(task.models)
         edges = np.linspace(0, count, min(shards, count) + 1).astype(int).tolist()
-        ranges = tuple(zip(edges[:-1], edges[1:], strict=True))
+        ranges = tuple(itertools.pairwise(edges))
         has_centre = task.centre is not None and bool(task.models[0].is_linear)
         job = cls(folder, tuple(task.models), ranges, engine, task.what, task.shared_epochs, has_centre)
         folder.mkdir(parents=True, exist_ok=True)

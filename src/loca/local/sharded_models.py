@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -28,16 +29,16 @@ def blend_shards(
     totals = np.asarray(weights.sum(axis=1), dtype=np.float64).ravel()
     requests: list[Any] = []
     places: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in itertools.pairwise(edges):
         own = csr_array(weights[:, first:last])
         users = np.flatnonzero(np.diff(own.indptr))
         shares = np.asarray(own.sum(axis=1), dtype=np.float64).ravel()[users] / totals[users]
         places.append((users, shares.astype(np.float32)))
         requests.append((csr_array(histories[users]), csr_array(own[users])) if len(users) else None)
     blended = np.zeros((histories.shape[0], items), np.float32)
-    for (users, shares), answer in zip(places, blend_all(requests), strict=True):
+    for (users, scale), answer in zip(places, blend_all(requests), strict=True):
         if answer is not None:
-            blended[users] += shares[:, None] * answer
+            blended[users] += scale[:, None] * answer
     return blended
 
 
