@@ -1,0 +1,120 @@
+"""Local models in shards: the numbers of one machine, whatever their number, and whatever is lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import loca
+from loca.cluster.executor import ShardExecutor
+from loca.cluster.shards import Shard
+from loca.data.splits import Split
+from loca.errors import ConfigError, ModelFileError
+from loca.local.sharded_models import ShardedModels
+from loca.persistence.manifest import ModelState
+
+VAE = {"latent": 8, "epochs": 8, "patience": 4, "evaluate_every": 2, "learning_rate": 5e-3}
+CASES: dict[str, Callable[[], Any]] = {
+    "networks of mixtures": lambda: loca.Loca(base=loca.MultVAE(**VAE), communities="mixture", anchors=6, mixtures=2),
+    "networks around anchors": lambda: loca.Loca(base=loca.MultVAE(**VAE), communities="kernel", anchors=5),
+    "networks one by one": lambda: loca.Loca(
+        base=loca.MultVAE(**VAE), communities="kernel", anchors=3, engine="one_by_one"
+    ),
+    "EASEs of mixtures": lambda: loca.Loca(base=loca.EASE(l2=20.0), communities="mixture", anchors=6, mixtures=2),
+    "differences of EASEs": lambda: loca.Loca(
+        base=loca.EASE(l2=20.0), communities="kernel", anchors=5, engine="stacked", local_bytes=8000
+    ),
+    "an ensemble": lambda: loca.Ensemble(base=loca.MultVAE(**VAE), models=4),
+}
+
+
+def fit(make: Callable[[], Any], split: Split, executor: Any = None, context: Any = None) -> Any:
+    context = loca.FitContext(executor=executor) if context is None else context
+    return make().fit(split.train, validation=split.validation, context=context)
+
+
+def assert_same(model: Any, other: Any, split: Split) -> None:
+    rows = split.test.history_matrix
+    np.testing.assert_allclose(model.score(rows), other.score(rows), atol=1e-5)
+    for name in ("local_epochs_", "epochs_", "alpha_", "shared_epochs_"):
+        assert getattr(model, name, None) == getattr(other, name, None)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shards_have_the_numbers_of_one_machine(name: str, planted_split: Split, tmp_path: Path) -> None:
+    alone = fit(CASES[name], planted_split)
+    for shards in (1, 2, 4):
+        model = fit(CASES[name], planted_split, ShardExecutor(tmp_path / "work", shards=shards))
+        assert_same(model, alone, planted_split)
+        assert list((tmp_path / "work").iterdir()) == []
+    model.save(tmp_path / "model.loca")
+    assert_same(loca.load(tmp_path / "model.loca", verify=True), alone, planted_split)
+
+
+class Losing(ShardExecutor):
+    """Loses a shard now and then, before a call or after it, and begins it anew."""
+
+    def __init__(self, storage: Path, *, shards: int, seed: int) -> None:
+        super().__init__(storage, shards=shards)
+        self.rng, self.losses = np.random.default_rng(seed), 0
+
+    def call(self, method: str, arguments: Sequence[Any], on_done: Any = None) -> list[Any]:
+        for again in (True, False):
+            for number in np.flatnonzero(self.rng.random(len(self._shards)) < 0.2).tolist():
+                self._shards[number] = Shard(self._shards[number].job, number)
+                self.losses += 1
+            found = super().call(method, arguments, on_done)
+            if not again or self.rng.random() < 0.7:
+                break  # otherwise the answers were lost, and are wanted again
+        return found
+
+
+@pytest.mark.parametrize("name", ["networks of mixtures", "differences of EASEs", "networks one by one"])
+def test_lost_shards_go_on_where_they_were(name: str, planted_split: Split, tmp_path: Path) -> None:
+    alone, executor = fit(CASES[name], planted_split), Losing(tmp_path, shards=3, seed=1)
+    assert_same(fit(CASES[name], planted_split, executor), alone, planted_split)
+    assert executor.losses > 0
+
+
+def test_a_lost_driver_goes_on_where_it_was(planted_split: Split, tmp_path: Path) -> None:
+    make, begun = CASES["networks of mixtures"], []
+    alone = fit(make, planted_split)
+
+    class Lost(Exception):
+        pass
+
+    def lose(epoch: int, score: float | None) -> None:
+        begun.append(epoch)
+        if score is not None and len(begun) in (3, 6, 8):
+            raise Lost
+
+    for attempt in range(6):
+        given = {"fingerprint": {"data": "planted"}, "resume": attempt > 0, "seconds_between": 0.0}
+        try:
+            with loca.checkpoint_in(tmp_path / "driver", **given) as context:
+                executor = ShardExecutor(tmp_path / "work", shards=2)
+                context = loca.FitContext(context.checkpoint, lose, executor=executor)
+                model = fit(make, planted_split, context=context)
+            break
+        except Lost:
+            assert list((tmp_path / "work").iterdir()) != []
+    assert attempt > 0
+    assert_same(model, alone, planted_split)
+
+
+def test_what_cannot_be_spread_is_refused(planted_split: Split, tmp_path: Path) -> None:
+    local = loca.Loca(base=loca.MultVAE(**VAE), anchors=3, stopping="community")
+    with pytest.raises(ConfigError, match="stopping='community' cannot be spread"):
+        fit(lambda: local, planted_split, ShardExecutor(tmp_path))
+    with pytest.raises(ConfigError, match="shards: expected a whole number"):
+        ShardExecutor(tmp_path, shards=0)
+
+
+def test_parts_of_a_stranger_are_refused() -> None:
+    for parts in ({}, {"shard 1": loca.EASE()}, {"shard 0": loca.EASE()}):
+        with pytest.raises(ModelFileError, match="expected shards"):
+            ShardedModels.restore({}, ModelState(parts=parts))
