@@ -232,6 +232,7 @@ def compare_models(
         narrowed=None if plan is None else plan.constraints,
         keep_in=out,
         resume=interruption.resume,
+        start_worker=options.workers_on(own.cluster),
     )
     show(comparison, output)
     if out is not None:

@@ -71,7 +71,7 @@ class Cluster:
 
         return RayExecutor(
             storage if self.storage is None else self.storage,
-            address=None if self.cluster == "local" else self.cluster,
+            address=options.cluster_address(self.cluster),
             shards=self.shards,
             cpus=self.shard_cpus,
             gpus=self.shard_gpus,

@@ -203,6 +203,9 @@ class Splitting:
         return {"split": split, "recency": {"half_life": self.recency}}
 
 
+CLUSTER_HELP = "As tasks of a Ray cluster: auto, host:6379, or local to start Ray here; --out is on shared storage."
+
+
 @dataclass(frozen=True)
 class Tuning:
     """How long settings are tried, which, and on how many cores."""
@@ -211,6 +214,7 @@ class Tuning:
     seconds: Annotated[float | None, _tuning("Seconds to try settings in, for each model.")] = None
     space: Annotated[str | None, _tuning("wide (our ranges) or paper (the values that the paper tried).")] = None
     processes: Annotated[int | None, _tuning("Models, or trials of one model, that run in parallel (1).")] = None
+    cluster: Annotated[str | None, _tuning(CLUSTER_HELP)] = None
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,20 @@ class Interruption:
 
     resume: Annotated[bool, _stopping("Go on where an interrupted run stopped.", "--resume")] = False
     fresh: Annotated[bool, _stopping("Drop an interrupted run and start over.", "--fresh")] = False
+
+
+def cluster_address(cluster: str) -> str | None:
+    """The address that --cluster names; None starts Ray on this machine."""
+    return None if cluster == "local" else cluster
+
+
+def workers_on(cluster: str | None) -> Callable[..., Any] | None:
+    """What starts workers: on a cluster where one is named, None for processes of this machine."""
+    if cluster is None:
+        return None
+    from loca.cluster.tasks import workers_on
+
+    return workers_on(cluster_address(cluster))
 
 
 def words(text: str | None) -> list[str] | None:
@@ -258,6 +276,7 @@ class TuningOptions(CommandOptions):
     seconds: float | None = None
     space: str = "wide"
     processes: int = 1
+    cluster: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("space", self.space, ("wide", "paper"))

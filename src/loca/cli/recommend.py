@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from loca.cli.options import Output, Recency, in_panel, naming
+from loca.cli.options import Output, Recency, cluster_address, in_panel, naming
 from loca.errors import ConfigError, DataError, LocaError
 
 if TYPE_CHECKING:
@@ -67,8 +67,29 @@ class Choice:
     candidates: Annotated[str | None, _choice("A table of user and item: what each of its users may get.")] = None
 
 
+_cluster = in_panel("Many machines")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Whether the lists of all users are written in parts, by a cluster."""
+
+    cluster: Annotated[
+        str | None,
+        _cluster("With --all, by a Ray cluster (auto, host:6379, or local): --out is a folder of Parquet parts."),
+    ] = None
+    parts: Annotated[int, _cluster("In so many parts; those that are there already stay.", min=1)] = 16
+
+
 def recommend_items(
-    folder: Folder, who: Who, many: Many, choice: Choice, output: Output, count: Count = 10, out: Out = None
+    folder: Folder,
+    who: Who,
+    many: Many,
+    choice: Choice,
+    cluster: Parts,
+    output: Output,
+    count: Count = 10,
+    out: Out = None,
 ) -> None:
     """The best items for users that the model knows, or for anybody's history; printed, or written as a table.
 
@@ -82,6 +103,8 @@ def recommend_items(
 
       loca recommend films.loca --all -n 20 --out recs.parquet
 
+      loca recommend films.loca --all --cluster auto --parts 64 --out lists
+
       cat users.txt | loca recommend films.loca --users-file - --on-unknown popular --out recs.csv
     """
     asking = (who.user, who.history, many.everyone, many.users_file, many.histories)
@@ -90,7 +113,11 @@ def recommend_items(
         raise ConfigError(f"who asks? expected one of {expected}")
     if many.everyone and out is None:
         raise ConfigError("--all: needs --out, a file such as recs.parquet, recs.csv or recs.jsonl")
-    if out is not None:
+    if cluster.cluster is not None and not many.everyone:
+        raise ConfigError("--cluster: is for --all, the lists of all users")
+    if cluster.cluster is not None and choice.candidates is not None:
+        raise ConfigError("--cluster: takes no --candidates; say --only or --never")
+    if out is not None and cluster.cluster is None:
         from loca.persistence.recommendation_file import check_ending, recommend_to_file
 
         with naming("--out"):
@@ -124,14 +151,15 @@ def recommend_items(
         output.answer(*_as_text(folder, found, "user"))
         return
     started = time.perf_counter()
-    written = recommend_to_file(
-        *(model, users, out, count),
-        only=only,
-        never=never,
-        candidates=candidates,
-        on_unknown=many.on_unknown,
-        recency=recency,
-    )
+    conditions: dict[str, Any] = {"only": only, "never": never, "recency": recency}
+    if cluster.cluster is not None:
+        from loca.cluster.tasks import recommend_to_parts
+
+        address = cluster_address(cluster.cluster)
+        written = recommend_to_parts(folder, out, count, parts=cluster.parts, address=address, **conditions)
+    else:
+        conditions |= {"candidates": candidates, "on_unknown": many.on_unknown}
+        written = recommend_to_file(*(model, users, out, count), **conditions)
     empty = written.users_without_items
     without = f", {empty:,} of them without a list" if empty else ""
     took, noun = time.perf_counter() - started, "user" if written.users == 1 else "users"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loca.cli.options import Output, in_panel, words
+from loca.cli.options import CLUSTER_HELP, Output, in_panel, words, workers_on
 from loca.errors import ConfigError, check_choice, check_counts, did_you_mean
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Running:
     """How it is computed, and what is done with earlier results."""
 
     processes: Annotated[int, _running("Runs computed in parallel.")] = 1
+    cluster: Annotated[str | None, _running(CLUSTER_HELP)] = None
     resume: Annotated[bool, _running("Take what --out holds, and go on.", "--resume")] = False
     fresh: Annotated[bool, _running("Drop what --out holds of these data.", "--fresh")] = False
     stored_only: Annotated[bool, _running("Show what --out holds; compute nothing.", "--kept-only")] = False
@@ -179,7 +180,7 @@ def reproduce_paper(
     command += ["--kept-only"] if running.stored_only else []
     text = shlex.join(command).encode("utf-8", "replace").decode()  # names of files need not be text
     computes = not running.stored_only
-    request = Reproduction(items, tuple(benchmarks), out, text, processes, only, computes=computes)
+    request = Reproduction(items, tuple(benchmarks), out, text, processes, only, computes, workers_on(running.cluster))
     made = reproduce(request, resume=resume)
     files = [name for one in made for name in one.file_names]
     written = f"written to {out}: {', '.join([*files, PAGE])}"

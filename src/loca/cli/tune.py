@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -130,6 +130,8 @@ def tune_models(
         template = plan.template(name, {done: one.best for done, one in tuned.items()})
         data = split.train, split.validation
         tuner = Tuner(name, template, *data, space, budget, request.recency_rule, own.seed, own.processes)
+        if (start := options.workers_on(own.cluster)) is not None:
+            tuner = replace(tuner, start_worker=start)
         tuned[name] = tuner.tune(study)
         if len(request.models) > 1:
             output.notes([_headline(tuned[name])])

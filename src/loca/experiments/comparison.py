@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from loca.registry import RECORDS, SpaceName
 from loca.search_space import Budget, SpaceConstraints
 from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, RecencyRule, as_candidates, order_matters
 from loca.tuning.warm_start import CandidateLists, plan_tuning
+from loca.tuning.workers import Worker
 
 Candidates = Recommender | Sequence[Recommender]
 _OF_MANY = ("local", "ensemble")
@@ -46,6 +47,7 @@ def compare(
     space: SpaceName = "wide",
     narrowed: Mapping[str, SpaceConstraints] | None = None,
     processes: int = 1,
+    start_worker: Callable[..., Any] | None = None,
     keep_in: str | Path | None = None,
     resume: bool = True,
     same_epochs: bool = False,
@@ -87,6 +89,8 @@ def compare(
         What holds of a model's parameters while it is tuned, by its name.
     processes : int, default 1
         How many models are computed at a time; where one fails it is named in `failed`, and the others go on.
+    start_worker : callable or None, default None
+        What begins each of them: None a process of this machine, `loca.cluster.tasks.workers_on` a task of a cluster.
     keep_in : str, Path or None, default None
         A folder for each model's outcome as soon as it is there, and for the trials of its tuning.
     resume : bool, default True
@@ -134,7 +138,7 @@ def compare(
         raise ConfigError(f"processes: expected a whole number ≥ 1, found {processes!r}")
     if not isinstance(same_epochs, bool):
         raise ConfigError(f"same_epochs: expected True or False, found {same_epochs!r}")
-    if keep and processes > 1:
+    if keep and (processes > 1 or start_worker is not None):
         raise ConfigError("keep: fitted models stay in the process that fits them; expected processes=1")
     plan = plan_runs(candidates, split, how, narrowed or {})
     store = None if keep_in is None else RunStore(Path(keep_in))
@@ -149,8 +153,9 @@ def compare(
             done = plan.find_done(store, keep)
             if store is not None and len(done) < len(plan.names):
                 store.begin()
-            if processes > 1:
-                failed.update(execute_parallel(plan, done, split, store, processes))
+            if processes > 1 or start_worker is not None:
+                start = Worker.start if start_worker is None else start_worker
+                failed.update(execute_parallel(plan, done, split, store, processes, start))
             else:
                 fitted.update(execute_here(plan, done, split, store, keep))
             return {name: done[name] for name in plan.names if name in done}

@@ -72,8 +72,15 @@ def execute(run: Run, split: Split, store: RunStore | None) -> tuple[ComparedMod
     return run.execute(split, context=context) if store is None else store.execute(run, split, context)
 
 
-def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | None, processes: int) -> dict[str, str]:
-    """Add all other runs to `done`, up to `processes` at a time, each in its own process.
+def execute_parallel(
+    plan: RunPlan,
+    done: Done,
+    split: Split,
+    store: RunStore | None,
+    processes: int,
+    start: Callable[..., Any] = Worker.start,
+) -> dict[str, str]:
+    """Add all other runs to `done`, up to `processes` at a time, each in its own process, or as `start` begins them.
 
     The cores are divided among the processes. A run that fails does not stop the others; what must come after it is
     not begun.
@@ -83,7 +90,7 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
     Why those failed that did, by name.
     """
     failed: dict[str, str] = {}
-    running: dict[str, Worker] = {}
+    running: dict[str, Any] = {}
     count, threads = len(plan.names), threads_for(processes)
     has_listener = logging.getLogger("loca").isEnabledFor(logging.INFO)
     try:
@@ -93,7 +100,7 @@ def execute_parallel(plan: RunPlan, done: Done, split: Split, store: RunStore | 
                 for name in plan.ready(done, {*running, *failed})[: processes - len(running)]:
                     run = plan.make(name, done)
                     _announce(run, count - len(done) - len(failed) - len(running))
-                    running[name] = Worker.start(_work, (run, split, store, has_listener), threads=threads, what=name)
+                    running[name] = start(_work, (run, split, store, has_listener), threads=threads, what=name)
                 if not running:
                     break
                 progress.advance(0, note=", ".join(running))

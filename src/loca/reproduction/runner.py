@@ -32,6 +32,7 @@ from loca.reproduction.report import ENDINGS, Provenance, ReportItem, Value, pag
 from loca.reproduction.table2 import Table2, headlines
 from loca.reproduction.table4 import Table4
 from loca.reproduction.tables import Table1, Table3, Table5
+from loca.tuning.workers import Worker
 
 # The tables and figures by the names that the command takes.
 _TABLES: tuple[type[PaperItem], ...] = (Table1, Table2, Table3, Table4, Table5)
@@ -76,6 +77,8 @@ class Reproduction:
         The command in words, to be shown.
     processes
         How many runs are computed at a time.
+    start_worker
+        What begins each of them, as for `compare`.
     only
         Models: no others are computed, and no measurements.
     computes
@@ -89,6 +92,7 @@ class Reproduction:
     processes: int = 1
     only: tuple[str, ...] = ()
     computes: bool = True
+    start_worker: Callable[..., Any] | None = None
 
     def store_of(self, benchmark: Benchmark) -> RunStore:
         """Where the runs of a benchmark are stored."""
@@ -253,9 +257,11 @@ def _compute(request: Reproduction, needs: _Needs, failed: dict[str, str]) -> Re
         done = plan.find_done(store)
         if len(done) < len(needs.runs) or needs.measurements:
             store.begin()
-        if request.processes > 1:
-            reasons |= execute_parallel(plan, done, benchmark.split, store, request.processes)
-        for name in plan.ready(done) if request.processes == 1 else ():
+        here = request.processes == 1 and request.start_worker is None
+        if not here:
+            start = request.start_worker or Worker.start
+            reasons |= execute_parallel(plan, done, benchmark.split, store, request.processes, start)
+        for name in plan.ready(done) if here else ():
             with _noting_failure(name, reasons):
                 say(f"{name}: {len(plan.names) - len(done) - len(reasons)} runs left")
                 done[name], _ = store.execute(by_name[name], benchmark.split)

@@ -74,6 +74,7 @@ class Tuner:
     recency: RecencyRule = "given"
     seed: int = 0
     processes: int = 1
+    start_worker: Callable[..., Any] = Worker.start
 
     def tune(self, study: Path | None = None) -> Tuning:
         """The best settings; the file `study` stores the trials, those of an earlier run count and are continued."""
@@ -196,8 +197,9 @@ class Tuner:
     def _search_in_processes(self, study: optuna.Study, path: Path, folder: Path, first: int, report: Report) -> None:
         """Has worker processes run the trials; one that dies has failed its trial, and is replaced."""
 
-        def start() -> Worker:
-            return Worker.start(_work, (self, path, folder, first), threads=threads_for(self.processes), what=self.name)
+        def start() -> Any:
+            given, threads = (self, path, folder, first), threads_for(self.processes)
+            return self.start_worker(_work, given, threads=threads, what=self.name)
 
         has_room = self._has_room(study.get_trials(deepcopy=False), first)
         running = [start() for _ in range(min(self.processes, self.budget.trials or self.processes) * has_room)]
