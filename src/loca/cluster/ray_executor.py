@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,9 +12,6 @@ from loca.cluster.shards import Job, Shard
 from loca.errors import ConfigError, LocaError, check_counts
 from loca.progress import say
 
-# Whoever reaches the ports of Ray may run anything: a token, which Ray makes and keeps in the home folder, keeps out
-# whoever does not know it. Ray reads this when it is loaded.
-os.environ.setdefault("RAY_AUTH_MODE", "token")
 try:
     import ray
     from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError

@@ -11,6 +11,7 @@ import os
 import shutil
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -99,6 +100,8 @@ class Job:
     def remove(self) -> None:
         """Forget the job; what is mapped into memory stays there."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # others work there
+            self.folder.parent.rmdir()
 
 
 def _dump_data(data: TrainingData) -> ModelState:

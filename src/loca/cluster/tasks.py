@@ -13,15 +13,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import ray
-from ray.exceptions import RayError, RayTaskError
-
 from loca.cluster.ray_executor import ClusterError, connect
 from loca.errors import LocaError
 from loca.persistence.recommendation_file import RecommendationFile, recommend_to_file
 from loca.progress import bar, set_progress
 from loca.registry import load
 from loca.tuning.workers import WorkerDied
+
+import ray  # isort: skip  # after what says what to install
+from ray.exceptions import RayError, RayTaskError  # isort: skip
 
 _RETRIES = 3
 
