@@ -41,6 +41,7 @@ ROOMS = [
     "experiments",
     "reproduction",
     "serving",
+    "cluster",
     "cli",
 ]
 # What the core may load besides the standard library and itself: it must run where only these are installed.

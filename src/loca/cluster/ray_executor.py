@@ -72,7 +72,7 @@ class RayExecutor(ShardExecutor):
         found: dict[int, Any] = {one: None for one, given in enumerate(arguments) if given is None}
         given = {one: tuple(map(ray.put, args)) for one, args in enumerate(arguments) if args is not None}
         pending = {self._submit(one, method, args): one for one, args in given.items()}
-        seen = dict.fromkeys(given, time.monotonic())
+        seen, lost = dict.fromkeys(given, time.monotonic()), set[int]()
         while pending:
             done, _ = ray.wait(list(pending), num_returns=1, timeout=_LOOK_SECONDS)
             for reference in done:
@@ -85,7 +85,9 @@ class RayExecutor(ShardExecutor):
                 except _LOST as error:
                     if isinstance(error, ActorDiedError):  # not to be begun anew by Ray itself
                         self._actors[number] = self._kind.remote(self._job, number)
-                    say(f"shard {number} was lost; it goes on from its last epoch")
+                    if number not in lost:
+                        say(f"shard {number} was lost; it goes on from its last epoch")
+                    lost.add(number)
                     time.sleep(0.5)
                     pending[self._submit(number, method, given[number])] = number
                 except RayTaskError as error:

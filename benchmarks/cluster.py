@@ -1,0 +1,329 @@
+"""A Ray cluster beside one process: the same numbers, kills at random, the cost of shards, lists and comparisons.
+
+    python benchmarks/cluster.py equal                # 1, 2 and 4 shards: epoch, alpha, lists, scores within 1e-5
+    python benchmarks/cluster.py kills --kills 60     # workers, raylets with their children, drivers: the same model
+    python benchmarks/cluster.py overhead             # two shards of one core against one process of two threads
+    python benchmarks/cluster.py lists --data ml-1m   # all users in Parquet parts, a worker killed meanwhile
+    python benchmarks/cluster.py compare              # eight models over two workers: the same table, and its time
+
+Nodes are Ray's own several nodes on one machine. Exits with 1 when a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import loca
+from ordered_sets import read_data
+
+LOCA = [sys.executable, "-m", "loca"]
+RAY = [str(Path(sys.executable).with_name("ray"))]
+PORT = 6391
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+# The monitor of Ray kills processes where others fill the machine.
+os.environ |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_AUTH_MODE": "token", "OMP_NUM_THREADS": "1"}
+VAE = {"latent": 32, "epochs": 24, "patience": 24, "evaluate_every": 2, "learning_rate": 2e-3}
+FITS: dict[str, Callable[[], Any]] = {
+    "MultVAEs around anchors": lambda: loca.Loca(base=loca.MultVAE(**VAE), communities="kernel", anchors=12),
+    "MultVAEs of mixtures": lambda: loca.Loca(base=loca.MultVAE(**VAE), communities="mixture", anchors=12, mixtures=2),
+    "EASEs of mixtures": lambda: loca.Loca(base=loca.EASE(l2=50.0), communities="mixture", anchors=12, mixtures=2),
+}
+
+
+def data_of(given: argparse.Namespace) -> Any:
+    """A split of planted data, or of a public set."""
+    if given.data == "planted":
+        found = loca.planted_communities(users=1500, items=300, communities=4, groups=20, history=20, seed=5)
+        return loca.leave_last_out(found.interactions, test=3, validation=2)
+    interactions, validation = read_data(given.data, None)
+    return loca.leave_last_out(interactions, test=5, validation=validation)
+
+
+def executor(storage: Path, shards: int, address: str | None = None) -> Any:
+    """Shards on Ray."""
+    from loca.cluster.ray_executor import RayExecutor
+
+    return loca.FitContext(executor=RayExecutor(storage, shards=shards, address=address))
+
+
+def equal(given: argparse.Namespace) -> bool:
+    """Each fit alone and in 1, 2 and 4 shards."""
+    split, met = data_of(given), True
+    rows = split.test.history_matrix
+    users = split.train.users.values.tolist()
+    for name, make in FITS.items():
+        alone = make().fit(split.train, validation=split.validation)
+        for shards in (1, 2, 4):
+            with tempfile.TemporaryDirectory() as place:
+                context = executor(Path(place), shards)
+                model = make().fit(split.train, validation=split.validation, context=context)
+            apart = float(np.abs(model.score(rows) - alone.score(rows)).max())
+            lists = float((model.recommend(users).items == alone.recommend(users).items).all(axis=1).mean())
+            same = (model.local_epochs_, model.alpha_) == (alone.local_epochs_, alone.alpha_)
+            print(
+                f"{name}, {shards} shards: epoch {model.local_epochs_}, alpha {model.alpha_}, the same: {same}; "
+                f"scores differ by {apart:.1e}, {lists:.1%} of {len(users):,} lists are the same",
+                flush=True,
+            )
+            met &= same and apart <= 1e-5 and lists >= 0.999
+    return met
+
+
+# -- Kills -------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[str]:
+    """A head without cores and some nodes of one core each; the address."""
+    subprocess.run([*RAY, "stop", "--force"], **QUIET)
+    subprocess.run([*RAY, "start", "--head", f"--port={PORT}", "--num-cpus=0", "--include-dashboard=false"], **QUIET)
+    for _ in range(nodes):
+        add_node()
+    try:
+        yield f"127.0.0.1:{PORT}"
+    finally:
+        subprocess.run([*RAY, "stop", "--force"], **QUIET)
+
+
+def add_node() -> None:
+    """One more node of one core."""
+    subprocess.run([*RAY, "start", f"--address=127.0.0.1:{PORT}", "--num-cpus=1"], **QUIET)
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Parent and command of every process."""
+    text = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    split = (line.split(None, 2) for line in text.splitlines()[1:])
+    return {int(pid): (int(parent), command) for pid, parent, command in split}
+
+
+def kill_tree(pid: int, all_processes: dict[int, tuple[int, str]]) -> None:
+    """A process and all below it, at once."""
+    for one, (parent, _) in all_processes.items():
+        if parent == pid:
+            kill_tree(one, all_processes)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def kills(given: argparse.Namespace) -> bool:
+    """Fits whose workers, nodes and drivers are killed; each ends in the model of an unbroken run."""
+    rng, met, total = random.Random(given.seed), True, Counter[str]()
+    split = data_of(given)
+    place = Path(tempfile.mkdtemp())
+    train = place / "train.csv"
+    split.train_and_validation.to_polars().write_csv(train)
+    words = [str(train), "--model", given.model, "--set", "anchors=12", "--validation", "2", "--quiet"]
+    words += [] if "ease" in given.model else [f"--set=base.{key}={value}" for key, value in VAE.items()]
+    subprocess.run([*LOCA, "fit", *words, "--out", str(place / "alone.loca")], check=True)
+    alone = loca.load(place / "alone.loca")
+    rows, fit = alone.train_data_.histories(np.arange(200)), 0
+    with cluster(3) as address:
+        while sum(total.values()) < given.kills:
+            out, fit = place / f"fit{fit}.loca", fit + 1
+            command = [*LOCA, "fit", *words, "--out", str(out), "--cluster", address, "--shards", "2"]
+            command += ["--checkpoint-every", "0"]
+            driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+            here: Counter[str] = Counter()
+            next_kill = time.monotonic() + rng.uniform(6, 14)
+            begun = time.monotonic()
+            while driver.poll() is None:
+                time.sleep(0.2)
+                if time.monotonic() < next_kill or sum(here.values()) >= 6:
+                    continue
+                kind, seen = rng.choice(["worker", "worker", "raylet", "driver"]), processes()
+                if kind == "worker":
+                    found = [pid for pid, (_, text) in seen.items() if text.startswith("ray::Shard")]
+                elif kind == "raylet":  # that of the head, which is the oldest, stays: it is the cluster itself
+                    found = sorted(pid for pid, (_, text) in seen.items() if "/raylet/raylet" in text.split()[0])[1:]
+                else:
+                    found = [driver.pid]
+                if not found:
+                    continue
+                kill_tree(rng.choice(found), seen) if kind == "raylet" else os.kill(rng.choice(found), signal.SIGKILL)
+                here[kind] += 1
+                next_kill = time.monotonic() + rng.uniform(5, 12)
+                if kind == "raylet":
+                    add_node()
+                if kind == "driver":
+                    driver.wait()
+                    driver = subprocess.Popen([*command, "--resume"], stderr=subprocess.PIPE, text=True)
+            code, errors = driver.returncode, driver.stderr.read() if driver.stderr else ""
+            apart = float("nan")
+            if code == 0:
+                model = loca.load(out)
+                apart = float(np.abs(model.score(rows) - alone.score(rows)).max())
+            same = apart <= 1e-5
+            met, total = met and same, total + here
+            took = time.monotonic() - begun
+            print(
+                f"fit {fit}: killed {dict(here)}, exit code {code}, {took:.0f} s, scores differ by {apart:.1e}",
+                flush=True,
+            )
+            if not same:
+                print(errors[-2000:])
+            shutil.rmtree(out, ignore_errors=True)
+    print(f"{sum(total.values())} kills: {dict(total)}")
+    return met and end_without_machines(place, words)
+
+
+def end_without_machines(place: Path, words: list[str]) -> bool:
+    """The one node is killed and none comes instead: one line after the stated time, and a later run goes on."""
+    out = place / "short.loca"
+    with cluster(1) as address:
+        command = [*LOCA, "fit", *words, "--out", str(out), "--cluster", address, "--shards", "1", "--wait", "15"]
+        driver = subprocess.Popen([*command, "--checkpoint-every", "0"], stderr=subprocess.PIPE, text=True)
+        for _ in range(300):
+            time.sleep(0.2)
+            seen = processes()
+            if any(text.startswith("ray::Shard") for _, text in seen.values()):
+                break
+        time.sleep(6)
+        nodes = sorted(pid for pid, (_, text) in processes().items() if "/raylet/raylet" in text.split()[0])[1:]
+        for one in nodes:
+            kill_tree(one, processes())
+        begun = time.monotonic()
+        _, errors = driver.communicate(timeout=180)
+        took, last = time.monotonic() - begun, errors.strip().splitlines()[-1]
+        print(f"no machine left: exit code {driver.returncode} after {took:.0f} s: {last}")
+        add_node()
+        code = subprocess.run([*command, "--resume"], **QUIET).returncode
+        print(f"with a machine again and --resume: exit code {code}")
+    return driver.returncode == 2 and last.startswith("loca: shard") and code == 0
+
+
+# -- What it costs -----------------------------------------------------------------------------------------------------
+
+
+def overhead(given: argparse.Namespace) -> bool:
+    """The same fit in one process of two threads and in two shards of one core; the share of barrier and sums."""
+    import torch
+
+    from loca.cluster.ray_executor import connect
+
+    split = data_of(given)
+    base = loca.MultVAE(**{**VAE, "epochs": given.epochs, "patience": given.epochs, "evaluate_every": 1})
+
+    def make() -> Any:
+        return loca.Loca(base=base, communities="kernel", anchors=given.models_at_once)
+
+    torch.set_num_threads(2)
+    started = time.perf_counter()
+    alone = make().fit(split.train, validation=split.validation)
+    one = time.perf_counter() - started
+    connect(None)
+    with tempfile.TemporaryDirectory() as place:
+        context = executor(Path(place), 2)
+        watched = Watched(context.executor)
+        started = time.perf_counter()
+        model = make().fit(split.train, validation=split.validation, context=context)
+        two = time.perf_counter() - started
+    same = model.local_epochs_ == alone.local_epochs_
+    share = watched.seconds["blend"] / (watched.seconds["epoch"] + watched.seconds["blend"])
+    print(
+        f"{given.models_at_once} models: one process {one:.1f} s, two shards {two:.1f} s ({two / one:.2f} ×), the same "
+        f"epoch: {same}; epochs {watched.seconds['epoch']:.1f} s, sums for validation "
+        f"{watched.seconds['blend']:.1f} s ({share:.0%})"
+    )
+    return two <= 1.3 * one and same
+
+
+class Watched:
+    """Counts the seconds of each kind of call of an executor."""
+
+    def __init__(self, executor: Any) -> None:
+        self.seconds: Counter[str] = Counter()
+        call = executor.call
+
+        def timed(method: str, *arguments: Any) -> Any:
+            started = time.perf_counter()
+            found = call(method, *arguments)
+            self.seconds[method] += time.perf_counter() - started
+            return found
+
+        executor.call = timed
+
+
+def lists(given: argparse.Namespace) -> bool:
+    """All users to Parquet over two workers, one of them killed: every user once."""
+    import polars
+
+    interactions = read_data(given.data, None)[0] if given.data != "planted" else data_of(given).train
+    place = Path(tempfile.mkdtemp())
+    loca.EASE(l2=500.0).fit(interactions).save(place / "m.loca")
+    with cluster(2) as address:
+        command = [*LOCA, "recommend", str(place / "m.loca"), "--all", "-n", "100", "--cluster", address]
+        running = subprocess.Popen([*command, "--parts", "24", "--out", str(place / "lists")])
+        killed = 0
+        while running.poll() is None:
+            time.sleep(0.1)
+            found = [pid for pid, (_, text) in processes().items() if text.startswith("ray::_write_part")]
+            if found and not killed and len(list((place / "lists").glob("*.parquet"))) >= 4:
+                os.kill(found[0], signal.SIGKILL)
+                killed += 1
+    written = polars.read_parquet(place / "lists" / "*.parquet")
+    counts = written.group_by("user").len()["len"]
+    once = len(counts) == interactions.n_users and bool((counts == 100).all())
+    print(f"{len(counts):,} of {interactions.n_users:,} users, {killed} worker killed, each once: {once}")
+    return once and killed == 1 and running.returncode == 0
+
+
+def compare(given: argparse.Namespace) -> bool:
+    """Eight models in one process and over two workers."""
+    names = "popularity,item-knn,ease,next-ease,slim,mult-vae,mult-dae,wmf"
+    words = ["planted", "--set", "planted.users=3000", "--set", "planted.items=800", "--models", names, "--json"]
+    words += [f"--set={one}.epochs=15" for one in ("mult-vae", "mult-dae")]
+    found, seconds = [], []
+    with cluster(2) as address:
+        for more in ([], ["--cluster", address, "--processes", "2"]):
+            started = time.perf_counter()
+            text = subprocess.run([*LOCA, "compare", *words, *more], stdout=subprocess.PIPE, check=True).stdout
+            seconds.append(time.perf_counter() - started)
+            found.append(without_times(json.loads(text)))
+    same, ratio = found[0] == found[1], seconds[1] / seconds[0]
+    print(f"one process {seconds[0]:.0f} s, two workers {seconds[1]:.0f} s ({ratio:.2f} ×); the same table: {same}")
+    return same and ratio <= 0.7
+
+
+def without_times(document: Any) -> Any:
+    """A document without what the clock says."""
+    if isinstance(document, dict):
+        return {key: without_times(one) for key, one in document.items() if "seconds" not in key}
+    return [without_times(one) for one in document] if isinstance(document, list) else document
+
+
+def main() -> int:
+    """One of the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["equal", "kills", "overhead", "lists", "compare"])
+    parser.add_argument("--data", default="planted", help="planted, ml-1m, amusic, …")
+    parser.add_argument("--model", default="mixture-vae", help="of kills")
+    parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=10, help="of overhead")
+    parser.add_argument("--models-at-once", type=int, default=100, help="of overhead")
+    given = parser.parse_args()
+    loca.set_progress(False)
+    met = {"equal": equal, "kills": kills, "overhead": overhead, "lists": lists, "compare": compare}[given.what](given)
+    print("bar: met" if met else "bar: missed")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
