@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from loca.cli.fit import FitOptions, Fitting, check_folder
-from loca.cli.options import Data, ModelSettings, Output, Reading, check_request
+from loca.cli.options import Data, ModelSettings, Output, Reading, check_request, in_panel
 from loca.errors import ConfigError
 
 Folder = Annotated[
@@ -17,8 +17,20 @@ Folder = Annotated[
 ]
 
 
+_cluster = in_panel("Many machines")
+Nodes = Annotated[int | None, _cluster("Also what each shard of a cluster of so many machines holds and sends.", min=1)]
+Gpus = Annotated[int, _cluster("GPUs of each machine: one shard each; without, one shard a machine.", min=0)]
+
+
 def plan(
-    source: Data, fitting: Fitting, reading: Reading, settings: ModelSettings, output: Output, out: Folder = None
+    source: Data,
+    fitting: Fitting,
+    reading: Reading,
+    settings: ModelSettings,
+    output: Output,
+    out: Folder = None,
+    nodes: Nodes = None,
+    gpus: Gpus = 0,
 ) -> None:
     """Say what `loca fit` with the same settings would take at most: memory on GPU and host, and model files.
 
@@ -32,6 +44,8 @@ def plan(
       loca plan ratings.csv --model loca-ease --choose base.l2=100,300,1000 --out films.loca
 
       loca plan planted --model mult-vae --json
+
+      loca plan ratings.csv --model loca-vae --set anchors=1000 --nodes 4 --gpus 8
     """
     from loca.experiments.memory_estimate import plan_fit
 
@@ -41,5 +55,18 @@ def plan(
     if not validated and len(candidates) > 1:
         raise ConfigError("choosing needs held-out items; expected --validation of at least 1, found 0")
     free = None if out is None else shutil.disk_usage(check_folder(out)).free
-    found = plan_fit(candidates, request.read(), name=name, validated=validated, free_on_disk=free)
-    output.answer(str(found), found.document())
+    interactions = request.read()
+    found = plan_fit(candidates, interactions, name=name, validated=validated, free_on_disk=free)
+    text, document = str(found), found.document()
+    if nodes is not None:
+        from loca.cluster.shards import plan_shards
+        from loca.memory import DataSize, readable_bytes
+
+        shards, size = nodes * max(gpus, 1), DataSize.of(interactions.matrix(), validated=validated)
+        each = plan_shards(candidates[0], size, shards)
+        said = {"main": "main memory", "device": "GPU memory", "read": "read from the storage", "part": "model files"}
+        said |= {"saved": "saved after every epoch", "sent": "sent to the driver for every validation"}
+        lines = [f"{shards} shards, at most {each['models']} models each; each shard:"]
+        lines += [f"  {what}: {readable_bytes(each[key])}" for key, what in said.items() if each[key]]
+        text, document = "\n".join([text, *lines]), {**document, "shards": {"count": shards, **each}}
+    output.answer(text, document)

@@ -25,7 +25,8 @@ from loca.data.interactions import Interactions
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.top_n import as_array
 from loca.local.local_models import LocalModels, LocalTask
-from loca.local.training import Engine, begin_locals, fit_in_turn
+from loca.local.training import Engine, begin_locals, fit_in_turn, local_memory
+from loca.memory import DataSize
 from loca.models.early_stopping import BestWeights, load_states, save_states, states_of
 from loca.models.recommender import Recommender, TrainingData
 from loca.persistence.checkpoint import Checkpoint
@@ -132,6 +133,41 @@ def _read_data(state: ModelState) -> TrainingData:
         recency=None if recency is None else read_recency(recency),
     )
     return TrainingData.of(train, arrays["user_weights"])
+
+
+def plan_shards(model: Any, size: DataSize, shards: int) -> dict[str, int]:
+    """What each shard of a fit holds and sends, in bytes; nothing is fitted.
+
+    Parameters
+    ----------
+    model : Loca or Ensemble
+        Unfitted.
+    size : DataSize
+    shards : int
+
+    Returns
+    -------
+    dict of str to int
+        models; `main` and `device`, its memory at the peak; `read`, from the storage at the start; `saved`, after every
+        epoch; `sent`, to the driver for every validation; `part`, its files of the model.
+    """
+    params = model.get_params(deep=False)
+    count = params.get("anchors", params.get("models"))
+    if not isinstance(count, int):
+        raise ConfigError("shards: are for models of many models, such as loca-vae and ensemble-vae")
+    models = -(-min(count, size.users) // shards)
+    base, histories = model.base, 12 * size.entries + 8 * size.users
+    uses = local_memory(base, models, model._engine(), size, "local models", model.base).values()
+    weights = 4 * size.users * models
+    return {
+        "models": models,
+        "main": sum(use.main for use in uses) + histories + weights,
+        "device": sum(use.device for use in uses),
+        "read": histories + weights,
+        "saved": sum(use.checkpoint or use.training for use in uses) if base.learns_by_epoch else 0,
+        "sent": 4 * size.validation_users * size.items if base.learns_by_epoch else 0,
+        "part": sum(use.folder for use in uses),
+    }
 
 
 # -- A shard -----------------------------------------------------------------------------------------------------------
