@@ -1,7 +1,7 @@
 """A shard: some of the local models of a fit, trained an epoch at a time, and what all of them answer together.
 
 A shard reads its work from a folder that all machines see, and saves its progress there after every epoch. Whatever is
-asked of it twice it does once: a shard that is begun anew goes on where the last one was.
+wanted of it twice it does once: a shard that is begun anew goes on where the last one was.
 """
 
 from __future__ import annotations
