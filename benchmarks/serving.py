@@ -411,7 +411,7 @@ def fuzzed(rng: random.Random) -> bytes:
     """A request that must not be answered with 2xx or 5xx."""
     right = f"Authorization: Bearer {TOKEN}\r\n"
     junk = bytes(rng.randrange(256) for _ in range(rng.randrange(200)))
-    paths = ["/v1/models", "/v1/recommend/1", "/metrics", "/openapi.json", "/v1/map", "/docs"]
+    paths = ["/v1/models", "/v1/recommend/1", "/metrics", "/v1/communities", "/v1/map", "/v1/search?q=a"]
     traversals = [
         "/explorer/../app.py",
         "/explorer/..%2f..%2fapp.py",
