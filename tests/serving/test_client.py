@@ -110,7 +110,6 @@ def test_users_get_the_lists_of_the_model(pair: tuple[Any, loca.Client], recency
         ([["i01", "no such item"], []], {"on_unknown": "skip"}),
         (["nobody"], {"on_unknown": "skip"}),
     ],
-    ids=str,
 )
 def test_requests_of_every_form_are_answered_as_by_the_model(
     pair: tuple[Any, loca.Client], who: Any, options: dict[str, Any]
@@ -138,7 +137,6 @@ def test_similar_items_are_those_of_the_model(pair: tuple[Any, loca.Client]) -> 
         ([["i03", "i11", "i40"]], {"n": 3, "recency": None}),
         ({"ann": ["i03", "i11", "i12"]}, {"item": "i03", "recency": loca.Recency(2)}),
     ],
-    ids=str,
 )
 def test_an_explanation_is_that_of_the_model(
     pair: tuple[Any, loca.Client], who: Any, options: dict[str, Any], address: str
