@@ -196,7 +196,9 @@ def test_a_mistake_under_a_budget_leaves_nothing_and_the_corrected_command_runs(
 def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_others(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compute(plan: RunPlan, done: Done, split: Split, store: RunStore, processes: int) -> dict[str, str]:
+    def compute(
+        plan: RunPlan, done: Done, split: Split, store: RunStore, processes: int, start: object
+    ) -> dict[str, str]:
         assert processes == 2
         done["ease"], _ = store.execute(plan.make("ease", done), split)
         return {"loca-ease": "anchors: 1,000 were requested, there are only 150 users; take fewer"}

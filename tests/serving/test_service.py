@@ -25,13 +25,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 import loca
-from conftest import Talk  # type: ignore[attr-defined]
 from loca.cli.main import main
 from loca.serving.app import Service, Settings
 from loca.serving.explorer import map_users
 from loca.serving.model_store import ModelStore, load_version
 from loca.serving.scorer import ListOptions, QueueFullError, Scorer
 from loca.serving.server import PatientProtocol
+from service_talk import Talk
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import loca
-from conftest import Talk  # type: ignore[attr-defined]
+from service_talk import Talk
 
 PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
 REQUESTS = re.findall(r"^curl .*$", PAGE, re.M)
