@@ -9,7 +9,7 @@ from typing import Any
 
 from loca.cluster.executor import ShardExecutor
 from loca.cluster.shards import Job, Shard
-from loca.errors import ConfigError, LocaError, check_counts
+from loca.errors import ConfigError, LocaError
 from loca.progress import say
 
 try:
@@ -54,7 +54,8 @@ class RayExecutor(ShardExecutor):
         wait_seconds: float = 300.0,
     ) -> None:
         super().__init__(storage, shards=shards)
-        check_counts(cpus=max(int(cpus), 1))
+        if not (cpus > 0 and gpus >= 0 and wait_seconds >= 0):
+            raise ConfigError(f"expected cpus > 0, gpus and wait_seconds ≥ 0, found {cpus}, {gpus} and {wait_seconds}")
         self.address, self.cpus, self.gpus, self.wait_seconds = address, cpus, gpus, wait_seconds
 
     def open(self, job: Job) -> None:
