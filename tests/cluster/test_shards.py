@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,9 @@ import pytest
 
 import loca
 from loca.cluster.executor import ShardExecutor
-from loca.cluster.shards import Shard
+from loca.cluster.shards import Shard, dump_weights, read_weights
 from loca.data.splits import Split
-from loca.errors import ConfigError, ModelFileError
+from loca.errors import ConfigError, LocaError, ModelFileError
 from loca.local.sharded_models import ShardedModels
 from loca.persistence.manifest import ModelState
 
@@ -50,24 +52,62 @@ def test_shards_have_the_numbers_of_one_machine(name: str, planted_split: Split,
     for shards in (1, 4):
         model = fit(CASES[name], planted_split, ShardExecutor(tmp_path / "work", shards=shards))
         assert_same(model, alone, planted_split)
-        assert not (tmp_path / "work").exists()
     model.save(tmp_path / "model.loca")
+    # Each shard has written its arrays once: they are linked.
+    written = {one.stat().st_ino for one in (tmp_path / "work").rglob("part */arrays-*")}
+    assert len(written) >= 3
+    assert written <= {one.stat().st_ino for one in (tmp_path / "model.loca").iterdir()}
+    del model
+    gc.collect()
+    assert not (tmp_path / "work").exists()
     assert_same(loca.load(tmp_path / "model.loca", verify=True), alone, planted_split)
+
+
+@pytest.mark.parametrize("name", ["networks of mixtures", "differences of EASEs"])
+def test_shards_find_their_work_at_an_address(name: str, planted_split: Split, tmp_path: Path) -> None:
+    place = f"file://{tmp_path}/work"
+    alone, executor = fit(CASES[name], planted_split), Losing(place, shards=3, seed=1)
+    model = CASES[name]().fit(planted_split.train, validation=planted_split.validation, executor=executor)
+    assert executor.losses > 0
+    assert_same(model, alone, planted_split)
+    model.save(tmp_path / "model.loca")
+    del model
+    gc.collect()
+    assert_same(loca.load(tmp_path / "model.loca", verify=True), alone, planted_split)
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_what_an_address_cannot_do_is_one_line(planted_split: Split, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in ("nothing://x", f"file://{tmp_path}/file/below", str(tmp_path / "file" / "below")):
+        with pytest.raises(LocaError, match=f"storage {place}: "):
+            fit(CASES["EASEs of mixtures"], planted_split, ShardExecutor(place))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.4, 0.6, 1.0])
+def test_weights_come_back_whatever_share_of_them_is_the_least(share: float) -> None:
+    rng = np.random.default_rng(0)
+    given = [np.where(rng.random(200) < share, 0.25, rng.random(200) + 0.3).astype(np.float32) for _ in range(3)]
+    state = dump_weights(iter(given))
+    for number, weights in enumerate(given):
+        np.testing.assert_array_equal(read_weights(state, number, 200), weights)
+    if share == 1:
+        assert sum(array.nbytes for array in state.arrays.values()) < 100
 
 
 class Losing(ShardExecutor):
     """Loses a shard now and then, before a call or after it, and begins it anew."""
 
-    def __init__(self, storage: Path, *, shards: int, seed: int) -> None:
+    def __init__(self, storage: str | Path, *, shards: int, seed: int) -> None:
         super().__init__(storage, shards=shards)
         self.rng, self.losses = np.random.default_rng(seed), 0
 
-    def call(self, method: str, arguments: Sequence[Any], on_done: Any = None) -> list[Any]:
+    def call(self, method: str, arguments: Sequence[Any], *others: Any, **named: Any) -> list[Any]:
         for again in (True, False):
             for number in np.flatnonzero(self.rng.random(len(self._shards)) < 0.2).tolist():
                 self._shards[number] = Shard(self._shards[number].job, number)
                 self.losses += 1
-            found = super().call(method, arguments, on_done)
+            found = super().call(method, arguments, *others, **named)
             if not again or self.rng.random() < 0.7:
                 break  # otherwise the answers were lost, and are wanted again
         return found
@@ -94,9 +134,12 @@ def test_a_lost_driver_goes_on_where_it_was(planted_split: Split, tmp_path: Path
 
     for attempt in range(6):
         given = {"fingerprint": {"data": "planted"}, "resume": attempt > 0, "seconds_between": 0.0}
+        if attempt == 2:  # what the shards have saved is lost too
+            shutil.rmtree(tmp_path / "work")
         try:
             with loca.checkpoint_in(tmp_path / "driver", **given) as context:
-                executor = ShardExecutor(tmp_path / "work", shards=2)
+                # As it was begun, whatever is wanted now.
+                executor = ShardExecutor(tmp_path / "work", shards=2 + attempt)
                 context = loca.FitContext(context.checkpoint, lose, executor=executor)
                 model = fit(make, planted_split, context=context)
             break
@@ -104,6 +147,36 @@ def test_a_lost_driver_goes_on_where_it_was(planted_split: Split, tmp_path: Path
             assert list((tmp_path / "work").iterdir()) != []
     assert attempt > 0
     assert_same(model, alone, planted_split)
+
+
+def test_a_fit_that_nobody_can_go_on_with_leaves_nothing(planted_split: Split, tmp_path: Path) -> None:
+    class Broken(ShardExecutor):
+        def call(self, method: str, *others: Any, **named: Any) -> list[Any]:
+            if method == "finish":
+                raise ConfigError("broken")
+            return super().call(method, *others, **named)
+
+    for name in CASES:
+        with pytest.raises(ConfigError, match="broken"):
+            fit(CASES[name], planted_split, Broken(tmp_path / "work"))
+        assert not (tmp_path / "work").exists()
+
+
+def test_the_best_weights_are_learned_again_where_they_are_lost(planted_split: Split, tmp_path: Path) -> None:
+    class Forgetful(ShardExecutor):
+        def call(self, method: str, *others: Any, **named: Any) -> list[Any]:
+            if method == "finish":
+                for one in (tmp_path / "work").rglob("*best*"):
+                    one.unlink()
+            return super().call(method, *others, **named)
+
+    def make() -> Any:
+        base = loca.MultVAE(**VAE | {"epochs": 20, "learning_rate": 0.1})
+        return loca.Loca(base=base, communities="mixture", anchors=4)
+
+    alone = fit(make, planted_split)
+    assert alone.local_epochs_ < 20
+    assert_same(fit(make, planted_split, Forgetful(tmp_path / "work")), alone, planted_split)
 
 
 def test_what_cannot_be_spread_is_refused(planted_split: Split, tmp_path: Path) -> None:

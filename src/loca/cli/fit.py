@@ -58,8 +58,10 @@ class Cluster:
         str | None, _cluster("Train local models on a Ray cluster: auto, host:6379, or local to start Ray here.")
     ] = None
     shards: Annotated[int, _cluster("In so many parts, an actor each.", min=1)] = 2
-    storage: Annotated[Path | None, _cluster("A folder that all machines see (OUT.cluster).")] = None
-    shard_cpus: Annotated[int, _cluster("Cores of each shard.", min=1)] = 1
+    storage: Annotated[
+        str | None, _cluster("What all machines see: a folder (OUT.cluster) or an address such as s3://bucket/work.")
+    ] = None
+    shard_cpus: Annotated[float, _cluster("Cores of each shard.", min=0.01)] = 1.0
     shard_gpus: Annotated[float, _cluster("GPUs of each shard.", min=0)] = 0.0
     wait: Annotated[float, _cluster("Seconds to wait for a machine that can hold a lost shard.", min=0)] = 300.0
 
@@ -71,7 +73,7 @@ class Cluster:
 
         return RayExecutor(
             storage if self.storage is None else self.storage,
-            address=options.cluster_address(self.cluster),
+            address=self.cluster,
             shards=self.shards,
             cpus=self.shard_cpus,
             gpus=self.shard_gpus,
@@ -129,6 +131,7 @@ def fit(
       loca fit ratings.csv --model loca-vae --cluster auto --shards 8 --storage /shared/work --out films.loca
     """
     import loca
+    from loca.cluster.storage import remove_jobs
     from loca.config.model_factory import describe_model
     from loca.config.settings import Given
     from loca.data.recency import parse_age
@@ -162,8 +165,13 @@ def fit(
     named = out if out.name not in ("", "..") else out.resolve()
     unfinished = named.with_name(f"{named.name}.unfinished")
     check_start(unfinished, **asdict(interruption))
-    executor = cluster.executor(named.with_name(f"{named.name}.cluster"))
+    storage = named.with_name(f"{named.name}.cluster")
+    executor = cluster.executor(storage)
+    if executor is not None and not interruption.resume:
+        remove_jobs(storage)
     own, ((name, candidates),) = request.own, request.models.items()
+    if executor is not None and candidates[0].role == "single":
+        raise ConfigError(f"--cluster: spreads local models, {name} is one; take loca-… or ensemble-…, or one machine")
     validation = 2 if request.split.validation is None else request.split.validation
     started = time.perf_counter()
     interactions = request.read()
@@ -189,6 +197,8 @@ def fit(
             interactions, candidates, validation=validation, refit=own.refit, recency=request.recency, context=context
         )
         found.model.save(out)
+    if executor is not None:
+        remove_jobs(storage)
     parameters, best = describe_model(found.model), found.best
     # Of what Auto chose, its report says more.
     shown = [key for key in parameters if "seed" not in key and key != "model" and not key.startswith("chosen.")]

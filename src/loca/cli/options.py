@@ -225,18 +225,13 @@ class Interruption:
     fresh: Annotated[bool, _stopping("Drop an interrupted run and start over.", "--fresh")] = False
 
 
-def cluster_address(cluster: str) -> str | None:
-    """The address that --cluster names; None starts Ray on this machine."""
-    return None if cluster == "local" else cluster
-
-
 def workers_on(cluster: str | None) -> Callable[..., Any] | None:
     """What starts workers: on a cluster where one is named, None for processes of this machine."""
     if cluster is None:
         return None
     from loca.cluster.tasks import workers_on
 
-    return workers_on(cluster_address(cluster))
+    return workers_on(cluster)
 
 
 def words(text: str | None) -> list[str] | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from loca.cli.options import Output, Recency, cluster_address, in_panel, naming
+from loca.cli.options import Output, Recency, in_panel, naming
 from loca.errors import ConfigError, DataError, LocaError
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ def recommend_items(
     if cluster.cluster is not None:
         from loca.cluster.tasks import recommend_to_parts
 
-        address = cluster_address(cluster.cluster)
-        written = recommend_to_parts(folder, out, count, parts=cluster.parts, address=address, **conditions)
+        written = recommend_to_parts(folder, out, count, parts=cluster.parts, address=cluster.cluster, **conditions)
     else:
         conditions |= {"candidates": candidates, "on_unknown": many.on_unknown}
         written = recommend_to_file(*(model, users, out, count), **conditions)

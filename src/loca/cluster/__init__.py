@@ -1,7 +1,23 @@
 """Local models in shards, on one machine or many: the same numbers as without; Ray is an extra, loca[cluster]."""
 
-import os
+from __future__ import annotations
 
-# Whoever reaches the ports of Ray may run anything: a token, which Ray makes and stores in the home folder, keeps out
-# whoever does not know it. Ray reads this when it is loaded.
-os.environ.setdefault("RAY_AUTH_MODE", "token")
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loca.cluster.executor import ShardExecutor
+    from loca.cluster.ray_executor import RayExecutor
+
+__all__ = ["RayExecutor", "ShardExecutor"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ShardExecutor":
+        from loca.cluster.executor import ShardExecutor
+
+        return ShardExecutor
+    if name == "RayExecutor":
+        from loca.cluster.ray_executor import RayExecutor
+
+        return RayExecutor
+    raise AttributeError(f"module 'loca.cluster' has no attribute {name!r}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,13 +14,17 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from loca.cluster.shards import Job, Shard, load_part
+from loca.cluster.storage import Storage, is_address
 from loca.errors import ConfigError, check_counts
 from loca.local.local_models import LocalModels, LocalTask
-from loca.local.sharded_models import ShardedModels, blend_shards
+from loca.local.sharded_models import ShardedModels, add_answers, split_request
 from loca.local.training import Engine, Validate
 from loca.models.early_stopping import BestWeights
-from loca.persistence.manifest import ModelState, fingerprint
+from loca.persistence.manifest import ModelState
 from loca.progress import bar, say
+
+# What each shard is given; None for one that is not called.
+Arguments = Sequence[tuple[Any, ...] | None]
 
 
 class ShardExecutor:
@@ -28,70 +33,99 @@ class ShardExecutor:
     Parameters
     ----------
     storage : str or Path
-        A folder that all machines see: the work of a shard is read from there, its progress and its models are written
-        there. It is emptied when the fit ends well.
+        What all machines see: a folder, or an address that fsspec understands, such as s3://bucket/work. The work of a
+        shard is read from there, its progress and its models are written there. What a fit wrote goes with the model.
     shards : int, default 2
         How many.
     """
 
     def __init__(self, storage: str | Path, *, shards: int = 2) -> None:
         check_counts(shards=shards)
-        self.storage, self.shards = Path(storage), shards
+        self.storage = str(storage) if is_address(storage) else str(Path(storage).absolute())
+        self.shards = shards
 
     def train_locals(
         self, task: LocalTask, engine: Engine, validate: Validate | None = None
     ) -> tuple[LocalModels, int | None]:
         """Train all models of a task; as `loca.local.training.train_locals`, with the same numbers."""
         first: Any = task.models[0]
-        settings = [first.get_params(), len(task.models), task.what, task.shared_epochs, self.shards]
-        name = fingerprint([str(settings), fingerprint(task.data.matrix), str(engine)])
-        job = Job.of(task, engine, self.storage / f"job-{str(name)[:16]}", self.shards)
-        say(f"{task.what}: {len(task.models):,} models in {len(job.ranges)} shards, by way of {job.folder}")
-        self.open(job)
+        checkpoint = task.data.context.checkpoint
+        job, storage, progress = self._begin(task, engine)
+        say(f"{task.what}: {len(task.models):,} models in {len(job)} shards, by way of {storage.address}")
         try:
+            self.open(job)
             epochs, best_epoch = None, 0
             if first.learns_by_epoch:
-                best = self._train_epochs(task, job, validate)
+                best = self._train_epochs(task, job, validate, progress)
                 best_epoch, epochs = best.epoch, best.epoch or first.epochs
                 first.remarks_ = tuple(f"{task.what} {ending}" for ending in [best.ending(first)] if ending)
-            with bar(f"{task.what}, finished shards", len(job.ranges)) as progress:
-                folders = self.call("finish", [(best_epoch,)] * len(job.ranges), progress.advance)
+            with bar(f"{task.what}, finished shards", len(job)) as shown:
+                self.call("finish", [(best_epoch,)] * len(job), shown.advance, lambda note: shown.advance(0, note=note))
+            centre = task.centre if job.has_centre else None
+            local = ShardedModels.of([load_part(storage, number, centre) for number in range(len(job))])
+        except BaseException:
+            if not checkpoint.saves:  # nobody can go on from here
+                storage.remove()
+            raise
         finally:
             self.close()
-        centre = task.centre if job.has_centre else None
-        local = ShardedModels.of([load_part(Path(one), centre) for one in folders])
+        # The models are mapped, and linked when they are saved: their files stay as long as they do.
+        weakref.finalize(local, storage.remove)
         for model in task.models:
             model.best_epoch_ = epochs
-        job.remove()
         return local, epochs
 
-    def _train_epochs(self, task: LocalTask, job: Job, validate: Validate | None) -> BestWeights:
+    def _begin(self, task: LocalTask, engine: Engine) -> tuple[Job, Storage, Mapping[str, Any]]:
+        """The job of an interrupted run with its progress, where the storage still has it, or a new one."""
+        checkpoint, name = task.data.context.checkpoint, _progress_of(task.what)
+        if (saved := checkpoint.load(name)) is not None:
+            job = Job.of(task, engine, self.storage, saved.facts["job"], saved.facts["edges"])
+            if job.is_written(storage := job.storage()):
+                if len(job) != min(self.shards, len(task.models)):
+                    say(f"{task.what}: goes on in {len(job)} shards, as it was begun")
+                return job, storage, saved.facts
+            say(f"{task.what}: {storage.address} has nothing to go on with; the shards start from the beginning")
+        count = len(task.models)
+        edges = np.linspace(0, count, min(self.shards, count) + 1).astype(int).tolist()
+        job = Job.of(task, engine, self.storage, secrets.token_hex(8), edges)
+        storage = job.storage()
+        try:
+            job.write(task, storage)
+        except BaseException:
+            storage.remove()
+            raise
+        facts = {"job": job.name, "edges": edges, "epoch": 0, "best": dict(BestWeights().state().facts)}
+        checkpoint.save(name, ModelState(facts=facts))
+        return job, storage, facts
+
+    def _train_epochs(
+        self, task: LocalTask, job: Job, validate: Validate | None, progress: Mapping[str, Any]
+    ) -> BestWeights:
         """Epoch after epoch: all shards train and save, then the sum of their answers is judged."""
         schedule: Any = task.models[0]
-        checkpoint, best, done = task.data.context.checkpoint, BestWeights(), 0
-        remote, count = RemoteModels(self, task, job), len(job.ranges)
-        if (saved := checkpoint.load(job.what)) is not None:
-            done = int(saved.facts["epoch"])
-            best.put_back(ModelState(facts=saved.facts["best"]), [])
-        with bar(task.what, schedule.epochs) as progress:
-            progress.advance(done)
+        checkpoint, best, remote = task.data.context.checkpoint, BestWeights(), RemoteModels(self, task, job)
+        best.put_back(ModelState(facts=progress["best"]), [])
+        done = int(progress["epoch"])
+        with bar(task.what, schedule.epochs) as shown:
+            shown.advance(done)
             for epoch in range(done + 1, schedule.epochs + 1):
                 if best.is_final(epoch - 1, schedule.patience):
                     break
-                losses = self.call("epoch", [(epoch,)] * count)
-                note = f"{len(task.models)} models in {count} shards, loss {np.mean(losses):.2f}"
+                losses = self.call("epoch", [(epoch,)] * len(job), on_wait=lambda note: shown.advance(0, note=note))
+                note = f"{len(task.models)} models in {len(job)} shards, loss {np.mean(losses):.2f}"
                 if best.epoch:
                     note += f", best NDCG@100 {best.score:.4f} at epoch {best.epoch}"
-                progress.advance(note=note)
+                shown.advance(note=note)
                 is_due = epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs
                 if validate is not None and epoch > task.shared_epochs and is_due:
                     score = validate(remote)
                     best.offer(epoch, score, [])
                     if best.epoch == epoch:
-                        self.call("save_best", [(epoch,)] * count)
+                        self.call("save_best", [(epoch,)] * len(job))
                     task.data.context.report(epoch, score)
                 # The shards have saved this epoch: the driver may be lost from here on.
-                checkpoint.save(job.what, ModelState(facts={"epoch": epoch, "best": dict(best.state().facts)}))
+                facts = {**progress, "epoch": epoch, "best": dict(best.state().facts)}
+                checkpoint.save(_progress_of(task.what), ModelState(facts=facts))
         if ending := best.ending(schedule):
             say(f"{task.what}: {ending}")
         if best.epoch:
@@ -102,13 +136,24 @@ class ShardExecutor:
 
     def open(self, job: Job) -> None:
         """Begin the shards."""
-        self._pool = ThreadPoolExecutor(len(job.ranges))
-        self._shards = [Shard(job, number) for number in range(len(job.ranges))]
+        self._pool = ThreadPoolExecutor(len(job))
+        self._shards = [Shard(job, number) for number in range(len(job))]
+
+    def share(self, value: Any) -> Any:
+        """What stands for a value that is given to a shard more than once."""
+        return value
 
     def call(
-        self, method: str, arguments: Sequence[tuple[Any, ...] | None], on_done: Callable[[], None] | None = None
+        self,
+        method: str,
+        arguments: Arguments,
+        on_done: Callable[[], None] | None = None,
+        on_wait: Callable[[str], None] | None = None,
     ) -> list[Any]:
-        """What a method of each shard gives, in the order of the shards; None for one that is not called."""
+        """What a method of each shard gives, in the order of the shards.
+
+        `on_done` is called for each that has ended, `on_wait` with words about those that take longer than others.
+        """
         futures = [
             None if given is None else self._pool.submit(getattr(shard, method), *given)
             for shard, given in zip(self._shards, arguments, strict=True)
@@ -126,12 +171,17 @@ class ShardExecutor:
         self._shards = []
 
 
+def _progress_of(what: str) -> str:
+    """The name under which the driver saves how far the shards are."""
+    return f"{what} in shards"
+
+
 class RemoteModels(LocalModels):
     """The models of all shards while they learn: a request goes to those that answer, the sums are added in order."""
 
     def __init__(self, executor: ShardExecutor, task: LocalTask, job: Job) -> None:
-        self._executor, self._items = executor, task.data.matrix.shape[1]
-        self._edges = [0, *(last for _, last in job.ranges)]
+        self._executor, self._items, self._edges = executor, task.data.matrix.shape[1], job.edges
+        self._last: tuple[Any, ...] = (None, None, None, None)
 
     def __len__(self) -> int:
         return self._edges[-1]
@@ -142,8 +192,14 @@ class RemoteModels(LocalModels):
 
     def blend(self, histories: csr_array, answer_weights: csr_array) -> npt.NDArray[np.float32]:
         """The scores of all models, blended by the weights."""
-        rows, call = csr_array(histories), partial(self._executor.call, "blend")
-        return blend_shards(rows, answer_weights, self._edges, self._items, call)
+        if self._last[0] is not histories or self._last[1] is not answer_weights:
+            # The same users are asked about after every epoch: what is sent stays with the shards.
+            splits = split_request(csr_array(histories), answer_weights, self._edges)
+            requests = [None if one.request is None else self._executor.share(one.request) for one in splits]
+            self._last = histories, answer_weights, splits, requests
+        _, _, splits, requests = self._last
+        answers = self._executor.call("blend", [None if one is None else (one,) for one in requests])
+        return add_answers(splits, answers, (histories.shape[0], self._items))
 
     def state(self) -> ModelState:
         """Models that learn elsewhere are saved there."""

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, cast
 
-from loca.cluster.executor import ShardExecutor
+from loca.cluster.executor import Arguments, ShardExecutor
 from loca.cluster.shards import Job, Shard
 from loca.errors import ConfigError, LocaError
 from loca.progress import say
 
+# Whoever reaches the ports of Ray may run anything: a token, which Ray makes and stores in the home folder, keeps out
+# whoever does not know it. Ray reads this when it is loaded; a cluster without tokens can be joined all the same.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
 try:
     import ray
-    from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
+    from ray.exceptions import ActorDiedError, RayError, RayTaskError
 except ImportError as error:
     raise ConfigError(f"a cluster needs {error.name}: pip install 'loca[cluster]'") from None
 
-_LOST = (RayActorError, ActorUnavailableError, ActorDiedError, GetTimeoutError)
 _LOOK_SECONDS = 2.0
+# Of a call: whoever is lost so often would be lost for ever.
+_MOST_LOSSES = 10
+# A shard is late that takes so many times what the others took, and so many seconds more.
+_LATE, _LATE_SECONDS = 1.5, 2.0
 
 
 class ClusterError(LocaError):
@@ -32,9 +41,9 @@ class RayExecutor(ShardExecutor):
     Parameters
     ----------
     storage : str or Path
-        A folder that all machines see, such as one on NFS.
-    address : str or None, default None
-        The cluster: "auto" for the one that this machine belongs to, "host:6379", or None to start Ray here.
+        What all machines see: a folder, such as one on NFS, or an address that fsspec understands.
+    address : str, default "local"
+        The cluster: "auto" for the one that this machine belongs to, "host:6379", or "local" to start Ray here.
     shards : int, default 2
         How many actors.
     cpus, gpus : float, default 1 and 0
@@ -47,7 +56,7 @@ class RayExecutor(ShardExecutor):
         self,
         storage: str | Path,
         *,
-        address: str | None = None,
+        address: str = "local",
         shards: int = 2,
         cpus: float = 1,
         gpus: float = 0,
@@ -57,58 +66,86 @@ class RayExecutor(ShardExecutor):
         if not (cpus > 0 and gpus >= 0 and wait_seconds >= 0):
             raise ConfigError(f"expected cpus > 0, gpus and wait_seconds ≥ 0, found {cpus}, {gpus} and {wait_seconds}")
         self.address, self.cpus, self.gpus, self.wait_seconds = address, cpus, gpus, wait_seconds
+        self._actors: list[Any] = []
 
     def open(self, job: Job) -> None:
         """Begin an actor for each shard."""
         connect(self.address)
-        self._job = job
+        self._job, cluster = job, cast(Any, ray)
+        there = cluster.cluster_resources()
+        for name, each in (("CPU", self.cpus), ("GPU", self.gpus)):
+            if len(job) * each > (found := there.get(name, 0)):
+                wanted = f"{len(job)} shards need {len(job) * each:g} {name}s, the cluster has {found:g}"
+                say(f"{wanted}: waiting up to {self.wait_seconds:g} s for more")
         needs: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_concurrency": 2}
         self._kind = ray.remote(Shard).options(max_restarts=-1, max_task_retries=0, **needs)
-        self._actors: list[Any] = [self._kind.remote(job, number) for number in range(len(job.ranges))]
+        self._actors = [self._kind.remote(job, number) for number in range(len(job))]
+
+    def share(self, value: Any) -> Any:
+        """A reference to the value in Ray's own storage, which sends it to each machine once."""
+        return ray.put(value)
 
     def call(
-        self, method: str, arguments: Sequence[tuple[Any, ...] | None], on_done: Callable[[], None] | None = None
+        self,
+        method: str,
+        arguments: Arguments,
+        on_done: Callable[[], None] | None = None,
+        on_wait: Callable[[str], None] | None = None,
     ) -> list[Any]:
         """What a method of each shard gives, in the order of the shards; what is lost on the way is wanted again."""
         found: dict[int, Any] = {one: None for one, given in enumerate(arguments) if given is None}
-        given = {one: tuple(map(ray.put, args)) for one, args in enumerate(arguments) if args is not None}
-        pending = {self._submit(one, method, args): one for one, args in given.items()}
-        seen, lost = dict.fromkeys(given, time.monotonic()), set[int]()
+        begun, took, losses = time.monotonic(), list[float](), Counter[int]()
+        pending, seen = dict[Any, int](), dict[int, float]()
+
+        def submit(number: int) -> None:
+            pending[getattr(self._actors[number], method).remote(*(arguments[number] or ()))] = number
+
+        for number in range(len(arguments)):
+            if number not in found:
+                submit(number)
+                seen[number] = begun
         while pending:
             done, _ = ray.wait(list(pending), num_returns=1, timeout=_LOOK_SECONDS)
             for reference in done:
                 number = pending.pop(reference)
                 try:
                     found[number] = ray.get(reference)
-                    seen[number] = time.monotonic()
+                    took.append(time.monotonic() - begun)
                     if on_done is not None:
                         on_done()
-                except _LOST as error:
-                    if isinstance(error, ActorDiedError):  # not to be begun anew by Ray itself
-                        self._actors[number] = self._kind.remote(self._job, number)
-                    if number not in lost:
-                        say(f"shard {number} was lost; it goes on from its last epoch")
-                    lost.add(number)
-                    time.sleep(0.5)
-                    pending[self._submit(number, method, given[number])] = number
                 except RayTaskError as error:
                     raise error.cause if isinstance(error.cause, LocaError) else error from None
-            if not done:
-                self._look_after(set(pending.values()), seen)
+                except RayError as error:  # the actor, its machine, or its answer on the way
+                    if isinstance(error, ActorDiedError):  # not to be begun anew by Ray itself
+                        self._actors[number] = self._kind.remote(self._job, number)
+                    if not losses[number]:
+                        say(f"shard {number} was lost; it goes on from its last epoch")
+                    losses[number] += 1
+                    if losses[number] > _MOST_LOSSES and time.monotonic() - seen[number] <= self.wait_seconds:
+                        line = " ".join(str(error).split())[:200]
+                        raise ClusterError(
+                            f"shard {number}: was lost {losses[number]} times in one epoch: {line}"
+                        ) from None
+                    time.sleep(0.5)
+                    submit(number)
+            waiting = set(pending.values())
+            if waiting and (not done or any(losses[one] for one in waiting)):
+                self._look_after(waiting, seen)
+            late = time.monotonic() - begun
+            if on_wait is not None and took and late > _LATE * median(took) + _LATE_SECONDS:
+                behind = ", ".join(map(str, sorted(waiting)[:5])) + ", …" * (len(waiting) > 5)
+                on_wait(f"waiting for shard {behind}: {late:.0f} s, others took {median(took):.0f} s")
         return [found[one] for one in range(len(arguments))]
-
-    def _submit(self, number: int, method: str, given: tuple[Any, ...]) -> Any:
-        return getattr(self._actors[number], method).remote(*given)
 
     def _look_after(self, waiting: set[int], seen: dict[int, float]) -> None:
         """End where a shard has had no living process for too long."""
-        signs = {self._actors[number].where.remote(): number for number in waiting}
+        signs = {self._actors[number].status.remote(): number for number in waiting}
         alive, _ = ray.wait(list(signs), num_returns=len(signs), timeout=_LOOK_SECONDS)
         for sign in alive:
             try:
                 ray.get(sign)
                 seen[signs[sign]] = time.monotonic()
-            except (*_LOST, RayTaskError):
+            except RayError:
                 continue
         missing = [number for number in waiting if time.monotonic() - seen[number] > self.wait_seconds]
         if missing:
@@ -126,7 +163,7 @@ class RayExecutor(ShardExecutor):
         self._actors = []
 
 
-def connect(address: str | None) -> None:
+def connect(address: str) -> None:
     """Join a cluster, or start Ray on this machine; nothing where that has been done."""
     if ray.is_initialized():
         return

@@ -1,6 +1,6 @@
 """A shard: some of the local models of a fit, trained an epoch at a time, and what all of them answer together.
 
-A shard reads its work from a folder that all machines see, and saves its progress there after every epoch. Whatever is
+A shard reads its work from a storage that all machines see, and saves its progress there after every epoch. Whatever is
 wanted of it twice it does once: a shard that is begun anew goes on where the last one was.
 """
 
@@ -8,31 +8,33 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.cluster.storage import Storage
 from loca.data.id_map import IdMap
 from loca.data.interactions import Interactions
 from loca.errors import ConfigError, ModelFileError
 from loca.evaluation.top_n import as_array
 from loca.local.local_models import LocalModels, LocalTask
+from loca.local.sharded_models import Request
 from loca.local.training import Engine, begin_locals, fit_in_turn, local_memory
 from loca.memory import DataSize
 from loca.models.early_stopping import BestWeights, load_states, save_states, states_of
-from loca.models.recommender import Recommender, TrainingData
-from loca.persistence.checkpoint import Checkpoint
+from loca.models.recommender import Recommender, TrainingData, UserWeights
 from loca.persistence.fit_context import FitContext
 from loca.persistence.manifest import ModelState
 from loca.persistence.model_io import load_model, read_recency, save_model
+from loca.progress import say
 from loca.registry import KINDS, load
 
 _DATA, _BEST, _CENTRE = "data", "best", "centre"
@@ -43,66 +45,98 @@ _DATA, _BEST, _CENTRE = "data", "best", "centre"
 
 @dataclass(frozen=True)
 class Job:
-    """The local models of one fit as all machines find them: `folder` is on storage that they share.
+    """The local models of one fit as all machines find them.
 
-    `models` are unfitted; the data, the weights of each shard's communities and the centre are in the folder.
+    `models` are unfitted; the data, the weights of each shard's communities and the centre are in the storage.
     """
 
-    folder: Path
+    place: str
+    name: str
     models: tuple[Recommender, ...]
-    ranges: tuple[tuple[int, int], ...]
+    edges: tuple[int, ...]
     engine: Engine
     what: str
     shared_epochs: int
     has_centre: bool
 
     @classmethod
-    def of(cls, task: LocalTask, engine: Engine, folder: Path, shards: int) -> Self:
-        """The job of a task, written to its folder unless an earlier run has done so."""
-        count = len(task.models)
-        edges = np.linspace(0, count, min(shards, count) + 1).astype(int).tolist()
-        ranges = tuple(itertools.pairwise(edges))
+    def of(cls, task: LocalTask, engine: Engine, place: str, name: str, edges: Sequence[int]) -> Self:
+        """The job of a task: shard k has the models from edges[k] to edges[k + 1]."""
         has_centre = task.centre is not None and bool(task.models[0].is_linear)
-        job = cls(folder, tuple(task.models), ranges, engine, task.what, task.shared_epochs, has_centre)
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint = Checkpoint(folder, 0.0)
-        for number, (first, last) in enumerate(ranges):
-            if checkpoint.load(f"weights {number}") is None:
-                weights = np.stack([np.asarray(task.weights_of(one), np.float32) for one in range(first, last)])
-                checkpoint.save(f"weights {number}", ModelState({"weights": weights}))
-        if has_centre and not (folder / _CENTRE / "model.json").exists():
-            save_model(task.centre, folder / _CENTRE)
-        if checkpoint.load(_DATA) is None:  # last: where it is, all is
-            checkpoint.save(_DATA, _dump_data(task.data))
-        return job
+        models = tuple(task.models)
+        return cls(place, name, models, tuple(edges), engine, task.what, task.shared_epochs, has_centre)
 
-    def task(self, number: int) -> LocalTask:
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    def storage(self) -> Storage:
+        """Its folder in the storage, as this process sees it."""
+        return Storage(self.place, self.name)
+
+    def write(self, task: LocalTask, storage: Storage) -> None:
+        """Write what the shards read."""
+        storage.make()
+        checkpoint = storage.checkpoint()
+        for number, (first, last) in enumerate(itertools.pairwise(self.edges)):
+            checkpoint.save(f"weights {number}", dump_weights(task.weights_of(one) for one in range(first, last)))
+        if self.has_centre:
+            save_model(task.centre, storage.folder / _CENTRE)
+            storage.publish_model(_CENTRE)
+        checkpoint.save(_DATA, _dump_data(task.data))  # last: where it is, all is
+
+    def is_written(self, storage: Storage) -> bool:
+        """Whether the storage still has what the shards read."""
+        return storage.checkpoint().load(_DATA) is not None
+
+    def task(self, number: int, storage: Storage) -> LocalTask:
         """What one shard has to do."""
-        checkpoint = Checkpoint(self.folder, 0.0)
+        checkpoint = storage.checkpoint()
         data, weights = checkpoint.load(_DATA), checkpoint.load(f"weights {number}")
         if data is None or weights is None:
-            raise ModelFileError(f"{self.folder}: the work of shard {number} is not there; is the storage shared?")
-        first, last = self.ranges[number]
-        context = FitContext(checkpoint.inside(f"shard {number}"), order_checked=True)
-        centre = load(self.folder / _CENTRE) if self.has_centre else None
+            where = f"{storage.address}: the work of shard {number} is not there"
+            raise ModelFileError(f"{where}; does every machine see this storage?")
+        training = _read_data(data)
+        users, context = training.matrix.shape[0], FitContext(checkpoint.inside(f"shard {number}"), order_checked=True)
         return LocalTask(
-            list(self.models[first:last]),
-            replace(_read_data(data), context=context),
-            lambda one: weights.arrays["weights"][one],
+            list(self.models[self.edges[number] : self.edges[number + 1]]),
+            replace(training, context=context),
+            lambda one: read_weights(weights, one, users),
             self.what,
-            centre,
+            load(storage.fetch_model(_CENTRE)) if self.has_centre else None,
             shared_epochs=self.shared_epochs,
         )
 
-    def part(self, number: int) -> Path:
-        """Where the finished models of a shard are."""
-        return self.folder / f"part {number}"
 
-    def remove(self) -> None:
-        """Forget the job; what is mapped into memory stays there."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):  # others work there
-            self.folder.parent.rmdir()
+def dump_weights(weights: Iterator[UserWeights]) -> ModelState:
+    """The user weights of some models: all of them, or the least and those above it where that is less.
+
+    Most users have the least weight where communities are narrow, or memberships sure.
+    """
+    least, rows, values = [], [], []
+    for one in weights:
+        given = np.asarray(one, np.float32)
+        above = np.flatnonzero(given != given.min()).astype(np.int32)
+        is_short = 2 * len(above) < len(given)
+        least.append(given.min())
+        rows.append(above if is_short else above[:0])
+        values.append(given[above] if is_short else given)
+    arrays = {"least": np.array(least, np.float32), "rows": np.concatenate(rows), "values": np.concatenate(values)}
+    for name, parts in (("row_ends", rows), ("value_ends", values)):
+        arrays[name] = np.cumsum([0, *map(len, parts)])
+    return ModelState(arrays)
+
+
+def read_weights(state: ModelState, number: int, users: int) -> npt.NDArray[np.float32]:
+    """The user weights of one model."""
+    rows, values = (
+        state.arrays[name][slice(*state.arrays[ends][number : number + 2].tolist())]
+        for name, ends in (("rows", "row_ends"), ("values", "value_ends"))
+    )
+    if len(rows) < len(values):  # all of them
+        return np.array(values)
+    found = np.full(users, state.arrays["least"][number], np.float32)
+    found[rows] = values
+    return found
 
 
 def _dump_data(data: TrainingData) -> ModelState:
@@ -180,80 +214,120 @@ class Shard:
     """
 
     def __init__(self, job: Job, number: int) -> None:
-        self._lock = threading.Lock()
-        self.job, self.number, self.task = job, number, job.task(number)
-        self.checkpoint = self.task.data.context.checkpoint
+        self.job, self.number = job, number
         self.done, self.loss = 0, float("nan")
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._lock, self._is_begun = threading.Lock(), False
+        self._request: Request | None = None
+
+    @contextmanager
+    def _working(self, what: str) -> Iterator[None]:
+        """One call at a time, and what each kind has taken; the first begins the work."""
+        with self._lock:
+            if not self._is_begun:
+                self._begin()
+            started = time.perf_counter()
+            yield
+            self.seconds[what] += time.perf_counter() - started
+
+    def _begin(self, *, anew: bool = False) -> None:
+        """Go on where an earlier process was, or from the beginning."""
+        self.storage = self.job.storage()
+        self.task = self.job.task(self.number, self.storage)
+        self.checkpoint = self.task.data.context.checkpoint
         self.local: LocalModels | None = None
         self.trainers: Sequence[Any] = ()
-        if (job.part(number) / "model.json").exists():  # it was finished before
-            self.local = self._load()
-        elif self.task.models[0].learns_by_epoch:
-            self.trainers, self.local = begin_locals(self.task, job.engine)
-            saved = load_states(self.checkpoint, job.what)
+        self.done = 0
+        if self._find_part() is None and self.task.models[0].learns_by_epoch:
+            self.trainers, self.local = begin_locals(self.task, self.job.engine)
+            saved = None if anew else load_states(self.checkpoint, self.job.what)
             if saved is not None:
                 facts, states = saved
                 self.done, self.loss = int(facts["epoch"]), float(facts["loss"])
                 for place, trainer in enumerate(self.trainers):
                     trainer.put_back(states[f"learning {place}"])
+        self._is_begun = True
+
+    def _find_part(self) -> str | None:
+        """The name of the finished models, where they are there."""
+        name = part_of(self.number)
+        return name if (self.storage.fetch_model(name) / "model.json").exists() else None
 
     def epoch(self, number: int) -> float:
         """Train up to an epoch, and save that; the mean loss. One that is done already is not done again."""
-        with self._lock:
-            while self.done < number:
-                self.loss = float(np.mean([trainer.run_epoch() for trainer in self.trainers]))
-                self.done += 1
-                save_states(self.checkpoint, self.job.what, self.done, states_of(self.trainers), loss=self.loss)
-        if self.done > number:
-            raise ConfigError(f"shard {self.number}: is at epoch {self.done}, epoch {number} is gone")
-        return self.loss
+        with self._working("epoch"):
+            if self.done > number:  # of an earlier fit that got further
+                self._begin(anew=True)
+            self._train_to(number)
+            return self.loss
 
-    def blend(self, histories: csr_array, answer_weights: csr_array) -> npt.NDArray[np.float32]:
+    def _train_to(self, number: int) -> None:
+        while self.done < number:
+            self.loss = float(np.mean([trainer.run_epoch() for trainer in self.trainers]))
+            self.done += 1
+            started = time.perf_counter()
+            save_states(self.checkpoint, self.job.what, self.done, states_of(self.trainers), loss=self.loss)
+            self.seconds["save"] += time.perf_counter() - started
+
+    def blend(self, request: Request) -> npt.NDArray[np.float32]:
         """The blended scores of its own models, as if there were no others."""
-        assert self.local is not None
-        with self._lock:
-            return np.asarray(as_array(self.local.blend(histories, answer_weights)), np.float32)
+        with self._working("blend"):
+            assert self.local is not None
+            # The same arrays as for the request before, if that was the same: networks store what they make of them.
+            if self._request is None or self._request.name != request.name:
+                self._request = request
+            blended = self.local.blend(self._request.histories, self._request.answer_weights)
+            return np.asarray(as_array(blended), np.float32)
 
     def save_best(self, epoch: int) -> None:
         """Save the weights of this epoch as the best so far."""
-        best = BestWeights()
-        best.offer(epoch, 0.0, self._networks())
-        self.checkpoint.save(_BEST, best.state())
+        with self._working("save"):
+            best = BestWeights()
+            best.offer(epoch, 0.0, self._networks())
+            self.checkpoint.save(_BEST, best.state())
 
     def finish(self, epoch: int) -> str:
-        """Write the models with the weights of an epoch, 0 for those they have; the folder they are in."""
-        folder = self.job.part(self.number)
-        with self._lock:
-            if (folder / "model.json").exists():
-                return str(folder)
+        """Write the models with the weights of an epoch, 0 for those they have; their name in the storage."""
+        with self._working("finish"):
+            if (found := self._find_part()) is not None:
+                return found
             if epoch:
                 saved, best = self.checkpoint.load(_BEST), BestWeights()
-                if saved is None or saved.facts["epoch"] != epoch:
-                    raise ModelFileError(f"shard {self.number}: the weights of epoch {epoch} are gone")
-                best.put_back(saved, self._networks())
-                best.give_back(self._networks())
+                if saved is not None and saved.facts["epoch"] == epoch:
+                    best.put_back(saved, self._networks())
+                    best.give_back(self._networks())
+                elif self.done != epoch:
+                    say(f"shard {self.number}: the weights of epoch {epoch} are gone; it learns them again")
+                    self._begin(anew=True)
+                    self._train_to(epoch)
             if self.trainers:
                 assert self.local is not None
                 self.local = self.local.finished(self.job.engine.answer_precision)
             else:
                 self.local = fit_in_turn(self.task, self.job.engine)
-            save_model(self.local, folder)
-        return str(folder)
+            name = part_of(self.number)
+            save_model(self.local, self.storage.folder / name)
+            self.storage.publish_model(name)
+            return name
 
-    def where(self) -> tuple[str, int]:
-        """The machine and the process."""
-        return os.uname().nodename, os.getpid()
+    def status(self) -> tuple[str, int, dict[str, float]]:
+        """The machine, the process, and the seconds spent with each kind of call."""
+        return os.uname().nodename, os.getpid(), dict(self.seconds)
 
     def _networks(self) -> list[Any]:
         return [network for trainer in self.trainers for network in trainer.networks]
 
-    def _load(self) -> LocalModels:
-        return load_part(self.job.part(self.number), self.task.centre)
+
+def part_of(number: int) -> str:
+    """The name of the finished models of a shard."""
+    return f"part {number}"
 
 
-def load_part(folder: Path, centre: Recommender | None) -> LocalModels:
+def load_part(storage: Storage, number: int, centre: Recommender | None) -> LocalModels:
     """The finished models of a shard, mapped."""
+    folder = storage.fetch_model(part_of(number))
     local = load_model(folder, KINDS)
     if not isinstance(local, LocalModels):
         raise ModelFileError(f"{folder}: expected the local models of a shard, found {type(local).__name__}")
+    local.saved_in_ = folder
     return local if centre is None else local.around(centre)

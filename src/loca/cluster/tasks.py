@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, ClassVar
 
 from loca.cluster.ray_executor import ClusterError, connect
 from loca.errors import LocaError
+from loca.evaluation.recommend import Ids
+from loca.persistence.atomic_write import MANIFEST, read_plain, write_whole
+from loca.persistence.checkpoint import first_difference
+from loca.persistence.manifest import fingerprint
+from loca.persistence.model_io import open_sealed, sealed_json
 from loca.persistence.recommendation_file import RecommendationFile, recommend_to_file
 from loca.progress import bar, set_progress
 from loca.registry import load
-from loca.tuning.workers import WorkerDied
+from loca.tuning.workers import Ready, WorkerDied, this_process
 
 import ray  # isort: skip  # after what says what to install
 from ray.exceptions import RayError, RayTaskError  # isort: skip
 
 _RETRIES = 3
+_REQUEST_FILE, _REQUEST_FORMAT = "_request.json", "loca-lists"
 
 
 # -- Workers -----------------------------------------------------------------------------------------------------------
@@ -31,29 +37,31 @@ _RETRIES = 3
 
 @dataclass(eq=False)
 class RayWorker:
-    """What `loca.tuning.workers.Worker` is, as a task of a cluster; a lost one is begun anew, three times at most."""
+    """What `loca.tuning.workers.Worker` is, as a task of a cluster."""
 
     line: Connection
-    reference: Any
-    process: Any
-    reason: str = "its task was lost"
+    stream: Any
+    name: str | None = None
+    reason: str = "its task ended without a word"
+    restarts: ClassVar[int] = _RETRIES
 
     @classmethod
     def start(
-        cls, work: Callable[..., None], given: tuple[Any, ...], *, threads: int, what: str, address: str | None = None
+        cls, work: Callable[..., None], given: tuple[Any, ...], *, threads: int, what: str, address: str = "local"
     ) -> RayWorker:
         """A task that calls `work` with something to send messages by, and with what it is given."""
         connect(address)
         line, far_end = Pipe()
-        reference = ray.remote(_live).options(num_cpus=threads, max_retries=_RETRIES).remote(work, threads, given)
-        worker = cls(line, reference, SimpleNamespace(pid=None))
+        options: Any = {"num_cpus": threads, "max_retries": 0, "num_returns": "streaming"}
+        stream: Any = ray.remote(_live).options(**options).remote(work, threads, given)
+        worker = cls(line, stream)
 
         def pass_on() -> None:
             try:
-                for message in ray.get(reference):
-                    far_end.send(message)
+                for reference in stream:
+                    far_end.send(ray.get(reference))
             except RayError as error:
-                worker.reason = " ".join(str(error).split())[:200]
+                worker.reason = f"its task was lost ({' '.join(str(error).split())[:150]})"
             except OSError:  # nobody waits any more
                 pass
             finally:
@@ -63,37 +71,60 @@ class RayWorker:
         return worker
 
     def hear(self) -> Any:
-        """The next message; of a task that failed an error."""
+        """The next message, None where that is only that it is ready; one that has died is an error."""
         try:
-            return self.line.recv()
+            message = self.line.recv()
         except (EOFError, OSError):
             raise WorkerDied(self.reason) from None
+        if isinstance(message, Ready):
+            self.name = message.name
+            return None
+        return message
 
     def end(self, *, is_done: bool = False) -> None:
         """End the task, whatever it does."""
         self.line.close()
         if not is_done:
-            ray.cancel(self.reference, force=True)
+            ray.cancel(self.stream, force=True)
 
 
-class _Messages(list[Any]):
-    """Takes what a worker sends, until it is done."""
+@dataclass
+class _Sender:
+    """Takes what a worker sends."""
 
-    send = list.append
+    messages: SimpleQueue[Any]
+
+    def send(self, message: Any) -> None:
+        self.messages.put(message)
 
 
-def _live(work: Callable[..., None], threads: int, given: tuple[Any, ...]) -> list[Any]:
-    """What a task does: all that it sent goes back at once."""
+def _live(work: Callable[..., None], threads: int, given: tuple[Any, ...]) -> Iterator[Any]:
+    """What a task does: what it sends goes back at once."""
     import torch
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     set_progress(False)
     torch.set_num_threads(threads)
-    messages = _Messages()
-    work(messages, *given)
-    return list(messages)
+    threadpool_limits(limits=threads)
+    messages, end = SimpleQueue[Any](), object()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work(_Sender(messages), *given)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            messages.put(end)
+
+    yield Ready(this_process())
+    threading.Thread(target=run, daemon=True).start()
+    yield from iter(messages.get, end)
+    if errors:
+        raise errors[0]
 
 
-def workers_on(address: str | None) -> Callable[..., RayWorker]:
+def workers_on(address: str) -> Callable[..., RayWorker]:
     """What starts workers on a cluster, in place of `Worker.start`."""
     return partial(RayWorker.start, address=address)
 
@@ -102,12 +133,20 @@ def workers_on(address: str | None) -> Callable[..., RayWorker]:
 
 
 def recommend_to_parts(
-    model: Path, out: Path, n: int = 10, *, parts: int = 16, address: str | None = None, **conditions: Any
+    model: Path,
+    out: Path,
+    n: int = 10,
+    *,
+    parts: int = 16,
+    address: str = "local",
+    only: Ids = None,
+    never: Ids = None,
+    recency: Any = "model",
 ) -> RecommendationFile:
     """Write the lists of all users of a saved model as Parquet files in a folder, by ranges of users.
 
     A part that is there already is left as it is: an interrupted run goes on. Both folders are on storage that all
-    machines see.
+    machines see. A folder with lists of another request is refused.
 
     Parameters
     ----------
@@ -117,25 +156,26 @@ def recommend_to_parts(
         Items for each user.
     parts : int, default 16
         How many files.
-    address : str or None, default None
+    address : str, default "local"
         The cluster, as for `RayExecutor`.
-    **conditions
-        `only`, `never`, `on_unknown` and `recency`, as for `recommend`.
+    only, never, recency
+        As for `recommend`.
     """
-    connect(address)
+    model, out = model.absolute(), out.absolute()
     users = load(model).train_data_
     if users is None:
         raise ClusterError(f"{model}: this model was fitted on a bare matrix and knows no users")
     parts = min(parts, max(users.n_users, 1))
     edges = [users.n_users * one // parts for one in range(parts + 1)]
-    out.mkdir(parents=True, exist_ok=True)
-    ranges = list(pairwise(edges))
     names = [f"part-{one:05d}-of-{parts:05d}.parquet" for one in range(parts)]
-    check_parts(out, names)
+    chosen = {key: None if one is None else list(one) for key, one in (("only", only), ("never", never))}
+    conditions = {**chosen, "recency": recency}
+    check_parts(out, names, model, {"items per user": n, **{key: str(one) for key, one in conditions.items()}})
+    connect(address)
     write = ray.remote(_write_part).options(num_cpus=1, max_retries=_RETRIES)
     pending = {
         write.remote(model, out / name, one, n, conditions): name
-        for name, one in zip(names, ranges, strict=True)
+        for name, one in zip(names, pairwise(edges), strict=True)
         if not (out / name).exists()
     }
     with bar("parts", parts) as progress:
@@ -151,6 +191,8 @@ def recommend_to_parts(
                 line = " ".join(str(error).split())[:150]
                 raise ClusterError(f"{out / name}: its task was lost ({line}); the same command goes on") from None
             progress.advance()
+    for one in _half_written(out):
+        one.unlink(missing_ok=True)
     import polars
 
     counted = polars.scan_parquet([out / name for name in names]).select(polars.len(), polars.col("user").n_unique())
@@ -158,11 +200,33 @@ def recommend_to_parts(
     return RecommendationFile(out, users.n_users, users.n_users - answered, rows)
 
 
-def check_parts(out: Path, names: Sequence[str]) -> None:
-    """Refuse a folder that holds anything else than these parts."""
-    foreign = sorted({one.name for one in out.iterdir()} - set(names))
-    if foreign:
-        raise ClusterError(f"{out}: expected a folder for {len(names)} parts, found {foreign[0]!r:.60}; choose another")
+def check_parts(out: Path, names: Sequence[str], model: Path, request: dict[str, Any]) -> None:
+    """Refuse a folder that holds anything else than parts of this request; a new one is marked with it."""
+    if out.exists() and not out.is_dir():
+        raise ClusterError(f"{out}: expected a folder for {len(names)} parts, found a file; choose another")
+    there = {one.name for one in out.iterdir()} if out.exists() else set()
+    there -= {one.name for one in _half_written(out)}
+    foreign = sorted(there - {*names, _REQUEST_FILE})
+    if foreign or (there and _REQUEST_FILE not in there):
+        found = (foreign or sorted(there))[0]
+        raise ClusterError(f"{out}: expected a folder for {len(names)} parts, found {found!r:.60}; choose another")
+    written = {"model": fingerprint([str(read_plain(model / MANIFEST))]), **request}
+    if not there:
+        write_whole(out / _REQUEST_FILE, sealed_json(_REQUEST_FORMAT, 1, {"request": written}))
+        return
+    try:
+        before = open_sealed(read_plain(out / _REQUEST_FILE), _REQUEST_FORMAT, 1)["request"]
+        difference = first_difference(before, written)
+    except (ValueError, LookupError, AttributeError) as error:
+        difference = str(error)
+    if difference is not None:
+        difference = "the model is another one" if difference.startswith("model: ") else difference
+        raise ClusterError(f"{out}: holds lists of another request: {difference}; choose another folder")
+
+
+def _half_written(out: Path) -> list[Path]:
+    """What lost tasks have left."""
+    return list(out.glob(".part-*.new"))
 
 
 def _write_part(model: Path, path: Path, users: tuple[int, int], n: int, conditions: dict[str, Any]) -> None:
@@ -171,7 +235,7 @@ def _write_part(model: Path, path: Path, users: tuple[int, int], n: int, conditi
     loaded = _loaded(model)
     assert loaded.train_data_ is not None
     who = loaded.train_data_.users.values[users[0] : users[1]].tolist()
-    recommend_to_file(loaded, who, path, n, **{"on_unknown": "skip", **conditions})
+    recommend_to_file(loaded, who, path, n, on_unknown="skip", **conditions)
 
 
 @lru_cache(maxsize=1)

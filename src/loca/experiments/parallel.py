@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -83,7 +84,7 @@ def execute_parallel(
     """Add all other runs to `done`, up to `processes` at a time, each in its own process, or as `start` begins them.
 
     The cores are divided among the processes. A run that fails does not stop the others; what must come after it is
-    not begun.
+    not begun. One whose worker was lost with its machine is begun anew, a few times at most.
 
     Returns
     -------
@@ -91,7 +92,9 @@ def execute_parallel(
     """
     failed: dict[str, str] = {}
     running: dict[str, Any] = {}
+    lost: Counter[str] = Counter()
     count, threads = len(plan.names), threads_for(processes)
+    shared = None if store is None else replace(store, folder=store.folder.absolute())  # others work elsewhere
     has_listener = logging.getLogger("loca").isEnabledFor(logging.INFO)
     try:
         with bar("models", count) as progress:
@@ -100,7 +103,7 @@ def execute_parallel(
                 for name in plan.ready(done, {*running, *failed})[: processes - len(running)]:
                     run = plan.make(name, done)
                     _announce(run, count - len(done) - len(failed) - len(running))
-                    running[name] = start(_work, (run, split, store, has_listener), threads=threads, what=name)
+                    running[name] = start(_work, (run, split, shared, has_listener), threads=threads, what=name)
                 if not running:
                     break
                 progress.advance(0, note=", ".join(running))
@@ -111,6 +114,11 @@ def execute_parallel(
                         kind, message = worker.hear() or ("ready", "")
                     except WorkerDied as death:
                         kind, message = "failed", str(death)
+                        lost[name] += 1
+                        if lost[name] <= worker.restarts:
+                            running.pop(name).end()
+                            say(f"{name}: {message}; it is begun anew")
+                            continue
                     if kind == "said":
                         say(message if message.startswith(f"{name}: ") else f"{name}: {message}")
                     if kind not in ("done", "failed"):

@@ -14,7 +14,15 @@ from loca.errors import ModelFileError
 from loca.evaluation.evaluate import mean_ndcg
 from loca.evaluation.top_n import AnyScores, as_array
 from loca.local.local_ease import LOCAL_BYTES
-from loca.local.local_models import AnswerPrecision, LocalModels, LocalTask, PrecisionName, first_models, truncated
+from loca.local.local_models import (
+    AnswerPrecision,
+    LocalModels,
+    LocalTask,
+    ManyModels,
+    PrecisionName,
+    first_models,
+    truncated,
+)
 from loca.local.training import Engine, EngineName, copies_going_on, copies_of, local_memory, train_locals
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import ranking_bytes
@@ -34,7 +42,7 @@ from loca.random_streams import stream
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Ensemble(Recommender):
+class Ensemble(ManyModels):
     """Average the scores of many copies of one model, each trained on all users.
 
     It is the control for `Loca`: as many models without communities. Copies of a base with randomness differ by their

@@ -36,6 +36,7 @@ from loca.local.local_models import (
     AnswerPrecision,
     LocalModels,
     LocalTask,
+    ManyModels,
     PrecisionName,
     Validator,
     blended_scores,
@@ -88,7 +89,7 @@ def _is_embedder(value: object) -> bool:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Loca(Recommender):
+class Loca(ManyModels):
     """Blend a global model with many local ones, each trained for a community of users.
 
     These are the local collaborative autoencoders of the paper, over any base model that takes user weights. Users are

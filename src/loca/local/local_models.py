@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.deferred import torch
 from loca.errors import ConfigError, ModelFileError
@@ -19,6 +21,7 @@ from loca.evaluation.metrics import Values
 from loca.evaluation.top_n import AnyScores, as_array, beside
 from loca.models.devices import ranking_bytes, score_on
 from loca.models.recommender import AnyModel, Recommender, Scores, TrainingData, UserWeights
+from loca.persistence.fit_context import NO_CONTEXT, FitContext
 from loca.persistence.manifest import ModelState
 
 # In which numbers networks are multiplied while they learn, and are stored when they answer.
@@ -71,6 +74,36 @@ class LocalTask:
         return self.data.moments if self.models[0].uses_order else None
 
 
+class ManyModels(Recommender):
+    """A recommender that trains many local models, here or in shards."""
+
+    def fit(
+        self,
+        train: Interactions | csr_array,
+        *,
+        user_weights: UserWeights | None = None,
+        validation: HeldOut | None = None,
+        context: FitContext = NO_CONTEXT,
+        executor: Any = None,
+    ) -> Self:
+        """Learn from the training data; what an earlier fit learned is forgotten.
+
+        Parameters
+        ----------
+        train, user_weights, validation, context
+            As for any model.
+        executor : ShardExecutor or RayExecutor, optional
+            Trains the local models in shards, with the numbers of this machine. None trains them here.
+
+        Returns
+        -------
+        Self
+            The model itself.
+        """
+        given = context if executor is None else replace(context, executor=executor)
+        return super().fit(train, user_weights=user_weights, validation=validation, context=given)
+
+
 def one_for_each(numbers: npt.NDArray[np.int64], models: int) -> csr_array:
     """Answer weights by which row r is answered by the model `numbers[r]` alone, rows × models."""
     rows = len(numbers)
@@ -101,11 +134,12 @@ class LocalModels(Protocol):
     """Many fitted models over the same items, numbered like the communities they answer for.
 
     `centre_` is the model that they are stored as differences to, where they are. Blended scores are a tensor on
-    `device`, or an array where that is None.
+    `device`, or an array where that is None. `saved_in_` is a folder that holds them as they are, if any does.
     """
 
     device: torch.device | None = None
     centre_: Recommender | None = None
+    saved_in_: Path | None = None
 
     def __len__(self) -> int: ...
 

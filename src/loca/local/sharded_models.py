@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,29 +18,49 @@ from loca.local.local_models import LocalModels
 from loca.models.recommender import Recommender, TrainingData
 from loca.persistence.manifest import ModelState
 
+_USERS_AT_ONCE = 512  # whose answers are added at a time, so that sums stay in the cache
 
-def blend_shards(
-    histories: csr_array, answer_weights: csr_array, edges: Sequence[int], items: int, blend_all: Callable[[Any], Any]
-) -> npt.NDArray[np.float32]:
-    """Σ_j w_j · M_j(history) / Σ_j w_j over the models of all shards, added in the order of the shards.
 
-    `blend_all` gives what each shard answers to its request: None, or the rows of the users whom it answers for, with
-    the weights of its own models.
-    """
-    weights = csr_array(answer_weights)
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What one shard is asked: the histories of the users whom it answers for, and the weights of its own models."""
+
+    name: str
+    histories: csr_array
+    answer_weights: csr_array
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """What one shard is asked, None if nothing, and what its answers count for the users of the whole request."""
+
+    users: npt.NDArray[np.int64]
+    shares: npt.NDArray[np.float32]
+    request: Request | None
+
+
+def split_request(histories: csr_array, answer_weights: csr_array, edges: Sequence[int]) -> list[Split]:
+    """What each shard is asked of a request to all; shard k has the models from edges[k] to edges[k + 1]."""
+    weights, name = csr_array(answer_weights), secrets.token_hex(8)
     totals = np.asarray(weights.sum(axis=1), dtype=np.float64).ravel()
-    requests: list[Any] = []
-    places: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
+    splits = []
     for first, last in itertools.pairwise(edges):
         own = csr_array(weights[:, first:last])
         users = np.flatnonzero(np.diff(own.indptr))
         shares = np.asarray(own.sum(axis=1), dtype=np.float64).ravel()[users] / totals[users]
-        places.append((users, shares.astype(np.float32)))
-        requests.append((csr_array(histories[users]), csr_array(own[users])) if len(users) else None)
-    blended = np.zeros((histories.shape[0], items), np.float32)
-    for (users, scale), answer in zip(places, blend_all(requests), strict=True):
-        if answer is not None:
-            blended[users] += scale[:, None] * answer
+        rows = histories if len(users) == len(totals) else csr_array(histories[users])
+        request = Request(name, rows, csr_array(own[users])) if len(users) else None
+        splits.append(Split(users, shares.astype(np.float32)[:, None], request))
+    return splits
+
+
+def add_answers(splits: Sequence[Split], answers: Sequence[Any], shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+    """Σ_j w_j · M_j(history) / Σ_j w_j over the models of all shards, added in the order of the shards."""
+    blended = np.zeros(shape, np.float32)
+    for split, answer in zip(splits, answers, strict=True):
+        for first in range(0, len(split.users), _USERS_AT_ONCE):
+            part = slice(first, first + _USERS_AT_ONCE)
+            blended[split.users[part]] += split.shares[part] * answer[part]
     return blended
 
 
@@ -73,11 +95,12 @@ class ShardedModels(LocalModels):
         if answer_weights.shape[1] != len(self):
             raise ConfigError(f"answer_weights: expected {len(self)} communities, found {answer_weights.shape[1]}")
 
-        def blend_all(requests: Sequence[Any]) -> list[Any]:
-            pairs = zip(self.parts_, requests, strict=True)
-            return [None if one is None else as_array(part.blend(*one)) for part, one in pairs]
-
-        return blend_shards(csr_array(histories), answer_weights, self.edges, self.count_items(), blend_all)
+        splits = split_request(csr_array(histories), answer_weights, self.edges)
+        answers = [
+            None if one.request is None else as_array(part.blend(one.request.histories, one.request.answer_weights))
+            for part, one in zip(self.parts_, splits, strict=True)
+        ]
+        return add_answers(splits, answers, (histories.shape[0], self.count_items()))
 
     def network(self, number: int, model: Any) -> Any:
         """A copy of one model's network."""

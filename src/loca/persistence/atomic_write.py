@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import secrets
+import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -53,6 +54,20 @@ class NewFiles:
             file.flush()
             os.fsync(file.fileno())
             self.sizes[name] = file.tell()
+
+    def taken(self, what: str, path: Path) -> str:
+        """The name of a new file that is a file of another model: linked, or copied where it cannot be."""
+        check_plain(path)
+        name = f"{what}-{self.token}-{len(self.sizes)}{path.suffix}"
+        self.sizes[name] = 0
+        try:
+            os.link(path, self.folder / name)
+        except OSError:
+            shutil.copyfile(path, self.folder / name)
+        with open(self.folder / name, "rb") as file:
+            os.fsync(file.fileno())
+        self.sizes[name] = path.stat().st_size
+        return name
 
 
 @contextmanager

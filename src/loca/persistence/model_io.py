@@ -91,10 +91,22 @@ def _write_model(model: Any, new: NewFiles) -> None:
         with new.file(what, "safetensors") as (name, file):
             return {"file": name, "arrays": write_arrays(file, arrays)[0]}
 
+    def take_tree(written: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Take over a model and those inside it that a folder holds, without a look at their arrays."""
+        file = written["arrays"]
+        taken = None if file is None else {**file, "file": new.taken("arrays", folder / file["file"])}
+        return {**written, "arrays": taken, "parts": {k: take_tree(one, folder) for k, one in written["parts"].items()}}
+
     def write_tree(model: Any, where: str) -> dict[str, Any]:
         """Write a model and those inside it, one array file each, so that only one is copied at a time."""
         if not is_model(model):
             raise ModelFileError(f"{where}: expected a fitted model, found {type(model).__name__}")
+        if (folder := getattr(model, "saved_in_", None)) is not None and (folder / MANIFEST).exists():
+            with _blaming(folder / MANIFEST):
+                manifest = open_sealed(read_plain(folder / MANIFEST), FORMAT, VERSION)
+                check_types(manifest, _WHOLE)
+                _array_files(manifest["model"])
+            return take_tree(manifest["model"], folder)
         state: ModelState = model.state()
         arrays = {f"{STATE}{name}": array for name, array in state.arrays.items()}
         written: dict[str, Any] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -41,7 +40,7 @@ from loca.registry import KINDS
 from loca.search_space import Budget, Space
 from loca.tuning.model_selection import RecencyRule, select
 from loca.tuning.warm_start import Tuning, remove_studies, shared_fits_of
-from loca.tuning.workers import Worker, WorkerDied, threads_for
+from loca.tuning.workers import Worker, WorkerDied, this_process, threads_for
 
 # Attributes of a trial: what it took, why it ended, whether it is the template, and the process that runs it.
 _SECONDS, _REASON, _TEMPLATE, _PROCESS = "seconds", "reason", "template", "process"
@@ -76,14 +75,27 @@ class Tuner:
     processes: int = 1
     start_worker: Callable[..., Any] = Worker.start
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether its workers may be on other machines."""
+        return self.start_worker is not Worker.start
+
     def tune(self, study: Path | None = None) -> Tuning:
-        """The best settings; the file `study` stores the trials, those of an earlier run count and are continued."""
+        """The best settings; the file `study` stores the trials, those of an earlier run count and are continued.
+
+        Workers on other machines need a file that they see too.
+        """
+        if self.is_spread:
+            if study is None:
+                raise ConfigError("a study on a cluster needs --study FILE.db, on storage that all machines see")
+            study = study.absolute()
         check_counts(processes=self.processes)
         self.space.coordinates(self.template)  # refuses a parameter that the model does not have
         folder = Path(tempfile.mkdtemp(prefix="loca-tuning-")) if study is None else shared_fits_of(study)
         path = folder / "study.db" if study is None and self.processes > 1 else study
         try:
-            with _quiet_optuna(), open_study(path, self.name, self._fingerprint()) as found:
+            opened = open_study(path, self.name, self._fingerprint(), is_spread=self.is_spread)
+            with _quiet_optuna(), opened as found:
                 trials, budget = found.get_trials(deepcopy=False), self.budget
                 # One bar for all trials; those of the fits inside are not drawn.
                 with bar(f"tuning {self.name}", budget.trials or budget.seconds or 0) as progress:
@@ -93,7 +105,7 @@ class Tuner:
                         say(line)
                         progress.advance(amount, note=note)
 
-                    if path is None or self.processes == 1:
+                    if path is None or (self.processes == 1 and not self.is_spread):
                         self.search(found, folder, len(trials), report)
                     else:
                         self._search_in_processes(found, path, folder, len(trials), report)
@@ -153,7 +165,7 @@ class Tuner:
             rules: dict[str, Any] = {"group": own is None, "multivariate": True, "constant_liar": True}
             study.sampler = TPESampler(n_startup_trials=8, seed=seed, **rules)
         trial = study.ask()
-        trial.set_user_attr(_PROCESS, os.getpid())
+        trial.set_user_attr(_PROCESS, this_process())
         trial.set_user_attr(_TEMPLATE, is_template)
         if point is not None or not is_template:
             self.space.draw(trial)
@@ -202,6 +214,7 @@ class Tuner:
             return self.start_worker(_work, given, threads=threads, what=self.name)
 
         has_room = self._has_room(study.get_trials(deepcopy=False), first)
+        lost = 0  # workers that died without a trial
         running = [start() for _ in range(min(self.processes, self.budget.trials or self.processes) * has_room)]
         try:
             while running:
@@ -217,7 +230,9 @@ class Tuner:
                     except WorkerDied as death:
                         running.remove(worker)
                         worker.end()
-                        if not _fail_trials(study, str(death), worker.process.pid):
+                        had_trial = worker.name is not None and _fail_trials(study, str(death), worker.name)
+                        lost += not had_trial
+                        if lost > worker.restarts:
                             raise ConfigError(str(death)) from None
                         running.append(start())
         finally:
@@ -268,7 +283,7 @@ class Tuner:
 
 def _work(line: Connection, tuner: Tuner, path: Path, folder: Path, first: int) -> None:
     """The life of a worker: a trial after the other."""
-    with _quiet_optuna(), open_storage(path, in_worker=True) as storage:
+    with _quiet_optuna(), open_storage(path, in_worker=True, is_spread=tuner.is_spread) as storage:
         study = optuna.load_study(study_name=tuner.name, storage=storage)
         tuner.search(study, folder, first, lambda *message: line.send(message))
         line.send(_DONE)
@@ -301,7 +316,7 @@ class _Watcher:
             raise _OutOfTime
 
 
-def _fail_trials(study: optuna.Study, reason: str = "", process: int | None = None) -> bool:
+def _fail_trials(study: optuna.Study, reason: str = "", process: str | None = None) -> bool:
     """Marks trials that nobody runs any more as failed; whether there were any.
 
     Without a reason they say nothing about their settings: they count for nothing, and are tried again.
@@ -352,13 +367,15 @@ def _quiet_optuna() -> Iterator[None]:
 
 
 @contextmanager
-def open_study(path: Path | None, name: str, fingerprint: Mapping[str, Any]) -> Iterator[optuna.Study]:
+def open_study(
+    path: Path | None, name: str, fingerprint: Mapping[str, Any], *, is_spread: bool = False
+) -> Iterator[optuna.Study]:
     """The study called `name` in a file, made where it is missing; one with another fingerprint is refused.
 
     Trials that a killed process left running are marked as failed. A study without a trial that counts is dropped at
     the end: nothing was learned, and the corrected command begins anew.
     """
-    with nullcontext() if path is None else open_storage(path) as storage:
+    with nullcontext() if path is None else open_storage(path, is_spread=is_spread) as storage:
         study = optuna.create_study(direction="maximize", study_name=name, storage=storage, load_if_exists=True)
         stored = study.user_attrs.get(FINGERPRINT_KEY)
         if stored is None:
@@ -377,7 +394,9 @@ def open_study(path: Path | None, name: str, fingerprint: Mapping[str, Any]) -> 
 
 
 @contextmanager
-def open_storage(path: Path, *, in_worker: bool = False) -> Iterator[optuna.storages.RDBStorage]:
+def open_storage(
+    path: Path, *, in_worker: bool = False, is_spread: bool = False
+) -> Iterator[optuna.storages.RDBStorage]:
     """The SQLite file as optuna's storage, closed at the end; what goes wrong with it is reported in one line.
 
     It is locked against a second run, which would take the trials of the first for left behind; workers share the lock
@@ -390,8 +409,9 @@ def open_storage(path: Path, *, in_worker: bool = False) -> Iterator[optuna.stor
             connection = sqlite3.connect(path, timeout=120, check_same_thread=False)
         except sqlite3.OperationalError as error:
             raise ConfigError(f"{path}: cannot be written ({error}); choose another file") from None
-        # Writes do not wait for the disk: a kill loses nothing, a crash of the machine the last of them.
-        connection.execute("PRAGMA journal_mode=WAL")
+        # Writes do not wait for the disk: a kill loses nothing, a crash of the machine the last of them. That way has
+        # memory that processes share: of several machines each waits for the locks of the file.
+        connection.execute(f"PRAGMA journal_mode={'DELETE' if is_spread else 'WAL'}")
         connection.execute("PRAGMA synchronous=NORMAL")
         return connection
 

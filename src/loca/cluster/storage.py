@@ -1,0 +1,158 @@
+"""Where the shards of a fit find their work and leave it: a folder that all machines see, by path or by address."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from loca.errors import ConfigError, LocaError
+from loca.persistence.atomic_write import MANIFEST
+from loca.persistence.checkpoint import Checkpoint, file_name_of
+from loca.persistence.manifest import ModelState
+
+_JOB = "job-"
+
+
+class StorageError(LocaError):
+    """The storage could not be read or written."""
+
+
+def is_address(storage: str | Path) -> bool:
+    """Whether this is an address for fsspec, such as s3://bucket/work, and no path."""
+    return "://" in str(storage)
+
+
+class Storage:
+    """One job's folder in the storage, as one process sees it.
+
+    Where the storage is a path, `folder` is that folder itself. Where it is an address, `folder` is a temporary copy:
+    files are fetched into it and published from it by name, each whole or not at all.
+
+    Parameters
+    ----------
+    place : str or Path
+        The storage: a path, or any address that fsspec understands.
+    job : str
+        The name of the job.
+    """
+
+    def __init__(self, place: str | Path, job: str) -> None:
+        self.address, self.job, self._remote = str(place), job, None
+        if not is_address(place):
+            self.folder = Path(place).absolute() / f"{_JOB}{job}"
+            return
+        with self._blaming():
+            from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+            self._remote, root = url_to_fs(self.address)
+        self._root = f"{root.rstrip('/')}/{_JOB}{job}"
+        self._copy = tempfile.TemporaryDirectory(prefix="loca-shard-", ignore_cleanup_errors=True)
+        self.folder = Path(self._copy.name)
+
+    @contextmanager
+    def _blaming(self) -> Iterator[None]:
+        """Turn what a file system says into one line."""
+        try:
+            yield
+        except ImportError as error:
+            raise ConfigError(f"storage {self.address}: {' '.join(str(error).split())}") from None
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise StorageError(f"storage {self.address}: cannot be read or written ({reason})") from error
+
+    def make(self) -> None:
+        """Make the folder."""
+        with self._blaming():
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def fetch(self, name: str) -> None:
+        """Bring a file here, if the storage has it and this copy has not."""
+        remote: Any = self._remote
+        if remote is None or (self.folder / name).exists():
+            return
+        path, beside = self.folder / name, self.folder / f"fetched-{secrets.token_hex(4)}"
+        with self._blaming():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            remote.invalidate_cache()  # other machines write there
+            try:
+                with suppress(FileNotFoundError):
+                    remote.get_file(f"{self._root}/{name}", str(beside))
+                    os.replace(beside, path)
+            finally:
+                beside.unlink(missing_ok=True)
+
+    def publish(self, name: str) -> None:
+        """Put a file of this copy into the storage, in place of what has that name."""
+        remote: Any = self._remote
+        if remote is None:
+            return
+        path = f"{self._root}/{name}"
+        beside = f"{path}.{secrets.token_hex(4)}"
+        with self._blaming():
+            remote.makedirs(path.rpartition("/")[0], exist_ok=True)
+            remote.put_file(str(self.folder / name), beside)
+            remote.mv(beside, path)  # a file that is half there is never taken for a whole one
+
+    def fetch_model(self, name: str) -> Path:
+        """The folder of a saved model, brought here; the model is in it if the storage has it."""
+        if self._remote is not None:
+            self.fetch(f"{name}/{MANIFEST}")  # published last: where it is, all is
+            if (self.folder / name / MANIFEST).exists():
+                remote: Any = self._remote
+                with self._blaming():
+                    files = [str(one).rpartition("/")[2] for one in remote.ls(f"{self._root}/{name}", detail=False)]
+                for one in files:
+                    self.fetch(f"{name}/{one}")
+        return self.folder / name
+
+    def publish_model(self, name: str) -> None:
+        """Put a saved model into the storage, its manifest last."""
+        if self._remote is not None:
+            files = sorted(os.listdir(self.folder / name), key=lambda one: (one == MANIFEST, one))
+            for one in files:
+                self.publish(f"{name}/{one}")
+
+    def checkpoint(self) -> Checkpoint:
+        """Where states are saved, every one of them at once."""
+        return _SharedCheckpoint(self)
+
+    def remove(self) -> None:
+        """Drop the job; what is mapped into memory stays there."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(Exception):  # others work there, or it is gone
+            if self._remote is None:
+                self.folder.parent.rmdir()
+            else:
+                self._remote.rm(self._root, recursive=True)
+
+
+def remove_jobs(place: Path) -> None:
+    """Remove what ended runs have left in a folder that belongs to one fit; a link is not followed."""
+    if place.is_dir() and not place.is_symlink():
+        for one in place.glob(f"{_JOB}*"):
+            if not one.is_symlink():
+                shutil.rmtree(one, ignore_errors=True)
+        with suppress(OSError):
+            place.rmdir()
+
+
+class _SharedCheckpoint(Checkpoint):
+    """A checkpoint in the storage."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage.folder, 0.0)
+        self._storage = storage
+
+    def load(self, name: str) -> ModelState | None:
+        self._storage.fetch(file_name_of(self._prefix + name))
+        return super().load(name)
+
+    def save(self, name: str, state: ModelState) -> None:
+        super().save(name, state)
+        self._storage.publish(file_name_of(self._prefix + name))
