@@ -224,9 +224,11 @@ class Shard:
     def _working(self, what: str) -> Iterator[None]:
         """One call at a time, and what each kind has taken; the first begins the work."""
         with self._lock:
+            started = time.perf_counter()
             if not self._is_begun:
                 self._begin()
-            started = time.perf_counter()
+                self.seconds["begin"] += time.perf_counter() - started
+                started = time.perf_counter()
             yield
             self.seconds[what] += time.perf_counter() - started
 
