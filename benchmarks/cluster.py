@@ -36,6 +36,7 @@ LOCA = [sys.executable, "-m", "loca"]
 RAY = [str(Path(sys.executable).with_name("ray"))]
 PORT = 6391
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+PIPED: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
 # The monitor of Ray kills processes where others fill the machine.
 os.environ |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_AUTH_MODE": "token", "OMP_NUM_THREADS": "1"}
 VAE = {"latent": 32, "epochs": 80, "patience": 16, "evaluate_every": 2, "learning_rate": 5e-3}
@@ -133,7 +134,7 @@ def kills(given: argparse.Namespace) -> bool:
     words = [str(train), "--model", given.model, "--set", "anchors=12", "--validation", "2", "--quiet"]
     words += [] if "ease" in given.model else [f"--set=base.{key}={value}" for key, value in VAE.items()]
     started = time.monotonic()
-    subprocess.run([*LOCA, "fit", *words, "--out", str(place / "alone.loca")], check=True)
+    subprocess.run([*LOCA, "fit", *words, "--out", str(place / "alone.loca")], check=True, stdout=subprocess.DEVNULL)
     alone = loca.load(place / "alone.loca")
     rows = alone.train_data_.histories(np.arange(200))
     print(
@@ -144,7 +145,7 @@ def kills(given: argparse.Namespace) -> bool:
             out, fit = place / f"fit{fit}.loca", fit + 1
             command = [*LOCA, "fit", *words, "--out", str(out), "--cluster", address, "--shards", "2"]
             command += ["--checkpoint-every", "0"]
-            driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+            driver = subprocess.Popen(command, **PIPED)
             here: Counter[str] = Counter()
             next_kill = time.monotonic() + rng.uniform(6, 14)
             begun = time.monotonic()
@@ -155,7 +156,8 @@ def kills(given: argparse.Namespace) -> bool:
                 kind, seen = rng.choice(["actor", "worker", "raylet", "driver"]), processes()
                 if kind in ("actor", "worker"):
                     start = "ray::Shard" if kind == "actor" else "ray::"
-                    found = [pid for pid, (_, text) in seen.items() if text.startswith(start)]
+                    # A node does not outlive its agents, and that of the head is the cluster itself.
+                    found = [pid for pid, (_, text) in seen.items() if text.startswith(start) and "Agent" not in text]
                 elif kind == "raylet":  # that of the head, which is the oldest, stays: it is the cluster itself
                     found = sorted(pid for pid, (_, text) in seen.items() if "/raylet/raylet" in text.split()[0])[1:]
                 else:
@@ -169,7 +171,7 @@ def kills(given: argparse.Namespace) -> bool:
                     add_node()
                 if kind == "driver":
                     driver.wait()
-                    driver = subprocess.Popen([*command, "--resume"], stderr=subprocess.PIPE, text=True)
+                    driver = subprocess.Popen([*command, "--resume"], **PIPED)
             code, errors = driver.returncode, driver.stderr.read() if driver.stderr else ""
             apart, same = float("nan"), False
             if code == 0:
@@ -201,7 +203,7 @@ def end_without_machines(place: Path, words: list[str]) -> bool:
     out = place / "short.loca"
     with cluster(1) as address:
         command = [*LOCA, "fit", *words, "--out", str(out), "--cluster", address, "--shards", "1", "--wait", "15"]
-        driver = subprocess.Popen([*command, "--checkpoint-every", "0"], stderr=subprocess.PIPE, text=True)
+        driver = subprocess.Popen([*command, "--checkpoint-every", "0"], **PIPED)
         for _ in range(300):
             time.sleep(0.2)
             seen = processes()

@@ -69,6 +69,7 @@ class Cluster:
         """What trains the shards; None without a cluster."""
         if self.cluster is None:
             return None
+        options.quiet_ray()
         from loca.cluster.ray_executor import RayExecutor
 
         return RayExecutor(

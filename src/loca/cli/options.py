@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -225,10 +226,17 @@ class Interruption:
     fresh: Annotated[bool, _stopping("Drop an interrupted run and start over.", "--fresh")] = False
 
 
+def quiet_ray() -> None:
+    """Keep what Ray prints about its nodes out of the answers of a command; Ray reads this when it is loaded."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    logging.getLogger("ray").setLevel(logging.ERROR)
+
+
 def workers_on(cluster: str | None) -> Callable[..., Any] | None:
     """What starts workers: on a cluster where one is named, None for processes of this machine."""
     if cluster is None:
         return None
+    quiet_ray()
     from loca.cluster.tasks import workers_on
 
     return workers_on(cluster)

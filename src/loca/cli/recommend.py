@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from loca.cli.options import Output, Recency, in_panel, naming
+from loca.cli.options import Output, Recency, in_panel, naming, quiet_ray
 from loca.errors import ConfigError, DataError, LocaError
 
 if TYPE_CHECKING:
@@ -72,13 +72,15 @@ _cluster = in_panel("Many machines")
 
 @dataclass(frozen=True)
 class Parts:
-    """Whether the lists of all users are written in parts, by a cluster."""
+    """Whether the lists of all users are written in parts, and by what."""
 
     cluster: Annotated[
-        str | None,
-        _cluster("With --all, by a Ray cluster (auto, host:6379, or local): --out is a folder of Parquet parts."),
+        str | None, _cluster("With --all: in parts, by a Ray cluster (auto, host:6379, or local to start Ray here).")
     ] = None
-    parts: Annotated[int, _cluster("In so many parts; those that are there already stay.", min=1)] = 16
+    parts: Annotated[
+        int | None,
+        _cluster("With --all: --out is a folder of so many Parquet files (16); those that are there stay.", min=1),
+    ] = None
 
 
 def recommend_items(
@@ -113,11 +115,12 @@ def recommend_items(
         raise ConfigError(f"who asks? expected one of {expected}")
     if many.everyone and out is None:
         raise ConfigError("--all: needs --out, a file such as recs.parquet, recs.csv or recs.jsonl")
-    if cluster.cluster is not None and not many.everyone:
-        raise ConfigError("--cluster: is for --all, the lists of all users")
-    if cluster.cluster is not None and choice.candidates is not None:
-        raise ConfigError("--cluster: takes no --candidates; say --only or --never")
-    if out is not None and cluster.cluster is None:
+    in_parts = next((f"--{name}" for name, one in asdict(cluster).items() if one is not None), None)
+    if in_parts is not None and not many.everyone:
+        raise ConfigError(f"{in_parts}: is for --all, the lists of all users")
+    if in_parts is not None and choice.candidates is not None:
+        raise ConfigError(f"{in_parts}: takes no --candidates; say --only or --never")
+    if out is not None and in_parts is None:
         from loca.persistence.recommendation_file import check_ending, recommend_to_file
 
         with naming("--out"):
@@ -152,10 +155,12 @@ def recommend_items(
         return
     started = time.perf_counter()
     conditions: dict[str, Any] = {"only": only, "never": never, "recency": recency}
-    if cluster.cluster is not None:
+    if in_parts is not None:
         from loca.cluster.tasks import recommend_to_parts
 
-        written = recommend_to_parts(folder, out, count, parts=cluster.parts, address=cluster.cluster, **conditions)
+        quiet_ray()
+        how: dict[str, Any] = {"parts": cluster.parts or 16, "address": cluster.cluster}
+        written = recommend_to_parts(folder, out, count, **how, **conditions)
     else:
         conditions |= {"candidates": candidates, "on_unknown": many.on_unknown}
         written = recommend_to_file(*(model, users, out, count), **conditions)

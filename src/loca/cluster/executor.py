@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 
 from loca.cluster.shards import Job, Shard, load_part
 from loca.cluster.storage import Storage, is_address
-from loca.errors import ConfigError, check_counts
+from loca.errors import ConfigError, LocaError, check_counts
 from loca.local.local_models import LocalModels, LocalTask
 from loca.local.sharded_models import ShardedModels, add_answers, split_request
 from loca.local.training import Engine, Validate
@@ -25,6 +25,10 @@ from loca.progress import bar, say
 
 # What each shard is given; None for one that is not called.
 Arguments = Sequence[tuple[Any, ...] | None]
+
+
+class ClusterError(LocaError):
+    """The cluster could not do what was wanted of it."""
 
 
 class ShardExecutor:

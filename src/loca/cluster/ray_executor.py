@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -10,14 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
-from loca.cluster.executor import Arguments, ShardExecutor
+from loca.cluster.executor import Arguments, ClusterError, ShardExecutor
 from loca.cluster.shards import Job, Shard
 from loca.errors import ConfigError, LocaError
 from loca.progress import say
 
-# Whoever reaches the ports of Ray may run anything: a token, which Ray makes and stores in the home folder, keeps out
-# whoever does not know it. Ray reads this when it is loaded; a cluster without tokens can be joined all the same.
-os.environ.setdefault("RAY_AUTH_MODE", "token")
 try:
     import ray
     from ray.exceptions import ActorDiedError, RayError, RayTaskError
@@ -29,10 +25,6 @@ _LOOK_SECONDS = 2.0
 _MOST_LOSSES = 10
 # A shard is late that takes so many times what the others took, and so many seconds more.
 _LATE, _LATE_SECONDS = 1.5, 2.0
-
-
-class ClusterError(LocaError):
-    """The cluster could not do what was wanted of it."""
 
 
 class RayExecutor(ShardExecutor):
@@ -163,12 +155,17 @@ class RayExecutor(ShardExecutor):
         self._actors = []
 
 
-def connect(address: str) -> None:
-    """Join a cluster, or start Ray on this machine; nothing where that has been done."""
-    if ray.is_initialized():
-        return
-    try:
-        ray.init(address=address, log_to_driver=False, include_dashboard=False, configure_logging=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        line = " ".join(str(error).split())[:200]
-        raise ClusterError(f"--cluster {address}: cannot be joined ({line}); is Ray started there?") from None
+def connect(address: str) -> Any:
+    """Ray, which has joined a cluster, or started on this machine, unless that was done before.
+
+    Whoever reaches the ports of Ray may run anything: where it is started here, it makes a token and stores it in the
+    home folder, which keeps out whoever does not know it (`RAY_AUTH_MODE`).
+    """
+    if not ray.is_initialized():
+        own: Any = {"include_dashboard": False} if address == "local" else {}
+        try:
+            ray.init(address=address, log_to_driver=False, configure_logging=False, **own)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            line = " ".join(str(error).split())[:200]
+            raise ClusterError(f"cluster {address}: cannot be joined ({line}); is Ray started there?") from None
+    return ray

@@ -11,9 +11,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ClassVar
+from typing import Any
 
-from loca.cluster.ray_executor import ClusterError, connect
+from loca.cluster.executor import ClusterError
 from loca.errors import LocaError
 from loca.evaluation.recommend import Ids
 from loca.persistence.atomic_write import MANIFEST, read_plain, write_whole
@@ -25,11 +25,15 @@ from loca.progress import bar, set_progress
 from loca.registry import load
 from loca.tuning.workers import Ready, WorkerDied, this_process
 
-import ray  # isort: skip  # after what says what to install
-from ray.exceptions import RayError, RayTaskError  # isort: skip
-
 _RETRIES = 3
 _REQUEST_FILE, _REQUEST_FORMAT = "_request.json", "loca-lists"
+
+
+def _ray(address: str) -> Any:
+    """Ray, connected; it is loaded here, so that what needs no cluster does without."""
+    from loca.cluster.ray_executor import connect
+
+    return connect(address)
 
 
 # -- Workers -----------------------------------------------------------------------------------------------------------
@@ -41,26 +45,29 @@ class RayWorker:
 
     line: Connection
     stream: Any
+    cancel: Callable[..., None]
     name: str | None = None
     reason: str = "its task ended without a word"
-    restarts: ClassVar[int] = _RETRIES
+    restarts: int = _RETRIES
 
     @classmethod
     def start(
         cls, work: Callable[..., None], given: tuple[Any, ...], *, threads: int, what: str, address: str = "local"
     ) -> RayWorker:
         """A task that calls `work` with something to send messages by, and with what it is given."""
-        connect(address)
+        ray = _ray(address)
         line, far_end = Pipe()
         options: Any = {"num_cpus": threads, "max_retries": 0, "num_returns": "streaming"}
         stream: Any = ray.remote(_live).options(**options).remote(work, threads, given)
-        worker = cls(line, stream)
+        worker = cls(line, stream, ray.cancel)
 
         def pass_on() -> None:
             try:
                 for reference in stream:
                     far_end.send(ray.get(reference))
-            except RayError as error:
+            except ray.exceptions.RayTaskError as error:  # nothing was lost: it would fail again
+                worker.reason, worker.restarts = " ".join(str(error.cause).split())[:300], 0
+            except ray.exceptions.RayError as error:
                 worker.reason = f"its task was lost ({' '.join(str(error).split())[:150]})"
             except OSError:  # nobody waits any more
                 pass
@@ -85,7 +92,7 @@ class RayWorker:
         """End the task, whatever it does."""
         self.line.close()
         if not is_done:
-            ray.cancel(self.stream, force=True)
+            self.cancel(self.stream, force=True)
 
 
 @dataclass
@@ -119,7 +126,8 @@ def _live(work: Callable[..., None], threads: int, given: tuple[Any, ...]) -> It
 
     yield Ready(this_process())
     threading.Thread(target=run, daemon=True).start()
-    yield from iter(messages.get, end)
+    for message in iter(messages.get, end):  # Ray sends to a generator: `yield from` would pass that on
+        yield message
     if errors:
         raise errors[0]
 
@@ -138,26 +146,26 @@ def recommend_to_parts(
     n: int = 10,
     *,
     parts: int = 16,
-    address: str = "local",
+    address: str | None = None,
     only: Ids = None,
     never: Ids = None,
     recency: Any = "model",
 ) -> RecommendationFile:
     """Write the lists of all users of a saved model as Parquet files in a folder, by ranges of users.
 
-    A part that is there already is left as it is: an interrupted run goes on. Both folders are on storage that all
-    machines see. A folder with lists of another request is refused.
+    A part that is there already is left as it is: an interrupted run goes on. A folder with lists of another request is
+    refused.
 
     Parameters
     ----------
     model, out : Path
-        The folder of the model, and that of the parts.
+        The folder of the model, and that of the parts, on storage that all machines see.
     n : int, default 10
         Items for each user.
     parts : int, default 16
         How many files.
-    address : str, default "local"
-        The cluster, as for `RayExecutor`.
+    address : str or None, default None
+        The cluster, as for `RayExecutor`; None writes them here, one after the other.
     only, never, recency
         As for `recommend`.
     """
@@ -171,25 +179,14 @@ def recommend_to_parts(
     chosen = {key: None if one is None else list(one) for key, one in (("only", only), ("never", never))}
     conditions = {**chosen, "recency": recency}
     check_parts(out, names, model, {"items per user": n, **{key: str(one) for key, one in conditions.items()}})
-    connect(address)
-    write = ray.remote(_write_part).options(num_cpus=1, max_retries=_RETRIES)
-    pending = {
-        write.remote(model, out / name, one, n, conditions): name
-        for name, one in zip(names, pairwise(edges), strict=True)
+    missing = [
+        (model, out / name, users, n, conditions)
+        for name, users in zip(names, pairwise(edges), strict=True)
         if not (out / name).exists()
-    }
+    ]
     with bar("parts", parts) as progress:
-        progress.advance(parts - len(pending))
-        while pending:
-            done, _ = ray.wait(list(pending), num_returns=1)
-            name = pending.pop(done[0])
-            try:
-                ray.get(done[0])
-            except RayTaskError as error:
-                raise error.cause if isinstance(error.cause, LocaError) else error from None
-            except RayError as error:
-                line = " ".join(str(error).split())[:150]
-                raise ClusterError(f"{out / name}: its task was lost ({line}); the same command goes on") from None
+        progress.advance(parts - len(missing))
+        for _ in map(_write_part, *zip(*missing, strict=True)) if address is None else _in_tasks(missing, address):
             progress.advance()
     for one in _half_written(out):
         one.unlink(missing_ok=True)
@@ -198,6 +195,23 @@ def recommend_to_parts(
     counted = polars.scan_parquet([out / name for name in names]).select(polars.len(), polars.col("user").n_unique())
     rows, answered = counted.collect().row(0)
     return RecommendationFile(out, users.n_users, users.n_users - answered, rows)
+
+
+def _in_tasks(missing: Sequence[tuple[Any, ...]], address: str) -> Iterator[None]:
+    """Write parts as tasks of a cluster, in any order; one whose machine is lost is begun anew."""
+    ray = _ray(address)
+    write = ray.remote(_write_part).options(num_cpus=1, max_retries=_RETRIES)
+    pending = {write.remote(*one): one[1] for one in missing}
+    while pending:
+        done, _ = ray.wait(list(pending), num_returns=1)
+        path = pending.pop(done[0])
+        try:
+            yield ray.get(done[0])
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, LocaError) else error from None
+        except ray.exceptions.RayError as error:
+            line = " ".join(str(error).split())[:150]
+            raise ClusterError(f"{path}: its task was lost ({line}); the same command goes on") from None
 
 
 def check_parts(out: Path, names: Sequence[str], model: Path, request: dict[str, Any]) -> None:

@@ -234,6 +234,7 @@ class Tuner:
                         lost += not had_trial
                         if lost > worker.restarts:
                             raise ConfigError(str(death)) from None
+                        say(f"{self.name}: {death}; another takes its place")
                         running.append(start())
         finally:
             for worker in running:
