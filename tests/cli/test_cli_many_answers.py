@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -189,3 +190,71 @@ def test_tables_beside_a_model_are_spoken_of_without_options_that_the_command_do
     done = call("recommend", model_folder, "--histories", rated, "-n", "1")
     note = "rated.csv: 25 % of the ratings are below 3, the middle of their scale (1 to 5), and count as likes\n"
     assert (done.code, done.err) == (0, note)
+
+
+def test_lists_in_parts_are_those_of_one_file_and_go_on(
+    call: Call, model_folder: Path, model: Recommender, tmp_path: Path
+) -> None:
+    out = tmp_path / "lists"
+    ask = ("recommend", model_folder, "--all", "-n", "4", "--out", out, "--parts", "7")
+    assert call(*ask).out.startswith(f"{out}: 600 rows for 150 users, in ")
+    wanted = model.recommend(model.train_data_, 4).to_polars().select("user", "item", "rank")
+    assert pl.read_parquet(out / "*.parquet").select("user", "item", "rank").equals(wanted)
+    parts = sorted(out.glob("part-*"))
+    assert [one.name for one in parts] == [f"part-{number:05d}-of-00007.parquet" for number in range(7)]
+    # What is there stays, what is missing is written, what a kill has left goes.
+    before = {one.name: one.stat().st_mtime_ns for one in parts}
+    parts[3].unlink()
+    (out / f".{parts[3].name}.17.new").write_bytes(b"half")
+    assert call(*ask, "--quiet").code == 0
+    after = {one.name: one.stat().st_mtime_ns for one in out.glob("part-*")}
+    assert [name for name in before if before[name] != after[name]] == [parts[3].name]
+    assert pl.read_parquet(out / "*.parquet").select("user", "item", "rank").equals(wanted)
+    assert sorted(one.name for one in out.iterdir()) == ["_request.json", *before]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-n", "5"], "holds lists of another request: items per user: 4 then, 5 now; choose another folder"),
+        (["--never", "i01"], "holds lists of another request: never: None then, "),
+        (["--recency", "3"], "holds lists of another request: recency: model then, "),
+        (["--parts", "3"], "expected a folder for 3 parts, found 'part-00000-of-00002.parquet'; choose another"),
+    ],
+)
+def test_parts_of_another_request_are_refused(
+    call: Call, model_folder: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    ask = ("recommend", model_folder, "--all", "--out", tmp_path / "lists")
+    assert call(*ask, "-n", "4", "--parts", "2").code == 0
+    given = {"-n": "4", "--parts": "2"} | dict([options])
+    assert message in call(*ask, *(word for pair in given.items() for word in pair)).mistake
+
+
+def test_what_is_no_folder_of_parts_is_refused(call: Call, model_folder: Path, tmp_path: Path) -> None:
+    ask = ("recommend", model_folder, "--all", "--parts", "2", "--out", tmp_path / "lists")
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "thesis.txt").write_text("mine")
+    assert "expected a folder for 2 parts, found 'thesis.txt'" in call(*ask).mistake
+    (tmp_path / "lists" / "thesis.txt").rename(tmp_path / "lists" / "_request.json")
+    assert "holds lists of another request: " in call(*ask).mistake
+    assert (
+        "expected a folder for 2 parts, found a file" in call(*ask[:-1], tmp_path / "lists" / "_request.json").mistake
+    )
+    assert "--parts: is for --all" in call("recommend", model_folder, "--user", "u003", "--parts", "2").mistake
+    assert "--parts: takes no --candidates" in call(*ask, "--candidates", "x.csv").mistake
+
+
+def test_a_cluster_without_ray_says_what_to_install(
+    call: Call, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "loca.cluster.ray_executor", raising=False)
+    for ask in (
+        ("recommend", model_folder, "--all", "--out", tmp_path / "lists"),
+        ("fit", "planted", "--model", "loca-ease", "--out", tmp_path / "m"),
+        ("compare", "planted", "--models", "ease", "--out", tmp_path / "results"),
+        ("tune", "planted", "--model", "ease", "--study", tmp_path / "study.db"),
+    ):
+        assert call(*ask, "--cluster", "auto").mistake.endswith("a cluster needs ray: pip install 'loca[cluster]'")
+    assert not (tmp_path / "m").exists()

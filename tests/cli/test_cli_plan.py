@@ -79,6 +79,16 @@ def test_plan_foretells_the_folder_of_next_items_models(model: list[str], call: 
     assert planned <= written <= planned + 10_000
 
 
+def test_plan_says_what_each_shard_of_a_cluster_holds_and_sends(call: Call, ratings: Path) -> None:
+    ask = ("plan", ratings, "--model", "loca-vae", "--set", "anchors=7", "--set", "base.latent=8")
+    found = json.loads(call(*ask, "--nodes", "2", "--gpus", "2", "--json").out)["shards"]
+    assert (found["count"], found["models"]) == (4, 2)
+    said = call(*ask, "--nodes", "3").out
+    assert "3 shards, at most 3 models each; each shard:" in said
+    assert "sent to the driver for every validation: " in said
+    assert "is one model; take loca-… or ensemble-…" in call("plan", ratings, "--model", "ease", "--nodes", "2").mistake
+
+
 def test_plan_without_validation_judges_nothing(call: Call, ratings: Path) -> None:
     ask = ("plan", ratings, "--model", "ease", "--validation", "0")
     said = call(*ask).out

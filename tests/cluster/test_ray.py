@@ -118,7 +118,7 @@ def test_a_study_goes_on_when_its_worker_is_killed(planted_split: Split, tmp_pat
     data, space = (planted_split.train, planted_split.validation), Space({"latent": Among((4, 6, 8, 10, 12, 16))})
     start, base = workers_on("local"), loca.MultVAE(**VAE | {"epochs": 60, "patience": 60})
     tuner = Tuner("mult-vae", base, *data, space, Budget(trials=4), processes=2, start_worker=start)
-    with pytest.raises(ConfigError, match="needs --study"):
+    with pytest.raises(ConfigError, match="workers of a cluster need a file"):
         tuner.tune()
     killed = list[int]()
 

@@ -13,10 +13,11 @@ import pytest
 
 import loca
 from loca.cluster.executor import ShardExecutor
-from loca.cluster.shards import Shard, dump_weights, read_weights
+from loca.cluster.shards import Shard, dump_weights, plan_shards, read_weights
 from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError, ModelFileError
 from loca.local.sharded_models import ShardedModels
+from loca.memory import DataSize
 from loca.persistence.manifest import ModelState
 
 VAE = {"latent": 8, "epochs": 8, "patience": 4, "evaluate_every": 2, "learning_rate": 5e-3}
@@ -93,6 +94,44 @@ def test_weights_come_back_whatever_share_of_them_is_the_least(share: float) -> 
         np.testing.assert_array_equal(read_weights(state, number, 200), weights)
     if share == 1:
         assert sum(array.nbytes for array in state.arrays.values()) < 100
+
+
+@pytest.mark.parametrize("name", ["networks of mixtures", "networks one by one", "differences of EASEs"])
+def test_a_shard_reads_saves_sends_and_writes_what_its_plan_says(
+    name: str, planted_split: Split, tmp_path: Path
+) -> None:
+    found: dict[str, int] = {}
+
+    class Measuring(ShardExecutor):
+        def call(self, method: str, arguments: Sequence[Any], *others: Any, **named: Any) -> list[Any]:
+            sizes = {one.name: one.stat().st_size for one in (tmp_path / "work").rglob("*") if one.is_file()}
+            if "read" not in found:
+                weights = [size for one, size in sizes.items() if one.startswith("work-weights")]
+                found["read"] = sizes["work-data.safetensors"] + max(weights)
+            answers = super().call(method, arguments, *others, **named)
+            if method == "blend":
+                found["sent"] = max(found.get("sent", 0), *(one.nbytes for one in answers if one is not None))
+            if method == "finish":
+                saved = [size for one, size in sizes.items() if one.startswith("work-shard") and "best" not in one]
+                parts = [sum(file.stat().st_size for file in one.glob("arrays-*")) for one in part_folders(tmp_path)]
+                found["saved"], found["part"] = max(saved, default=0), max(parts)
+            return answers
+
+    model = CASES[name]()
+    fit(lambda: model, planted_split, Measuring(tmp_path / "work", shards=2))
+    planned = plan_shards(model, DataSize.of(planted_split.train.matrix(), validated=True), 2)
+    assert planned["models"] == -(-model.anchors // 2)
+    headers = 3_000 * planned["models"]
+    for key in ("read", "saved", "part"):
+        assert found[key] <= 1.05 * planned[key] + headers, key
+    if name.startswith("networks"):
+        assert 0.5 * planned["sent"] <= found["sent"] <= planned["sent"]  # of the users whom a shard answers for
+        assert found["part"] >= 0.3 * planned["part"]  # without the half that gives variances
+        assert found["saved"] >= 0.5 * planned["saved"]
+
+
+def part_folders(place: Path) -> list[Path]:
+    return [one for one in (place / "work").rglob("part *") if one.is_dir()]
 
 
 class Losing(ShardExecutor):

@@ -197,6 +197,7 @@ def compare_models(
     own, validation = request.own, request.split.validation
     # All that could be refused is refused before data are read.
     check_file(out)
+    start_worker = options.workers_on(own.cluster)
     if out is not None:
         RunStore(out).check_start(**asdict(interruption))
     for option in [name for name, is_given in asdict(interruption).items() if is_given and out is None]:
@@ -232,7 +233,7 @@ def compare_models(
         narrowed=None if plan is None else plan.constraints,
         keep_in=out,
         resume=interruption.resume,
-        start_worker=options.workers_on(own.cluster),
+        start_worker=start_worker,
     )
     show(comparison, output)
     if out is not None:

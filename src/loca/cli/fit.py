@@ -172,7 +172,7 @@ def fit(
         remove_jobs(storage)
     own, ((name, candidates),) = request.own, request.models.items()
     if executor is not None and candidates[0].role == "single":
-        raise ConfigError(f"--cluster: spreads local models, {name} is one; take loca-… or ensemble-…, or one machine")
+        raise ConfigError(f"--cluster: {name} is one model; take loca-… or ensemble-…, or leave it out")
     validation = 2 if request.split.validation is None else request.split.validation
     started = time.perf_counter()
     interactions = request.read()

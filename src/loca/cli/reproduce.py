@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -142,6 +142,7 @@ def reproduce_paper(
     if running.stored_only and (running.fresh or budget is not None):
         raise ConfigError("--kept-only shows what is stored; leave out --fresh, --trials and --seconds")
     check_counts(processes=running.processes)
+    start_worker = workers_on(running.cluster)
     check_file(out)
     resume = running.resume or running.stored_only
     check_start(out, resume=resume, fresh=running.fresh)
@@ -169,7 +170,8 @@ def reproduce_paper(
         if running.stored_only and settings is None:
             benchmarks[place] = replace(benchmark, tables=tuned_before(benchmark, out / TUNED))
         if budget is not None and tuned:
-            found = tune_models(benchmark, tuned, budget, out / TUNED, processes=processes, resume=resume)
+            how: dict[str, Any] = {"processes": processes, "resume": resume, "start_worker": start_worker}
+            found = tune_models(benchmark, tuned, budget, out / TUNED, **how)
             benchmarks[place] = replace(benchmark, tables=found)
     # The command that makes the same again from nothing: without --resume and what else changes no figure. Of stored
     # results alone it says so: without, it would compute what is missing.
@@ -180,7 +182,7 @@ def reproduce_paper(
     command += ["--kept-only"] if running.stored_only else []
     text = shlex.join(command).encode("utf-8", "replace").decode()  # names of files need not be text
     computes = not running.stored_only
-    request = Reproduction(items, tuple(benchmarks), out, text, processes, only, computes, workers_on(running.cluster))
+    request = Reproduction(items, tuple(benchmarks), out, text, processes, only, computes, start_worker)
     made = reproduce(request, resume=resume)
     files = [name for one in made for name in one.file_names]
     written = f"written to {out}: {', '.join([*files, PAGE])}"

@@ -96,7 +96,7 @@ def tune_models(
     from loca.tuning.study import Tuner, drop_study, names_in  # loads optuna: after the names are checked
 
     own, budget, validation = request.own, request.own.budget(), request.split.validation
-    resume, fresh = interruption.resume, interruption.fresh
+    resume, fresh, start_worker = interruption.resume, interruption.fresh, options.workers_on(own.cluster)
     # All that could be refused is refused before data are read.
     plan = plan_from_settings(request.models, cast(SpaceName, own.space), request.tables)
     for name, space in plan.spaces.items():
@@ -109,6 +109,8 @@ def tune_models(
         check_unwritable(out, "to write settings into")
     if resume and fresh:
         raise ConfigError("--resume goes on with a study, --fresh drops it; expected one of them, found both")
+    if start_worker is not None and study is None:
+        raise ConfigError("--cluster: needs --study FILE.db, on storage that all machines see")
     if study is None and (resume or fresh):
         raise ConfigError(f"{'--resume' if resume else '--fresh'} is for a study in a file; add --study FILE.db")
     begun = [] if study is None else [name for name in names_in(study) if name in request.models]
@@ -130,8 +132,8 @@ def tune_models(
         template = plan.template(name, {done: one.best for done, one in tuned.items()})
         data = split.train, split.validation
         tuner = Tuner(name, template, *data, space, budget, request.recency_rule, own.seed, own.processes)
-        if (start := options.workers_on(own.cluster)) is not None:
-            tuner = replace(tuner, start_worker=start)
+        if start_worker is not None:
+            tuner = replace(tuner, start_worker=start_worker)
         tuned[name] = tuner.tune(study)
         if len(request.models) > 1:
             output.notes([_headline(tuned[name])])

@@ -188,7 +188,7 @@ def plan_shards(model: Any, size: DataSize, shards: int) -> dict[str, int]:
     params = model.get_params(deep=False)
     count = params.get("anchors", params.get("models"))
     if not isinstance(count, int):
-        raise ConfigError("shards: are for models of many models, such as loca-vae and ensemble-vae")
+        raise ConfigError(f"shards: {type(model).__name__} is one model; take loca-… or ensemble-…, or one machine")
     models = -(-min(count, size.users) // shards)
     base, histories = model.base, 12 * size.entries + 8 * size.users
     uses = local_memory(base, models, model._engine(), size, "local models", model.base).values()
@@ -198,7 +198,8 @@ def plan_shards(model: Any, size: DataSize, shards: int) -> dict[str, int]:
         "main": sum(use.main for use in uses) + histories + weights,
         "device": sum(use.device for use in uses),
         "read": histories + weights,
-        "saved": sum(use.checkpoint or use.training for use in uses) if base.learns_by_epoch else 0,
+        # Not the copy of the best epoch, which is saved when it is the best.
+        "saved": sum(use.training - use.folder for use in uses) if base.learns_by_epoch else 0,
         "sent": 4 * size.validation_users * size.items if base.learns_by_epoch else 0,
         "part": sum(use.folder for use in uses),
     }

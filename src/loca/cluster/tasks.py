@@ -126,7 +126,7 @@ def _live(work: Callable[..., None], threads: int, given: tuple[Any, ...]) -> It
 
     yield Ready(this_process())
     threading.Thread(target=run, daemon=True).start()
-    for message in iter(messages.get, end):  # Ray sends to a generator: `yield from` would pass that on
+    while (message := messages.get()) is not end:
         yield message
     if errors:
         raise errors[0]
@@ -134,6 +134,8 @@ def _live(work: Callable[..., None], threads: int, given: tuple[Any, ...]) -> It
 
 def workers_on(address: str) -> Callable[..., RayWorker]:
     """What starts workers on a cluster, in place of `Worker.start`."""
+    import loca.cluster.ray_executor  # noqa: F401  # says what to install before anything else is done
+
     return partial(RayWorker.start, address=address)
 
 
@@ -169,7 +171,7 @@ def recommend_to_parts(
     only, never, recency
         As for `recommend`.
     """
-    model, out = model.absolute(), out.absolute()
+    ray, model, out = None if address is None else _ray(address), model.absolute(), out.absolute()
     users = load(model).train_data_
     if users is None:
         raise ClusterError(f"{model}: this model was fitted on a bare matrix and knows no users")
@@ -186,7 +188,7 @@ def recommend_to_parts(
     ]
     with bar("parts", parts) as progress:
         progress.advance(parts - len(missing))
-        for _ in map(_write_part, *zip(*missing, strict=True)) if address is None else _in_tasks(missing, address):
+        for _ in (_write_part(*one) for one in missing) if ray is None else _in_tasks(missing, ray):
             progress.advance()
     for one in _half_written(out):
         one.unlink(missing_ok=True)
@@ -197,9 +199,8 @@ def recommend_to_parts(
     return RecommendationFile(out, users.n_users, users.n_users - answered, rows)
 
 
-def _in_tasks(missing: Sequence[tuple[Any, ...]], address: str) -> Iterator[None]:
+def _in_tasks(missing: Sequence[tuple[Any, ...]], ray: Any) -> Iterator[None]:
     """Write parts as tasks of a cluster, in any order; one whose machine is lost is begun anew."""
-    ray = _ray(address)
     write = ray.remote(_write_part).options(num_cpus=1, max_retries=_RETRIES)
     pending = {write.remote(*one): one[1] for one in missing}
     while pending:

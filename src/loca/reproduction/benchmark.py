@@ -535,7 +535,14 @@ def _read_tables(path: Path, protocol: str) -> Tables:
 
 
 def tune_models(
-    benchmark: Benchmark, names: Sequence[str], budget: Budget, folder: Path, *, processes: int, resume: bool
+    benchmark: Benchmark,
+    names: Sequence[str],
+    budget: Budget,
+    folder: Path,
+    *,
+    processes: int,
+    resume: bool,
+    start_worker: Callable[..., Any] | None = None,
 ) -> Tables:
     """The settings of the benchmark, with those that tuning finds for the named models, each under the same budget.
 
@@ -559,6 +566,7 @@ def tune_models(
         budget=budget,
         narrowed=plan.constraints,
         processes=processes,
+        start_worker=start_worker,
         keep_in=own,
         resume=resume,
     )

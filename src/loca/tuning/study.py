@@ -87,7 +87,7 @@ class Tuner:
         """
         if self.is_spread:
             if study is None:
-                raise ConfigError("a study on a cluster needs --study FILE.db, on storage that all machines see")
+                raise ConfigError("study: workers of a cluster need a file that all machines see")
             study = study.absolute()
         check_counts(processes=self.processes)
         self.space.coordinates(self.template)  # refuses a parameter that the model does not have
