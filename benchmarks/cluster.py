@@ -5,6 +5,7 @@
     python benchmarks/cluster.py overhead             # two shards of one core against one process of two threads
     python benchmarks/cluster.py lists --data ml-1m   # all users in Parquet parts, a worker killed meanwhile
     python benchmarks/cluster.py compare              # eight models over two workers: the same table, and its time
+    python benchmarks/cluster.py scale                # fits of any size on paper, from measured costs
 
 Nodes are Ray's own several nodes on one machine. Exits with 1 when a bar is missed.
 """
@@ -372,6 +373,62 @@ def compare(given: argparse.Namespace) -> bool:
     return same and ratio <= 0.7
 
 
+def scale(given: argparse.Namespace) -> bool:
+    """Fits of any size on paper: from the plan of their shards and from measured costs; nothing is fitted."""
+    from loca.cluster.shards import plan_shards
+    from loca.memory import DataSize, readable_bytes
+
+    sizes = {
+        "AMusic": (4_964, 11_797, 300, 1, 4_964, 90),
+        "10^6 users": (10**6, 10**5, 1000, 16, 10**4, 50),
+        "10^8 users": (10**8, 10**7, 10**4, 1000, 10**8, 50),
+        "10^8, 10^4 judges": (10**8, 10**7, 10**4, 1000, 10**4, 50),
+    }
+    rows: dict[str, list[str]] = {}
+    for users, items, communities, shards, judges, epochs in sizes.values():
+        entries = 100 * users if users > 10**5 else 20 * users
+        size = DataSize(users, items, entries, min(items**2, 100 * entries), judges)
+        plan = plan_shards(loca.Loca(base=loca.MultVAE(), anchors=communities), size, shards)
+        # An answer is the third of the products of a step.
+        train = plan["models"] * users * items * given.cost
+        answer = plan["models"] * judges * items * given.cost / 3
+        save, send = plan["saved"] / given.disk, shards * plan["sent"] / given.link
+        add = shards * plan["sent"] / given.adding
+        epoch = train + save + answer + send + add
+        for name, value in {
+            "users × items × communities": f"{users:.0e} × {items:.0e} × {communities:.0e}",
+            "shards, models of each": f"{shards:,}, {plan['models']}",
+            "users who judge": f"{judges:.0e}",
+            "memory of a shard (weights, moments, a step)": readable_bytes(plan["main"] + plan["device"]),
+            "read by a shard at the start": readable_bytes(plan["read"]),
+            "saved by a shard after every epoch": readable_bytes(plan["saved"]),
+            "sent by a shard for every validation": readable_bytes(plan["sent"]),
+            "files of the model": readable_bytes(shards * plan["part"]),
+            "user weights and memberships on the driver": readable_bytes(4 * users * communities),
+            "one local EASE, while it is solved": readable_bytes(8 * items**2),
+            "an epoch: training": hours(train),
+            "saving": hours(save),
+            "answering the judges": hours(answer),
+            "barrier: sending to the driver": hours(send),
+            "barrier: sums": hours(add),
+            "share of the barrier": f"{(send + add) / epoch:.0%}",
+            f"all epochs ({epochs})": hours(epoch * epochs),
+        }.items():
+            rows.setdefault(name.split(" (")[0] if name.startswith("all") else name, []).append(value)
+    print(f"| | {' | '.join(sizes)} |\n|{'---|' * (1 + len(sizes))}")
+    for name, values in rows.items():
+        print(f"| {name} | {' | '.join(values)} |")
+    return True
+
+
+def hours(seconds: float) -> str:
+    """Seconds as a person reads them."""
+    for unit, length in (("years", 31_557_600), ("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:.2g} s"
+
+
 def without_times(document: Any) -> Any:
     """A document without what the clock says."""
     if isinstance(document, dict):
@@ -382,16 +439,21 @@ def without_times(document: Any) -> Any:
 def main() -> int:
     """One of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["equal", "kills", "overhead", "lists", "compare"])
+    parser.add_argument("what", choices=["equal", "kills", "overhead", "lists", "compare", "scale"])
     parser.add_argument("--data", default="planted", help="planted, ml-1m, amusic, …")
     parser.add_argument("--model", default="mixture-vae", help="of kills")
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=3, help="of overhead")
     parser.add_argument("--models-at-once", type=int, default=100, help="of overhead")
+    parser.add_argument("--cost", type=float, default=2.2e-11, help="of scale: seconds of a model, user and item")
+    parser.add_argument("--disk", type=float, default=2e9, help="of scale: bytes a second that a shard saves")
+    parser.add_argument("--link", type=float, default=3e9, help="of scale: bytes a second that the driver receives")
+    parser.add_argument("--adding", type=float, default=5e9, help="of scale: bytes a second that the driver adds")
     given = parser.parse_args()
     loca.set_progress(False)
-    met = {"equal": equal, "kills": kills, "overhead": overhead, "lists": lists, "compare": compare}[given.what](given)
+    all_of_them = {one.__name__: one for one in (equal, kills, overhead, lists, compare, scale)}
+    met = all_of_them[given.what](given)
     print("bar: met" if met else "bar: missed")
     return 0 if met else 1
 

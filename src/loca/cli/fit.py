@@ -22,7 +22,10 @@ Budget = Annotated[
     str | None, _auto("How long --model auto may try, such as 600, 20min or 2h (12min).", metavar="TIME")
 ]
 Trials = Annotated[int | None, _auto("How many models --model auto may try (no limit).")]
-CheckpointEvery = Annotated[float, _stopping("How much work a kill may lose, in seconds.", metavar="SECONDS")]
+CheckpointEvery = Annotated[
+    float | None,
+    _stopping("How much work a kill may lose, in seconds (60; of a shard an epoch).", metavar="SECONDS"),
+]
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Cluster:
     shard_gpus: Annotated[float, _cluster("GPUs of each shard.", min=0)] = 0.0
     wait: Annotated[float, _cluster("Seconds to wait for a machine that can hold a lost shard.", min=0)] = 300.0
 
-    def executor(self, storage: Path) -> Any:
+    def executor(self, storage: Path, checkpoint_every: float | None) -> Any:
         """What trains the shards; None without a cluster."""
         if self.cluster is None:
             return None
@@ -76,6 +79,7 @@ class Cluster:
             storage if self.storage is None else self.storage,
             address=self.cluster,
             shards=self.shards,
+            checkpoint_every=checkpoint_every or 0.0,
             cpus=self.shard_cpus,
             gpus=self.shard_gpus,
             wait_seconds=self.wait,
@@ -106,7 +110,7 @@ def fit(
     output: Output,
     budget: Budget = None,
     trials: Trials = None,
-    checkpoint_every: CheckpointEvery = 60.0,
+    checkpoint_every: CheckpointEvery = None,
 ) -> None:
     """Fit one model on all the data and save it; the model that was in the folder stays until the new one is whole.
 
@@ -161,13 +165,13 @@ def fit(
     if "test" in Given(settings.config).section("split"):
         output.notes([f"{settings.config}: split.test is for loca compare; loca fit holds out nothing for test"])
     check_folder(out)
-    if not checkpoint_every >= 0:
+    if checkpoint_every is not None and not checkpoint_every >= 0:
         raise ConfigError(f"--checkpoint-every: expected seconds ≥ 0, found {checkpoint_every:g}")
     named = out if out.name not in ("", "..") else out.resolve()
     unfinished = named.with_name(f"{named.name}.unfinished")
     check_start(unfinished, **asdict(interruption))
     storage = named.with_name(f"{named.name}.cluster")
-    executor = cluster.executor(storage)
+    executor = cluster.executor(storage, checkpoint_every)
     if executor is not None and not interruption.resume:
         remove_jobs(storage)
     own, ((name, candidates),) = request.own, request.models.items()
@@ -191,7 +195,10 @@ def fit(
         "data": fingerprint(interactions),
     }
     with checkpoint_in(
-        unfinished, fingerprint=depends_on, seconds_between=checkpoint_every, **asdict(interruption)
+        unfinished,
+        fingerprint=depends_on,
+        seconds_between=60.0 if checkpoint_every is None else checkpoint_every,
+        **asdict(interruption),
     ) as context:
         context = replace(context, executor=executor)
         found = fit_model(

@@ -41,10 +41,16 @@ class ShardExecutor:
         shard is read from there, its progress and its models are written there. What a fit wrote goes with the model.
     shards : int, default 2
         How many.
+    checkpoint_every : float, default 0.0
+        How many seconds of work a lost shard may have to do again, saving at most a tenth of the time; 0 saves every
+        epoch.
     """
 
-    def __init__(self, storage: str | Path, *, shards: int = 2) -> None:
+    def __init__(self, storage: str | Path, *, shards: int = 2, checkpoint_every: float = 0.0) -> None:
         check_counts(shards=shards)
+        if not checkpoint_every >= 0:
+            raise ConfigError(f"checkpoint_every: expected seconds ≥ 0, found {checkpoint_every}")
+        self.checkpoint_every = checkpoint_every
         self.storage = str(storage) if is_address(storage) else str(Path(storage).absolute())
         self.shards = shards
 
@@ -83,7 +89,7 @@ class ShardExecutor:
         """The job of an interrupted run with its progress, where the storage still has it, or a new one."""
         checkpoint, name = task.data.context.checkpoint, _progress_of(task.what)
         if (saved := checkpoint.load(name)) is not None:
-            job = Job.of(task, engine, self.storage, saved.facts["job"], saved.facts["edges"])
+            job = self._job_of(task, engine, saved.facts["job"], saved.facts["edges"])
             if job.is_written(storage := job.storage()):
                 if len(job) != min(self.shards, len(task.models)):
                     say(f"{task.what}: goes on in {len(job)} shards, as it was begun")
@@ -91,7 +97,7 @@ class ShardExecutor:
             say(f"{task.what}: {storage.address} has nothing to go on with; the shards start from the beginning")
         count = len(task.models)
         edges = np.linspace(0, count, min(self.shards, count) + 1).astype(int).tolist()
-        job = Job.of(task, engine, self.storage, secrets.token_hex(8), edges)
+        job = self._job_of(task, engine, secrets.token_hex(8), edges)
         storage = job.storage()
         try:
             job.write(task, storage)
@@ -101,6 +107,9 @@ class ShardExecutor:
         facts = {"job": job.name, "edges": edges, "epoch": 0, "best": dict(BestWeights().state().facts)}
         checkpoint.save(name, ModelState(facts=facts))
         return job, storage, facts
+
+    def _job_of(self, task: LocalTask, engine: Engine, name: str, edges: Sequence[int]) -> Job:
+        return Job.of(task, engine, self.storage, name, edges, self.checkpoint_every)
 
     def _train_epochs(
         self, task: LocalTask, job: Job, validate: Validate | None, progress: Mapping[str, Any]
@@ -115,7 +124,9 @@ class ShardExecutor:
             for epoch in range(done + 1, schedule.epochs + 1):
                 if best.is_final(epoch - 1, schedule.patience):
                     break
-                losses = self.call("epoch", [(epoch,)] * len(job), on_wait=lambda note: shown.advance(0, note=note))
+                remote.after = (epoch, best.epoch)
+                each = [remote.after] * len(job)
+                losses = self.call("epoch", each, on_wait=lambda note: shown.advance(0, note=note))
                 note = f"{len(task.models)} models in {len(job)} shards, loss {np.mean(losses):.2f}"
                 if best.epoch:
                     note += f", best NDCG@100 {best.score:.4f} at epoch {best.epoch}"
@@ -124,10 +135,8 @@ class ShardExecutor:
                 if validate is not None and epoch > task.shared_epochs and is_due:
                     score = validate(remote)
                     best.offer(epoch, score, [])
-                    if best.epoch == epoch:
-                        self.call("save_best", [(epoch,)] * len(job))
                     task.data.context.report(epoch, score)
-                # The shards have saved this epoch: the driver may be lost from here on.
+                # The shards come back to this epoch, whatever they have saved: the driver may be lost from here on.
                 facts = {**progress, "epoch": epoch, "best": dict(best.state().facts)}
                 checkpoint.save(_progress_of(task.what), ModelState(facts=facts))
         if ending := best.ending(schedule):
@@ -186,6 +195,7 @@ class RemoteModels(LocalModels):
     def __init__(self, executor: ShardExecutor, task: LocalTask, job: Job) -> None:
         self._executor, self._items, self._edges = executor, task.data.matrix.shape[1], job.edges
         self._last: tuple[Any, ...] = (None, None, None, None)
+        self.after = (0, 0)  # the epoch after which they answer, and the best so far
 
     def __len__(self) -> int:
         return self._edges[-1]
@@ -202,7 +212,8 @@ class RemoteModels(LocalModels):
             requests = [None if one.request is None else self._executor.share(one.request) for one in splits]
             self._last = histories, answer_weights, splits, requests
         _, _, splits, requests = self._last
-        answers = self._executor.call("blend", [None if one is None else (one,) for one in requests])
+        each = [None if one is None else (*self.after, one) for one in requests]
+        answers = self._executor.call("blend", each)
         return add_answers(splits, answers, (histories.shape[0], self._items))
 
     def state(self) -> ModelState:

@@ -38,6 +38,9 @@ class RayExecutor(ShardExecutor):
         The cluster: "auto" for the one that this machine belongs to, "host:6379", or "local" to start Ray here.
     shards : int, default 2
         How many actors.
+    checkpoint_every : float, default 0.0
+        How many seconds of work a lost shard may have to do again, saving at most a tenth of the time; 0 saves every
+        epoch.
     cpus, gpus : float, default 1 and 0
         What each needs.
     wait_seconds : float, default 300.0
@@ -50,11 +53,12 @@ class RayExecutor(ShardExecutor):
         *,
         address: str = "local",
         shards: int = 2,
+        checkpoint_every: float = 0.0,
         cpus: float = 1,
         gpus: float = 0,
         wait_seconds: float = 300.0,
     ) -> None:
-        super().__init__(storage, shards=shards)
+        super().__init__(storage, shards=shards, checkpoint_every=checkpoint_every)
         if not (cpus > 0 and gpus >= 0 and wait_seconds >= 0):
             raise ConfigError(f"expected cpus > 0, gpus and wait_seconds ≥ 0, found {cpus}, {gpus} and {wait_seconds}")
         self.address, self.cpus, self.gpus, self.wait_seconds = address, cpus, gpus, wait_seconds

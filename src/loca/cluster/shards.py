@@ -37,7 +37,7 @@ from loca.persistence.model_io import load_model, read_recency, save_model
 from loca.progress import say
 from loca.registry import KINDS, load
 
-_DATA, _BEST, _CENTRE = "data", "best", "centre"
+_DATA, _CENTRE = "data", "centre"
 
 
 # -- What a shard works on ---------------------------------------------------------------------------------------------
@@ -58,13 +58,17 @@ class Job:
     what: str
     shared_epochs: int
     has_centre: bool
+    seconds_between: float
 
     @classmethod
-    def of(cls, task: LocalTask, engine: Engine, place: str, name: str, edges: Sequence[int]) -> Self:
-        """The job of a task: shard k has the models from edges[k] to edges[k + 1]."""
+    def of(
+        cls, task: LocalTask, engine: Engine, place: str, name: str, edges: Sequence[int], seconds_between: float
+    ) -> Self:
+        """The job of a task: shard k has the models from edges[k] to edges[k + 1], and saves every so many seconds."""
         has_centre = task.centre is not None and bool(task.models[0].is_linear)
         models = tuple(task.models)
-        return cls(place, name, models, tuple(edges), engine, task.what, task.shared_epochs, has_centre)
+        own = (engine, task.what, task.shared_epochs, has_centre, seconds_between)
+        return cls(place, name, models, tuple(edges), *own)
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -90,7 +94,7 @@ class Job:
 
     def task(self, number: int, storage: Storage) -> LocalTask:
         """What one shard has to do."""
-        checkpoint = storage.checkpoint()
+        checkpoint = storage.checkpoint(self.seconds_between)
         data, weights = checkpoint.load(_DATA), checkpoint.load(f"weights {number}")
         if data is None or weights is None:
             where = f"{storage.address}: the work of shard {number} is not there"
@@ -198,8 +202,7 @@ def plan_shards(model: Any, size: DataSize, shards: int) -> dict[str, int]:
         "main": sum(use.main for use in uses) + histories + weights,
         "device": sum(use.device for use in uses),
         "read": histories + weights,
-        # Not the copy of the best epoch, which is saved when it is the best.
-        "saved": sum(use.training - use.folder for use in uses) if base.learns_by_epoch else 0,
+        "saved": sum(use.training for use in uses) if base.learns_by_epoch else 0,
         "sent": 4 * size.validation_users * size.items if base.learns_by_epoch else 0,
         "part": sum(use.folder for use in uses),
     }
@@ -240,7 +243,7 @@ class Shard:
         self.checkpoint = self.task.data.context.checkpoint
         self.local: LocalModels | None = None
         self.trainers: Sequence[Any] = ()
-        self.done = 0
+        self.done, self.best = 0, BestWeights()
         if self._find_part() is None and self.task.models[0].learns_by_epoch:
             self.trainers, self.local = begin_locals(self.task, self.job.engine)
             saved = None if anew else load_states(self.checkpoint, self.job.what)
@@ -249,6 +252,7 @@ class Shard:
                 self.done, self.loss = int(facts["epoch"]), float(facts["loss"])
                 for place, trainer in enumerate(self.trainers):
                     trainer.put_back(states[f"learning {place}"])
+                self.best.put_back(states["best"], self._networks())
         self._is_begun = True
 
     def _find_part(self) -> str | None:
@@ -256,25 +260,44 @@ class Shard:
         name = part_of(self.number)
         return name if (self.storage.fetch_model(name) / "model.json").exists() else None
 
-    def epoch(self, number: int) -> float:
-        """Train up to an epoch, and save that; the mean loss. One that is done already is not done again."""
+    def epoch(self, number: int, best: int) -> float:
+        """Train up to an epoch, and save that; the mean loss. One that is done already is not done again.
+
+        The weights of the epoch that was best so far, 0 for none, are held beside those that learn.
+        """
         with self._working("epoch"):
-            if self.done > number:  # of an earlier fit that got further
-                self._begin(anew=True)
-            self._train_to(number)
+            self._be_at(number, best)
             return self.loss
+
+    def _be_at(self, number: int, best: int) -> None:
+        self._hold(best)
+        if self.done > number:  # of an earlier fit that got further
+            self._begin(anew=True)
+            self._hold(best)
+        self._train_to(number)
+
+    def _hold(self, best: int) -> None:
+        if best and self.best.epoch != best:
+            if self.done > best:
+                say(f"shard {self.number}: the weights of epoch {best} are gone; it learns them again")
+                self._begin(anew=True)
+            self._train_to(best)
+            self.best.offer(best, float(best), self._networks())  # the latest is always the best
 
     def _train_to(self, number: int) -> None:
         while self.done < number:
             self.loss = float(np.mean([trainer.run_epoch() for trainer in self.trainers]))
             self.done += 1
             started = time.perf_counter()
-            save_states(self.checkpoint, self.job.what, self.done, states_of(self.trainers), loss=self.loss)
+            if self.checkpoint.due():
+                states = states_of(self.trainers) | {"best": self.best.state()}
+                save_states(self.checkpoint, self.job.what, self.done, states, loss=self.loss)
             self.seconds["save"] += time.perf_counter() - started
 
-    def blend(self, request: Request) -> npt.NDArray[np.float32]:
-        """The blended scores of its own models, as if there were no others."""
+    def blend(self, number: int, best: int, request: Request) -> npt.NDArray[np.float32]:
+        """The blended scores of its own models after an epoch, as if there were no others."""
         with self._working("blend"):
+            self._be_at(number, best)  # where it has been lost since
             assert self.local is not None
             # The same arrays as for the request before, if that was the same: networks store what they make of them.
             if self._request is None or self._request.name != request.name:
@@ -282,27 +305,14 @@ class Shard:
             blended = self.local.blend(self._request.histories, self._request.answer_weights)
             return np.asarray(as_array(blended), np.float32)
 
-    def save_best(self, epoch: int) -> None:
-        """Save the weights of this epoch as the best so far."""
-        with self._working("save"):
-            best = BestWeights()
-            best.offer(epoch, 0.0, self._networks())
-            self.checkpoint.save(_BEST, best.state())
-
-    def finish(self, epoch: int) -> str:
+    def finish(self, best: int) -> str:
         """Write the models with the weights of an epoch, 0 for those they have; their name in the storage."""
         with self._working("finish"):
             if (found := self._find_part()) is not None:
                 return found
-            if epoch:
-                saved, best = self.checkpoint.load(_BEST), BestWeights()
-                if saved is not None and saved.facts["epoch"] == epoch:
-                    best.put_back(saved, self._networks())
-                    best.give_back(self._networks())
-                elif self.done != epoch:
-                    say(f"shard {self.number}: the weights of epoch {epoch} are gone; it learns them again")
-                    self._begin(anew=True)
-                    self._train_to(epoch)
+            if best:
+                self._hold(best)
+                self.best.give_back(self._networks())
             if self.trainers:
                 assert self.local is not None
                 self.local = self.local.finished(self.job.engine.answer_precision)

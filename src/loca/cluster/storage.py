@@ -118,9 +118,9 @@ class Storage:
             for one in files:
                 self.publish(f"{name}/{one}")
 
-    def checkpoint(self) -> Checkpoint:
-        """Where states are saved, every one of them at once."""
-        return _SharedCheckpoint(self)
+    def checkpoint(self, seconds_between: float = 0.0) -> Checkpoint:
+        """Where states are saved."""
+        return _SharedCheckpoint(self, seconds_between)
 
     def remove(self) -> None:
         """Drop the job; what is mapped into memory stays there."""
@@ -145,8 +145,8 @@ def remove_jobs(place: Path) -> None:
 class _SharedCheckpoint(Checkpoint):
     """A checkpoint in the storage."""
 
-    def __init__(self, storage: Storage) -> None:
-        super().__init__(storage.folder, 0.0)
+    def __init__(self, storage: Storage, seconds_between: float) -> None:
+        super().__init__(storage.folder, seconds_between)
         self._storage = storage
 
     def load(self, name: str) -> ModelState | None:

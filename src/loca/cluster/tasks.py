@@ -188,7 +188,7 @@ def recommend_to_parts(
     ]
     with bar("parts", parts) as progress:
         progress.advance(parts - len(missing))
-        for _ in (_write_part(*one) for one in missing) if ray is None else _in_tasks(missing, ray):
+        for _ in _in_turn(missing) if ray is None else _in_tasks(missing, ray):
             progress.advance()
     for one in _half_written(out):
         one.unlink(missing_ok=True)
@@ -197,6 +197,13 @@ def recommend_to_parts(
     counted = polars.scan_parquet([out / name for name in names]).select(polars.len(), polars.col("user").n_unique())
     rows, answered = counted.collect().row(0)
     return RecommendationFile(out, users.n_users, users.n_users - answered, rows)
+
+
+def _in_turn(missing: Sequence[tuple[Any, ...]]) -> Iterator[None]:
+    """Write parts in this process."""
+    for one in missing:
+        _write_part(*one)
+        yield
 
 
 def _in_tasks(missing: Sequence[tuple[Any, ...]], ray: Any) -> Iterator[None]:
