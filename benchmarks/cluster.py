@@ -378,16 +378,17 @@ def scale(given: argparse.Namespace) -> bool:
     from loca.cluster.shards import plan_shards
     from loca.memory import DataSize, readable_bytes
 
+    # Users, items, communities, shards, users who judge, interactions of each user, epochs.
     sizes = {
-        "AMusic": (4_964, 11_797, 300, 1, 4_964, 90),
-        "10^6 users": (10**6, 10**5, 1000, 16, 10**4, 50),
-        "10^8 users": (10**8, 10**7, 10**4, 1000, 10**8, 50),
-        "10^8, 10^4 judges": (10**8, 10**7, 10**4, 1000, 10**4, 50),
+        "AMusic": (4_964, 11_797, 300, 1, 4_964, 20, 90),
+        "a large shop": (10**6, 10**5, 1000, 16, 10**4, 100, 50),
+        "the whole": (10**8, 10**7, 10**4, 1000, 10**8, 100, 50),
+        "10,000 judge": (10**8, 10**7, 10**4, 1000, 10**4, 100, 50),
+        "and 10^5 items": (10**8, 10**5, 10**4, 1000, 10**4, 100, 50),
     }
     rows: dict[str, list[str]] = {}
-    for users, items, communities, shards, judges, epochs in sizes.values():
-        entries = 100 * users if users > 10**5 else 20 * users
-        size = DataSize(users, items, entries, min(items**2, 100 * entries), judges)
+    for users, items, communities, shards, judges, each, epochs in sizes.values():
+        size = DataSize(users, items, each * users, min(items**2, each**2 * users), judges)
         plan = plan_shards(loca.Loca(base=loca.MultVAE(), anchors=communities), size, shards)
         # An answer is the third of the products of a step.
         train = plan["models"] * users * items * given.cost
@@ -396,25 +397,24 @@ def scale(given: argparse.Namespace) -> bool:
         add = shards * plan["sent"] / given.adding
         epoch = train + save + answer + send + add
         for name, value in {
-            "users × items × communities": f"{users:.0e} × {items:.0e} × {communities:.0e}",
-            "shards, models of each": f"{shards:,}, {plan['models']}",
-            "users who judge": f"{judges:.0e}",
-            "memory of a shard (weights, moments, a step)": readable_bytes(plan["main"] + plan["device"]),
-            "read by a shard at the start": readable_bytes(plan["read"]),
-            "saved by a shard after every epoch": readable_bytes(plan["saved"]),
-            "sent by a shard for every validation": readable_bytes(plan["sent"]),
+            "users × items × communities": f"{users:,} × {items:,} × {communities:,}",
+            "shards, with models each": f"{shards:,}, {plan['models']:,}",
+            "memory of a shard": readable_bytes(plan["main"] + plan["device"]),
+            "it reads at the start": readable_bytes(plan["read"]),
+            "it saves after an epoch": readable_bytes(plan["saved"]),
+            "it sends for a validation": readable_bytes(plan["sent"]),
+            "memberships, on the driver": readable_bytes(4 * users * communities),
             "files of the model": readable_bytes(shards * plan["part"]),
-            "user weights and memberships on the driver": readable_bytes(4 * users * communities),
-            "one local EASE, while it is solved": readable_bytes(8 * items**2),
+            "one EASE, while it is solved": readable_bytes(8 * items**2),
             "an epoch: training": hours(train),
             "saving": hours(save),
-            "answering the judges": hours(answer),
-            "barrier: sending to the driver": hours(send),
+            "answering": hours(answer),
+            "barrier: sending": hours(send),
             "barrier: sums": hours(add),
-            "share of the barrier": f"{(send + add) / epoch:.0%}",
-            f"all epochs ({epochs})": hours(epoch * epochs),
+            "the barrier's share": f"{(send + add) / epoch:.0%}",
+            "all epochs": f"{hours(epoch * epochs)} ({epochs})",
         }.items():
-            rows.setdefault(name.split(" (")[0] if name.startswith("all") else name, []).append(value)
+            rows.setdefault(name, []).append(value)
     print(f"| | {' | '.join(sizes)} |\n|{'---|' * (1 + len(sizes))}")
     for name, values in rows.items():
         print(f"| {name} | {' | '.join(values)} |")

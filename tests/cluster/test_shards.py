@@ -159,8 +159,13 @@ def test_lost_shards_go_on_where_they_were(name: str, planted_split: Split, tmp_
     assert_same(fit(CASES[name], planted_split, executor), alone, planted_split)
     assert executor.losses > 0
     # Also where they save hardly ever.
-    executor = Losing(tmp_path, shards=2, seed=4, checkpoint_every=1e6)
+    executor = Losing(tmp_path, shards=3, seed=1, checkpoint_every=1e6)
     assert_same(fit(CASES[name], planted_split, executor), alone, planted_split)
+    assert executor.losses > 0
+    # And where nothing is judged.
+    executor = Losing(tmp_path, shards=3, seed=1, checkpoint_every=1e6)
+    alone, model = (CASES[name]().fit(planted_split.train, executor=one) for one in (None, executor))
+    assert_same(model, alone, planted_split)
     assert executor.losses > 0
 
 

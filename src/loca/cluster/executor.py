@@ -64,13 +64,13 @@ class ShardExecutor:
         say(f"{task.what}: {len(task.models):,} models in {len(job)} shards, by way of {storage.address}")
         try:
             self.open(job)
-            epochs, best_epoch = None, 0
+            epochs, after = None, (0, 0)
             if first.learns_by_epoch:
-                best = self._train_epochs(task, job, validate, progress)
-                best_epoch, epochs = best.epoch, best.epoch or first.epochs
+                best, last = self._train_epochs(task, job, validate, progress)
+                epochs, after = best.epoch or first.epochs, (last, best.epoch)
                 first.remarks_ = tuple(f"{task.what} {ending}" for ending in [best.ending(first)] if ending)
             with bar(f"{task.what}, finished shards", len(job)) as shown:
-                self.call("finish", [(best_epoch,)] * len(job), shown.advance, lambda note: shown.advance(0, note=note))
+                self.call("finish", [after] * len(job), shown.advance, lambda note: shown.advance(0, note=note))
             centre = task.centre if job.has_centre else None
             local = ShardedModels.of([load_part(storage, number, centre) for number in range(len(job))])
         except BaseException:
@@ -113,8 +113,8 @@ class ShardExecutor:
 
     def _train_epochs(
         self, task: LocalTask, job: Job, validate: Validate | None, progress: Mapping[str, Any]
-    ) -> BestWeights:
-        """Epoch after epoch: all shards train and save, then the sum of their answers is judged."""
+    ) -> tuple[BestWeights, int]:
+        """Epoch after epoch: all shards train and save, then the sum of their answers is judged; the best, the last."""
         schedule: Any = task.models[0]
         checkpoint, best, remote = task.data.context.checkpoint, BestWeights(), RemoteModels(self, task, job)
         best.put_back(ModelState(facts=progress["best"]), [])
@@ -122,7 +122,7 @@ class ShardExecutor:
         with bar(task.what, schedule.epochs) as shown:
             shown.advance(done)
             for epoch in range(done + 1, schedule.epochs + 1):
-                if best.is_final(epoch - 1, schedule.patience):
+                if best.is_final(done, schedule.patience):
                     break
                 remote.after = (epoch, best.epoch)
                 each = [remote.after] * len(job)
@@ -136,6 +136,7 @@ class ShardExecutor:
                     score = validate(remote)
                     best.offer(epoch, score, [])
                     task.data.context.report(epoch, score)
+                done = epoch
                 # The shards come back to this epoch, whatever they have saved: the driver may be lost from here on.
                 facts = {**progress, "epoch": epoch, "best": dict(best.state().facts)}
                 checkpoint.save(_progress_of(task.what), ModelState(facts=facts))
@@ -143,7 +144,7 @@ class ShardExecutor:
             say(f"{task.what}: {ending}")
         if best.epoch:
             say(f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
-        return best
+        return best, done
 
     # What a cluster does otherwise
 
@@ -207,7 +208,7 @@ class RemoteModels(LocalModels):
     def blend(self, histories: csr_array, answer_weights: csr_array) -> npt.NDArray[np.float32]:
         """The scores of all models, blended by the weights."""
         if self._last[0] is not histories or self._last[1] is not answer_weights:
-            # The same users are asked about after every epoch: what is sent stays with the shards.
+            # The same users judge after every epoch: what was sent stays with the shards.
             splits = split_request(csr_array(histories), answer_weights, self._edges)
             requests = [None if one.request is None else self._executor.share(one.request) for one in splits]
             self._last = histories, answer_weights, splits, requests

@@ -270,19 +270,16 @@ class Shard:
             return self.loss
 
     def _be_at(self, number: int, best: int) -> None:
-        self._hold(best)
-        if self.done > number:  # of an earlier fit that got further
+        """Train up to an epoch, and hold the weights of the best on the way; anew where it is too late for one."""
+        is_held = best in (0, self.best.epoch)
+        if self.done > (number if is_held else best):
+            say(f"shard {self.number}: is at epoch {self.done}, which is too far; it learns again")
             self._begin(anew=True)
-            self._hold(best)
-        self._train_to(number)
-
-    def _hold(self, best: int) -> None:
-        if best and self.best.epoch != best:
-            if self.done > best:
-                say(f"shard {self.number}: the weights of epoch {best} are gone; it learns them again")
-                self._begin(anew=True)
+            is_held = not best
+        if not is_held:
             self._train_to(best)
             self.best.offer(best, float(best), self._networks())  # the latest is always the best
+        self._train_to(number)
 
     def _train_to(self, number: int) -> None:
         while self.done < number:
@@ -305,15 +302,14 @@ class Shard:
             blended = self.local.blend(self._request.histories, self._request.answer_weights)
             return np.asarray(as_array(blended), np.float32)
 
-    def finish(self, best: int) -> str:
-        """Write the models with the weights of an epoch, 0 for those they have; their name in the storage."""
+    def finish(self, number: int, best: int) -> str:
+        """Write the models with the weights of the best epoch, else of the last; their name in the storage."""
         with self._working("finish"):
             if (found := self._find_part()) is not None:
                 return found
-            if best:
-                self._hold(best)
-                self.best.give_back(self._networks())
             if self.trainers:
+                self._be_at(number, best)
+                self.best.give_back(self._networks())
                 assert self.local is not None
                 self.local = self.local.finished(self.job.engine.answer_precision)
             else:

@@ -23,7 +23,7 @@ _USERS_AT_ONCE = 512  # whose answers are added at a time, so that sums stay in 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What one shard is asked: the histories of the users whom it answers for, and the weights of its own models."""
+    """What one shard gets: the histories of the users whom it answers for, and the weights of its own models."""
 
     name: str
     histories: csr_array
@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """What one shard is asked, None if nothing, and what its answers count for the users of the whole request."""
+    """What one shard gets, None if nothing, and what its answers count for the users of the whole request."""
 
     users: npt.NDArray[np.int64]
     shares: npt.NDArray[np.float32]
@@ -40,7 +40,7 @@ class Split:
 
 
 def split_request(histories: csr_array, answer_weights: csr_array, edges: Sequence[int]) -> list[Split]:
-    """What each shard is asked of a request to all; shard k has the models from edges[k] to edges[k + 1]."""
+    """What each shard gets of a request to all; shard k has the models from edges[k] to edges[k + 1]."""
     weights, name = csr_array(answer_weights), secrets.token_hex(8)
     totals = np.asarray(weights.sum(axis=1), dtype=np.float64).ravel()
     splits = []

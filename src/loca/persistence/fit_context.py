@@ -51,7 +51,7 @@ class FitContext:
     order_checked : bool, default False
         Whether the caller has warned of an order that looks like the file's; a model then does not warn again.
     executor : object or None, default None
-        What trains many local models in shards, such as `loca.cluster.ray_executor.RayExecutor`; None trains them here.
+        What trains many local models in shards, such as `loca.cluster.RayExecutor`; None trains them here.
 
     Examples
     --------
