@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from command_calls import DRIFTING, TINY, Call, environment
 
 import loca
 from loca.cli.main import main
+from loca.cluster.executor import ShardExecutor
 from loca.models.ease import EASE
 from loca.persistence.checkpoint import Checkpoint, file_name_of
 
@@ -65,8 +67,11 @@ def test_a_killed_command_goes_on_where_it_was(call: Call, tmp_path: Path) -> No
     assert len({one["ndcg@100"] for one in numbers(resumed.out)["tried"]}) == 3
 
 
-def run_and_kill_after(keeps: int, arguments: tuple[object, ...], out: Path) -> int:
-    """How a forked child ended that runs a command and kills itself once it has kept its work so many times."""
+def run_and_kill_after(keeps: int, arguments: tuple[object, ...], out: Path, named: str = "") -> int:
+    """How a forked child ended that runs a command and kills itself once it has kept its work so many times.
+
+    Only work with a certain word in its name counts.
+    """
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -74,7 +79,8 @@ def run_and_kill_after(keeps: int, arguments: tuple[object, ...], out: Path) -> 
 
     def keep(*given: Any) -> None:
         real(*given)
-        kept.append(given)
+        if named in given[0]._prefix + given[1]:
+            kept.append(given)
         if len(kept) == keeps:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -295,3 +301,62 @@ def test_a_folder_named_by_dots_has_its_unfinished_work_beside_it(
     assert (tmp_path / "deep" / "er.unfinished" / "subject.json").exists()
     assert call("fit", tmp_path / "other.csv", "--model", "ease", "--quiet", "--out", ".", "--resume").code == 0
     assert sorted(one.name for one in (tmp_path / "deep").iterdir()) == ["er"]
+
+
+NETWORKS = ("--model", "mixture-vae", "--set", "anchors=4", "--set", "base.epochs=6", "--set", "base.latent=4")
+IN_SHARDS = ("--cluster", "local", "--shards", "2")
+
+
+@pytest.fixture
+def threads_for_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards in threads of this process where a command would have Ray's."""
+
+    class Threads(ShardExecutor):
+        def __init__(self, storage: str, *, shards: int, checkpoint_every: float, **_: Any) -> None:
+            super().__init__(storage, shards=shards, checkpoint_every=checkpoint_every)
+
+    monkeypatch.setitem(sys.modules, "loca.cluster.ray_executor", SimpleNamespace(RayExecutor=Threads))
+
+
+@pytest.mark.usefixtures("threads_for_ray")
+@pytest.mark.parametrize("refit", ["--refit", "--no-refit"])
+def test_a_fit_in_shards_killed_again_and_again_ends_as_one_of_one_process(
+    refit: str, call: Call, tmp_path: Path
+) -> None:
+    alone = call(*fit(tmp_path / "alone", *NETWORKS, refit))
+    out, ends = tmp_path / "m", []
+    for keeps in (1, 2, 3, 4, 5, 99):
+        asked = fit(out, *NETWORKS, refit, *IN_SHARDS, "--checkpoint-every", "0", *(("--resume",) if ends else ()))
+        ends.append(run_and_kill_after(keeps, asked, tmp_path / "said", "shard"))
+    assert ends == [-signal.SIGKILL] * 5 + [0]
+    assert numbers((tmp_path / "said").read_text()) == numbers(alone.out)
+    np.testing.assert_allclose(scores(out), scores(tmp_path / "alone"), atol=1e-5)
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith("m")) == ["m"]
+
+
+@pytest.mark.usefixtures("threads_for_ray")
+def test_a_fit_in_shards_may_be_begun_afresh_or_go_on_without_them(call: Call, tmp_path: Path) -> None:
+    alone = call(*fit(tmp_path / "alone", *NETWORKS))
+    for number, then in enumerate((["--fresh", *IN_SHARDS], ["--resume"])):
+        out = tmp_path / f"m{number}"
+        asked = fit(out, *NETWORKS, *IN_SHARDS, "--checkpoint-every", "0")
+        assert run_and_kill_after(5, asked, tmp_path / "said", "shard") == -signal.SIGKILL
+        assert len(list((tmp_path / f"m{number}.cluster").iterdir())) == 1
+        assert numbers(call(*fit(out, *NETWORKS, *then)).out) == numbers(alone.out)
+    assert not (tmp_path / "m0.cluster").exists()
+    # And the other way round: what one process has learned is learned again by shards.
+    asked = fit(tmp_path / "m2", *NETWORKS, "--checkpoint-every", "0")
+    assert run_and_kill_after(2, asked, tmp_path / "said", "local models") == -signal.SIGKILL
+    assert numbers(call(*fit(tmp_path / "m2", *NETWORKS, "--resume", *IN_SHARDS)).out) == numbers(alone.out)
+
+
+@pytest.mark.usefixtures("threads_for_ray")
+def test_what_is_one_model_is_not_spread(call: Call, tmp_path: Path) -> None:
+    refused = call("fit", "planted", "--model", "ease", "--out", tmp_path / "m", *IN_SHARDS)
+    assert refused.mistake == "--cluster: ease is one model; take loca-… or ensemble-…, or leave it out"
+    refused = call("fit", "planted", "--model", "loca-ease", "--out", tmp_path / "m", *IN_SHARDS, "--storage", "no://x")
+    assert refused.mistake == "storage no://x: cannot be read or written (Protocol not known: no)"
+    (tmp_path / "file").touch()
+    refused = call("fit", "planted", "--out", tmp_path / "m", *IN_SHARDS, "--storage", tmp_path / "file" / "x")
+    assert refused.mistake == f"storage {tmp_path / 'file' / 'x'}: cannot be read or written (Not a directory)"
+    assert not (tmp_path / "m.unfinished").exists()

@@ -43,7 +43,7 @@ class Storage:
     """
 
     def __init__(self, place: str | Path, job: str) -> None:
-        self.address, self.job, self._remote = str(place), job, None
+        self.address, self._remote = str(place), None
         if not is_address(place):
             self.folder = Path(place).absolute() / f"{_JOB}{job}"
             return
@@ -63,13 +63,17 @@ class Storage:
         except ImportError as error:
             raise ConfigError(f"storage {self.address}: {' '.join(str(error).split())}") from None
         except (OSError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            text = getattr(error, "strerror", None) or str(error)
+            reason = " ".join(text.split())[:200] or type(error).__name__
             raise StorageError(f"storage {self.address}: cannot be read or written ({reason})") from error
 
     def make(self) -> None:
         """Make the folder."""
+        remote: Any = self._remote
         with self._blaming():
             self.folder.mkdir(parents=True, exist_ok=True)
+            if remote is not None:
+                remote.makedirs(self._root, exist_ok=True)
 
     def fetch(self, name: str) -> None:
         """Bring a file here, if the storage has it and this copy has not."""
@@ -125,10 +129,8 @@ class Storage:
     def remove(self) -> None:
         """Drop the job; what is mapped into memory stays there."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(Exception):  # others work there, or it is gone
-            if self._remote is None:
-                self.folder.parent.rmdir()
-            else:
+        if self._remote is not None:
+            with suppress(Exception):  # it is gone, or out of reach
                 self._remote.rm(self._root, recursive=True)
 
 
