@@ -313,7 +313,7 @@ class Watched:
                 before, started = work(), time.perf_counter()
                 found = call(method, arguments, *others, **named)
                 seconds = time.perf_counter() - started
-                self.is_begun |= method == "epoch" and arguments[0] != (1,)
+                self.is_begun |= method == "epoch" and arguments[0][0] > 1
                 if self.is_begun:
                     self.calls.append((method, seconds, work() - before))
                 return found
