@@ -229,7 +229,6 @@ class Interruption:
 def quiet_ray() -> None:
     """Keep what Ray prints about its nodes out of the answers of a command; Ray reads this when it is loaded."""
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
-    logging.getLogger("ray").setLevel(logging.ERROR)
 
 
 def workers_on(cluster: str | None) -> Callable[..., Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -167,9 +168,14 @@ def connect(address: str) -> Any:
     """
     if not ray.is_initialized():
         own: Any = {"include_dashboard": False} if address == "local" else {}
+        logger = logging.getLogger("ray")
+        level = logger.level
+        logger.setLevel(logging.ERROR)  # what it says while it starts is not the answer
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, **own)
         except (ConnectionError, ValueError, RuntimeError) as error:
             line = " ".join(str(error).split())[:200]
             raise ClusterError(f"cluster {address}: cannot be joined ({line}); is Ray started there?") from None
+        finally:
+            logger.setLevel(level)
     return ray
