@@ -374,8 +374,8 @@ def compare(given: argparse.Namespace) -> bool:
             found.append(without_times(json.loads(text)))
     same, (one, two, spread) = found[0] == found[2], seconds
     print(
-        f"one process of one thread {one:.0f} s, of two {two:.0f} s; two workers {spread:.0f} s ({spread / one:.2f} and "
-        f"{spread / two:.2f} ×); the same table: {same}"
+        f"one process of one thread {one:.0f} s, of two {two:.0f} s; two workers {spread:.0f} s ({spread / one:.2f} "
+        f"and {spread / two:.2f} ×); the same table: {same}"
     )
     return same and spread <= 0.7 * one
 

@@ -312,7 +312,7 @@ def threads_for_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards in threads of this process where a command would have Ray's."""
 
     class Threads(ShardExecutor):
-        def __init__(self, storage: str, *, shards: int, checkpoint_every: float, **_: Any) -> None:
+        def __init__(self, storage: str, *, shards: int = 2, checkpoint_every: float = 0.0, **_: Any) -> None:
             super().__init__(storage, shards=shards, checkpoint_every=checkpoint_every)
 
     monkeypatch.setitem(sys.modules, "loca.cluster.ray_executor", SimpleNamespace(RayExecutor=Threads))
@@ -343,7 +343,7 @@ def test_a_fit_in_shards_may_be_begun_afresh_or_go_on_without_them(call: Call, t
         assert run_and_kill_after(5, asked, tmp_path / "said", "shard") == -signal.SIGKILL
         assert len(list((tmp_path / f"m{number}.cluster").iterdir())) == 1
         assert numbers(call(*fit(out, *NETWORKS, *then)).out) == numbers(alone.out)
-    assert not (tmp_path / "m0.cluster").exists()
+        assert not (tmp_path / f"m{number}.cluster").exists()
     # And the other way round: what one process has learned is learned again by shards.
     asked = fit(tmp_path / "m2", *NETWORKS, "--checkpoint-every", "0")
     assert run_and_kill_after(2, asked, tmp_path / "said", "local models") == -signal.SIGKILL
@@ -359,4 +359,6 @@ def test_what_is_one_model_is_not_spread(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     refused = call("fit", "planted", "--out", tmp_path / "m", *IN_SHARDS, "--storage", tmp_path / "file" / "x")
     assert refused.mistake == f"storage {tmp_path / 'file' / 'x'}: cannot be read or written (Not a directory)"
-    assert not (tmp_path / "m.unfinished").exists()
+    refused = call("fit", "planted", "--model", "loca-ease", "--out", tmp_path / "m", "--shards", "3")
+    assert refused.mistake == "--shards: is for --cluster"
+    assert not [one for one in tmp_path.iterdir() if one.name != "file"]

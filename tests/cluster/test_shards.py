@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import pytest
 import loca
 from loca.cluster.executor import ShardExecutor
 from loca.cluster.shards import Shard, dump_weights, plan_shards, read_weights
+from loca.cluster.storage import remove_jobs
 from loca.data.splits import Split
 from loca.errors import ConfigError, LocaError, ModelFileError
 from loca.local.sharded_models import ShardedModels
 from loca.memory import DataSize
 from loca.models.early_stopping import BestWeights
 from loca.persistence.manifest import ModelState
+from loca.persistence.model_io import FORMAT, VERSION, open_sealed, sealed_json
 
 VAE = {"latent": 8, "epochs": 8, "patience": 4, "evaluate_every": 2, "learning_rate": 5e-3}
 CASES: dict[str, Callable[[], Any]] = {
@@ -31,6 +34,17 @@ CASES: dict[str, Callable[[], Any]] = {
     "EASEs of mixtures": lambda: loca.Loca(base=loca.EASE(l2=20.0), communities="mixture", anchors=6, mixtures=2),
     "differences of EASEs": lambda: loca.Loca(
         base=loca.EASE(l2=20.0), communities="kernel", anchors=5, engine="stacked", local_bytes=8000
+    ),
+    "differences to a centre of their own": lambda: loca.Loca(
+        base=loca.EASE(l2=20.0),
+        global_model=loca.EASE(l2=200.0),
+        communities="mixture",
+        anchors=4,
+        engine="stacked",
+        local_bytes=8000,
+    ),
+    "an ensemble of differences": lambda: loca.Ensemble(
+        base=loca.EASE(l2=20.0), models=4, engine="stacked", local_bytes=8000
     ),
     "an ensemble": lambda: loca.Ensemble(base=loca.MultVAE(**VAE), models=4),
 }
@@ -83,7 +97,9 @@ def test_what_an_address_cannot_do_is_one_line(planted_split: Split, tmp_path: P
     (tmp_path / "file").touch()
     for place in ("nothing://x", f"file://{tmp_path}/file/below", str(tmp_path / "file" / "below")):
         with pytest.raises(LocaError, match=f"storage {place}: "):
-            fit(CASES["EASEs of mixtures"], planted_split, ShardExecutor(place))
+            ShardExecutor(place)
+    with pytest.raises(LocaError, match="storage nothing://…@host/x: "):
+        ShardExecutor("nothing://somebody:secret@host/x")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.4, 0.6, 1.0])
@@ -108,8 +124,9 @@ def test_a_shard_reads_saves_sends_and_writes_what_its_plan_says(
             sizes = {one.name: one.stat().st_size for one in (tmp_path / "work").rglob("*") if one.is_file()}
             if "read" not in found:
                 weights = [size for one, size in sizes.items() if one.startswith("work-weights")]
-                found["read"] = sizes["work-data.safetensors"] + max(weights)
-            answers = super().call(method, arguments, *others, **named)
+                centre = [one.stat().st_size for one in (tmp_path / "work").rglob("centre/*")]
+                found["read"] = sizes["work-data.safetensors"] + max(weights) + sum(centre)
+            answers = list(super().call(method, arguments, *others, **named))
             if method == "blend":
                 found["sent"] = max(found.get("sent", 0), *(one.nbytes for one in answers if one is not None))
             if method == "finish":
@@ -122,7 +139,7 @@ def test_a_shard_reads_saves_sends_and_writes_what_its_plan_says(
     fit(lambda: model, planted_split, Measuring(tmp_path / "work", shards=2))
     planned = plan_shards(model, DataSize.of(planted_split.train.matrix(), validated=True), 2)
     assert planned["models"] == -(-model.anchors // 2)
-    headers = 3_000 * planned["models"]
+    headers = 3_000 * planned["models"] + 5_000
     for key in ("read", "saved", "part"):
         assert found[key] <= 1.05 * planned[key] + headers, key
     if name.startswith("networks"):
@@ -147,7 +164,7 @@ class Losing(ShardExecutor):
             for number in np.flatnonzero(self.rng.random(len(self._shards)) < 0.2).tolist():
                 self._shards[number] = Shard(self._shards[number].job, number)
                 self.losses += 1
-            found = super().call(method, arguments, *others, **named)
+            found = list(super().call(method, arguments, *others, **named))
             if not again or self.rng.random() < 0.7:
                 break  # otherwise the answers were lost, and are wanted again
         return found
@@ -226,6 +243,75 @@ def test_the_best_weights_are_learned_again_where_they_are_lost(planted_split: S
     alone = fit(make, planted_split)
     assert alone.local_epochs_ < 20
     assert_same(fit(make, planted_split, Forgetful(tmp_path / "work")), alone, planted_split)
+
+
+class Personal(loca.EASE):
+    """A model of a user's own."""
+
+
+def test_models_of_a_user_can_be_trained_in_shards(planted_split: Split, tmp_path: Path) -> None:
+    for engine in ("stacked", "one_by_one"):
+
+        def make(engine: Any = engine) -> Any:
+            return loca.Loca(base=Personal(l2=20.0), anchors=4, communities="mixture", engine=engine, local_bytes=8000)
+
+        assert_same(fit(make, planted_split, ShardExecutor(tmp_path)), fit(make, planted_split), planted_split)
+
+
+def test_finished_shards_stay_until_the_work_has_ended_well(planted_split: Split, tmp_path: Path) -> None:
+    """A model that could not be saved need not be trained again."""
+    make, given = CASES["networks of mixtures"], {"fingerprint": {"data": "planted"}, "seconds_between": 0.0}
+    calls: list[str] = []
+
+    class Counting(ShardExecutor):
+        def call(self, method: str, *others: Any, **named: Any) -> Any:
+            calls.append(method)
+            return super().call(method, *others, **named)
+
+    for resume in (False, True):
+        calls.clear()
+        with (
+            pytest.raises(OSError, match="full") if not resume else nullcontext(),
+            loca.checkpoint_in(tmp_path / "driver", resume=resume, **given) as context,
+        ):
+            model = make().fit(
+                planted_split.train,
+                validation=planted_split.validation,
+                context=context,
+                executor=Counting(tmp_path / "work"),
+            )
+            if not resume:
+                del model
+                raise OSError("the disk is full")
+            model.save(tmp_path / "m")
+    assert calls == ["finish"]
+    assert not list((tmp_path / "work").iterdir())
+    assert_same(loca.load(tmp_path / "m", verify=True), fit(make, planted_split), planted_split)
+
+
+def test_a_saved_model_takes_over_no_other_file(planted_split: Split, tmp_path: Path) -> None:
+    model = fit(CASES["EASEs of mixtures"], planted_split, ShardExecutor(tmp_path / "work"))
+    part = model.locals_.parts_[0].saved_in_
+    manifest = (part / "model.json").read_bytes()
+    (tmp_path / "secret.safetensors").write_bytes(b"secret")
+    body = open_sealed(manifest, FORMAT, VERSION)
+    arrays = next(one["arrays"] for one in body["model"]["parts"].values())
+    arrays["file"] = "../../../secret.safetensors"
+    (part / "model.json").write_bytes(sealed_json(FORMAT, VERSION, body))
+    with pytest.raises(ModelFileError, match="is not a data file of a loca model"):
+        model.save(tmp_path / "m")
+
+
+def test_only_jobs_of_a_folder_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "work" / "job-1").mkdir(parents=True)
+    (tmp_path / "work" / "thesis").mkdir()
+    (tmp_path / "elsewhere" / "job-2").mkdir(parents=True)
+    (tmp_path / "work" / "job-3").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for one in ("work", "link", "nothing"):
+        remove_jobs(tmp_path / one)
+    assert (tmp_path / "elsewhere" / "job-2").exists()
+    assert sorted(one.name for one in (tmp_path / "work").iterdir()) == ["job-3", "thesis"]
 
 
 def test_what_cannot_be_spread_is_refused(planted_split: Split, tmp_path: Path) -> None:

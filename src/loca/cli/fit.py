@@ -60,29 +60,30 @@ class Cluster:
     cluster: Annotated[
         str | None, _cluster("Train local models on a Ray cluster: auto, host:6379, or local to start Ray here.")
     ] = None
-    shards: Annotated[int, _cluster("In so many parts, an actor each.", min=1)] = 2
+    shards: Annotated[int | None, _cluster("In so many parts, an actor each (2).", min=1)] = None
     storage: Annotated[
         str | None, _cluster("What all machines see: a folder (OUT.cluster) or an address such as s3://bucket/work.")
     ] = None
-    shard_cpus: Annotated[float, _cluster("Cores of each shard.", min=0.01)] = 1.0
-    shard_gpus: Annotated[float, _cluster("GPUs of each shard.", min=0)] = 0.0
-    wait: Annotated[float, _cluster("Seconds to wait for a machine that can hold a lost shard.", min=0)] = 300.0
+    shard_cpus: Annotated[float | None, _cluster("Cores of each shard (1).", min=0.01)] = None
+    shard_gpus: Annotated[float | None, _cluster("GPUs of each shard (0).", min=0)] = None
+    wait: Annotated[float | None, _cluster("Seconds to wait for a machine that can hold a shard (300).", min=0)] = None
 
     def executor(self, storage: Path, checkpoint_every: float | None) -> Any:
         """What trains the shards; None without a cluster."""
+        given = {name: one for name, one in asdict(self).items() if one is not None}
         if self.cluster is None:
+            for name in given:
+                raise ConfigError(f"--{name.replace('_', '-')}: is for --cluster")
             return None
         options.quiet_ray()
         from loca.cluster.ray_executor import RayExecutor
 
+        names = {"shards": "shards", "shard_cpus": "cpus", "shard_gpus": "gpus", "wait": "wait_seconds"}
         return RayExecutor(
             storage if self.storage is None else self.storage,
             address=self.cluster,
-            shards=self.shards,
             checkpoint_every=checkpoint_every or 0.0,
-            cpus=self.shard_cpus,
-            gpus=self.shard_gpus,
-            wait_seconds=self.wait,
+            **{names[name]: one for name, one in given.items() if name in names},
         )
 
 
@@ -171,12 +172,10 @@ def fit(
     unfinished = named.with_name(f"{named.name}.unfinished")
     check_start(unfinished, **asdict(interruption))
     storage = named.with_name(f"{named.name}.cluster")
-    executor = cluster.executor(storage, checkpoint_every)
-    if executor is not None and not interruption.resume:
-        remove_jobs(storage)
     own, ((name, candidates),) = request.own, request.models.items()
-    if executor is not None and candidates[0].role == "single":
+    if cluster.cluster is not None and candidates[0].role == "single":
         raise ConfigError(f"--cluster: {name} is one model; take loca-… or ensemble-…, or leave it out")
+    executor = cluster.executor(storage, checkpoint_every)
     validation = 2 if request.split.validation is None else request.split.validation
     started = time.perf_counter()
     interactions = request.read()
@@ -200,13 +199,14 @@ def fit(
         seconds_between=60.0 if checkpoint_every is None else checkpoint_every,
         **asdict(interruption),
     ) as context:
+        if not interruption.resume:
+            remove_jobs(storage)
         context = replace(context, executor=executor)
         found = fit_model(
             interactions, candidates, validation=validation, refit=own.refit, recency=request.recency, context=context
         )
         found.model.save(out)
-    if executor is not None:
-        remove_jobs(storage)
+    remove_jobs(storage)
     parameters, best = describe_model(found.model), found.best
     # Of what Auto chose, its report says more.
     shown = [key for key in parameters if "seed" not in key and key != "model" and not key.startswith("chosen.")]

@@ -120,6 +120,9 @@ def recommend_items(
         raise ConfigError(f"{in_parts}: is for --all, the lists of all users")
     if in_parts is not None and choice.candidates is not None:
         raise ConfigError(f"{in_parts}: takes no --candidates; say --only or --never")
+    if cluster.cluster is not None:
+        quiet_ray()
+        import loca.cluster.ray_executor  # noqa: F401  # says what to install before a model is loaded
     if out is not None and in_parts is None:
         from loca.persistence.recommendation_file import check_ending, recommend_to_file
 
@@ -158,7 +161,6 @@ def recommend_items(
     if in_parts is not None:
         from loca.cluster.tasks import recommend_to_parts
 
-        quiet_ray()
         how: dict[str, Any] = {"parts": cluster.parts or 16, "address": cluster.cluster}
         written = recommend_to_parts(folder, out, count, **how, **conditions)
     else:

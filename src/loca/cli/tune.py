@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -131,9 +131,7 @@ def tune_models(
         assert space is not None
         template = plan.template(name, {done: one.best for done, one in tuned.items()})
         data = split.train, split.validation
-        tuner = Tuner(name, template, *data, space, budget, request.recency_rule, own.seed, own.processes)
-        if start_worker is not None:
-            tuner = replace(tuner, start_worker=start_worker)
+        tuner = Tuner(name, template, *data, space, budget, request.recency_rule, own.seed, own.processes, start_worker)
         tuned[name] = tuner.tune(study)
         if len(request.models) > 1:
             output.notes([_headline(tuned[name])])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,13 +19,14 @@ from loca.cluster.storage import Storage, is_address
 from loca.errors import ConfigError, LocaError, check_counts
 from loca.local.local_models import LocalModels, LocalTask
 from loca.local.sharded_models import ShardedModels, add_answers, split_request
-from loca.local.training import Engine, Validate
+from loca.local.training import Engine, Validate, centre_of
 from loca.models.early_stopping import BestWeights
 from loca.persistence.manifest import ModelState
-from loca.progress import bar, say
+from loca.progress import Bar, bar, say
 
 # What each shard is given; None for one that is not called.
 Arguments = Sequence[tuple[Any, ...] | None]
+OnWait = Callable[[str], None]
 
 
 class ClusterError(LocaError):
@@ -62,8 +64,8 @@ class ShardExecutor:
     ) -> tuple[LocalModels, int | None]:
         """Train all models of a task; as `loca.local.training.train_locals`, with the same numbers."""
         first: Any = task.models[0]
-        checkpoint = task.data.context.checkpoint
-        job, storage, progress = self._begin(task, engine)
+        checkpoint, centre = task.data.context.checkpoint, centre_of(task, engine)
+        job, storage, progress = self._begin(replace(task, centre=centre), engine)
         say(f"{task.what}: {len(task.models):,} models in {len(job)} shards, by way of {storage.address}")
         try:
             self.open(job)
@@ -73,17 +75,21 @@ class ShardExecutor:
                 epochs, after = best.epoch or first.epochs, (last, best.epoch)
                 first.remarks_ = tuple(f"{task.what} {ending}" for ending in [best.ending(first)] if ending)
             with bar(f"{task.what}, finished shards", len(job)) as shown:
-                self.call("finish", [after] * len(job), shown.advance, lambda note: shown.advance(0, note=note))
-            centre = task.centre if job.has_centre else None
-            local = ShardedModels.of([load_part(storage, number, centre) for number in range(len(job))])
+                for _ in self.call("finish", [after] * len(job), _noting(shown)):
+                    shown.advance()
+            local = ShardedModels.of([load_part(job, storage, number, centre) for number in range(len(job))])
         except BaseException:
             if not checkpoint.saves:  # nobody can go on from here
                 storage.remove()
             raise
         finally:
             self.close()
-        # The models are mapped, and linked when they are saved: their files stay as long as they do.
-        weakref.finalize(local, storage.remove)
+        # The models are mapped, and linked when they are saved: their files stay as long as they do, or until the work
+        # has ended well that could go on with them.
+        if checkpoint.saves:
+            checkpoint.at_end.append(storage.remove)
+        else:
+            weakref.finalize(local, storage.remove)
         for model in task.models:
             model.best_epoch_ = epochs
         return local, epochs
@@ -92,27 +98,26 @@ class ShardExecutor:
         """The job of an interrupted run with its progress, where the storage still has it, or a new one."""
         checkpoint, name = task.data.context.checkpoint, _progress_of(task.what)
         if (saved := checkpoint.load(name)) is not None:
-            job = self._job_of(task, engine, saved.facts["job"], saved.facts["edges"])
+            place, job_name, edges = (saved.facts[one] for one in ("place", "job", "edges"))
+            job = Job.of(task, engine, place, job_name, edges, self.checkpoint_every)
             if job.is_written(storage := job.storage()):
-                if len(job) != min(self.shards, len(task.models)):
-                    say(f"{task.what}: goes on in {len(job)} shards, as it was begun")
+                if (place, len(job)) != (self.storage, min(self.shards, len(task.models))):
+                    say(f"{task.what}: goes on in {len(job)} shards by way of {storage.address}, as it was begun")
                 return job, storage, saved.facts
             say(f"{task.what}: {storage.address} has nothing to go on with; the shards start from the beginning")
         count = len(task.models)
         edges = np.linspace(0, count, min(self.shards, count) + 1).astype(int).tolist()
-        job = self._job_of(task, engine, secrets.token_hex(8), edges)
+        job = Job.of(task, engine, self.storage, secrets.token_hex(8), edges, self.checkpoint_every)
         storage = job.storage()
         try:
             job.write(task, storage)
         except BaseException:
             storage.remove()
             raise
-        facts = {"job": job.name, "edges": edges, "epoch": 0, "best": dict(BestWeights().state().facts)}
+        facts = {"place": job.place, "job": job.name, "edges": edges}
+        facts |= {"epoch": 0, "best": dict(BestWeights().state().facts)}
         checkpoint.save(name, ModelState(facts=facts))
         return job, storage, facts
-
-    def _job_of(self, task: LocalTask, engine: Engine, name: str, edges: Sequence[int]) -> Job:
-        return Job.of(task, engine, self.storage, name, edges, self.checkpoint_every)
 
     def _train_epochs(
         self, task: LocalTask, job: Job, validate: Validate | None, progress: Mapping[str, Any]
@@ -123,13 +128,14 @@ class ShardExecutor:
         best.put_back(ModelState(facts=progress["best"]), [])
         done = int(progress["epoch"])
         with bar(task.what, schedule.epochs) as shown:
+            remote.on_wait = _noting(shown)
             shown.advance(done)
             for epoch in range(done + 1, schedule.epochs + 1):
                 if best.is_final(done, schedule.patience):
                     break
                 remote.after = (epoch, best.epoch)
                 each = [remote.after] * len(job)
-                losses = self.call("epoch", each, on_wait=lambda note: shown.advance(0, note=note))
+                losses = list(self.call("epoch", each, remote.on_wait))
                 note = f"{len(task.models)} models in {len(job)} shards, loss {np.mean(losses):.2f}"
                 if best.epoch:
                     note += f", best NDCG@100 {best.score:.4f} at epoch {best.epoch}"
@@ -160,32 +166,29 @@ class ShardExecutor:
         """What stands for a value that is given to a shard more than once."""
         return value
 
-    def call(
-        self,
-        method: str,
-        arguments: Arguments,
-        on_done: Callable[[], None] | None = None,
-        on_wait: Callable[[str], None] | None = None,
-    ) -> list[Any]:
-        """What a method of each shard gives, in the order of the shards.
+    def call(self, method: str, arguments: Arguments, on_wait: OnWait | None = None) -> Iterator[Any]:
+        """What a method of each shard gives, in the order of the shards, as soon as all before it have.
 
-        `on_done` is called for each that has ended, `on_wait` with words about those that take longer than others.
+        `on_wait` is called with words about those that take longer than others.
         """
         futures = [
             None if given is None else self._pool.submit(getattr(shard, method), *given)
             for shard, given in zip(self._shards, arguments, strict=True)
         ]
-        found = []
         for one in futures:
-            found.append(None if one is None else one.result())
-            if on_done is not None:
-                on_done()
-        return found
+            yield None if one is None else one.result()
 
     def close(self) -> None:
         """End the shards."""
         self._pool.shutdown()
+        for shard in self._shards:
+            shard.close()
         self._shards = []
+
+
+def _noting(shown: Bar) -> OnWait:
+    """Shows words behind a bar."""
+    return lambda note: shown.advance(0, note=note)
 
 
 def _progress_of(what: str) -> str:
@@ -200,6 +203,7 @@ class RemoteModels(LocalModels):
         self._executor, self._items, self._edges = executor, task.data.matrix.shape[1], job.edges
         self._last: tuple[Any, ...] = (None, None, None, None)
         self.after = (0, 0)  # the epoch after which they answer, and the best so far
+        self.on_wait: OnWait | None = None
 
     def __len__(self) -> int:
         return self._edges[-1]
@@ -217,7 +221,7 @@ class RemoteModels(LocalModels):
             self._last = histories, answer_weights, splits, requests
         _, _, splits, requests = self._last
         each = [None if one is None else (*self.after, one) for one in requests]
-        answers = self._executor.call("blend", each)
+        answers = self._executor.call("blend", each, self.on_wait)
         return add_answers(splits, answers, (histories.shape[0], self._items))
 
     def state(self) -> ModelState:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
-from loca.cluster.executor import Arguments, ClusterError, ShardExecutor
+from loca.cluster.executor import Arguments, ClusterError, OnWait, ShardExecutor
 from loca.cluster.shards import Job, Shard
 from loca.errors import ConfigError, LocaError
 from loca.progress import say
 
 try:
     import ray
-    from ray.exceptions import ActorDiedError, RayError, RayTaskError
+    from ray.exceptions import ActorDiedError, AuthenticationError, RayError, RayTaskError
 except ImportError as error:
     raise ConfigError(f"a cluster needs {error.name}: pip install 'loca[cluster]'") from None
 
@@ -82,15 +82,10 @@ class RayExecutor(ShardExecutor):
         """A reference to the value in Ray's own storage, which sends it to each machine once."""
         return ray.put(value)
 
-    def call(
-        self,
-        method: str,
-        arguments: Arguments,
-        on_done: Callable[[], None] | None = None,
-        on_wait: Callable[[str], None] | None = None,
-    ) -> list[Any]:
+    def call(self, method: str, arguments: Arguments, on_wait: OnWait | None = None) -> Iterator[Any]:
         """What a method of each shard gives, in the order of the shards; what is lost on the way is wanted again."""
         found: dict[int, Any] = {one: None for one, given in enumerate(arguments) if given is None}
+        following = 0  # whose answer is the next to be given
         begun, took, losses = time.monotonic(), list[float](), Counter[int]()
         pending, seen = dict[Any, int](), dict[int, float]()
 
@@ -108,8 +103,6 @@ class RayExecutor(ShardExecutor):
                 try:
                     found[number] = ray.get(reference)
                     took.append(time.monotonic() - begun)
-                    if on_done is not None:
-                        on_done()
                 except RayTaskError as error:
                     raise error.cause if isinstance(error.cause, LocaError) else error from None
                 except RayError as error:  # the actor, its machine, or its answer on the way
@@ -125,6 +118,9 @@ class RayExecutor(ShardExecutor):
                         ) from None
                     time.sleep(0.5)
                     submit(number)
+            while following in found:
+                yield found.pop(following)
+                following += 1
             waiting = set(pending.values())
             if waiting and (not done or any(losses[one] for one in waiting)):
                 self._look_after(waiting, seen)
@@ -132,29 +128,35 @@ class RayExecutor(ShardExecutor):
             if on_wait is not None and took and late > _LATE * median(took) + _LATE_SECONDS:
                 behind = ", ".join(map(str, sorted(waiting)[:5])) + ", …" * (len(waiting) > 5)
                 on_wait(f"waiting for shard {behind}: {late:.0f} s, others took {median(took):.0f} s")
-        return [found[one] for one in range(len(arguments))]
+        while following in found:
+            yield found.pop(following)
+            following += 1
 
     def _look_after(self, waiting: set[int], seen: dict[int, float]) -> None:
         """End where a shard has had no living process for too long."""
         signs = {self._actors[number].status.remote(): number for number in waiting}
         alive, _ = ray.wait(list(signs), num_returns=len(signs), timeout=_LOOK_SECONDS)
+        silent = set(waiting)
         for sign in alive:
             try:
                 ray.get(sign)
                 seen[signs[sign]] = time.monotonic()
+                silent.discard(signs[sign])
             except RayError:
                 continue
-        missing = [number for number in waiting if time.monotonic() - seen[number] > self.wait_seconds]
+        missing = [number for number in silent if time.monotonic() - seen[number] > self.wait_seconds]
         if missing:
             names = ", ".join(map(str, sorted(missing)[:5]))
             needed = f"{self.cpus:g} cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
             raise ClusterError(
-                f"shard {names}: no process for {self.wait_seconds:g} s; each needs {needed}: add machines or take "
-                "fewer shards, then go on with --resume"
+                f"shard {names}: no process for {self.wait_seconds:g} s; each needs {needed}: add machines, or give "
+                "each less, and go on with --resume"
             )
 
     def close(self) -> None:
         """End the actors."""
+        if self._actors:  # which drop their copies, if they still can
+            ray.wait([one.close.remote() for one in self._actors], num_returns=len(self._actors), timeout=_LOOK_SECONDS)
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []
@@ -173,7 +175,10 @@ def connect(address: str) -> Any:
         logger.setLevel(logging.ERROR)  # what it says while it starts is not the answer
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, **own)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except AuthenticationError:
+            advice = "copy ~/.ray/auth_token from a machine of it, or set RAY_AUTH_TOKEN_PATH"
+            raise ClusterError(f"cluster {address}: wants another token; {advice}") from None
+        except (ConnectionError, ValueError, RuntimeError, RayError) as error:
             line = " ".join(str(error).split())[:200]
             raise ClusterError(f"cluster {address}: cannot be joined ({line}); is Ray started there?") from None
         finally:

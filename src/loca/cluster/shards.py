@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
@@ -31,11 +31,13 @@ from loca.local.training import Engine, begin_locals, fit_in_turn, local_memory
 from loca.memory import DataSize
 from loca.models.early_stopping import BestWeights, load_states, save_states, states_of
 from loca.models.recommender import Recommender, TrainingData, UserWeights
+from loca.persistence.atomic_write import MANIFEST
+from loca.persistence.checkpoint import file_name_of
 from loca.persistence.fit_context import FitContext
 from loca.persistence.manifest import ModelState
 from loca.persistence.model_io import load_model, read_recency, save_model
 from loca.progress import say
-from loca.registry import KINDS, load
+from loca.registry import KINDS
 
 _DATA, _CENTRE = "data", "centre"
 
@@ -57,6 +59,7 @@ class Job:
     engine: Engine
     what: str
     shared_epochs: int
+    kinds: Mapping[str, type]
     has_centre: bool
     seconds_between: float
 
@@ -64,11 +67,22 @@ class Job:
     def of(
         cls, task: LocalTask, engine: Engine, place: str, name: str, edges: Sequence[int], seconds_between: float
     ) -> Self:
-        """The job of a task: shard k has the models from edges[k] to edges[k + 1], and saves every so many seconds."""
-        has_centre = task.centre is not None and bool(task.models[0].is_linear)
-        models = tuple(task.models)
-        own = (engine, task.what, task.shared_epochs, has_centre, seconds_between)
-        return cls(place, name, models, tuple(edges), *own)
+        """The job of a task: shard k has the models from edges[k] to edges[k + 1], and saves every so many seconds.
+
+        The task's centre is what its models are stored as differences to, None where they are not.
+        """
+        return cls(
+            place,
+            name,
+            tuple(task.models),
+            tuple(edges),
+            engine,
+            task.what,
+            task.shared_epochs,
+            kinds={**KINDS, type(task.models[0]).__name__: type(task.models[0])},  # which may be a user's
+            has_centre=task.centre is not None,
+            seconds_between=seconds_between,
+        )
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -90,7 +104,7 @@ class Job:
 
     def is_written(self, storage: Storage) -> bool:
         """Whether the storage still has what the shards read."""
-        return storage.checkpoint().load(_DATA) is not None
+        return storage.has(file_name_of(_DATA))
 
     def task(self, number: int, storage: Storage) -> LocalTask:
         """What one shard has to do."""
@@ -106,7 +120,7 @@ class Job:
             replace(training, context=context),
             lambda one: read_weights(weights, one, users),
             self.what,
-            load(storage.fetch_model(_CENTRE)) if self.has_centre else None,
+            load_model(storage.fetch_model(_CENTRE), self.kinds) if self.has_centre else None,
             shared_epochs=self.shared_epochs,
         )
 
@@ -193,15 +207,17 @@ def plan_shards(model: Any, size: DataSize, shards: int) -> dict[str, int]:
     count = params.get("anchors", params.get("models"))
     if not isinstance(count, int):
         raise ConfigError(f"shards: {type(model).__name__} is one model; take loca-… or ensemble-…, or one machine")
-    models = -(-min(count, size.users) // shards)
+    models = -(-min(count, size.users) // min(shards, count, size.users))
     base, histories = model.base, 12 * size.entries + 8 * size.users
+    # Local EASEs are differences to one that every shard reads.
+    centre = base.memory_bytes(size).folder if base.is_linear and model._engine().stores_differences(size.items) else 0
     uses = local_memory(base, models, model._engine(), size, "local models", model.base).values()
     weights = 4 * size.users * models
     return {
         "models": models,
         "main": sum(use.main for use in uses) + histories + weights,
         "device": sum(use.device for use in uses),
-        "read": histories + weights,
+        "read": histories + weights + centre,
         "saved": sum(use.training for use in uses) if base.learns_by_epoch else 0,
         "sent": 4 * size.validation_users * size.items if base.learns_by_epoch else 0,
         "part": sum(use.folder for use in uses),
@@ -239,12 +255,13 @@ class Shard:
     def _begin(self, *, anew: bool = False) -> None:
         """Go on where an earlier process was, or from the beginning."""
         self.storage = self.job.storage()
+        self.storage.remove_half_written(f"shard {self.number}")
         self.task = self.job.task(self.number, self.storage)
         self.checkpoint = self.task.data.context.checkpoint
         self.local: LocalModels | None = None
         self.trainers: Sequence[Any] = ()
         self.done, self.best = 0, BestWeights()
-        if self._find_part() is None and self.task.models[0].learns_by_epoch:
+        if not self._is_finished() and self.task.models[0].learns_by_epoch:
             self.trainers, self.local = begin_locals(self.task, self.job.engine)
             saved = None if anew else load_states(self.checkpoint, self.job.what)
             if saved is not None:
@@ -255,10 +272,8 @@ class Shard:
                 self.best.put_back(states["best"], self._networks())
         self._is_begun = True
 
-    def _find_part(self) -> str | None:
-        """The name of the finished models, where they are there."""
-        name = part_of(self.number)
-        return name if (self.storage.fetch_model(name) / "model.json").exists() else None
+    def _is_finished(self) -> bool:
+        return self.storage.has(f"{part_of(self.number)}/{MANIFEST}")
 
     def epoch(self, number: int, best: int) -> float:
         """Train up to an epoch, and save that; the mean loss. One that is done already is not done again.
@@ -292,7 +307,7 @@ class Shard:
             self.seconds["save"] += time.perf_counter() - started
 
     def blend(self, number: int, best: int, request: Request) -> npt.NDArray[np.float32]:
-        """The blended scores of its own models after an epoch, as if there were no others."""
+        """The blended scores of the shard's models after an epoch, as if there were no others."""
         with self._working("blend"):
             self._be_at(number, best)  # where it has been lost since
             assert self.local is not None
@@ -302,11 +317,11 @@ class Shard:
             blended = self.local.blend(self._request.histories, self._request.answer_weights)
             return np.asarray(as_array(blended), np.float32)
 
-    def finish(self, number: int, best: int) -> str:
-        """Write the models with the weights of the best epoch, else of the last; their name in the storage."""
+    def finish(self, number: int, best: int) -> None:
+        """Write the models with the weights of the best epoch, else of the last."""
         with self._working("finish"):
-            if (found := self._find_part()) is not None:
-                return found
+            if self._is_finished():
+                return
             if self.trainers:
                 self._be_at(number, best)
                 self.best.give_back(self._networks())
@@ -317,11 +332,15 @@ class Shard:
             name = part_of(self.number)
             save_model(self.local, self.storage.folder / name)
             self.storage.publish_model(name)
-            return name
 
     def status(self) -> tuple[str, int, dict[str, float]]:
         """The machine, the process, and the seconds spent with each kind of call."""
         return os.uname().nodename, os.getpid(), dict(self.seconds)
+
+    def close(self) -> None:
+        """Drop what only this process needs."""
+        if self._is_begun:
+            self.storage.close()
 
     def _networks(self) -> list[Any]:
         return [network for trainer in self.trainers for network in trainer.networks]
@@ -332,10 +351,10 @@ def part_of(number: int) -> str:
     return f"part {number}"
 
 
-def load_part(storage: Storage, number: int, centre: Recommender | None) -> LocalModels:
+def load_part(job: Job, storage: Storage, number: int, centre: Recommender | None) -> LocalModels:
     """The finished models of a shard, mapped."""
     folder = storage.fetch_model(part_of(number))
-    local = load_model(folder, KINDS)
+    local = load_model(folder, job.kinds)
     if not isinstance(local, LocalModels):
         raise ModelFileError(f"{folder}: expected the local models of a shard, found {type(local).__name__}")
     local.saved_in_ = folder

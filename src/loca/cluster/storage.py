@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import secrets
 import shutil
 import tempfile
@@ -16,7 +18,7 @@ from loca.persistence.atomic_write import MANIFEST
 from loca.persistence.checkpoint import Checkpoint, file_name_of
 from loca.persistence.manifest import ModelState
 
-_JOB = "job-"
+_JOB, _COPY = "job-", "loca-shard-"
 
 
 class StorageError(LocaError):
@@ -43,16 +45,19 @@ class Storage:
     """
 
     def __init__(self, place: str | Path, job: str) -> None:
-        self.address, self._remote = str(place), None
+        # A password is nobody's business.
+        self.address, self._remote = re.sub(r"//[^/@]*@", "//…@", str(place)), None
         if not is_address(place):
             self.folder = Path(place).absolute() / f"{_JOB}{job}"
             return
         with self._blaming():
             from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
-            self._remote, root = url_to_fs(self.address)
+            self._remote, root = url_to_fs(str(place))
         self._root = f"{root.rstrip('/')}/{_JOB}{job}"
-        self._copy = tempfile.TemporaryDirectory(prefix="loca-shard-", ignore_cleanup_errors=True)
+        remove_copies()
+        prefix = f"{_COPY}{platform.node()}-{os.getpid()}-"
+        self._copy = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
         self.folder = Path(self._copy.name)
 
     @contextmanager
@@ -62,7 +67,9 @@ class Storage:
             yield
         except ImportError as error:
             raise ConfigError(f"storage {self.address}: {' '.join(str(error).split())}") from None
-        except (OSError, ValueError) as error:
+        except Exception as error:
+            if self._remote is None and not isinstance(error, OSError | ValueError):
+                raise
             text = getattr(error, "strerror", None) or str(error)
             reason = " ".join(text.split())[:200] or type(error).__name__
             raise StorageError(f"storage {self.address}: cannot be read or written ({reason})") from error
@@ -103,6 +110,14 @@ class Storage:
             remote.put_file(str(self.folder / name), beside)
             remote.mv(beside, path)  # a file that is half there is never taken for a whole one
 
+    def has(self, name: str) -> bool:
+        """Whether the storage has a file."""
+        if self._remote is None:
+            return (self.folder / name).exists()
+        with self._blaming():
+            self._remote.invalidate_cache()
+            return bool(self._remote.exists(f"{self._root}/{name}"))
+
     def fetch_model(self, name: str) -> Path:
         """The folder of a saved model, brought here; the model is in it if the storage has it."""
         if self._remote is not None:
@@ -126,12 +141,36 @@ class Storage:
         """Where states are saved."""
         return _SharedCheckpoint(self, seconds_between)
 
+    def remove_half_written(self, part: str) -> None:
+        """Remove what killed processes have left of the states inside a part."""
+        begin = file_name_of(f"{part}/").removesuffix(".safetensors")
+        for one in self.folder.glob("*.new"):
+            if one.name.startswith(begin):
+                one.unlink(missing_ok=True)
+
     def remove(self) -> None:
         """Drop the job; what is mapped into memory stays there."""
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._remote is not None:
             with suppress(Exception):  # it is gone, or out of reach
                 self._remote.rm(self._root, recursive=True)
+
+    def close(self) -> None:
+        """Drop the copy that this process has, if it is one."""
+        if self._remote is not None:
+            self._copy.cleanup()
+
+
+def remove_copies() -> None:
+    """Remove the copies that killed processes of this machine have left."""
+    for one in Path(tempfile.gettempdir()).glob(f"{_COPY}{platform.node()}-*"):
+        number = one.name.removeprefix(f"{_COPY}{platform.node()}-").partition("-")[0]
+        try:
+            os.kill(int(number), 0)
+        except ProcessLookupError:
+            shutil.rmtree(one, ignore_errors=True)
+        except (OSError, ValueError):
+            continue
 
 
 def remove_jobs(place: Path) -> None:
@@ -145,16 +184,15 @@ def remove_jobs(place: Path) -> None:
 
 
 class _SharedCheckpoint(Checkpoint):
-    """A checkpoint in the storage."""
+    """A checkpoint in the storage; a process that is cut off may still write there beside the one in its place."""
 
     def __init__(self, storage: Storage, seconds_between: float) -> None:
         super().__init__(storage.folder, seconds_between)
-        self._storage = storage
+        self._storage, self._new = storage, f".{secrets.token_hex(4)}.new"
 
     def load(self, name: str) -> ModelState | None:
         self._storage.fetch(file_name_of(self._prefix + name))
         return super().load(name)
 
-    def save(self, name: str, state: ModelState) -> None:
-        super().save(name, state)
-        self._storage.publish(file_name_of(self._prefix + name))
+    def _saved(self, path: Path) -> None:
+        self._storage.publish(path.name)

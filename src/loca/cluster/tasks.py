@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -14,9 +15,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from loca.cluster.executor import ClusterError
-from loca.errors import LocaError
+from loca.errors import LocaError, check_counts
 from loca.evaluation.recommend import Ids
-from loca.persistence.atomic_write import MANIFEST, read_plain, write_whole
+from loca.persistence.atomic_write import MANIFEST, check_plain, locked, read_plain, write_whole
 from loca.persistence.checkpoint import first_difference
 from loca.persistence.manifest import fingerprint
 from loca.persistence.model_io import open_sealed, sealed_json
@@ -26,6 +27,8 @@ from loca.registry import load
 from loca.tuning.workers import Ready, WorkerDied, this_process
 
 _RETRIES = 3
+# How long a task waits for a machine that could run it, and how often that is looked at.
+_WAIT_SECONDS, _LOOK_SECONDS = 300.0, 2.0
 _REQUEST_FILE, _REQUEST_FORMAT = "_request.json", "loca-lists"
 
 
@@ -34,6 +37,26 @@ def _ray(address: str) -> Any:
     from loca.cluster.ray_executor import connect
 
     return connect(address)
+
+
+def _largest_machine(ray: Any) -> float:
+    """The cores of the machine that has most."""
+    return max((one["Resources"].get("CPU", 0.0) for one in ray.nodes() if one["Alive"]), default=0.0)
+
+
+class _Patience:
+    """How long there has been no machine that could run a task."""
+
+    def __init__(self, ray: Any, cpus: int) -> None:
+        self._ray, self._cpus, self._since = ray, cpus, time.monotonic()
+
+    def reason(self) -> str:
+        """Why nobody should wait any longer; empty while somebody should."""
+        if _largest_machine(self._ray) >= self._cpus:
+            self._since = time.monotonic()
+        if time.monotonic() - self._since < _WAIT_SECONDS:
+            return ""
+        return f"no machine of the cluster has {self._cpus} cores, for {_WAIT_SECONDS:g} s: add one, then go on"
 
 
 # -- Workers -----------------------------------------------------------------------------------------------------------
@@ -57,12 +80,17 @@ class RayWorker:
         """A task that calls `work` with something to send messages by, and with what it is given."""
         ray = _ray(address)
         line, far_end = Pipe()
+        threads = max(1, min(threads, int(_largest_machine(ray))))  # those of this machine may be more
         options: Any = {"num_cpus": threads, "max_retries": 0, "num_returns": "streaming"}
         stream: Any = ray.remote(_live).options(**options).remote(work, threads, given)
-        worker = cls(line, stream, ray.cancel)
+        worker, patience = cls(line, stream, ray.cancel), _Patience(ray, threads)
 
         def pass_on() -> None:
             try:
+                while not ray.wait([stream], timeout=_LOOK_SECONDS, fetch_local=False)[0]:
+                    if worker.name is None and (reason := patience.reason()):
+                        worker.reason, worker.restarts = reason, 0
+                        return
                 for reference in stream:
                     far_end.send(ray.get(reference))
             except ray.exceptions.RayTaskError as error:  # nothing was lost: it would fail again
@@ -171,8 +199,10 @@ def recommend_to_parts(
     only, never, recency
         As for `recommend`.
     """
+    check_counts(parts=parts)
     ray, model, out = None if address is None else _ray(address), model.absolute(), out.absolute()
-    users = load(model).train_data_
+    loaded, digest = _loaded_once(model)
+    users = loaded.train_data_
     if users is None:
         raise ClusterError(f"{model}: this model was fitted on a bare matrix and knows no users")
     parts = min(parts, max(users.n_users, 1))
@@ -180,18 +210,22 @@ def recommend_to_parts(
     names = [f"part-{one:05d}-of-{parts:05d}.parquet" for one in range(parts)]
     chosen = {key: None if one is None else list(one) for key, one in (("only", only), ("never", never))}
     conditions = {**chosen, "recency": recency}
-    check_parts(out, names, model, {"items per user": n, **{key: str(one) for key, one in conditions.items()}})
-    missing = [
-        (model, out / name, users, n, conditions)
-        for name, users in zip(names, pairwise(edges), strict=True)
-        if not (out / name).exists()
-    ]
-    with bar("parts", parts) as progress:
-        progress.advance(parts - len(missing))
-        for _ in _in_turn(missing) if ray is None else _in_tasks(missing, ray):
-            progress.advance()
-    for one in _half_written(out):
-        one.unlink(missing_ok=True)
+    request = {"model": digest, "items per user": n, **{key: str(one) for key, one in conditions.items()}}
+    if out.exists() and not out.is_dir():
+        raise ClusterError(f"{out}: expected a folder for {parts} parts, found a file; choose another")
+    with locked(out, "another run writes its lists there"):
+        check_parts(out, names, request)
+        missing = [
+            (out / name, users, n, conditions)
+            for name, users in zip(names, pairwise(edges), strict=True)
+            if not (out / name).exists()
+        ]
+        with bar("parts", parts) as progress:
+            progress.advance(parts - len(missing))
+            for _ in _in_turn(missing, loaded) if ray is None else _in_tasks(missing, ray, (model, digest)):
+                progress.advance()
+        for one in _half_written(out):
+            one.unlink(missing_ok=True)
     import polars
 
     counted = polars.scan_parquet([out / name for name in names]).select(polars.len(), polars.col("user").n_unique())
@@ -199,19 +233,23 @@ def recommend_to_parts(
     return RecommendationFile(out, users.n_users, users.n_users - answered, rows)
 
 
-def _in_turn(missing: Sequence[tuple[Any, ...]]) -> Iterator[None]:
+def _in_turn(missing: Sequence[tuple[Any, ...]], model: Any) -> Iterator[None]:
     """Write parts in this process."""
     for one in missing:
-        _write_part(*one)
+        _write_users(model, *one)
         yield
 
 
-def _in_tasks(missing: Sequence[tuple[Any, ...]], ray: Any) -> Iterator[None]:
+def _in_tasks(missing: Sequence[tuple[Any, ...]], ray: Any, model: tuple[Path, str]) -> Iterator[None]:
     """Write parts as tasks of a cluster, in any order; one whose machine is lost is begun anew."""
     write = ray.remote(_write_part).options(num_cpus=1, max_retries=_RETRIES)
-    pending = {write.remote(*one): one[1] for one in missing}
+    pending, patience = {write.remote(*model, *one): one[0] for one in missing}, _Patience(ray, 1)
     while pending:
-        done, _ = ray.wait(list(pending), num_returns=1)
+        done, _ = ray.wait(list(pending), num_returns=1, timeout=_LOOK_SECONDS)
+        if not done:
+            if reason := patience.reason():
+                raise ClusterError(reason)
+            continue
         path = pending.pop(done[0])
         try:
             yield ray.get(done[0])
@@ -222,23 +260,19 @@ def _in_tasks(missing: Sequence[tuple[Any, ...]], ray: Any) -> Iterator[None]:
             raise ClusterError(f"{path}: its task was lost ({line}); the same command goes on") from None
 
 
-def check_parts(out: Path, names: Sequence[str], model: Path, request: dict[str, Any]) -> None:
+def check_parts(out: Path, names: Sequence[str], request: dict[str, Any]) -> None:
     """Refuse a folder that holds anything else than parts of this request; a new one is marked with it."""
-    if out.exists() and not out.is_dir():
-        raise ClusterError(f"{out}: expected a folder for {len(names)} parts, found a file; choose another")
-    there = {one.name for one in out.iterdir()} if out.exists() else set()
-    there -= {one.name for one in _half_written(out)}
+    there = {one.name for one in out.iterdir()} - {one.name for one in _half_written(out)}
     foreign = sorted(there - {*names, _REQUEST_FILE})
     if foreign or (there and _REQUEST_FILE not in there):
         found = (foreign or sorted(there))[0]
         raise ClusterError(f"{out}: expected a folder for {len(names)} parts, found {found!r:.60}; choose another")
-    written = {"model": fingerprint([str(read_plain(model / MANIFEST))]), **request}
     if not there:
-        write_whole(out / _REQUEST_FILE, sealed_json(_REQUEST_FORMAT, 1, {"request": written}))
+        write_whole(out / _REQUEST_FILE, sealed_json(_REQUEST_FORMAT, 1, {"request": request}))
         return
     try:
         before = open_sealed(read_plain(out / _REQUEST_FILE), _REQUEST_FORMAT, 1)["request"]
-        difference = first_difference(before, written)
+        difference = first_difference(before, request)
     except (ValueError, LookupError, AttributeError) as error:
         difference = str(error)
     if difference is not None:
@@ -248,19 +282,37 @@ def check_parts(out: Path, names: Sequence[str], model: Path, request: dict[str,
 
 def _half_written(out: Path) -> list[Path]:
     """What lost tasks have left."""
-    return list(out.glob(".part-*.new"))
+    return [*out.glob(".part-*.new"), *out.glob(f".{_REQUEST_FILE}.*.new")]
 
 
-def _write_part(model: Path, path: Path, users: tuple[int, int], n: int, conditions: dict[str, Any]) -> None:
-    """One file, whole or not at all."""
+def _write_part(model: Path, digest: str, *part: Any) -> None:
+    """What a task does: one file of lists."""
     set_progress(False)
-    loaded = _loaded(model)
-    assert loaded.train_data_ is not None
-    who = loaded.train_data_.users.values[users[0] : users[1]].tolist()
-    recommend_to_file(loaded, who, path, n, on_unknown="skip", **conditions)
+    _write_users(_loaded(model, digest), *part)
+
+
+def _write_users(model: Any, path: Path, users: tuple[int, int], n: int, conditions: dict[str, Any]) -> None:
+    """One file, whole or not at all."""
+    who = model.train_data_.users.values[users[0] : users[1]].tolist()
+    recommend_to_file(model, who, path, n, on_unknown="skip", **conditions)
 
 
 @lru_cache(maxsize=1)
-def _loaded(model: Path) -> Any:
+def _loaded(model: Path, digest: str) -> Any:
     """The model of this process; loaded for its first part."""
-    return load(model)
+    loaded, found = _loaded_once(model)
+    if found != digest:
+        raise ClusterError(
+            f"{model}: the model was replaced meanwhile; choose another folder for the lists of the new one"
+        )
+    return loaded
+
+
+def _loaded_once(model: Path) -> tuple[Any, str]:
+    """A saved model and the fingerprint of its manifest; of the same, should it be replaced meanwhile."""
+    while True:
+        check_plain(model / MANIFEST)
+        before = read_plain(model / MANIFEST)
+        loaded = load(model)
+        if read_plain(model / MANIFEST) == before:
+            return loaded, str(fingerprint([before.decode("utf-8", "replace")]))

@@ -142,9 +142,9 @@ def execute_parallel(
 
 def _work(line: Connection, run: Run, split: Split, store: RunStore | None, has_listener: bool) -> None:
     """What a worker does: it sends what comes of the run, or in one line why nothing does."""
+    logger, handler = logging.getLogger("loca"), _ToParent(line)
     if has_listener:
-        logger = logging.getLogger("loca")
-        logger.addHandler(_ToParent(line))
+        logger.addHandler(handler)
         logger.setLevel(logging.INFO)
     try:
         line.send(("done", execute(run, split, store)[0]))
@@ -154,6 +154,8 @@ def _work(line: Connection, run: Run, split: Split, store: RunStore | None, has_
             say(traceback.format_exc())
             reason = f"{type(error).__name__}: {reason}"
         line.send(("failed", reason))
+    finally:
+        logger.removeHandler(handler)
 
 
 class _ToParent(logging.Handler):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ _USERS_AT_ONCE = 512  # whose answers are added at a time, so that sums stay in 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What one shard gets: the histories of the users whom it answers for, and the weights of its own models."""
+    """What one shard gets: the histories of the users whom it answers for, and the weights of its models."""
 
     name: str
     histories: csr_array
@@ -54,8 +54,8 @@ def split_request(histories: csr_array, answer_weights: csr_array, edges: Sequen
     return splits
 
 
-def add_answers(splits: Sequence[Split], answers: Sequence[Any], shape: tuple[int, int]) -> npt.NDArray[np.float32]:
-    """Σ_j w_j · M_j(history) / Σ_j w_j over the models of all shards, added in the order of the shards."""
+def add_answers(splits: Sequence[Split], answers: Iterable[Any], shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+    """Σ_j w_j · M_j(history) / Σ_j w_j over the models of all shards, added in the order of the shards as they come."""
     blended = np.zeros(shape, np.float32)
     for split, answer in zip(splits, answers, strict=True):
         for first in range(0, len(split.users), _USERS_AT_ONCE):
@@ -96,10 +96,10 @@ class ShardedModels(LocalModels):
             raise ConfigError(f"answer_weights: expected {len(self)} communities, found {answer_weights.shape[1]}")
 
         splits = split_request(csr_array(histories), answer_weights, self.edges)
-        answers = [
+        answers = (
             None if one.request is None else as_array(part.blend(one.request.histories, one.request.answer_weights))
             for part, one in zip(self.parts_, splits, strict=True)
-        ]
+        )
         return add_answers(splits, answers, (histories.shape[0], self.count_items()))
 
     def network(self, number: int, model: Any) -> Any:

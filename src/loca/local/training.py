@@ -138,14 +138,25 @@ def train_locals(
     return local.finished(engine.answer_precision), int(np.median(epochs))
 
 
+def centre_of(task: LocalTask, engine: Engine) -> Any:
+    """The model that local ones are stored as differences to, None where they are not.
+
+    That is the global one, where it is like them; else one is fitted here.
+    """
+    base = task.models[0]
+    if not (base.is_linear and engine.stores_differences(task.data.matrix.shape[1])):
+        return None
+    if is_centre_for(base, task.centre):
+        return task.centre
+    centre = clone(base).fit(task.data.train)
+    centre.train_data_ = None  # stored once, by the whole
+    return centre
+
+
 def fit_in_turn(task: LocalTask, engine: Engine) -> LocalModels:
     """Models that do not learn by epochs: one after the other, linear ones as differences to one centre."""
-    base, train, count = task.models[0], task.data.train, len(task.models)
-    if base.is_linear and engine.stores_differences(task.data.matrix.shape[1]):
-        centre: Any = task.centre
-        if not is_centre_for(base, centre):
-            centre = clone(base).fit(train)
-            centre.train_data_ = None  # stored once, by the whole
+    train, count, centre = task.data.train, len(task.models), centre_of(task, engine)
+    if centre is not None:
         return fit_ease_differences(task, centre, engine.local_bytes)
     with bar(task.what, count) as progress:
         for number, model in enumerate(task.models):

@@ -55,9 +55,9 @@ class NewFiles:
             os.fsync(file.fileno())
             self.sizes[name] = file.tell()
 
-    def taken(self, what: str, path: Path) -> str:
+    def taken(self, what: str, path: Path, size: int | None) -> str:
         """The name of a new file that is a file of another model: linked, or copied where it cannot be."""
-        check_plain(path)
+        check_plain(path, size=size)
         name = f"{what}-{self.token}-{len(self.sizes)}{path.suffix}"
         self.sizes[name] = 0
         try:
@@ -185,8 +185,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write into, which appears when the block ends; its folder is made where it is missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Its own name for every process: two that write the same file do not write into each other's.
-        with written_beside(path, f".{path.name}.{os.getpid()}.new") as file:
+        # A name of its own: two that write the same file, on any machines, do not write into each other's.
+        with written_beside(path, f".{path.name}.{secrets.token_hex(4)}.new") as file:
             yield file
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from None

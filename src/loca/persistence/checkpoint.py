@@ -55,7 +55,9 @@ class Checkpoint:
         self._folder = folder
         self._seconds_between = seconds_between
         self._clock = {"last": time.monotonic(), "cost": 0.0}  # one for all parts
-        self._prefix = ""
+        self._prefix, self._new = "", _NEW
+        # What else goes when the work has ended well.
+        self.at_end: list[Callable[[], object]] = []
 
     @property
     def saves(self) -> bool:
@@ -89,10 +91,14 @@ class Checkpoint:
             return
         full, started = self._prefix + name, time.monotonic()
         path = self._folder / file_name_of(full)
-        with _saving(path), written_beside(path, path.name + _NEW) as file:
+        with _saving(path), written_beside(path, path.name + self._new) as file:
             _write_state(file, full, state)
+        self._saved(path)
         self._clock["last"] = time.monotonic()
         self._clock["cost"] = self._clock["last"] - started
+
+    def _saved(self, path: Path) -> None:
+        """Do what else belongs to a save."""
 
     def load_or_make(self, name: str, make: Callable[[], ModelState]) -> ModelState:
         """The state saved under that name, or else the one that is made now, which is saved."""

@@ -256,14 +256,17 @@ def checkpoint_in(
             yield NO_CONTEXT
             return
         start(path, fingerprint, resume=resume, fresh=fresh)
+        checkpoint = Checkpoint(path, seconds_between)
         try:
-            yield FitContext(Checkpoint(path, seconds_between))
+            yield FitContext(checkpoint)
         except BaseException:
             if holds_work(path):
                 say(f"{path} keeps what is done; the same command with --resume goes on from there")
             else:
                 remove_work(path)
             raise
+        for end in checkpoint.at_end:
+            end()
         remove_work(path)
 
 

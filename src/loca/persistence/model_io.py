@@ -91,11 +91,18 @@ def _write_model(model: Any, new: NewFiles) -> None:
         with new.file(what, "safetensors") as (name, file):
             return {"file": name, "arrays": write_arrays(file, arrays)[0]}
 
-    def take_tree(written: dict[str, Any], folder: Path) -> dict[str, Any]:
+    def take_tree(written: dict[str, Any], folder: Path, sizes: Mapping[str, Any]) -> dict[str, Any]:
         """Take over a model and those inside it that a folder holds, without a look at their arrays."""
-        file = written["arrays"]
-        taken = None if file is None else {**file, "file": new.taken("arrays", folder / file["file"])}
-        return {**written, "arrays": taken, "parts": {k: take_tree(one, folder) for k, one in written["parts"].items()}}
+        arrays, parts = written["arrays"], written["parts"]
+        if arrays is not None:
+            if not is_data_file(name := arrays["file"]):
+                raise ModelFileError(f"{folder}: {name!r:.60} is not a data file of a loca model")
+            arrays = {**arrays, "file": new.taken("arrays", folder / name, sizes.get(name))}
+        return {
+            **written,
+            "arrays": arrays,
+            "parts": {key: take_tree(one, folder, sizes) for key, one in parts.items()},
+        }
 
     def write_tree(model: Any, where: str) -> dict[str, Any]:
         """Write a model and those inside it, one array file each, so that only one is copied at a time."""
@@ -106,7 +113,7 @@ def _write_model(model: Any, new: NewFiles) -> None:
                 manifest = open_sealed(read_plain(folder / MANIFEST), FORMAT, VERSION)
                 check_types(manifest, _WHOLE)
                 _array_files(manifest["model"])
-            return take_tree(manifest["model"], folder)
+            return take_tree(manifest["model"], folder, manifest["files"])
         state: ModelState = model.state()
         arrays = {f"{STATE}{name}": array for name, array in state.arrays.items()}
         written: dict[str, Any] = {

@@ -73,12 +73,12 @@ class Tuner:
     recency: RecencyRule = "given"
     seed: int = 0
     processes: int = 1
-    start_worker: Callable[..., Any] = Worker.start
+    start_worker: Callable[..., Any] | None = None
 
     @property
     def is_spread(self) -> bool:
         """Whether its workers may be on other machines."""
-        return self.start_worker is not Worker.start
+        return self.start_worker is not None
 
     def tune(self, study: Path | None = None) -> Tuning:
         """The best settings; the file `study` stores the trials, those of an earlier run count and are continued.
@@ -211,7 +211,7 @@ class Tuner:
 
         def start() -> Any:
             given, threads = (self, path, folder, first), threads_for(self.processes)
-            return self.start_worker(_work, given, threads=threads, what=self.name)
+            return (self.start_worker or Worker.start)(_work, given, threads=threads, what=self.name)
 
         has_room = self._has_room(study.get_trials(deepcopy=False), first)
         lost = 0  # workers that died without a trial
