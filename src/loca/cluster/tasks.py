@@ -24,7 +24,7 @@ from loca.persistence.model_io import open_sealed, sealed_json
 from loca.persistence.recommendation_file import RecommendationFile, recommend_to_file
 from loca.progress import bar, set_progress
 from loca.registry import load
-from loca.tuning.workers import Ready, WorkerDied, this_process
+from loca.tuning.workers import WorkerDied
 
 _RETRIES = 3
 # How long a task waits for a machine that could run it, and how often that is looked at.
@@ -69,7 +69,6 @@ class RayWorker:
     line: Connection
     stream: Any
     cancel: Callable[..., None]
-    name: str | None = None
     reason: str = "its task ended without a word"
     restarts: int = _RETRIES
 
@@ -88,7 +87,7 @@ class RayWorker:
         def pass_on() -> None:
             try:
                 while not ray.wait([stream], timeout=_LOOK_SECONDS, fetch_local=False)[0]:
-                    if worker.name is None and (reason := patience.reason()):
+                    if reason := patience.reason():
                         worker.reason, worker.restarts = reason, 0
                         return
                 for reference in stream:
@@ -106,15 +105,11 @@ class RayWorker:
         return worker
 
     def hear(self) -> Any:
-        """The next message, None where that is only that it is ready; one that has died is an error."""
+        """The next message; one that has died is an error."""
         try:
-            message = self.line.recv()
+            return self.line.recv()
         except (EOFError, OSError):
             raise WorkerDied(self.reason) from None
-        if isinstance(message, Ready):
-            self.name = message.name
-            return None
-        return message
 
     def end(self, *, is_done: bool = False) -> None:
         """End the task, whatever it does."""
@@ -152,7 +147,6 @@ def _live(work: Callable[..., None], threads: int, given: tuple[Any, ...]) -> It
         finally:
             messages.put(end)
 
-    yield Ready(this_process())
     threading.Thread(target=run, daemon=True).start()
     while (message := messages.get()) is not end:
         yield message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import shutil
 import sqlite3
 import tempfile
@@ -40,10 +41,10 @@ from loca.registry import KINDS
 from loca.search_space import Budget, Space
 from loca.tuning.model_selection import RecencyRule, select
 from loca.tuning.warm_start import Tuning, remove_studies, shared_fits_of
-from loca.tuning.workers import Worker, WorkerDied, this_process, threads_for
+from loca.tuning.workers import Worker, WorkerDied, threads_for
 
-# Attributes of a trial: what it took, why it ended, whether it is the template, and the process that runs it.
-_SECONDS, _REASON, _TEMPLATE, _PROCESS = "seconds", "reason", "template", "process"
+# Attributes of a trial: what it took, why it ended, whether it is the template, and the worker that runs it.
+_SECONDS, _REASON, _TEMPLATE, _WORKER = "seconds", "reason", "template", "worker"
 _DONE = "done"
 _MOST_FAILURES_IN_A_ROW = 10
 # What settings may bring about; anything else is a mistake of the program, and ends the study.
@@ -113,7 +114,7 @@ class Tuner:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def search(self, study: optuna.Study, folder: Path, first: int, report: Report) -> None:
+    def search(self, study: optuna.Study, folder: Path, first: int, report: Report, worker: str = "") -> None:
         """Runs trials, the run's `first` and more, as long as the budget has room; what they share is in a folder."""
         # Of trials that have learned as long, those among the worst third go; none before it has had ten epochs.
         study.pruner = optuna.pruners.PercentilePruner(67.0, n_startup_trials=5, n_warmup_steps=10, n_min_trials=4)
@@ -122,7 +123,7 @@ class Tuner:
             # One process at a time: two would each take the last trial of the budget.
             with locked(folder / "next-trial.lock"):
                 trials = study.get_trials(deepcopy=False)
-                trial = self._propose(study, trials) if self._has_room(trials, first) else None
+                trial = self._propose(study, trials, worker) if self._has_room(trials, first) else None
             if trial is None:
                 return
             limit = math.inf if self.budget.seconds is None else self.budget.seconds
@@ -141,7 +142,7 @@ class Tuner:
         running = sum(one.state == TrialState.RUNNING for one in trials)
         return self.budget.has_room(_counted(trials) + running, _seconds(trials))
 
-    def _propose(self, study: optuna.Study, trials: list[FrozenTrial]) -> Trial | None:
+    def _propose(self, study: optuna.Study, trials: list[FrozenTrial], worker: str) -> Trial | None:
         """The next trial, with its point drawn; None where every point of a grid was tried.
 
         Each has a sampler of its own, seeded by its place: a run that resumes proposes what an unbroken one does.
@@ -165,7 +166,7 @@ class Tuner:
             rules: dict[str, Any] = {"group": own is None, "multivariate": True, "constant_liar": True}
             study.sampler = TPESampler(n_startup_trials=8, seed=seed, **rules)
         trial = study.ask()
-        trial.set_user_attr(_PROCESS, this_process())
+        trial.set_user_attr(_WORKER, worker)
         trial.set_user_attr(_TEMPLATE, is_template)
         if point is not None or not is_template:
             self.space.draw(trial)
@@ -209,9 +210,13 @@ class Tuner:
     def _search_in_processes(self, study: optuna.Study, path: Path, folder: Path, first: int, report: Report) -> None:
         """Has worker processes run the trials; one that dies has failed its trial, and is replaced."""
 
+        names, begin = dict[Any, str](), self.start_worker or Worker.start
+
         def start() -> Any:
-            given, threads = (self, path, folder, first), threads_for(self.processes)
-            return (self.start_worker or Worker.start)(_work, given, threads=threads, what=self.name)
+            name, threads = secrets.token_hex(8), threads_for(self.processes)
+            worker = begin(_work, (self, path, folder, first, name), threads=threads, what=self.name)
+            names[worker] = name
+            return worker
 
         has_room = self._has_room(study.get_trials(deepcopy=False), first)
         lost = 0  # workers that died without a trial
@@ -230,8 +235,7 @@ class Tuner:
                     except WorkerDied as death:
                         running.remove(worker)
                         worker.end()
-                        had_trial = worker.name is not None and _fail_trials(study, str(death), worker.name)
-                        lost += not had_trial
+                        lost += not _fail_trials(study, str(death), names[worker])
                         if lost > worker.restarts:
                             raise ConfigError(str(death)) from None
                         say(f"{self.name}: {death}; another takes its place")
@@ -282,11 +286,11 @@ class Tuner:
         return Tuning(self.name, model, settings, best.value, *effort, before[0] if before else None, shares)
 
 
-def _work(line: Connection, tuner: Tuner, path: Path, folder: Path, first: int) -> None:
+def _work(line: Connection, tuner: Tuner, path: Path, folder: Path, first: int, name: str) -> None:
     """The life of a worker: a trial after the other."""
     with _quiet_optuna(), open_storage(path, in_worker=True, is_spread=tuner.is_spread) as storage:
         study = optuna.load_study(study_name=tuner.name, storage=storage)
-        tuner.search(study, folder, first, lambda *message: line.send(message))
+        tuner.search(study, folder, first, lambda *message: line.send(message), name)
         line.send(_DONE)
 
 
@@ -317,13 +321,13 @@ class _Watcher:
             raise _OutOfTime
 
 
-def _fail_trials(study: optuna.Study, reason: str = "", process: str | None = None) -> bool:
+def _fail_trials(study: optuna.Study, reason: str = "", worker: str | None = None) -> bool:
     """Marks trials that nobody runs any more as failed; whether there were any.
 
     Without a reason they say nothing about their settings: they count for nothing, and are tried again.
     """
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    mine = [one for one in running if process in (None, one.user_attrs.get(_PROCESS))]
+    mine = [one for one in running if worker in (None, one.user_attrs.get(_WORKER))]
     for one in mine:
         if reason:
             trial = Trial(study, one._trial_id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import platform
 import signal
 import threading
 from collections.abc import Callable
@@ -18,19 +17,8 @@ from loca.deferred import torch
 from loca.errors import ConfigError, LocaError
 from loca.progress import set_progress
 
+_READY = "ready"
 _SECONDS_TO_END = 5.0
-
-
-@dataclass(frozen=True)
-class Ready:
-    """What a worker sends first."""
-
-    name: str
-
-
-def this_process() -> str:
-    """The name of this process among those of all machines."""
-    return f"{platform.node()} {os.getpid()}"
 
 
 class WorkerDied(LocaError):
@@ -39,14 +27,14 @@ class WorkerDied(LocaError):
 
 @dataclass(eq=False)
 class Worker:
-    """A process, the line to it, and its name once it has said that it is ready.
+    """A process, the line to it, and whether it has said that it is ready.
 
     `restarts` is how often a run is begun anew whose worker died.
     """
 
     process: BaseProcess
     line: Connection
-    name: str | None = None
+    is_ready: bool = False
     restarts: ClassVar[int] = 0
 
     @classmethod
@@ -73,16 +61,14 @@ class Worker:
             code = self.process.exitcode or 0
             memory = ", perhaps because the memory ran out" if code == -9 else ""
             how = f"was ended by signal {-code}{memory}" if code < 0 else f"ended with code {code}"
-            if code >= 0 and self.name is None:
+            if code >= 0 and not self.is_ready:
                 raise WorkerDied(
                     f"a worker process could not start (exit code {code}); work with one process, or, in a program of "
                     'your own, begin under  if __name__ == "__main__":'
                 ) from None
             raise WorkerDied(f"its process {how}") from None
-        if isinstance(message, Ready):
-            self.name = message.name
-            return None
-        return message
+        self.is_ready |= message == _READY
+        return None if message == _READY else message
 
     def end(self, *, is_done: bool = False) -> None:
         """Ends the process, whatever it does; one that is done may put its things away first."""
@@ -119,5 +105,5 @@ def _live(work: Callable[..., None], line: Connection, threads: int, given: tupl
     torch.set_num_threads(threads)
     threadpool_limits(limits=threads)
     set_progress(False)
-    line.send(Ready(this_process()))
+    line.send(_READY)
     work(line, *given)
