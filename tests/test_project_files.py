@@ -35,7 +35,7 @@ def test_the_workflow_runs_commands_that_exist_on_every_supported_python() -> No
     jobs = read_yaml(".github/workflows/ci.yml")["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     targets = set(re.findall(r"^([\w-]+):", (PROJECT / "Makefile").read_text(), re.M))
-    assert {command.split()[1] for command in commands} == {"test", "check", "docs", "dist"} <= targets
+    assert {command.split()[1] for command in commands} == {"test", "coverage", "check", "docs", "dist"} <= targets
     pythons = jobs["test"]["strategy"]["matrix"]["python"]
     assert [f"Programming Language :: Python :: {one}" for one in pythons] == [
         line for line in PACKAGE["classifiers"] if re.search(r"Python :: 3\.\d+$", line)
