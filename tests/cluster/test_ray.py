@@ -32,9 +32,13 @@ VAE = {"latent": 8, "epochs": 12, "patience": 12, "evaluate_every": 2, "learning
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    begin()
     yield
     ray.shutdown()
+
+
+def begin() -> None:
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
 
 
 def make() -> loca.Loca:
@@ -87,6 +91,20 @@ def test_without_room_for_a_shard_a_fit_ends_in_one_line(planted_split: Split, t
     with pytest.raises(LocaError, match=r"^shard [0-2]: no process for 3 s; each needs 1 cores: add machines"):
         make().fit(planted_split.train, validation=planted_split.validation, executor=executor)
     assert not list((tmp_path / "work").iterdir())
+
+
+def test_a_cluster_that_is_not_there_is_refused_at_once(planted_split: Split, tmp_path: Path) -> None:
+    ray.shutdown()
+    try:
+        for address, line in (
+            ("127.0.0.1:9", "cluster 127.0.0.1:9: nobody answers"),
+            ("nowhere", "cluster nowhere: expected auto, local or an address such as host:6379"),
+        ):
+            with pytest.raises(LocaError, match=line):
+                make().fit(planted_split.train, executor=RayExecutor(tmp_path / "work", address=address))
+        assert not list((tmp_path / "work").iterdir())
+    finally:
+        begin()
 
 
 def test_a_mistake_in_a_shard_is_the_mistake_of_the_fit(planted_split: Split, tmp_path: Path) -> None:

@@ -79,12 +79,14 @@ class Cluster:
         from loca.cluster.ray_executor import RayExecutor
 
         names = {"shards": "shards", "shard_cpus": "cpus", "shard_gpus": "gpus", "wait": "wait_seconds"}
-        return RayExecutor(
+        executor = RayExecutor(
             storage if self.storage is None else self.storage,
             address=self.cluster,
             checkpoint_every=checkpoint_every or 0.0,
             **{names[name]: one for name, one in given.items() if name in names},
         )
+        executor.join()
+        return executor
 
 
 @dataclass(frozen=True)

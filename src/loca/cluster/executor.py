@@ -157,6 +157,9 @@ class ShardExecutor:
 
     # What a cluster does otherwise
 
+    def join(self) -> None:
+        """Join the cluster, before anything is done in vain."""
+
     def open(self, job: Job) -> None:
         """Begin the shards."""
         self._pool = ThreadPoolExecutor(len(job))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ try:
 except ImportError as error:
     raise ConfigError(f"a cluster needs {error.name}: pip install 'loca[cluster]'") from None
 
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS, _REACH_SECONDS = 2.0, 10.0
 # Of a call: whoever is lost so often would be lost for ever.
 _MOST_LOSSES = 10
 # A shard is late that takes so many times what the others took, and so many seconds more.
@@ -65,9 +67,13 @@ class RayExecutor(ShardExecutor):
         self.address, self.cpus, self.gpus, self.wait_seconds = address, cpus, gpus, wait_seconds
         self._actors: list[Any] = []
 
+    def join(self) -> None:
+        """Join the cluster, or start Ray on this machine."""
+        connect(self.address)
+
     def open(self, job: Job) -> None:
         """Begin an actor for each shard."""
-        connect(self.address)
+        self.join()
         self._job, cluster = job, cast(Any, ray)
         there = cluster.cluster_resources()
         for name, each in (("CPU", self.cpus), ("GPU", self.gpus)):
@@ -162,6 +168,25 @@ class RayExecutor(ShardExecutor):
         self._actors = []
 
 
+def _check_reachable(address: str) -> None:
+    """Refuse a cluster that nobody answers for at once: Ray would try for many minutes."""
+    place = address
+    if address == "auto":
+        found = Path("/tmp/ray/ray_current_cluster")  # where Ray notes the cluster of this machine
+        place = os.environ.get("RAY_ADDRESS", "") or (found.read_text().strip() if found.exists() else "")
+    if address == "local" or place in ("", "local", "auto"):
+        return
+    host, _, port = place.rpartition(":")
+    try:
+        if not port.isdecimal() or not host:
+            raise ConfigError(f"cluster {address}: expected auto, local or an address such as host:6379")
+        with socket.create_connection((host, int(port)), timeout=_REACH_SECONDS):
+            pass
+    except (OSError, OverflowError) as error:
+        at = "" if place == address else f" at {place}"
+        raise ClusterError(f"cluster {address}: nobody answers{at} ({error}); is Ray started there?") from None
+
+
 def connect(address: str) -> Any:
     """Ray, which has joined a cluster, or started on this machine, unless that was done before.
 
@@ -169,6 +194,7 @@ def connect(address: str) -> Any:
     home folder, which keeps out whoever does not know it (`RAY_AUTH_MODE`).
     """
     if not ray.is_initialized():
+        _check_reachable(address)
         own: Any = {"include_dashboard": False} if address == "local" else {}
         logger = logging.getLogger("ray")
         level = logger.level

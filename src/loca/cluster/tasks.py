@@ -156,8 +156,7 @@ def _live(work: Callable[..., None], threads: int, given: tuple[Any, ...]) -> It
 
 def workers_on(address: str) -> Callable[..., RayWorker]:
     """What starts workers on a cluster, in place of `Worker.start`."""
-    import loca.cluster.ray_executor  # noqa: F401  # says what to install before anything else is done
-
+    _ray(address)  # or it is refused here, before anything is done
     return partial(RayWorker.start, address=address)
 
 
