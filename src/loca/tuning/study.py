@@ -45,7 +45,7 @@ from loca.tuning.workers import Worker, WorkerDied, threads_for
 
 # Attributes of a trial: what it took, why it ended, whether it is the template, and the worker that runs it.
 _SECONDS, _REASON, _TEMPLATE, _WORKER = "seconds", "reason", "template", "worker"
-_DONE = "done"
+_DONE, _LOCK = "done", "next-trial.lock"
 _MOST_FAILURES_IN_A_ROW = 10
 # What settings may bring about; anything else is a mistake of the program, and ends the study.
 _SINGULAR = (np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
@@ -121,7 +121,7 @@ class Tuner:
         cache = FitCache(folder / "fits", KINDS)
         while True:
             # One process at a time: two would each take the last trial of the budget.
-            with locked(folder / "next-trial.lock"):
+            with locked(folder / _LOCK):
                 trials = study.get_trials(deepcopy=False)
                 trial = self._propose(study, trials, worker) if self._has_room(trials, first) else None
             if trial is None:
@@ -235,7 +235,8 @@ class Tuner:
                     except WorkerDied as death:
                         running.remove(worker)
                         worker.end()
-                        lost += not _fail_trials(study, str(death), names[worker])
+                        with locked(folder / _LOCK):  # nobody is about to take a trial
+                            lost += not _fail_trials(study, str(death), names[worker])
                         if lost > worker.restarts:
                             raise ConfigError(str(death)) from None
                         say(f"{self.name}: {death}; another takes its place")
@@ -324,12 +325,13 @@ class _Watcher:
 def _fail_trials(study: optuna.Study, reason: str = "", worker: str | None = None) -> bool:
     """Marks trials that nobody runs any more as failed; whether there were any.
 
-    Without a reason they say nothing about their settings: they count for nothing, and are tried again.
+    Those are all, or those of a worker, and what it had only begun to take. Without a reason they say nothing about
+    their settings: they count for nothing, and are tried again.
     """
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    mine = [one for one in running if worker in (None, one.user_attrs.get(_WORKER))]
+    mine = [one for one in running if worker is None or one.user_attrs.get(_WORKER) in (None, worker)]
     for one in mine:
-        if reason:
+        if reason and _WORKER in one.user_attrs:
             trial = Trial(study, one._trial_id)
             trial.set_user_attr(_REASON, reason)
             trial.set_user_attr(_SECONDS, _seconds([one]))
