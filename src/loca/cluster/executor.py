@@ -55,9 +55,7 @@ class ShardExecutor:
         self.checkpoint_every = checkpoint_every
         self.storage = str(storage) if is_address(storage) else str(Path(storage).absolute())
         self.shards = shards
-        probe = Storage(self.storage, secrets.token_hex(8))
-        probe.make()  # or it is refused here, before anything is fitted
-        probe.remove()
+        Storage(self.storage, secrets.token_hex(8)).probe()  # it is refused here, before anything is fitted
 
     def train_locals(
         self, task: LocalTask, engine: Engine, validate: Validate | None = None

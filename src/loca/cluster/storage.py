@@ -82,6 +82,15 @@ class Storage:
             if remote is not None:
                 remote.makedirs(self._root, exist_ok=True)
 
+    def probe(self) -> None:
+        """Refuse a storage that cannot be written."""
+        was_there = self._remote is not None or self.folder.parent.exists()
+        self.make()
+        self.remove()
+        self.close()
+        if not was_there:
+            self.folder.parent.rmdir()
+
     def fetch(self, name: str) -> None:
         """Bring a file here, if the storage has it and this copy has not."""
         remote: Any = self._remote
