@@ -47,7 +47,8 @@ class Storage:
     def __init__(self, place: str | Path, job: str) -> None:
         # A password is nobody's business.
         self.address, self._remote = re.sub(r"//[^/@]*@", "//…@", str(place)), None
-        if not is_address(place):
+        self._is_address = is_address(place)
+        if not self._is_address:
             self.folder = Path(place).absolute() / f"{_JOB}{job}"
             return
         with self._blaming():
@@ -68,7 +69,9 @@ class Storage:
         except ImportError as error:
             raise ConfigError(f"storage {self.address}: {' '.join(str(error).split())}") from None
         except Exception as error:
-            if self._remote is None and not isinstance(error, OSError | ValueError):
+            if not (
+                self._is_address or isinstance(error, OSError | ValueError)
+            ):  # others say it in errors of their own
                 raise
             text = getattr(error, "strerror", None) or str(error)
             reason = " ".join(text.split())[:200] or type(error).__name__
