@@ -311,7 +311,7 @@ class Watched:
                     return float(np.mean([one.get(method, 0.0) for one in found]))
 
                 before, started = work(), time.perf_counter()
-                found = call(method, arguments, *others, **named)
+                found = list(call(method, arguments, *others, **named))
                 seconds = time.perf_counter() - started
                 self.is_begun |= method == "epoch" and arguments[0][0] > 1
                 if self.is_begun:
