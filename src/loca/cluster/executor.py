@@ -217,13 +217,13 @@ class RemoteModels(LocalModels):
         """The scores of all models, blended by the weights."""
         if self._last[0] is not histories or self._last[1] is not answer_weights:
             # The same users judge after every epoch: what was sent stays with the shards.
-            splits = split_request(csr_array(histories), answer_weights, self._edges)
-            requests = [None if one.request is None else self._executor.share(one.request) for one in splits]
-            self._last = histories, answer_weights, splits, requests
-        _, _, splits, requests = self._last
+            portions = split_request(csr_array(histories), answer_weights, self._edges)
+            requests = [None if one.request is None else self._executor.share(one.request) for one in portions]
+            self._last = histories, answer_weights, portions, requests
+        _, _, portions, requests = self._last
         each = [None if one is None else (*self.after, one) for one in requests]
         answers = self._executor.call("blend", each, self.on_wait)
-        return add_answers(splits, answers, (histories.shape[0], self._items))
+        return add_answers(portions, answers, (histories.shape[0], self._items))
 
     def state(self) -> ModelState:
         """Models that learn elsewhere are saved there."""

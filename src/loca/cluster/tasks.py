@@ -17,7 +17,7 @@ from typing import Any
 from loca.cluster.executor import ClusterError
 from loca.errors import LocaError, check_counts
 from loca.evaluation.recommend import Ids
-from loca.persistence.atomic_write import MANIFEST, check_plain, locked, read_plain, write_whole
+from loca.persistence.atomic_write import MANIFEST, locked, read_plain, write_whole
 from loca.persistence.checkpoint import first_difference
 from loca.persistence.manifest import fingerprint
 from loca.persistence.model_io import open_sealed, sealed_json
@@ -304,7 +304,6 @@ def _loaded(model: Path, digest: str) -> Any:
 def _loaded_once(model: Path) -> tuple[Any, str]:
     """A saved model and the fingerprint of its manifest; of the same, should it be replaced meanwhile."""
     while True:
-        check_plain(model / MANIFEST)
         before = read_plain(model / MANIFEST)
         loaded = load(model)
         if read_plain(model / MANIFEST) == before:

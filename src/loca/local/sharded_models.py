@@ -31,7 +31,7 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class Portion:
     """What one shard gets, None if nothing, and what its answers count for the users of the whole request."""
 
     users: npt.NDArray[np.int64]
@@ -39,28 +39,28 @@ class Split:
     request: Request | None
 
 
-def split_request(histories: csr_array, answer_weights: csr_array, edges: Sequence[int]) -> list[Split]:
+def split_request(histories: csr_array, answer_weights: csr_array, edges: Sequence[int]) -> list[Portion]:
     """What each shard gets of a request to all; shard k has the models from edges[k] to edges[k + 1]."""
     weights, name = csr_array(answer_weights), secrets.token_hex(8)
     totals = np.asarray(weights.sum(axis=1), dtype=np.float64).ravel()
-    splits = []
+    portions = []
     for first, last in itertools.pairwise(edges):
         own = csr_array(weights[:, first:last])
         users = np.flatnonzero(np.diff(own.indptr))
         shares = np.asarray(own.sum(axis=1), dtype=np.float64).ravel()[users] / totals[users]
         rows = histories if len(users) == len(totals) else csr_array(histories[users])
         request = Request(name, rows, csr_array(own[users])) if len(users) else None
-        splits.append(Split(users, shares.astype(np.float32)[:, None], request))
-    return splits
+        portions.append(Portion(users, shares.astype(np.float32)[:, None], request))
+    return portions
 
 
-def add_answers(splits: Sequence[Split], answers: Iterable[Any], shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+def add_answers(portions: Sequence[Portion], answers: Iterable[Any], shape: tuple[int, int]) -> npt.NDArray[np.float32]:
     """Σ_j w_j · M_j(history) / Σ_j w_j over the models of all shards, added in the order of the shards as they come."""
     blended = np.zeros(shape, np.float32)
-    for split, answer in zip(splits, answers, strict=True):
-        for first in range(0, len(split.users), _USERS_AT_ONCE):
+    for portion, answer in zip(portions, answers, strict=True):
+        for first in range(0, len(portion.users), _USERS_AT_ONCE):
             part = slice(first, first + _USERS_AT_ONCE)
-            blended[split.users[part]] += split.shares[part] * answer[part]
+            blended[portion.users[part]] += portion.shares[part] * answer[part]
     return blended
 
 
@@ -95,12 +95,12 @@ class ShardedModels(LocalModels):
         if answer_weights.shape[1] != len(self):
             raise ConfigError(f"answer_weights: expected {len(self)} communities, found {answer_weights.shape[1]}")
 
-        splits = split_request(csr_array(histories), answer_weights, self.edges)
+        portions = split_request(csr_array(histories), answer_weights, self.edges)
         answers = (
             None if one.request is None else as_array(part.blend(one.request.histories, one.request.answer_weights))
-            for part, one in zip(self.parts_, splits, strict=True)
+            for part, one in zip(self.parts_, portions, strict=True)
         )
-        return add_answers(splits, answers, (histories.shape[0], self.count_items()))
+        return add_answers(portions, answers, (histories.shape[0], self.count_items()))
 
     def network(self, number: int, model: Any) -> Any:
         """A copy of one model's network."""
