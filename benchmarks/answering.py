@@ -33,7 +33,9 @@ def main() -> None:
     """Makes the model (its local networks are copies: an answer takes as long), saves, opens and asks it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--communities", type=int, default=300)
-    parser.add_argument("--answer-bandwidth", type=float, help="in units of distance; default: as Table 3 suggests")
+    parser.add_argument(
+        "--answer-bandwidth", type=float, help="in units of distance; default: as Table 3 suggests"
+    )
     parser.add_argument("--alpha", type=float, default=0.0)
     parser.add_argument("--precision", default="float32", choices=["float32", "float16"])
     parser.add_argument("--questions", type=int, default=1000, help="single users to ask for")
@@ -52,7 +54,9 @@ def main() -> None:
     finally:
         shutil.rmtree(folder.parent)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"{torch.get_num_threads()} threads, peak memory with mapped files {readable_bytes(peak)}")
+    print(
+        f"{torch.get_num_threads()} threads, peak memory with mapped files {readable_bytes(peak)}"
+    )
 
 
 def _turn_to_mixtures(model: Loca, data: Interactions) -> None:
@@ -71,7 +75,10 @@ def _turn_to_mixtures(model: Loca, data: Interactions) -> None:
         temperature=8.0,
         answering=settings.answering,
     )
-    print(f"mixtures: {mixtures} × {components}, at most {settings.answering} communities answer", flush=True)
+    print(
+        f"mixtures: {mixtures} × {components}, at most {settings.answering} communities answer",
+        flush=True,
+    )
 
 
 def _ask(model: Loca, data: Interactions, count: int) -> None:
@@ -86,7 +93,8 @@ def _ask(model: Loca, data: Interactions, count: int) -> None:
     recommend(model, everybody, n=100)
     seconds = time.perf_counter() - started
     print(
-        f"top 100 of all {data.n_users:,} users, first time: {data.n_users / seconds:,.0f} users a second", flush=True
+        f"top 100 of all {data.n_users:,} users, first time: {data.n_users / seconds:,.0f} users a second",
+        flush=True,
     )
     ids = list(data.users.ids(users))
     for one in ids[:20]:
@@ -96,14 +104,19 @@ def _ask(model: Loca, data: Interactions, count: int) -> None:
         started = time.perf_counter()
         recommend(model, [one], n=100)
         times.append(1000 * (time.perf_counter() - started))
-    print(f"one user: p50 {np.quantile(times, 0.5):.1f} ms, p99 {np.quantile(times, 0.99):.1f} ms", flush=True)
+    print(
+        f"one user: p50 {np.quantile(times, 0.5):.1f} ms, p99 {np.quantile(times, 0.99):.1f} ms",
+        flush=True,
+    )
     rates = []
     for _ in range(3):
         started = time.perf_counter()
         recommend(model, everybody, n=100)
         rates.append(data.n_users / (time.perf_counter() - started))
     print(f"top 100 of all {data.n_users:,} users: {np.median(rates):,.0f} users a second")
-    _print_parts("one user", model, [csr_array(matrix[[user]]) for user in users], float(np.mean(times)))
+    _print_parts(
+        "one user", model, [csr_array(matrix[[user]]) for user in users], float(np.mean(times))
+    )
     size = block_rows(data.n_items)
     blocks = [csr_array(matrix[start : start + size]) for start in range(0, data.n_users, size)]
     _print_parts("all users", model, blocks, 1000 / float(np.median(rates)))
@@ -122,8 +135,16 @@ def _print_parts(who: str, model: Loca, blocks: list[csr_array], whole: float) -
         moments.append(time.perf_counter())
         seconds += np.diff(moments)
     parts = 1000 * seconds / sum(rows.shape[0] for rows in blocks)
-    named = zip(("weights", "local networks", "ranking", "other"), [*parts, whole - parts.sum()], strict=True)
-    print(f"of {whole:.2f} ms a user ({who}): " + ", ".join(f"{name} {part:.2f}" for name, part in named), flush=True)
+    named = zip(
+        ("weights", "local networks", "ranking", "other"),
+        [*parts, whole - parts.sum()],
+        strict=True,
+    )
+    print(
+        f"of {whole:.2f} ms a user ({who}): "
+        + ", ".join(f"{name} {part:.2f}" for name, part in named),
+        flush=True,
+    )
 
 
 def _data() -> Interactions:
@@ -135,7 +156,9 @@ def _data() -> Interactions:
 
     rng = stream(0, "answering benchmark")
     lengths = np.maximum(rng.geometric(1 / 17, 4964), 10).clip(max=300)
-    rows = np.concatenate([rng.choice(11_797, length, replace=False) for length in lengths]).astype(np.int32)
+    rows = np.concatenate([rng.choice(11_797, length, replace=False) for length in lengths]).astype(
+        np.int32
+    )
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return Interactions(IdMap.numbered(4964, "user"), IdMap.numbered(11_797, "item"), offsets, rows)
 
@@ -146,7 +169,11 @@ def _paper_bandwidth(embeddings: np.ndarray, count: int) -> float:
     for _ in range(20):
         middle = (low + high) / 2
         found = find_communities(
-            embeddings, anchors=count, anchor_selection="random", train_bandwidth=2.0, answer_bandwidth=middle
+            embeddings,
+            anchors=count,
+            anchor_selection="random",
+            train_bandwidth=2.0,
+            answer_bandwidth=middle,
         )
         low, high = (low, middle) if found.coverage > 0.71 else (middle, high)
     return high
@@ -160,7 +187,9 @@ def _make_model(data: Interactions, asked: argparse.Namespace) -> Loca:
     matrix = csr_array(data.matrix())
     embeddings = embed_users(model.embedder_, matrix)
     width = asked.answer_bandwidth or _paper_bandwidth(embeddings, asked.communities)
-    found = find_communities(embeddings, anchors=asked.communities, train_bandwidth=1.2, answer_bandwidth=width)
+    found = find_communities(
+        embeddings, anchors=asked.communities, train_bandwidth=1.2, answer_bandwidth=width
+    )
     print(f"answer bandwidth {width:.3f}, coverage {found.coverage:.1%}")
     first = model.locals_.weights_
     many = StackedNetworks(variational=True)
@@ -174,7 +203,10 @@ def _make_model(data: Interactions, asked: argparse.Namespace) -> Loca:
     model.anchors, model.communities_, model.locals_ = asked.communities, found, many
     model.members_ = np.bincount(answering.indices, minlength=asked.communities)
     items, lifts = model.distinctive_
-    model.distinctive_ = (np.repeat(items, asked.communities, axis=0), np.repeat(lifts, asked.communities, axis=0))
+    model.distinctive_ = (
+        np.repeat(items, asked.communities, axis=0),
+        np.repeat(lifts, asked.communities, axis=0),
+    )
     return model
 
 

@@ -37,7 +37,9 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    data = loca.read_interactions(Path(os.environ["LOCA_DATA"]) / "ml-1m" / "ratings-ordered.csv.gz")
+    data = loca.read_interactions(
+        Path(os.environ["LOCA_DATA"]) / "ml-1m" / "ratings-ordered.csv.gz"
+    )
     loca.set_progress(False)
     with tempfile.TemporaryDirectory() as folder:
         saved, out = Path(folder) / "model", Path(folder) / "recs.parquet"
@@ -57,20 +59,30 @@ def main() -> int:
         ]
         whole = seconds(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
         # Of the children so far; there was only this one.
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (
+            1 if sys.platform == "darwin" else 1024
+        )
         model = loca.load(saved)
         arrays: list[float] = []
         files: list[float] = []
         for _ in range(options.repeats + 1):  # the first of each warms up and does not count
             arrays.append(seconds(lambda: model.recommend(model.train_data_, options.n)))
-            files.append(seconds(lambda: loca.recommend_to_file(model, model.train_data_, out, options.n)))
+            files.append(
+                seconds(lambda: loca.recommend_to_file(model, model.train_data_, out, options.n))
+            )
         rows = loca.recommend_to_file(model, model.train_data_, out, options.n).rows
         wrote = out.stat().st_size
     ratio = statistics.median(files[1:]) / statistics.median(arrays[1:])
-    print(f"{data.n_users:,} users × {options.n} items: {rows:,} rows, {readable_bytes(wrote)} of Parquet")
+    print(
+        f"{data.n_users:,} users × {options.n} items: {rows:,} rows, {readable_bytes(wrote)} of Parquet"
+    )
     print(f"recommend          {statistics.median(arrays[1:]):.2f} s")
-    print(f"recommend_to_file  {statistics.median(files[1:]):.2f} s, {ratio:.2f} times as long (bar {BAR_RATIO})")
-    print(f"the whole command  {whole:.2f} s, peak {readable_bytes(peak)}, model {readable_bytes(size)}")
+    print(
+        f"recommend_to_file  {statistics.median(files[1:]):.2f} s, {ratio:.2f} times as long (bar {BAR_RATIO})"
+    )
+    print(
+        f"the whole command  {whole:.2f} s, peak {readable_bytes(peak)}, model {readable_bytes(size)}"
+    )
     return int(ratio > BAR_RATIO or peak > BAR_BYTES + size)
 
 

@@ -39,20 +39,34 @@ PORT = 6391
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 PIPED: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
 # The monitor of Ray kills processes where others fill the machine.
-os.environ |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_AUTH_MODE": "token", "OMP_NUM_THREADS": "1"}
+os.environ |= {
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_AUTH_MODE": "token",
+    "OMP_NUM_THREADS": "1",
+}
 VAE = {"latent": 32, "epochs": 80, "patience": 16, "evaluate_every": 2, "learning_rate": 5e-3}
 FITS: dict[str, Callable[[], Any]] = {
-    "MultVAEs around anchors": lambda: loca.Loca(base=loca.MultVAE(**VAE), communities="kernel", anchors=12),
-    "MultVAEs of mixtures": lambda: loca.Loca(base=loca.MultVAE(**VAE), communities="mixture", anchors=12, mixtures=2),
-    "EASEs around anchors": lambda: loca.Loca(base=loca.EASE(l2=50.0), communities="kernel", anchors=12),
-    "EASEs of mixtures": lambda: loca.Loca(base=loca.EASE(l2=50.0), communities="mixture", anchors=12, mixtures=2),
+    "MultVAEs around anchors": lambda: loca.Loca(
+        base=loca.MultVAE(**VAE), communities="kernel", anchors=12
+    ),
+    "MultVAEs of mixtures": lambda: loca.Loca(
+        base=loca.MultVAE(**VAE), communities="mixture", anchors=12, mixtures=2
+    ),
+    "EASEs around anchors": lambda: loca.Loca(
+        base=loca.EASE(l2=50.0), communities="kernel", anchors=12
+    ),
+    "EASEs of mixtures": lambda: loca.Loca(
+        base=loca.EASE(l2=50.0), communities="mixture", anchors=12, mixtures=2
+    ),
 }
 
 
 def data_of(given: argparse.Namespace) -> Any:
     """A split of planted data, or of a public set."""
     if given.data == "planted":
-        found = loca.planted_communities(users=1500, items=300, communities=4, groups=20, history=20, seed=5)
+        found = loca.planted_communities(
+            users=1500, items=300, communities=4, groups=20, history=20, seed=5
+        )
         return loca.leave_last_out(found.interactions, test=3, validation=2)
     interactions, validation = read_data(given.data, None)
     return loca.leave_last_out(interactions, test=5, validation=validation)
@@ -62,7 +76,9 @@ def executor(storage: Path, shards: int, address: str = "local") -> Any:
     """Shards on Ray, on two cores."""
     from loca.cluster.ray_executor import RayExecutor
 
-    return loca.FitContext(executor=RayExecutor(storage, shards=shards, address=address, cpus=min(1, 2 / shards)))
+    return loca.FitContext(
+        executor=RayExecutor(storage, shards=shards, address=address, cpus=min(1, 2 / shards))
+    )
 
 
 def equal(given: argparse.Namespace) -> bool:
@@ -77,7 +93,9 @@ def equal(given: argparse.Namespace) -> bool:
                 context = executor(Path(place), shards)
                 model = make().fit(split.train, validation=split.validation, context=context)
             apart = float(np.abs(model.score(rows) - alone.score(rows)).max())
-            lists = float((model.recommend(users).items == alone.recommend(users).items).all(axis=1).mean())
+            lists = float(
+                (model.recommend(users).items == alone.recommend(users).items).all(axis=1).mean()
+            )
             same = (model.local_epochs_, model.alpha_) == (alone.local_epochs_, alone.alpha_)
             print(
                 f"{name}, {shards} shards: epoch {model.local_epochs_}, alpha {model.alpha_}, the same: {same}; "
@@ -95,7 +113,10 @@ def equal(given: argparse.Namespace) -> bool:
 def cluster(nodes: int) -> Iterator[str]:
     """A head without cores and some nodes of one core each; the address."""
     subprocess.run([*RAY, "stop", "--force"], **QUIET)
-    subprocess.run([*RAY, "start", "--head", f"--port={PORT}", "--num-cpus=0", "--include-dashboard=false"], **QUIET)
+    subprocess.run(
+        [*RAY, "start", "--head", f"--port={PORT}", "--num-cpus=0", "--include-dashboard=false"],
+        **QUIET,
+    )
     for _ in range(nodes):
         add_node()
     try:
@@ -111,7 +132,9 @@ def add_node() -> None:
 
 def processes() -> dict[int, tuple[int, str]]:
     """Parent and command of every process."""
-    text = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+    ).stdout
     split = (line.split(None, 2) for line in text.splitlines()[1:])
     return {int(pid): (int(parent), command) for pid, parent, command in split}
 
@@ -132,19 +155,45 @@ def kills(given: argparse.Namespace) -> bool:
     place = Path(tempfile.mkdtemp())
     train = place / "train.csv"
     split.train_and_validation.to_polars().write_csv(train)
-    words = [str(train), "--model", given.model, "--set", "anchors=12", "--validation", "2", "--quiet"]
-    words += [] if "ease" in given.model else [f"--set=base.{key}={value}" for key, value in VAE.items()]
+    words = [
+        str(train),
+        "--model",
+        given.model,
+        "--set",
+        "anchors=12",
+        "--validation",
+        "2",
+        "--quiet",
+    ]
+    words += (
+        [] if "ease" in given.model else [f"--set=base.{key}={value}" for key, value in VAE.items()]
+    )
     started = time.monotonic()
-    subprocess.run([*LOCA, "fit", *words, "--out", str(place / "alone.loca")], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*LOCA, "fit", *words, "--out", str(place / "alone.loca")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     alone = loca.load(place / "alone.loca")
     rows = alone.train_data_.histories(np.arange(200))
     print(
-        f"{given.model}: an unbroken fit takes {time.monotonic() - started:.0f} s and has {facts_of(alone)}", flush=True
+        f"{given.model}: an unbroken fit takes {time.monotonic() - started:.0f} s and has {facts_of(alone)}",
+        flush=True,
     )
     with cluster(3) as address:
         while sum(total.values()) < given.kills:
             out, fit = place / f"fit{fit}.loca", fit + 1
-            command = [*LOCA, "fit", *words, "--out", str(out), "--cluster", address, "--shards", "2"]
+            command = [
+                *LOCA,
+                "fit",
+                *words,
+                "--out",
+                str(out),
+                "--cluster",
+                address,
+                "--shards",
+                "2",
+            ]
             command += ["--checkpoint-every", "0"]
             driver = subprocess.Popen(command, **PIPED)
             here: Counter[str] = Counter()
@@ -158,14 +207,26 @@ def kills(given: argparse.Namespace) -> bool:
                 if kind in ("actor", "worker"):
                     start = "ray::Shard" if kind == "actor" else "ray::"
                     # A node does not outlive its agents, and that of the head is the cluster itself.
-                    found = [pid for pid, (_, text) in seen.items() if text.startswith(start) and "Agent" not in text]
-                elif kind == "raylet":  # that of the head, which is the oldest, stays: it is the cluster itself
-                    found = sorted(pid for pid, (_, text) in seen.items() if "/raylet/raylet" in text.split()[0])[1:]
+                    found = [
+                        pid
+                        for pid, (_, text) in seen.items()
+                        if text.startswith(start) and "Agent" not in text
+                    ]
+                elif (
+                    kind == "raylet"
+                ):  # that of the head, which is the oldest, stays: it is the cluster itself
+                    found = sorted(
+                        pid
+                        for pid, (_, text) in seen.items()
+                        if "/raylet/raylet" in text.split()[0]
+                    )[1:]
                 else:
                     found = [driver.pid]
                 if not found:
                     continue
-                kill_tree(rng.choice(found), seen) if kind == "raylet" else os.kill(rng.choice(found), signal.SIGKILL)
+                kill_tree(rng.choice(found), seen) if kind == "raylet" else os.kill(
+                    rng.choice(found), signal.SIGKILL
+                )
                 here[kind] += 1
                 next_kill = time.monotonic() + rng.uniform(5, 12)
                 if kind == "raylet":
@@ -203,7 +264,19 @@ def end_without_machines(place: Path, words: list[str]) -> bool:
     """The one node is killed and none comes instead: one line after the stated time, and a later run goes on."""
     out = place / "short.loca"
     with cluster(1) as address:
-        command = [*LOCA, "fit", *words, "--out", str(out), "--cluster", address, "--shards", "1", "--wait", "15"]
+        command = [
+            *LOCA,
+            "fit",
+            *words,
+            "--out",
+            str(out),
+            "--cluster",
+            address,
+            "--shards",
+            "1",
+            "--wait",
+            "15",
+        ]
         driver = subprocess.Popen([*command, "--checkpoint-every", "0"], **PIPED)
         for _ in range(300):
             time.sleep(0.2)
@@ -211,7 +284,9 @@ def end_without_machines(place: Path, words: list[str]) -> bool:
             if any(text.startswith("ray::Shard") for _, text in seen.values()):
                 break
         time.sleep(6)
-        nodes = sorted(pid for pid, (_, text) in processes().items() if "/raylet/raylet" in text.split()[0])[1:]
+        nodes = sorted(
+            pid for pid, (_, text) in processes().items() if "/raylet/raylet" in text.split()[0]
+        )[1:]
         for one in nodes:
             kill_tree(one, processes())
         begun = time.monotonic()
@@ -279,7 +354,9 @@ class Watched:
 
     def __init__(self, executor: Any = None) -> None:
         self.seconds: Counter[str] = Counter()
-        self.calls: list[tuple[str, float, float]] = []  # method, seconds, and mean seconds of work of the shards
+        self.calls: list[
+            tuple[str, float, float]
+        ] = []  # method, seconds, and mean seconds of work of the shards
         self.executor, self.saved, self.is_begun = executor, 0.0, False
 
     def context(self) -> Any:
@@ -336,23 +413,38 @@ def lists(given: argparse.Namespace) -> bool:
     """All users to Parquet over two workers, one of them killed: every user once."""
     import polars
 
-    interactions = read_data(given.data, None)[0] if given.data != "planted" else data_of(given).train
+    interactions = (
+        read_data(given.data, None)[0] if given.data != "planted" else data_of(given).train
+    )
     place = Path(tempfile.mkdtemp())
     loca.EASE(l2=500.0).fit(interactions).save(place / "m.loca")
     with cluster(2) as address:
-        command = [*LOCA, "recommend", str(place / "m.loca"), "--all", "-n", "100", "--cluster", address]
+        command = [
+            *LOCA,
+            "recommend",
+            str(place / "m.loca"),
+            "--all",
+            "-n",
+            "100",
+            "--cluster",
+            address,
+        ]
         running = subprocess.Popen([*command, "--parts", "24", "--out", str(place / "lists")])
         killed = 0
         while running.poll() is None:
             time.sleep(0.1)
-            found = [pid for pid, (_, text) in processes().items() if text.startswith("ray::_write_part")]
+            found = [
+                pid for pid, (_, text) in processes().items() if text.startswith("ray::_write_part")
+            ]
             if found and not killed and len(list((place / "lists").glob("*.parquet"))) >= 4:
                 os.kill(found[0], signal.SIGKILL)
                 killed += 1
     written = polars.read_parquet(place / "lists" / "*.parquet")
     counts = written.group_by("user").len()["len"]
     once = len(counts) == interactions.n_users and bool((counts == 100).all())
-    print(f"{len(counts):,} of {interactions.n_users:,} users, {killed} worker killed, each once: {once}")
+    print(
+        f"{len(counts):,} of {interactions.n_users:,} users, {killed} worker killed, each once: {once}"
+    )
     return once and killed == 1 and running.returncode == 0
 
 
@@ -369,7 +461,9 @@ def compare(given: argparse.Namespace) -> bool:
         for threads, more in ((1, []), (2, []), (1, ["--cluster", address, "--processes", "2"])):
             started = time.perf_counter()
             env = os.environ | {"OMP_NUM_THREADS": str(threads)}
-            text = subprocess.run([*LOCA, "compare", *words, *more], stdout=subprocess.PIPE, env=env, check=True).stdout
+            text = subprocess.run(
+                [*LOCA, "compare", *words, *more], stdout=subprocess.PIPE, env=env, check=True
+            ).stdout
             seconds.append(time.perf_counter() - started)
             found.append(without_times(json.loads(text)))
     same, (one, two, spread) = found[0] == found[2], seconds
@@ -445,7 +539,9 @@ def without_times(document: Any) -> Any:
 
 def main() -> int:
     """One of the measurements."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["equal", "kills", "overhead", "lists", "compare", "scale"])
     parser.add_argument("--data", default="planted", help="planted, ml-1m, amusic, …")
     parser.add_argument("--model", default="mixture-vae", help="of kills")
@@ -454,10 +550,18 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=3, help="of overhead")
     parser.add_argument("--models-at-once", type=int, default=100, help="of overhead")
     parser.add_argument("--compared-epochs", type=int, default=60, help="of compare")
-    parser.add_argument("--cost", type=float, default=2.2e-11, help="of scale: seconds of a model, user and item")
-    parser.add_argument("--disk", type=float, default=2e9, help="of scale: bytes a second that a shard saves")
-    parser.add_argument("--link", type=float, default=3e9, help="of scale: bytes a second that the driver receives")
-    parser.add_argument("--adding", type=float, default=5e9, help="of scale: bytes a second that the driver adds")
+    parser.add_argument(
+        "--cost", type=float, default=2.2e-11, help="of scale: seconds of a model, user and item"
+    )
+    parser.add_argument(
+        "--disk", type=float, default=2e9, help="of scale: bytes a second that a shard saves"
+    )
+    parser.add_argument(
+        "--link", type=float, default=3e9, help="of scale: bytes a second that the driver receives"
+    )
+    parser.add_argument(
+        "--adding", type=float, default=5e9, help="of scale: bytes a second that the driver adds"
+    )
     given = parser.parse_args()
     loca.set_progress(False)
     all_of_them = {one.__name__: one for one in (equal, kills, overhead, lists, compare, scale)}

@@ -41,7 +41,9 @@ def main() -> None:
         if isinstance(inside, AnswersOfCommunities) and len(inside.communities) > 1:
             own = [set(one.items.tolist()) for one in inside.communities]
             everybody = [(one, set(inside.global_items.tolist())) for one in own]
-            raised = [set(one.raised.tolist()) for one in inside.communities if one.raised is not None]
+            raised = [
+                set(one.raised.tolist()) for one in inside.communities if one.raised is not None
+            ]
             pairs = combinations(own, 2), everybody, combinations(raised, 2)
             figures.append([_overlap(one) for one in pairs])
     means = np.nanmean(figures, axis=0)

@@ -45,7 +45,9 @@ def peak_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024  # bytes there, kilobytes elsewhere
 
 
-def measure(embeddings: Floats, way: AnchorSelection, count: int, quantile: float, device: torch.device) -> bool:
+def measure(
+    embeddings: Floats, way: AnchorSelection, count: int, quantile: float, device: torch.device
+) -> bool:
     """Prints one line; says whether the bar was kept, where there is one."""
     bandwidth = resolve_bandwidth(Quantile(quantile), embeddings, seed=0)
     if device.type == "cuda":
@@ -59,23 +61,35 @@ def measure(embeddings: Floats, way: AnchorSelection, count: int, quantile: floa
         line += f", on the device {readable_bytes(torch.cuda.max_memory_allocated(device))}"
     load = f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(f"{line}; first anchors {anchors[:5].tolist()}; {load}", flush=True)
-    return way != "coverage" or (seconds <= BAR_SECONDS.get(device.type, 300) and peak_bytes() <= BAR_BYTES)
+    return way != "coverage" or (
+        seconds <= BAR_SECONDS.get(device.type, 300) and peak_bytes() <= BAR_BYTES
+    )
 
 
 def run() -> int:
     """Greedy coverage with a narrow and a wide bandwidth, then the other ways; a line for each as it ends."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--users", type=int, default=138_493)
     parser.add_argument("--dimensions", type=int, default=200)
     parser.add_argument("--anchors", type=int, default=300)
-    parser.add_argument("--quantile", type=float, action="append", help="of the distances; default 0.05, then 0.5")
+    parser.add_argument(
+        "--quantile", type=float, action="append", help="of the distances; default 0.05, then 0.5"
+    )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or auto")
     parser.add_argument("--only", choices=WAYS, help="measure this way alone")
     asked = parser.parse_args()
     device = choose_device(asked.device)
     embeddings = make_embeddings(asked.users, asked.dimensions)
-    place = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
-    print(f"{asked.users:,} users × {asked.dimensions}, {asked.anchors} anchors, {place}", flush=True)
+    place = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{torch.get_num_threads()} threads"
+    )
+    print(
+        f"{asked.users:,} users × {asked.dimensions}, {asked.anchors} anchors, {place}", flush=True
+    )
     kept = True
     for way in (asked.only,) if asked.only else WAYS:
         for quantile in (asked.quantile or (0.05, 0.5)) if way == "coverage" else (0.5,):

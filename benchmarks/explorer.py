@@ -68,13 +68,20 @@ def main() -> None:
     parser.add_argument("--communities", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5, help="browsers that open the page anew")
     chosen = parser.parse_args()
-    loaded = [gzip.compress((PAGE / name).read_bytes()) for name in ("index.html", "explorer.css", "explorer.js")]
+    loaded = [
+        gzip.compress((PAGE / name).read_bytes())
+        for name in ("index.html", "explorer.css", "explorer.js")
+    ]
     print(f"page: {sum(map(len, loaded)) / 1000:.1f} KB gzipped", flush=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as starter:
         groups = chosen.communities // 2
-        data = loca.planted_communities(users=chosen.users, items=400, groups=groups, history=12, shortest_history=8)
+        data = loca.planted_communities(
+            users=chosen.users, items=400, groups=groups, history=12, shortest_history=8
+        )
         settings = {"communities": "mixture", "anchors": chosen.communities, "seed": 0}
-        loca.Loca(base=loca.EASE(l2=100), **settings).fit(data.interactions).save(Path(folder) / "model.loca")
+        loca.Loca(base=loca.EASE(l2=100), **settings).fit(data.interactions).save(
+            Path(folder) / "model.loca"
+        )
         with serve(Path(folder) / "model.loca") as address:
             started = time.perf_counter()
             size = len(urllib.request.urlopen(f"{address}v1/map").read())
@@ -89,16 +96,23 @@ def main() -> None:
                 )
                 times.append(draw(browser, address))
                 browser.close()
-            for place, name in enumerate(("page opened to first draw", "map received to first draw")):
+            for place, name in enumerate(
+                ("page opened to first draw", "map received to first draw")
+            ):
                 found = [one[place] for one in times]
-                print(f"{name}: {statistics.median(found):.0f} ms, at most {max(found):.0f} (of {len(found)})")
+                print(
+                    f"{name}: {statistics.median(found):.0f} ms, at most {max(found):.0f} (of {len(found)})"
+                )
             steps = [step for one in times for step in one[2]]
             print(
-                f"zoom step: {statistics.median(steps):.0f} ms, at most {max(steps):.0f} (of {len(steps)})", flush=True
+                f"zoom step: {statistics.median(steps):.0f} ms, at most {max(steps):.0f} (of {len(steps)})",
+                flush=True,
             )
             if not AXE.exists():
                 sys.exit(f"axe-core: there is no {AXE}; run npm ci in explorer/")
-            browser = starter.chromium.launch(executable_path="/usr/bin/chromium", args=[f"--{one}" for one in FLAGS])
+            browser = starter.chromium.launch(
+                executable_path="/usr/bin/chromium", args=[f"--{one}" for one in FLAGS]
+            )
             grave = sum(find_faults(browser, address))
             browser.close()
     sys.exit(1 if grave else 0)
@@ -108,7 +122,9 @@ def main() -> None:
 def serve(model: Path) -> Iterator[str]:
     """The address of a service of its own."""
     command = [sys.executable, "-u", "-m", "loca", "serve", str(model), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
         try:
             found = None
             for line in running.stdout or ():
@@ -139,7 +155,9 @@ def find_faults(browser: Browser, address: str) -> Iterator[int]:
     """Prints what axe-core finds in every view and theme; gives the number of serious and critical faults of each."""
     for theme in ("light", "dark"):
         for width in (1280, 320):
-            context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme)
+            context = browser.new_context(
+                viewport={"width": width, "height": 800}, color_scheme=theme
+            )
             page = context.new_page()
             for name, (view, shown) in VIEWS.items():
                 page.goto("about:blank")

@@ -37,15 +37,23 @@ WeightsOf = Callable[[int], np.ndarray]
 def main() -> None:
     """Reads what is asked and runs one of the two measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", nargs="?", type=Path, help="an .npz file with offsets and item_rows")
+    parser.add_argument(
+        "data", nargs="?", type=Path, help="an .npz file with offsets and item_rows"
+    )
     parser.add_argument("--communities", type=int, default=100)
     parser.add_argument("--l2", type=float, default=100.0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--local-bytes", type=int, default=LOCAL_BYTES)
-    parser.add_argument("--dense", action="store_true", help="also solve dense local models and compare NDCG@100")
-    parser.add_argument("--inverse", action="store_true", help="time the ways to invert an array of --size")
+    parser.add_argument(
+        "--dense", action="store_true", help="also solve dense local models and compare NDCG@100"
+    )
+    parser.add_argument(
+        "--inverse", action="store_true", help="time the ways to invert an array of --size"
+    )
     parser.add_argument("--size", type=int, default=4000)
-    parser.add_argument("--batch", type=int, default=1, help="with --inverse: so many arrays at once, and in a loop")
+    parser.add_argument(
+        "--batch", type=int, default=1, help="with --inverse: so many arrays at once, and in a loop"
+    )
     asked = parser.parse_args()
     device = choose_device(asked.device)
     if asked.inverse:
@@ -98,10 +106,17 @@ def time_communities(asked: argparse.Namespace, device: torch.device) -> None:
     blended = _in_blocks(lambda rows: local.blend(histories[rows], answer_weights[rows]), histories)
     print(f"blended answers of {histories.shape[0]:,} users: {_now(device) - started:.2f} s")
     kept_ndcg = _ndcg(blended, split.test)
-    print(f"NDCG@100 of the centre {_ndcg(centre.score(histories), split.test):.5f}, kept {kept_ndcg:.5f}", flush=True)
+    print(
+        f"NDCG@100 of the centre {_ndcg(centre.score(histories), split.test):.5f}, kept {kept_ndcg:.5f}",
+        flush=True,
+    )
     if asked.dense:
-        dense = _ndcg(blend_dense(matrix, weights_of, asked.l2, histories, answer_weights, device), split.test)
-        print(f"NDCG@100 dense {dense:.5f}; relative loss of the kept form {100 * (1 - kept_ndcg / dense):+.3f} %")
+        dense = _ndcg(
+            blend_dense(matrix, weights_of, asked.l2, histories, answer_weights, device), split.test
+        )
+        print(
+            f"NDCG@100 dense {dense:.5f}; relative loss of the kept form {100 * (1 - kept_ndcg / dense):+.3f} %"
+        )
 
 
 def blend_dense(
@@ -138,8 +153,12 @@ def time_inverses(size: int, batch: int, device: torch.device) -> None:
     probe = torch.randn(size, 8, generator=generator).to(device)
     ways: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         "cholesky_ex alone": lambda arrays: torch.linalg.cholesky_ex(arrays).L,
-        "cholesky_ex + invert_from_factor": lambda arrays: invert_from_factor(torch.linalg.cholesky_ex(arrays).L),
-        "cholesky_ex + cholesky_inverse": lambda arrays: torch.cholesky_inverse(torch.linalg.cholesky_ex(arrays).L),
+        "cholesky_ex + invert_from_factor": lambda arrays: invert_from_factor(
+            torch.linalg.cholesky_ex(arrays).L
+        ),
+        "cholesky_ex + cholesky_inverse": lambda arrays: torch.cholesky_inverse(
+            torch.linalg.cholesky_ex(arrays).L
+        ),
         "one matrix product": lambda arrays: arrays @ arrays,
     }
     for name, invert in ways.items():
@@ -147,7 +166,9 @@ def time_inverses(size: int, batch: int, device: torch.device) -> None:
             times = []
             for _ in range(3):
                 started = _now(device)
-                answer = invert(squares) if together else torch.stack([invert(one) for one in squares])
+                answer = (
+                    invert(squares) if together else torch.stack([invert(one) for one in squares])
+                )
                 times.append(_now(device) - started)
             error = float((squares @ (answer @ probe) - probe).abs().max())
             del answer
@@ -158,7 +179,10 @@ def time_inverses(size: int, batch: int, device: torch.device) -> None:
 def _read(path: Path) -> Interactions:
     with np.load(path) as arrays:
         offsets, item_rows = arrays["offsets"], arrays["item_rows"]
-    users, items = IdMap.numbered(len(offsets) - 1, "user"), IdMap.numbered(int(item_rows.max()) + 1, "item")
+    users, items = (
+        IdMap.numbered(len(offsets) - 1, "user"),
+        IdMap.numbered(int(item_rows.max()) + 1, "item"),
+    )
     return Interactions(users, items, offsets, item_rows)
 
 
@@ -168,7 +192,9 @@ def _in_blocks(answer: Callable[[slice], torch.Tensor], histories: csr_array) ->
 
 
 def _ndcg(scores: np.ndarray, held_out: HeldOut) -> float:
-    return float(measure(lambda user_rows: scores[user_rows], held_out, at=(100,)).values["ndcg@100"].mean())
+    return float(
+        measure(lambda user_rows: scores[user_rows], held_out, at=(100,)).values["ndcg@100"].mean()
+    )
 
 
 def _now(device: torch.device) -> float:

@@ -28,20 +28,28 @@ BAR_BYTES = 3_000_000_000
 _USERS_PER_BLOCK = 4096
 
 
-def draw_data(users: int, items: int, entries: int, groups: int) -> tuple[Interactions, npt.NDArray[np.int64]]:
+def draw_data(
+    users: int, items: int, entries: int, groups: int
+) -> tuple[Interactions, npt.NDArray[np.int64]]:
     """About so many entries of users in groups, in blocks of users, and the group of each user.
 
     Popularity falls as rank^−0.8; a group takes a tenth of the items 8 times as often. Histories are of lognormal
     length.
     """
     rng = stream(0, "mixture benchmark")
-    likely = rng.permutation((np.arange(items) + 10.0) ** -0.8) * np.where(rng.random((groups, items)) < 0.1, 8, 1)
+    likely = rng.permutation((np.arange(items) + 10.0) ** -0.8) * np.where(
+        rng.random((groups, items)) < 0.1, 8, 1
+    )
     sums = np.cumsum(likely / likely.sum(axis=1, keepdims=True), axis=1)
     sums[:, -1] = 1
-    sums = (sums + np.arange(groups)[:, None]).ravel()  # rising over all groups: group g lies between g and g + 1
+    sums = (
+        sums + np.arange(groups)[:, None]
+    ).ravel()  # rising over all groups: group g lies between g and g + 1
     group_of = rng.integers(0, groups, users)
     lengths = rng.lognormal(0, 1, users)
-    lengths = np.clip(lengths * 1.12 * entries / lengths.sum(), 5, items / 4).astype(np.int64)  # repeats fall away
+    lengths = np.clip(lengths * 1.12 * entries / lengths.sum(), 5, items / 4).astype(
+        np.int64
+    )  # repeats fall away
     offsets, found = [np.zeros(1, np.int64)], []
     for start in range(0, users, _USERS_PER_BLOCK):
         some = lengths[start : start + _USERS_PER_BLOCK]
@@ -63,7 +71,9 @@ def peak_bytes() -> int:
 
 def main() -> int:
     """Draws the data, fits, embeds, prints what that took, and says whether the bar was kept."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--users", type=int, default=138_493)
     parser.add_argument("--items", type=int, default=26_744)
     parser.add_argument("--entries", type=int, default=20_000_000)
@@ -79,9 +89,15 @@ def main() -> int:
     device = choose_device(asked.device)
     data, group_of = draw_data(asked.users, asked.items, asked.entries, asked.groups)
     drawn = peak_bytes()
-    print(f"{data.n_users:,} users × {data.n_items:,} items, {len(data):,} entries, {asked.groups} groups", flush=True)
+    print(
+        f"{data.n_users:,} users × {data.n_items:,} items, {len(data):,} entries, {asked.groups} groups",
+        flush=True,
+    )
     model = MultinomialMixture(
-        components=asked.components, mixtures=asked.mixtures, rounds=asked.rounds, device=asked.device
+        components=asked.components,
+        mixtures=asked.mixtures,
+        rounds=asked.rounds,
+        device=asked.device,
     )
     planned = model.memory_bytes(DataSize.of(data.matrix(), validated=False))
     if device.type == "cuda":
@@ -104,9 +120,13 @@ def main() -> int:
     together = np.zeros((asked.components, asked.groups))
     np.add.at(together, (found, group_of), 1)
     purity = together.max(axis=1).sum() / len(found)
-    print(f"memberships of all users in {seconds_to_embed:.1f} s; purity {purity:.3f} against the planted groups")
+    print(
+        f"memberships of all users in {seconds_to_embed:.1f} s; purity {purity:.3f} against the planted groups"
+    )
     within = seconds <= BAR_SECONDS[device.type] and peak <= BAR_BYTES
-    print(f"bar {BAR_SECONDS[device.type]} s and {readable_bytes(BAR_BYTES)}: {'met' if within else 'missed'}")
+    print(
+        f"bar {BAR_SECONDS[device.type]} s and {readable_bytes(BAR_BYTES)}: {'met' if within else 'missed'}"
+    )
     return 0 if within else 1
 
 

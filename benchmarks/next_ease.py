@@ -28,7 +28,12 @@ class DataSet:
 SETS = {
     "ml-1m": DataSet("ml-1m/ratings-ordered.csv.gz", 5, 0.9, 1000.0),
     "amusic": DataSet(
-        "amusic/amusic.rating", 2, 0.8, 100.0, {"layout": "loca-rating"}, {"next_count": 3, "prefix_decay": 0.5}
+        "amusic/amusic.rating",
+        2,
+        0.8,
+        100.0,
+        {"layout": "loca-rating"},
+        {"next_count": 3, "prefix_decay": 0.5},
     ),
 }
 
@@ -37,7 +42,9 @@ def main() -> None:
     """Clean protocol, distinct pairs, at least 10 per user, last 5 test, no refit; histories decayed when answering."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sets", nargs="*", default=list(SETS), help=", ".join(SETS))
-    parser.add_argument("--repeats", type=int, default=1, help="fits of each model, of which the quickest counts")
+    parser.add_argument(
+        "--repeats", type=int, default=1, help="fits of each model, of which the quickest counts"
+    )
     parser.add_argument("--device", default="auto")
     asked = parser.parse_args()
     folder = os.environ.get("LOCA_DATA")
@@ -57,7 +64,9 @@ def time_models(name: str, folder: Path, repeats: int, device: str) -> None:
     models = {
         "EASE": loca.EASE(l2=made.l2, device=device),
         "EASE, denoising 0.5": loca.EASE(l2=made.l2, denoising=0.5, device=device),
-        "NextEASE, ordinary 0": loca.NextEASE(ordinary=0.0, denoising=0.0, device=device, **made.next_items),
+        "NextEASE, ordinary 0": loca.NextEASE(
+            ordinary=0.0, denoising=0.0, device=device, **made.next_items
+        ),
         "NextEASE": loca.NextEASE(device=device, **made.next_items),
     }
     matrix, of_ease = split.train.matrix(), 0.0
@@ -65,7 +74,8 @@ def time_models(name: str, folder: Path, repeats: int, device: str) -> None:
         seconds = min(_seconds_to_fit(model, matrix) for _ in range(repeats))
         of_ease = of_ease or seconds
         validation, test = (
-            loca.evaluate(model, part, at=(100,)).means()["ndcg@100"] for part in (split.validation, split.test)
+            loca.evaluate(model, part, at=(100,)).means()["ndcg@100"]
+            for part in (split.validation, split.test)
         )
         print(
             f"{name:<8} {what:<24}    {validation:.4f}   {test:.4f}   {seconds:7.2f}   {seconds / of_ease:10.2f}",

@@ -31,7 +31,9 @@ def main() -> int:
     """Histories with the lengths of MovieLens 1M and of Amazon Digital Music, or those of a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "data", nargs="?", help="amusic, games, ml-1m, or an .npz file with offsets and item_rows, oldest first"
+        "data",
+        nargs="?",
+        help="amusic, games, ml-1m, or an .npz file with offsets and item_rows, oldest first",
     )
     parser.add_argument("--models", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=3)
@@ -48,14 +50,19 @@ def main() -> int:
             ratios = {target: seconds[target] / seconds["set"] for target in ("next", "following")}
             worst = max(worst, *ratios.values())
             told = ", ".join(f"{target} {ratio:.2f} ×" for target, ratio in ratios.items())
-            print(f"{name}, {engine} of {models}: an ordinary epoch {seconds['set']:.2f} s; {told}", flush=True)
+            print(
+                f"{name}, {engine} of {models}: an ordinary epoch {seconds['set']:.2f} s; {told}",
+                flush=True,
+            )
     print(f"worst ratio {worst:.2f} (bar {BAR})")
     return int(worst > BAR)
 
 
 def _in_turns(matrix: csr_array, models: int, engine: str, epochs: int) -> dict[str, float]:
     """The median seconds of an epoch of each kind; the kinds take turns, so that a slow moment hits all of them."""
-    runners = {target: _runner(matrix, models, engine, target) for target in ("set", "next", "following")}
+    runners = {
+        target: _runner(matrix, models, engine, target) for target in ("set", "next", "following")
+    }
     taken: dict[str, list[float]] = {target: [] for target in runners}
     for turn in range(epochs + 1):
         for target, runner in runners.items():
@@ -71,7 +78,9 @@ def _in_turns(matrix: csr_array, models: int, engine: str, epochs: int) -> dict[
 
 def _runner(matrix: csr_array, models: int, engine: str, target: str) -> Sequence[Trainer]:
     base = MultVAE(dropout=0.2, noise=0.1, kl_weight=0.0, target=target)  # type: ignore[arg-type]
-    learning = [model.begin(matrix, None) for model in copies_of(base, models, seed=0, name="local model")]
+    learning = [
+        model.begin(matrix, None) for model in copies_of(base, models, seed=0, name="local model")
+    ]
     if engine == "loop":
         return learning
     one = learning[0]

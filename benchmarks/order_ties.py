@@ -32,7 +32,9 @@ Interval = tuple[float, float, float]  # mean, low, high
 
 def main() -> int:
     """One line for each model: as the file has it, then shuffled."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shuffle", choices=["after", "before", "given"], default="after")
     parser.add_argument("--shuffles", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=60)
@@ -45,11 +47,18 @@ def main() -> int:
         for name, model, recency in models(asked.epochs):
             started = time.perf_counter()
             found.setdefault(name, []).append(measure(model, split.with_recency(recency)))
-            print(f"  {name}, shuffle {seed}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+            print(
+                f"  {name}, shuffle {seed}: {time.perf_counter() - started:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
     columns = ["as in the file", *(f"shuffled {seed + 1}" for seed in range(asked.shuffles))]
     print(f"{'NDCG@100 on test':<24} " + " ".join(f"{column:<23}" for column in columns))
     for name, values in found.items():
-        print(f"{name:<24} " + " ".join(f"{mean:.4f} [{low:.4f}, {high:.4f}]" for mean, low, high in values))
+        print(
+            f"{name:<24} "
+            + " ".join(f"{mean:.4f} [{low:.4f}, {high:.4f}]" for mean, low, high in values)
+        )
     agreed = all(agree(values[0], other) for values in found.values() for other in values[1:])
     return int(asked.shuffle == "after" and not agreed)
 
@@ -73,7 +82,9 @@ def divide(data: StudiedData, where: str, seed: int) -> loca.Split:
     )
 
 
-def _with_histories(asked: loca.HeldOut, change: Callable[[loca.Interactions], loca.Interactions]) -> loca.HeldOut:
+def _with_histories(
+    asked: loca.HeldOut, change: Callable[[loca.Interactions], loca.Interactions]
+) -> loca.HeldOut:
     return replace(asked, histories=change(asked.histories))
 
 
@@ -98,7 +109,11 @@ def measure(model: loca.Recommender, split: loca.Split) -> Interval:
 
 def shuffle_moments(interactions: loca.Interactions, seed: int) -> loca.Interactions:
     """The same interactions with the items of every moment of a user in a random order; seed 0 changes nothing."""
-    draws = np.random.default_rng(seed).random(len(interactions)) if seed else np.arange(len(interactions))
+    draws = (
+        np.random.default_rng(seed).random(len(interactions))
+        if seed
+        else np.arange(len(interactions))
+    )
     order = np.lexsort((draws, interactions.moments(), interactions.user_rows()))
     return replace(interactions, item_rows=interactions.item_rows[order])
 

@@ -26,7 +26,9 @@ def main() -> None:
     found, refitted = [], []
     for seed in (int(one) for one in asked.seeds.split(",")):
         started = time.perf_counter()
-        model = loca.Auto(seconds=asked.seconds, seed=seed).fit(split.train, validation=split.validation)
+        model = loca.Auto(seconds=asked.seconds, seed=seed).fit(
+            split.train, validation=split.validation
+        )
         seconds = time.perf_counter() - started
         found.append(_ndcgs(model, split))
         print(model.report(), flush=True)
@@ -54,12 +56,16 @@ def _ndcgs(model: loca.Auto, split: loca.Split) -> np.ndarray:
 
 
 def _asked() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data")
     parser.add_argument("--validation", type=int)
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--seconds", type=float, default=720.0, help="the budget of one search")
-    parser.add_argument("--rival", type=Path, help="values per user (.npy) to hold the mean over seeds against")
+    parser.add_argument(
+        "--rival", type=Path, help="values per user (.npy) to hold the mean over seeds against"
+    )
     parser.add_argument("--out", type=Path, help="a folder for the values per user")
     return parser.parse_args()
 

@@ -87,7 +87,9 @@ class Training:
         self.losses.append(float(trainer.callback_metrics["train_loss"]))
         self.seconds.append(time.perf_counter() - self.started)
         if self.best_epoch == len(self.ndcgs):
-            self.best_weights = {name: value.detach().clone() for name, value in network.state_dict().items()}
+            self.best_weights = {
+                name: value.detach().clone() for name, value in network.state_dict().items()
+            }
         if len(self.ndcgs) - self.best_epoch >= self.settings.patience:
             self.stopped_by = "patience"
         elif self.seconds[-1] >= self.settings.seconds:
@@ -132,12 +134,19 @@ def main() -> None:
         "validation": validation,
         "users": data.n_users,
         "items": data.n_items,
-        "settings": asdict(settings) | {"seconds": None if asked.seconds == float("inf") else asked.seconds},
-        "versions": {name: importlib.metadata.version(name) for name in ("rectools", "pytorch-lightning", "torch")},
+        "settings": asdict(settings)
+        | {"seconds": None if asked.seconds == float("inf") else asked.seconds},
+        "versions": {
+            name: importlib.metadata.version(name)
+            for name in ("rectools", "pytorch-lightning", "torch")
+        },
         "device": torch.cuda.get_device_name() if asked.device == "cuda" else asked.device,
         "runs": [],
     }
-    print(f"{asked.data}: {data.n_users:,} users, {data.n_items:,} items; {results['device']}; {settings}", flush=True)
+    print(
+        f"{asked.data}: {data.n_users:,} users, {data.n_items:,} items; {results['device']}; {settings}",
+        flush=True,
+    )
     values: list[npt.NDArray[Any]] = []
     for seed in asked.seeds:
         values.append(run_one(split, settings, seed, asked.device, results, asked.out))
@@ -148,24 +157,46 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     """The command line, checked."""
     usual = Settings()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", help=f"{', '.join(SETS)}, planted, or an .npz file")
-    parser.add_argument("--validation", type=int, help="held-out items per user to choose the epoch on; set for .npz")
+    parser.add_argument(
+        "--validation",
+        type=int,
+        help="held-out items per user to choose the epoch on; set for .npz",
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, required=True, help="results (.json); values per user go beside it (.npy)")
+    parser.add_argument(
+        "--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="results (.json); values per user go beside it (.npy)",
+    )
     parser.add_argument("--session-max-len", type=int, default=usual.session_max_len)
     parser.add_argument("--factors", type=int, default=usual.factors)
     parser.add_argument("--dropout", type=float, default=usual.dropout)
     parser.add_argument("--batch-size", type=int, default=usual.batch_size)
     parser.add_argument("--max-epochs", type=int, default=usual.max_epochs)
-    parser.add_argument("--patience", type=int, default=usual.patience, help="epochs without a gain before the end")
-    parser.add_argument("--seconds", type=float, default=usual.seconds, help="ends a training that takes longer")
+    parser.add_argument(
+        "--patience", type=int, default=usual.patience, help="epochs without a gain before the end"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=usual.seconds, help="ends a training that takes longer"
+    )
     return parser.parse_args()
 
 
 def run_one(
-    split: loca.Split, settings: Settings, seed: int, device: str, results: dict[str, Any], out: Path
+    split: loca.Split,
+    settings: Settings,
+    seed: int,
+    device: str,
+    results: dict[str, Any],
+    out: Path,
 ) -> npt.NDArray[Any]:
     """Trains one model and gives each user's test NDCG at its best epoch; keeps `out` up to date meanwhile."""
     run: dict[str, Any] = {"seed": seed}
@@ -188,18 +219,26 @@ def run_one(
     run["test_interval"] = bootstrap_intervals(ndcgs[:, None], seed=0)[0].tolist()
     out.write_text(json.dumps(results, indent=1))
     low, high = run["test_interval"]
-    print(f"seed {seed} stopped by {run['stopped_by']}; test NDCG@100 {run['test_ndcg']:.5f} [{low:.4f}, {high:.4f}]")
+    print(
+        f"seed {seed} stopped by {run['stopped_by']}; test NDCG@100 {run['test_ndcg']:.5f} [{low:.4f}, {high:.4f}]"
+    )
     return ndcgs
 
 
-def train(split: loca.Split, settings: Settings, seed: int, device: str, tell: Callable[[Training], None]) -> Any:
+def train(
+    split: loca.Split, settings: Settings, seed: int, device: str, tell: Callable[[Training], None]
+) -> Any:
     """RecTools' fitted module with the weights of its best epoch, on `device`."""
     seed_everything(seed, workers=True, verbose=False)
     if split.validation is None:
-        sys.exit("validation: expected 1 or more items per user, found 0; the epoch is chosen on them")
+        sys.exit(
+            "validation: expected 1 or more items per user, found 0; the epoch is chosen on them"
+        )
     training = Training(split.validation, settings, tell)
     # A function, not a method: RecTools copies its trainer in depth, and the copy must report to this training.
-    watch = LambdaCallback(on_train_epoch_end=lambda trainer, module: training.end_epoch(trainer, module))
+    watch = LambdaCallback(
+        on_train_epoch_end=lambda trainer, module: training.end_epoch(trainer, module)
+    )
 
     def make_trainer() -> Trainer:
         return Trainer(
@@ -249,7 +288,9 @@ def score_users(module: Any, histories: loca.Interactions) -> Callable[[UserRows
     """
     network, preparator = module.torch_model, module.data_preparator
     device = network.item_model.device
-    known = np.asarray(preparator.get_known_item_ids(), np.int64)  # item rows in the model's order, which has 0 to pad
+    known = np.asarray(
+        preparator.get_known_item_ids(), np.int64
+    )  # item rows in the model's order, which has 0 to pad
     numbers = np.zeros(histories.n_items, np.int64)
     numbers[known] = np.arange(len(known)) + preparator.n_item_extra_tokens
     sessions = padded_sessions(histories, numbers, preparator.session_max_len)
@@ -258,7 +299,9 @@ def score_users(module: Any, histories: loca.Interactions) -> Callable[[UserRows
     @torch.no_grad()
     def scores(user_rows: UserRows) -> torch.Tensor:
         embeddings = network.item_model.get_all_embeddings()
-        items = network.similarity_module.item_tower_forward(embeddings)[preparator.n_item_extra_tokens :]
+        items = network.similarity_module.item_tower_forward(embeddings)[
+            preparator.n_item_extra_tokens :
+        ]
         table = torch.full((len(user_rows), histories.n_items), -torch.inf, device=device)
         for start in range(0, len(user_rows), USERS_AT_ONCE):
             batch = torch.from_numpy(sessions[user_rows[start : start + USERS_AT_ONCE]]).to(device)
@@ -270,13 +313,17 @@ def score_users(module: Any, histories: loca.Interactions) -> Callable[[UserRows
     return scores
 
 
-def padded_sessions(histories: loca.Interactions, numbers: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+def padded_sessions(
+    histories: loca.Interactions, numbers: npt.NDArray[np.int64], length: int
+) -> npt.NDArray[np.int64]:
     """The model's numbers of each user's newest `length` known items, oldest first, 0 before them: users × length."""
     known = histories.where(numbers[histories.item_rows] > 0)
     ages = np.repeat(known.counts(), known.counts()) - 1 - known.places()
     recent = ages < length
     sessions = np.zeros((histories.n_users, length), np.int64)
-    sessions[known.user_rows()[recent], length - 1 - ages[recent]] = numbers[known.item_rows[recent]]
+    sessions[known.user_rows()[recent], length - 1 - ages[recent]] = numbers[
+        known.item_rows[recent]
+    ]
     return sessions
 
 

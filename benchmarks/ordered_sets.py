@@ -29,11 +29,15 @@ def read_data(name: str, validation: int | None) -> tuple[loca.Interactions, int
         file, layout, usual = SETS[name]
         folder = os.environ.get("LOCA_DATA")
         if folder is None:
-            sys.exit(f"set LOCA_DATA to a folder with {file} in it, or name an .npz file, or planted")
+            sys.exit(
+                f"set LOCA_DATA to a folder with {file} in it, or name an .npz file, or planted"
+            )
         data = loca.read_interactions(Path(folder) / file, min_user_interactions=10, layout=layout)
         return data, validation or usual
     if validation is None or not Path(name).is_file():
-        sys.exit(f"data: expected {', '.join(SETS)}, planted, or an .npz file with --validation; found {name!r}")
+        sys.exit(
+            f"data: expected {', '.join(SETS)}, planted, or an .npz file with --validation; found {name!r}"
+        )
     stored = np.load(name)
     return numbered_interactions(stored["offsets"], stored["item_rows"]), validation
 
@@ -45,7 +49,12 @@ def planted_walks(users: int = 600, items: int = 200, length: int = 17) -> loca.
     return numbered_interactions(np.arange(users + 1) * length, item_rows.ravel())
 
 
-def numbered_interactions(offsets: npt.NDArray[Any], item_rows: npt.NDArray[Any]) -> loca.Interactions:
+def numbered_interactions(
+    offsets: npt.NDArray[Any], item_rows: npt.NDArray[Any]
+) -> loca.Interactions:
     """Interactions whose users and items have no names but their rows."""
-    users, items = IdMap.numbered(len(offsets) - 1, "user"), IdMap.numbered(int(item_rows.max()) + 1, "item")
+    users, items = (
+        IdMap.numbered(len(offsets) - 1, "user"),
+        IdMap.numbered(int(item_rows.max()) + 1, "item"),
+    )
     return loca.Interactions(users, items, offsets, item_rows)

@@ -31,13 +31,19 @@ NAMES = ("ease", "kernels", "dealt", "loca-ease", "truth")
 
 def main() -> int:
     """A line for each seed and one for the mean, and whether the bar was kept."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--users", type=int, default=4000)
     asked = parser.parse_args()
     loca.set_progress(False)
     torch.set_num_threads(1)  # as in the demonstration; limits hold for libraries that are loaded
-    print(f"{'NDCG@100':<9}" + "".join(f"{name:>18}" for name in NAMES) + f"{'share of truth':>16}  communities")
+    print(
+        f"{'NDCG@100':<9}"
+        + "".join(f"{name:>18}" for name in NAMES)
+        + f"{'share of truth':>16}  communities"
+    )
     rows = []
     for seed in asked.seeds:
         started = time.process_time()
@@ -52,7 +58,9 @@ def main() -> int:
         print(f"load {os.getloadavg()[0]:.1f}")
     gain, share = gain_of(mean)
     kept = gain >= BAR_GAIN and share >= BAR_SHARE
-    print(f"bar {BAR_GAIN:+.0%} over ease and {BAR_SHARE:.0%} of what truth gains: {'met' if kept else 'missed'}")
+    print(
+        f"bar {BAR_GAIN:+.0%} over ease and {BAR_SHARE:.0%} of what truth gains: {'met' if kept else 'missed'}"
+    )
     return 0 if kept else 1
 
 
@@ -74,13 +82,19 @@ def measure(seed: int, users: int) -> tuple[list[float], str]:
         for train, answer, times in BANDWIDTHS
     ]
     compared = {"ease": models["ease"], "kernels": kernels, "dealt": models["dealt-ease"]}
-    found = loca.compare({**compared, "loca-ease": models["loca-ease"]}, split, keep=("loca-ease",), seed=seed)
+    found = loca.compare(
+        {**compared, "loca-ease": models["loca-ease"]}, split, keep=("loca-ease",), seed=seed
+    )
     bound = evaluate_true_communities(models["ease"], planted, split, seed=seed)
     means = [found.of(name).evaluation.means()["ndcg@100"] for name in NAMES[:-1]]
     params = found.models["loca-ease"].get_params()
     size = f"{params['mixtures']} × {params['anchors'] // params['mixtures']}"
     kind = params["communities"]
-    form = f"{params['anchors']} kernels" if kind == "kernel" else f"{size} {kind}, focus {params['focus']:g}"
+    form = (
+        f"{params['anchors']} kernels"
+        if kind == "kernel"
+        else f"{size} {kind}, focus {params['focus']:g}"
+    )
     return [*means, bound.means()["ndcg@100"]], form
 
 

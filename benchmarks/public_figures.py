@@ -30,7 +30,11 @@ def main() -> None:
             started = time.perf_counter()
             model.fit(split.train, validation=split.validation)
             seconds = time.perf_counter() - started
-            what = f"EASE, l2 = {l2:g}" if isinstance(model, loca.EASE) else "MultVAE, authors' variant"
+            what = (
+                f"EASE, l2 = {l2:g}"
+                if isinstance(model, loca.EASE)
+                else "MultVAE, authors' variant"
+            )
             _print_row(name, what, loca.evaluate(model, split.test, at=(100,)), seconds)
             decayed = loca.evaluate(model, split.test, at=(100,), recency=recency)
             _print_row(name, f"  with decay {decay:g}", decayed, 0.0)

@@ -26,12 +26,16 @@ BAR_BYTES = 2_000_000_000
 TARGETS = 5
 
 
-def make_interactions(user_count: int, item_count: int, interaction_count: int, seed: int) -> Interactions:
+def make_interactions(
+    user_count: int, item_count: int, interaction_count: int, seed: int
+) -> Interactions:
     """About `interaction_count` distinct pairs, activity and popularity long-tailed, in a random order."""
     rng = stream(seed, "ranking memory")
     activity = rng.lognormal(sigma=0.9, size=user_count)
     wanted = np.maximum(activity * interaction_count / activity.sum(), 4 * TARGETS)
-    draws = np.minimum(wanted * 1.13, item_count / 2).astype(np.int64)  # some are lost as repeated pairs
+    draws = np.minimum(wanted * 1.13, item_count / 2).astype(
+        np.int64
+    )  # some are lost as repeated pairs
     parts: list[npt.NDArray[np.int32]] = []
     counts = np.zeros(user_count, np.int64)
     for start in range(0, user_count, 4000):
@@ -60,7 +64,9 @@ def peak_bytes() -> int:
 
 
 def run() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--users", type=int, default=138_493)
     parser.add_argument("--items", type=int, default=26_744)
     parser.add_argument("--interactions", type=int, default=20_000_000)
@@ -72,15 +78,21 @@ def run() -> int:
     held_out = hold_out_last(data, TARGETS)
     print(f"{data.n_users:,} users, {data.n_items:,} items, {len(data):,} interactions")
     del data
-    print(f"data made      {time.perf_counter() - started:6.1f} s, peak {readable_bytes(peak_bytes())}")
+    print(
+        f"data made      {time.perf_counter() - started:6.1f} s, peak {readable_bytes(peak_bytes())}"
+    )
 
     started = time.perf_counter()
     model = Popularity().fit(held_out.histories)
-    print(f"model fitted   {time.perf_counter() - started:6.1f} s, peak {readable_bytes(peak_bytes())}")
+    print(
+        f"model fitted   {time.perf_counter() - started:6.1f} s, peak {readable_bytes(peak_bytes())}"
+    )
 
     started = time.perf_counter()
     evaluation = evaluate(model, held_out)
-    print(f"users ranked   {time.perf_counter() - started:6.1f} s, peak {readable_bytes(peak_bytes())}")
+    print(
+        f"users ranked   {time.perf_counter() - started:6.1f} s, peak {readable_bytes(peak_bytes())}"
+    )
 
     started = time.perf_counter()
     table = str(evaluation)
@@ -88,7 +100,9 @@ def run() -> int:
     print(f"intervals      {time.perf_counter() - started:6.1f} s, peak {readable_bytes(peak)}")
     print(table)
     kept = peak < BAR_BYTES
-    print(f"peak {readable_bytes(peak)}: {'under' if kept else 'OVER'} the bar of {readable_bytes(BAR_BYTES)}")
+    print(
+        f"peak {readable_bytes(peak)}: {'under' if kept else 'OVER'} the bar of {readable_bytes(BAR_BYTES)}"
+    )
     return 0 if kept else 1
 
 

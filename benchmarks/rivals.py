@@ -44,7 +44,9 @@ class Taken:
     @classmethod
     def median(cls, several: list[Taken]) -> Taken:
         """The median time, the most that others took."""
-        return cls(statistics.median(one.seconds for one in several), max(one.by_others for one in several))
+        return cls(
+            statistics.median(one.seconds for one in several), max(one.by_others for one in several)
+        )
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ class Match:
     cores: int
     rounds: int = 3
 
-    def time_in_turns(self, tasks: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Taken], dict[str, Any]]:
+    def time_in_turns(
+        self, tasks: Mapping[str, Callable[[], Any]]
+    ) -> tuple[dict[str, Taken], dict[str, Any]]:
         """The median time of each task and what it gave last; the order turns around in every round.
 
         A task that took long the first time is not repeated.
@@ -74,7 +78,9 @@ class Match:
                 started, before = time.perf_counter(), seconds_of_others()
                 results[name] = tasks[name]()
                 seconds = time.perf_counter() - started
-                taken[name].append(Taken(seconds, (seconds_of_others() - before) / (seconds * self.cores)))
+                taken[name].append(
+                    Taken(seconds, (seconds_of_others() - before) / (seconds * self.cores))
+                )
         return {name: Taken.median(several) for name, several in taken.items()}, results
 
     def ndcg(self, lists: Any) -> float:
@@ -82,17 +88,25 @@ class Match:
         targets = self.held_out.target_matrix
         counts = targets.indptr[1:] - targets.indptr[:-1]
         users = counts.nonzero()[0]
-        return float(ndcg(find_hits(lists[users], targets[users]), counts[users], LIST_LENGTH).mean())
+        return float(
+            ndcg(find_hits(lists[users], targets[users]), counts[users], LIST_LENGTH).mean()
+        )
 
 
 def main() -> int:
     """Prints a table for each data set and gives 1 where the bar was missed; a smoke run is not judged."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sets", nargs="*", choices=[[], *SETS], help="data sets (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a smoke run on planted data, in seconds")
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke run on planted data, in seconds"
+    )
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=30, help="of the networks (30)")
-    parser.add_argument("--batch-size", type=int, default=100, help="of the networks (100, as cornac's)")
+    parser.add_argument(
+        "--batch-size", type=int, default=100, help="of the networks (100, as cornac's)"
+    )
     asked = parser.parse_args()
     keep_to_cores(asked.cores)
     warnings.simplefilter("ignore")  # rivals warn of their own doings
@@ -152,8 +166,13 @@ def public_match(name: str, asked: argparse.Namespace) -> Match:
 def planted_match(cores: int) -> Match:
     """Small planted data, so that every part of the benchmark runs once."""
     data = loca.planted_communities(users=1000, items=400).interactions
-    networks = (NetworkSettings(hidden=None, epochs=3), NetworkSettings(hidden=60, epochs=3, latent=20))
-    return Match(loca.leave_last_out(data, test=5, validation=0).test, 100.0, networks, cores, rounds=1)
+    networks = (
+        NetworkSettings(hidden=None, epochs=3),
+        NetworkSettings(hidden=60, epochs=3, latent=20),
+    )
+    return Match(
+        loca.leave_last_out(data, test=5, validation=0).test, 100.0, networks, cores, rounds=1
+    )
 
 
 def warm_up(cores: int) -> None:
@@ -174,24 +193,37 @@ def play(match: Match) -> list[str]:
     train = match.held_out.history_matrix
     everybody = (Loca(train), Cornac(train), Lenskit(train, 1))
     print(f"{'':<50}{'seconds':>9}{'/ loca':>8}{'NDCG@100':>10}{'others':>8}")
-    missed = play_one(match, f"EASE, l2 = {match.l2:g}", everybody, lambda library: library.train_ease(match.l2))
+    missed = play_one(
+        match, f"EASE, l2 = {match.l2:g}", everybody, lambda library: library.train_ease(match.l2)
+    )
     print_limits(lapack_seconds(train, match.l2), "LAPACK")
     for settings in match.networks:
         title = str(settings)
-        missed += play_one(match, title, everybody[:2], lambda library, s=settings: library.train_network(s))
+        missed += play_one(
+            match, title, everybody[:2], lambda library, s=settings: library.train_network(s)
+        )
         print_limits(network_seconds(train, settings), "training")
         print_limits({"its products": scoring_seconds(train, settings)}, "scoring")
     return missed
 
 
-def play_one(match: Match, title: str, libraries: tuple[Any, ...], learn: Callable[[Any], Any]) -> list[str]:
+def play_one(
+    match: Match, title: str, libraries: tuple[Any, ...], learn: Callable[[Any], Any]
+) -> list[str]:
     """Times training and then lists for all users, of one model in all libraries that have it."""
-    seconds, models = match.time_in_turns({one.name: lambda one=one: learn(one) for one in libraries})
+    seconds, models = match.time_in_turns(
+        {one.name: lambda one=one: learn(one) for one in libraries}
+    )
     askers = [(one, models[one.name]) for one in libraries]
     if isinstance(libraries[-1], Lenskit):
-        askers.append((Lenskit(match.held_out.history_matrix, match.cores), models[libraries[-1].name]))
+        askers.append(
+            (Lenskit(match.held_out.history_matrix, match.cores), models[libraries[-1].name])
+        )
     listing, answers = match.time_in_turns(
-        {one.name: lambda one=one, model=model: one.recommend(model, LIST_LENGTH) for one, model in askers}
+        {
+            one.name: lambda one=one, model=model: one.recommend(model, LIST_LENGTH)
+            for one, model in askers
+        }
     )
     quality = {one.name: match.ndcg(one.as_lists(answers[one.name])) for one, _ in askers}
     missed = print_rows(f"{title}: training", seconds, quality)

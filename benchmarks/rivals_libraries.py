@@ -96,7 +96,9 @@ class Cornac:
             iid_map=OrderedDict((row, row) for row in range(train.shape[1])),
             uir_tuple=(pairs.row, pairs.col, np.ones(train.nnz)),
         )
-        self.matrix = self.train.matrix  # made now, so that it is not in the time of the first training
+        self.matrix = (
+            self.train.matrix
+        )  # made now, so that it is not in the time of the first training
 
     def train_ease(self, l2: float) -> cornac.models.EASE:
         return cornac.models.EASE(lamb=l2, posB=False, verbose=False).fit(self.train)
@@ -141,7 +143,9 @@ class Lenskit:
         builder = DatasetBuilder("train")
         builder.add_entities("user", np.arange(train.shape[0]))
         builder.add_entities("item", np.arange(train.shape[1]))
-        table = pandas.DataFrame({"user_id": pairs.row.astype(np.int64), "item_id": pairs.col.astype(np.int64)})
+        table = pandas.DataFrame(
+            {"user_id": pairs.row.astype(np.int64), "item_id": pairs.col.astype(np.int64)}
+        )
         builder.add_interactions("click", table, entities=["user", "item"], default=True)
         self.train = builder.build()
         self.users = list(range(train.shape[0]))

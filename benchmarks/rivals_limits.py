@@ -27,7 +27,11 @@ def lapack_seconds(train: csr_array, l2: float) -> dict[str, float]:
     Where there are fewer users than items, so also of the users × users matrix that holds the same answer.
     """
     taken = _inverse_seconds(train.T @ train, l2, "items²")
-    return taken if train.shape[0] >= train.shape[1] else taken | _inverse_seconds(train @ train.T, l2, "users²")
+    return (
+        taken
+        if train.shape[0] >= train.shape[1]
+        else taken | _inverse_seconds(train @ train.T, l2, "users²")
+    )
 
 
 def _inverse_seconds(products: csr_array, l2: float, size: str) -> dict[str, float]:
@@ -55,8 +59,12 @@ def network_seconds(train: csr_array, settings: NetworkSettings) -> dict[str, fl
     """
     user_count, item_count = train.shape
     steps = settings.epochs * -(-user_count // settings.batch_size)
-    products = settings.epochs * 3 * 2 * user_count * _multiplications(item_count, settings)  # forward, two backward
-    weights = item_count * (_widths(settings)[0] + _widths(settings)[1] + 1) + _inner_weights(settings)
+    products = (
+        settings.epochs * 3 * 2 * user_count * _multiplications(item_count, settings)
+    )  # forward, two backward
+    weights = item_count * (_widths(settings)[0] + _widths(settings)[1] + 1) + _inner_weights(
+        settings
+    )
     traffic = steps * _ADAM_PASSES * 4 * weights
     in_products = products / product_rate(settings.batch_size, _widths(settings)[1], item_count)
     return {
@@ -88,7 +96,11 @@ def copy_bandwidth() -> float:
 
 def _widths(settings: NetworkSettings) -> tuple[int, int]:
     """The widths next to the items, on the way in and on the way out."""
-    return (settings.hidden, settings.hidden) if settings.hidden else (2 * settings.latent, settings.latent)
+    return (
+        (settings.hidden, settings.hidden)
+        if settings.hidden
+        else (2 * settings.latent, settings.latent)
+    )
 
 
 def _inner_weights(settings: NetworkSettings) -> int:

@@ -82,7 +82,9 @@ class Pairing:
                 started = time.perf_counter()
                 trials.append(mean_of([implementation(task, settings) for task in tasks]))
                 told = f"{self.model}, {name}, {as_words(settings)}: {trials[-1].ndcg:.4f}"
-                print(f"{told} ({time.perf_counter() - started:.0f} s)", file=sys.stderr, flush=True)
+                print(
+                    f"{told} ({time.perf_counter() - started:.0f} s)", file=sys.stderr, flush=True
+                )
             yield name, trials
 
 
@@ -129,7 +131,12 @@ def solved_pairings(ease_l2: Iterable[float]) -> tuple[Pairing, ...]:
 def network_pairings() -> tuple[Pairing, ...]:
     """The autoencoders; our MultVAE also in cornac's batches and with its constant KL weight."""
     schedule: dict[str, Any] = {"learning_rate": 1e-3, "epochs": 200, "patience": 20}
-    recvae: dict[str, Any] = {"hidden": 600, "latent": 200, "batch_size": 500, "learning_rate": 5e-4}
+    recvae: dict[str, Any] = {
+        "hidden": 600,
+        "latent": 200,
+        "batch_size": 500,
+        "learning_rate": 5e-4,
+    }
     return (
         Pairing(
             "MultVAE",
@@ -140,7 +147,9 @@ def network_pairings() -> tuple[Pairing, ...]:
                 ),
             },
             {"cornac": models.cornac_vae},
-            settings_of(latent=(200,), hidden=(None, 600), kl_weight=(0.2, 1.0), **in_tuples(schedule)),
+            settings_of(
+                latent=(200,), hidden=(None, 600), kl_weight=(0.2, 1.0), **in_tuples(schedule)
+            ),
             is_drawn=True,
         ),
         Pairing(
@@ -166,17 +175,29 @@ def in_tuples(settings: Settings) -> dict[str, tuple[Any, ...]]:
 def wmf_settings() -> tuple[Settings, ...]:
     """The same regularisation for users and items, because implicit has but one."""
     return tuple(
-        {"factors": factors, "confidence": confidence, "user_l2": l2, "item_l2": l2, "iterations": 15}
+        {
+            "factors": factors,
+            "confidence": confidence,
+            "user_l2": l2,
+            "item_l2": l2,
+            "iterations": 15,
+        }
         for factors, confidence, l2 in product((32, 64), (1.0, 4.0), (1.0, 10.0))
     )
 
 
 def main() -> int:
     """Prints a table for each data set; 1 where ours is surely worse than a rival."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sets", nargs="*", choices=[[], *SETS], help="data sets (default: ml-100k)")
-    parser.add_argument("--models", nargs="+", choices=list(pairings(())), help="which models (default: all)")
-    parser.add_argument("--seeds", type=int, default=1, help="how many draws of networks and factors (1)")
+    parser.add_argument(
+        "--models", nargs="+", choices=list(pairings(())), help="which models (default: all)"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="how many draws of networks and factors (1)"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, help="a JSON file for all settings and figures")
     asked = parser.parse_args()
@@ -193,10 +214,14 @@ def main() -> int:
             for model, pairing in pairings(SETS[name][3]).items():
                 if asked.models is None or model in asked.models:
                     rows += play(pairing, tasks)
-            worse += [f"{row['model']} than {row['rival']} on {name}" for row in rows if row["high"] < 0]
+            worse += [
+                f"{row['model']} than {row['rival']} on {name}" for row in rows if row["high"] < 0
+            ]
     if asked.out is not None:
         asked.out.write_text(json.dumps(written, indent=1) + "\n")
-    print("\nours is surely worse: " + "; ".join(worse) if worse else "\nours is nowhere surely worse")
+    print(
+        "\nours is surely worse: " + "; ".join(worse) if worse else "\nours is nowhere surely worse"
+    )
     return 1 if worse else 0
 
 
@@ -224,7 +249,9 @@ def play(pairing: Pairing, tasks: Sequence[Task]) -> list[dict[str, Any]]:
     tried = dict(pairing.play(tasks))
     best = {name: max(trials, key=lambda trial: trial.ndcg) for name, trials in tried.items()}
     rows = []
-    for our_name, rival in product(pairing.ours, (name for name in tried if name not in pairing.ours)):
+    for our_name, rival in product(
+        pairing.ours, (name for name in tried if name not in pairing.ours)
+    ):
         ours, theirs = best[our_name], best[rival]
         difference = loca.paired_difference(ours.values, theirs.values)
         cells = (
@@ -247,7 +274,9 @@ def play(pairing: Pairing, tasks: Sequence[Task]) -> list[dict[str, Any]]:
                 "low": difference.low,
                 "high": difference.high,
                 "users": difference.user_count,
-                "tried": {name: [as_record(trial) for trial in tried[name]] for name in (our_name, rival)},
+                "tried": {
+                    name: [as_record(trial) for trial in tried[name]] for name in (our_name, rival)
+                },
             }
         )
     return rows
@@ -273,7 +302,11 @@ def as_record(trial: Trial) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Of all that took part."""
-    return {name: importlib.metadata.version(name) for name in LIBRARIES if importlib.util.find_spec(name)}
+    return {
+        name: importlib.metadata.version(name)
+        for name in LIBRARIES
+        if importlib.util.find_spec(name)
+    }
 
 
 if __name__ == "__main__":

@@ -58,7 +58,9 @@ class Task:
 
     def values(self, scores: Scores) -> Values:
         """The NDCG@100 of each user with a validation item, seen items hidden, by this project's own measure."""
-        return measure(lambda users: scores[users], self.validation, at=(LIST_LENGTH,)).values[_METRIC]
+        return measure(lambda users: scores[users], self.validation, at=(LIST_LENGTH,)).values[
+            _METRIC
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +107,9 @@ def our_network(model: Callable[..., Any]) -> Implementation:
     """This project's network, which keeps the epoch of the best validation by itself."""
 
     def attempt(task: Task, settings: Settings) -> Trial:
-        fitted = model(**settings, seed=task.seed, device="cpu").fit(task.train, validation=task.validation)
+        fitted = model(**settings, seed=task.seed, device="cpu").fit(
+            task.train, validation=task.validation
+        )
         return Trial(settings, task.values(fitted.score(task.matrix)), fitted.best_epoch_)
 
     return attempt
@@ -122,13 +126,17 @@ def lenskit_slim(task: Task, settings: Settings) -> Trial:
 
 def lenskit_knn_of_histories(task: Task, settings: Settings) -> Trial:
     """Its own meaning of k: of a history, the k items most similar to the one that is scored. It does not shrink."""
-    return _ask_lenskit(task, settings, ItemKNNScorer(max_nbrs=settings["neighbours"], feedback="implicit"))
+    return _ask_lenskit(
+        task, settings, ItemKNNScorer(max_nbrs=settings["neighbours"], feedback="implicit")
+    )
 
 
 def lenskit_knn_of_items(task: Task, settings: Settings) -> Trial:
     """The k items most similar to each item of a history may gain by it; ours are the k nearest of the scored one."""
     everything = task.matrix.shape[1]
-    scorer = ItemKNNScorer(max_nbrs=everything, save_nbrs=settings["neighbours"], feedback="implicit")
+    scorer = ItemKNNScorer(
+        max_nbrs=everything, save_nbrs=settings["neighbours"], feedback="implicit"
+    )
     return _ask_lenskit(task, settings, scorer)
 
 
@@ -150,7 +158,9 @@ def _ask_lenskit(task: Task, settings: Settings, scorer: Any) -> Trial:
     scores = np.empty(task.matrix.shape, np.float32)
     starts = task.matrix.indptr
     for user in range(len(scores)):
-        history = ItemList(item_ids=task.matrix.indices[starts[user] : starts[user + 1]].astype(np.int64))
+        history = ItemList(
+            item_ids=task.matrix.indices[starts[user] : starts[user + 1]].astype(np.int64)
+        )
         answer = scorer(RecQuery(user_id=user, user_items=history), everything)
         scores[user] = np.nan_to_num(answer.scores("numpy"), nan=0.0)
     return Trial(settings, task.values(scores))
@@ -186,8 +196,13 @@ def implicit_knn(task: Task, settings: Settings) -> Trial:
 
 def cornac_ease(task: Task, settings: Settings) -> Trial:
     """With negative weights too, as in the paper; its default drops them."""
-    model = cornac.models.EASE(lamb=settings["l2"], posB=False, verbose=False).fit(task.cornac_data())
-    return Trial(settings, task.values(np.vstack([model.score(user) for user in range(task.matrix.shape[0])])))
+    model = cornac.models.EASE(lamb=settings["l2"], posB=False, verbose=False).fit(
+        task.cornac_data()
+    )
+    return Trial(
+        settings,
+        task.values(np.vstack([model.score(user) for user in range(task.matrix.shape[0])])),
+    )
 
 
 def cornac_vae(task: Task, settings: Settings) -> Trial:
@@ -229,7 +244,9 @@ def cornac_recvae(task: Task, settings: Settings) -> Trial:
         model.recvae_model.train()
         return scores
 
-    watch = EpochWatch(task, settings, answer, passes_per_epoch=model.n_enc_epochs + model.n_dec_epochs)
+    watch = EpochWatch(
+        task, settings, answer, passes_per_epoch=model.n_enc_epochs + model.n_dec_epochs
+    )
     with mock.patch("cornac.eval_methods.ranking_eval", return_value=([0.0], [])):
         return watch.follow(model)
 

@@ -48,7 +48,9 @@ def save_models(data: str, folder: Path, names: Sequence[str]) -> dict[str, Path
     interactions, _ = read_data(data, None)
     made = {
         "ease": lambda: loca.EASE(l2=500.0),
-        "loca-ease": lambda: loca.Loca(base=loca.EASE(l2=500.0), communities="mixture", anchors=32, temperature=16.0),
+        "loca-ease": lambda: loca.Loca(
+            base=loca.EASE(l2=500.0), communities="mixture", anchors=32, temperature=16.0
+        ),
     }
     found = {}
     for name in names:
@@ -62,7 +64,17 @@ def save_models(data: str, folder: Path, names: Sequence[str]) -> dict[str, Path
 def serving(folder: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """The port and the process of a service of one model."""
     port = free_port()
-    command = [sys.executable, "-m", "loca", "serve", f"m={folder}", "--port", str(port), "--no-log", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "loca",
+        "serve",
+        f"m={folder}",
+        "--port",
+        str(port),
+        "--no-log",
+        *options,
+    ]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         for _ in range(600):
@@ -97,13 +109,25 @@ end
 """
 
 
-def wrk_rate(port: int, users: Sequence[Any], connections: int, seconds: int) -> tuple[float, float, int]:
+def wrk_rate(
+    port: int, users: Sequence[Any], connections: int, seconds: int
+) -> tuple[float, float, int]:
     """Requests a second, median milliseconds and the number of failures, by wrk."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(WRK % ", ".join(f'"{one}"' for one in users))
         script.flush()
-        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", script.name]
-        text = subprocess.run([*command, f"http://127.0.0.1:{port}"], capture_output=True, text=True, check=True).stdout
+        command = [
+            "wrk",
+            "-t1",
+            f"-c{connections}",
+            f"-d{seconds}s",
+            "--latency",
+            "-s",
+            script.name,
+        ]
+        text = subprocess.run(
+            [*command, f"http://127.0.0.1:{port}"], capture_output=True, text=True, check=True
+        ).stdout
     rate = float(next(line for line in text.splitlines() if "Requests/sec" in line).split()[1])
     median = next(line for line in text.splitlines() if line.strip().startswith("50%")).split()[1]
     unit = {"us": 1e-3, "ms": 1.0, "s": 1000.0}
@@ -170,7 +194,9 @@ class Expected:
 def same_list(one: Sequence[Any], other: Sequence[Any]) -> bool:
     """Whether two lists are the same but for neighbours that change places."""
     near = (other[max(0, place - 1) : place + 2] for place in range(len(other)))
-    return len(one) == len(other) and all(item in some for item, some in zip(one, near, strict=True))
+    return len(one) == len(other) and all(
+        item in some for item, some in zip(one, near, strict=True)
+    )
 
 
 class Connection:
@@ -184,7 +210,9 @@ class Connection:
         if self.streams is None:
             self.streams = await asyncio.open_connection("127.0.0.1", self.port)
         reader, writer = self.streams
-        writer.write(f"{head}\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        writer.write(
+            f"{head}\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        )
         lines = (await reader.readuntil(b"\r\n\r\n")).lower().split(b"\r\n")
         size = next(int(one[15:]) for one in lines if one.startswith(b"content-length:"))
         found = await reader.readexactly(size)
@@ -213,11 +241,16 @@ async def bad_request(port: int, rng: random.Random) -> int:
         if kind == 3:
             try:
                 return (await peer.send(post, b"x" * 10_000_000))[0]
-            except (ConnectionError, asyncio.IncompleteReadError):  # closed before the body was sent
+            except (
+                ConnectionError,
+                asyncio.IncompleteReadError,
+            ):  # closed before the body was sent
                 return 413
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         if kind == 4:  # a slow sender, who gives up
-            writer.write(b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+            writer.write(
+                b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+            )
             await writer.drain()
         await asyncio.sleep(rng.random() * 2)
         writer.close()  # kind 5: half open, nothing was sent
@@ -276,7 +309,10 @@ async def drive(
     await asyncio.gather(tick(), *(work() for _ in range(64)))
     await asyncio.gather(*aside)
     p50, p99 = 1000 * np.percentile(latencies, [50, 99])
-    print(f"{sent:,} requests in {seconds:.0f} s; good ones p50 {p50:.1f} ms, p99 {p99:.1f} ms", flush=True)
+    print(
+        f"{sent:,} requests in {seconds:.0f} s; good ones p50 {p50:.1f} ms, p99 {p99:.1f} ms",
+        flush=True,
+    )
     return found, sent / seconds
 
 
@@ -290,7 +326,9 @@ def load(given: argparse.Namespace) -> bool:
     expected, memory = Expected([model, other]), []
     with serving(live) as (port, process):
         _, highest = asyncio.run(drive(port, 0, 10, expected, lambda now: None))
-        print(f"highest rate of this driver {highest:,.0f} requests/s; load at {0.8 * highest:,.0f}/s")
+        print(
+            f"highest rate of this driver {highest:,.0f} requests/s; load at {0.8 * highest:,.0f}/s"
+        )
         every, done = 60 * given.minutes / (given.swaps + 1), 0
         saver: subprocess.Popen[bytes] | None = None
 
@@ -298,7 +336,11 @@ def load(given: argparse.Namespace) -> bool:
             nonlocal done, saver
             if saver is None or saver.poll() is not None:
                 expected.by_fingerprint[fingerprint_of(live)] = done % 2
-            if done < given.swaps and now > (done + 1) * every and (saver is None or saver.poll() is not None):
+            if (
+                done < given.swaps
+                and now > (done + 1) * every
+                and (saver is None or saver.poll() is not None)
+            ):
                 done += 1
                 source = given.folder / "other.loca" if done % 2 else folder
                 code = "import sys, loca; loca.load(sys.argv[1]).save(sys.argv[2])"
@@ -309,16 +351,25 @@ def load(given: argparse.Namespace) -> bool:
         other.save(given.folder / "other.loca")
         found, _ = asyncio.run(drive(port, 0.8 * highest, 60 * given.minutes, expected, each))
         reloads = [
-            line for line in httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines() if "loca_reloads_t" in line
+            line
+            for line in httpx.get(f"http://127.0.0.1:{port}/metrics").text.splitlines()
+            if "loca_reloads_t" in line
         ]
     shutil.rmtree(live.parent)
     sizes = np.array([size for _, size in memory])
-    early, late = np.median(sizes[len(sizes) // 4 : len(sizes) // 2]), np.median(sizes[3 * len(sizes) // 4 :])
+    early, late = (
+        np.median(sizes[len(sizes) // 4 : len(sizes) // 2]),
+        np.median(sizes[3 * len(sizes) // 4 :]),
+    )
     print(dict(found), f"{done} swaps", *reloads)
     print(
         f"memory {early / 1e6:.0f} MB in the second quarter, {late / 1e6:.0f} MB in the last ({late / early - 1:+.1%})"
     )
-    failures = {name: count for name, count in found.items() if name.startswith(("wrong", "lost", "bad 5", "status"))}
+    failures = {
+        name: count
+        for name, count in found.items()
+        if name.startswith(("wrong", "lost", "bad 5", "status"))
+    }
     failures.pop("status 503", None)
     return not failures and abs(late / early - 1) <= 0.05
 
@@ -340,13 +391,17 @@ def stop(given: argparse.Namespace) -> bool:
     users = loca.load(folder).train_data_.users.values.tolist()
     for round_ in range(given.rounds):
         with serving(folder) as (port, process):
-            answered, lost, code = asyncio.run(end_under_load(port, process, users, 0.3 + 0.05 * (round_ % 10)))
+            answered, lost, code = asyncio.run(
+                end_under_load(port, process, users, 0.3 + 0.05 * (round_ % 10))
+            )
         met &= not lost and code == 0
         print(f"round {round_}: {answered:,} answered, {lost} lost, exit code {code}", flush=True)
     return met
 
 
-async def end_under_load(port: int, process: Any, users: Sequence[Any], after: float) -> tuple[int, int, int]:
+async def end_under_load(
+    port: int, process: Any, users: Sequence[Any], after: float
+) -> tuple[int, int, int]:
     """Answered requests, requests without a reply, and the exit code."""
     answered = lost = 0
     ended = float("inf")
@@ -367,7 +422,9 @@ async def end_under_load(port: int, process: Any, users: Sequence[Any], after: f
                     await writer.drain()
                     head = await reader.readuntil(b"\r\n\r\n")
                     size = next(
-                        int(one.split(b":")[1]) for one in head.lower().split(b"\r\n") if b"content-length" in one
+                        int(one.split(b":")[1])
+                        for one in head.lower().split(b"\r\n")
+                        if b"content-length" in one
                     )
                     await reader.readexactly(size)
                     answered += head.split()[1] == b"200"
@@ -404,14 +461,23 @@ def fuzz(given: argparse.Namespace) -> bool:
             right = {"Authorization": f"Bearer {TOKEN}"}
             ready = httpx.get(f"http://127.0.0.1:{port}/v1/models", headers=right).status_code
     print(dict(sorted(found.items())), f"alive {alive}, then {ready} with the token")
-    return alive and ready == 200 and all(code == "closed" or code.startswith("4") for code in found)
+    return (
+        alive and ready == 200 and all(code == "closed" or code.startswith("4") for code in found)
+    )
 
 
 def fuzzed(rng: random.Random) -> bytes:
     """A request that must not be answered with 2xx or 5xx."""
     right = f"Authorization: Bearer {TOKEN}\r\n"
     junk = bytes(rng.randrange(256) for _ in range(rng.randrange(200)))
-    paths = ["/v1/models", "/v1/recommend/1", "/metrics", "/v1/communities", "/v1/map", "/v1/search?q=a"]
+    paths = [
+        "/v1/models",
+        "/v1/recommend/1",
+        "/metrics",
+        "/v1/communities",
+        "/v1/map",
+        "/v1/search?q=a",
+    ]
     traversals = [
         "/explorer/../app.py",
         "/explorer/..%2f..%2fapp.py",
@@ -424,7 +490,15 @@ def fuzzed(rng: random.Random) -> bytes:
         "/v1/communities/..%2f..",
         "/explorer/index.html%00",
     ]
-    bodies = [b"{", b"[]", b'{"user": {}}', b'{"user": 1, "n": -1}', b'{"user": 1, "n": 1e99}', b'{"n": 5}', junk]
+    bodies = [
+        b"{",
+        b"[]",
+        b'{"user": {}}',
+        b'{"user": 1, "n": -1}',
+        b'{"user": 1, "n": 1e99}',
+        b'{"n": 5}',
+        junk,
+    ]
     bodies += [
         b"[" * 5000,
         b'{"items": [' + b"1," * 400 + b"-7]}",
@@ -434,7 +508,12 @@ def fuzzed(rng: random.Random) -> bytes:
     kind = rng.randrange(6)
     if kind == 0:
         token = rng.choice(
-            ["", "Authorization: Bearer wrong\r\n", f"Authorization: Basic {TOKEN}\r\n", right[:-4] + "\r\n"]
+            [
+                "",
+                "Authorization: Bearer wrong\r\n",
+                f"Authorization: Basic {TOKEN}\r\n",
+                right[:-4] + "\r\n",
+            ]
         )
         return f"GET {rng.choice(paths)} HTTP/1.1\r\nHost: localhost\r\n{token}\r\n".encode()
     if kind == 1:
@@ -442,13 +521,20 @@ def fuzzed(rng: random.Random) -> bytes:
     if kind == 2:
         body = rng.choice(bodies)
         path = rng.choice(["/v1/recommend", "/v1/explain", "/v1/recommend/batch"])
-        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{right}Content-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{right}Content-Length: {len(body)}\r\n\r\n"
+        )
         return head.encode() + body
     if kind == 3:
         method = rng.choice(["PUT", "DELETE", "PATCH", "TRACE", "POST"])
         return f"{method} /v1/models HTTP/1.1\r\nHost: localhost\r\n{right}Content-Length: 0\r\n\r\n".encode()
     if kind == 4:
-        line = rng.choice([b"X: ", b"Content-Length: ", b"Transfer-Encoding: ", b"Host: ", b"Authorization: "]) + junk
+        line = (
+            rng.choice(
+                [b"X: ", b"Content-Length: ", b"Transfer-Encoding: ", b"Host: ", b"Authorization: "]
+            )
+            + junk
+        )
         return b"GET /v1/models HTTP/1.1\r\n" + line.replace(b"\n", b"") + b"\r\n\r\n"
     return junk + b"\r\n\r\n"
 
@@ -473,20 +559,33 @@ def equal(given: argparse.Namespace) -> bool:
         known = model.train_data_
         users = rng.choice(known.users.values, 500).tolist()
         counts = rng.integers(1, min(30, known.n_items), 500)
-        histories = [rng.choice(known.items.values, count, replace=False).tolist() for count in counts]
-        bodies: list[dict[str, Any]] = [{"user": one} for one in users] + [{"items": one} for one in histories]
+        histories = [
+            rng.choice(known.items.values, count, replace=False).tolist() for count in counts
+        ]
+        bodies: list[dict[str, Any]] = [{"user": one} for one in users] + [
+            {"items": one} for one in histories
+        ]
         rng.shuffle(bodies)
         with serving(folder) as (port, _):
             replies = asyncio.run(ask_all(port, bodies))
         worst, others = 0.0, 0
         for body, reply in zip(bodies, replies, strict=True):
-            items, scores = model.recommend([body["user"]] if "user" in body else [body["items"]], 10)
-            listed, found = [one["item"] for one in reply["items"]], [one["score"] for one in reply["items"]]
+            items, scores = model.recommend(
+                [body["user"]] if "user" in body else [body["items"]], 10
+            )
+            listed, found = (
+                [one["item"] for one in reply["items"]],
+                [one["score"] for one in reply["items"]],
+            )
             right = [one for one in items[0].tolist() if one is not None]
             others += listed != right
-            worst = max(worst, float(np.abs(np.array(found) - scores[0][: len(found)]).max(initial=0)))
+            worst = max(
+                worst, float(np.abs(np.array(found) - scores[0][: len(found)]).max(initial=0))
+            )
         scale = float(np.abs(scores[0][: len(found)]).max(initial=1e-9))
-        print(f"{folder.name}: {others} of {len(bodies)} lists differ, scores by at most {worst:.1e} of {scale:.2g}")
+        print(
+            f"{folder.name}: {others} of {len(bodies)} lists differ, scores by at most {worst:.1e} of {scale:.2g}"
+        )
         met &= others <= 0.002 * len(bodies) and worst <= 1e-4 * max(scale, 1)
     return met
 
@@ -509,10 +608,16 @@ async def ask_all(port: int, bodies: Sequence[dict[str, Any]]) -> list[Any]:
 
 def main() -> int:
     """One of the measurements."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["speed", "load", "stop", "fuzz", "equal"])
     parser.add_argument("folders", nargs="*", type=Path, help="saved models, for equal")
-    parser.add_argument("--data", default="ml-1m", help="ml-1m, planted, … or an .npz file with offsets and item_rows")
+    parser.add_argument(
+        "--data",
+        default="ml-1m",
+        help="ml-1m, planted, … or an .npz file with offsets and item_rows",
+    )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "loca-serving")
     parser.add_argument("--models", nargs="+", default=["ease", "loca-ease"])
     parser.add_argument("--seconds", type=int, default=10)
@@ -523,7 +628,9 @@ def main() -> int:
     given = parser.parse_args()
     loca.set_progress(False)
     given.folder.mkdir(parents=True, exist_ok=True)
-    met = {"speed": speed, "load": load, "stop": stop, "fuzz": fuzz, "equal": equal}[given.what](given)
+    met = {"speed": speed, "load": load, "stop": stop, "fuzz": fuzz, "equal": equal}[given.what](
+        given
+    )
     print("bar: met" if met else "bar: missed")
     return 0 if met else 1
 

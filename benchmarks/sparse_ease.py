@@ -36,10 +36,15 @@ def main() -> None:
         data, validation = read_data(name, options.validation)
         split = loca.leave_last_out(data, test=5, validation=validation)
         dense = loca.EASE(l2=options.l2, denoising=options.denoising)
-        sparse = loca.clone(dense, keep=options.keep if options.keep == "auto" else int(options.keep))
+        sparse = loca.clone(
+            dense, keep=options.keep if options.keep == "auto" else int(options.keep)
+        )
         started = time.process_time()
         chosen = sparse.fit(split.train, validation=split.validation).with_selected_params()
-        print(f"{Path(name).stem}: {data.n_items:,} items, {dense}; keep {chosen.keep}, chosen in ", end="")
+        print(
+            f"{Path(name).stem}: {data.n_items:,} items, {dense}; keep {chosen.keep}, chosen in ",
+            end="",
+        )
         print(f"{time.process_time() - started:.1f} s", flush=True)
         before = measure("dense", dense, split, options.questions)
         after = measure("sparse", chosen, split, options.questions)

@@ -28,7 +28,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", nargs="*", help="data sets, or .npz files")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--networks", type=int, default=20, help="local networks of LOCA over MultVAE")
+    parser.add_argument(
+        "--networks", type=int, default=20, help="local networks of LOCA over MultVAE"
+    )
     parser.add_argument("--local-ease", type=int, default=20, help="local EASEs of LOCA over EASE")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--device", default="auto")
@@ -78,9 +80,15 @@ def pieces(split: loca.Split, options: argparse.Namespace) -> dict[str, Callable
         "MultVAE, training": lambda: fit(loca.MultVAE(**network, epochs=options.epochs)),
         "EASE, lists of 100 for all": lists_for_all(loca.EASE(l2=300.0, device=device), train),
         f"{options.local_ease} local EASEs, training": lambda: fit(loca.clone(local_ease)),
-        f"{options.local_ease} local EASEs, lists of 100 for all": lists_for_all(loca.clone(local_ease), train),
-        f"{options.networks} local networks, training": lambda: fit(loca.clone(local_network), split.validation),
-        f"{options.networks} local networks, lists of 100 for all": saved_lists(local_network, split),
+        f"{options.local_ease} local EASEs, lists of 100 for all": lists_for_all(
+            loca.clone(local_ease), train
+        ),
+        f"{options.networks} local networks, training": lambda: fit(
+            loca.clone(local_network), split.validation
+        ),
+        f"{options.networks} local networks, lists of 100 for all": saved_lists(
+            local_network, split
+        ),
     }
 
 

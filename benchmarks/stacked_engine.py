@@ -37,7 +37,10 @@ def main() -> None:
     device = choose_device("auto")
     steps = asked.epochs * -(-asked.users // base.batch_size)
     loop = _seconds_per_step(_begin(base, asked.loop_models, matrix), asked.epochs, steps)
-    print(f"loop    {asked.loop_models:4d} models: {1000 * loop:8.1f} ms for one step of all", flush=True)
+    print(
+        f"loop    {asked.loop_models:4d} models: {1000 * loop:8.1f} ms for one step of all",
+        flush=True,
+    )
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -54,16 +57,24 @@ def main() -> None:
     weights = sum(weight.numel() for weight in one.network.parameters())
     stack = StackedTrainer(learning, precision=asked.precision, at_once=plan.at_once)
     stacked = _seconds_per_step([stack], asked.epochs, steps)
-    print(f"stacked {asked.models:4d} models: {1000 * stacked:8.1f} ms for one step of all ({asked.precision})")
+    print(
+        f"stacked {asked.models:4d} models: {1000 * stacked:8.1f} ms for one step of all ({asked.precision})"
+    )
     ratio = loop / asked.loop_models / (stacked / asked.models)
     print(f"stacked is {ratio:.1f} times as fast per model")
     if device.type == "cuda":
-        print(f"planned {readable_bytes(plan.device_bytes)} with the copy of the best epoch, which is not made here;")
+        print(
+            f"planned {readable_bytes(plan.device_bytes)} with the copy of the best epoch, which is not made here;"
+        )
         print(f"peak device memory {readable_bytes(torch.cuda.max_memory_allocated())}")
     del stack, learning, one
     limit = _limit(asked, weights, base.batch_size, device)
-    print(f"limit by measured traffic and products: {1000 * limit:.1f} ms; the step takes {stacked / limit:.1f} × that")
-    print(f"peak host memory {readable_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}")
+    print(
+        f"limit by measured traffic and products: {1000 * limit:.1f} ms; the step takes {stacked / limit:.1f} × that"
+    )
+    print(
+        f"peak host memory {readable_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}"
+    )
 
 
 def random_histories(users: int, items: int, history: int) -> csr_array:
@@ -71,16 +82,22 @@ def random_histories(users: int, items: int, history: int) -> csr_array:
     rng = stream(0, "stacked benchmark")
     columns = np.concatenate([rng.choice(items, history, replace=False) for _ in range(users)])
     starts = np.arange(users + 1) * history
-    return csr_array((np.ones(len(columns), np.float32), columns.astype(np.int32), starts), shape=(users, items))
+    return csr_array(
+        (np.ones(len(columns), np.float32), columns.astype(np.int32), starts), shape=(users, items)
+    )
 
 
 def _begin(base: MultVAE, count: int, matrix: csr_array) -> list[AutoencoderTrainer]:
-    return [model.begin(matrix, None) for model in copies_of(base, count, seed=0, name="local model")]
+    return [
+        model.begin(matrix, None) for model in copies_of(base, count, seed=0, name="local model")
+    ]
 
 
 def _limit(asked: argparse.Namespace, weights: int, users: int, device: torch.device) -> float:
     """Seconds to move weights and moments through memory once, and to multiply three times what the last layer has."""
-    kind = torch.bfloat16 if asked.precision == "bfloat16" and device.type == "cuda" else torch.float32
+    kind = (
+        torch.bfloat16 if asked.precision == "bfloat16" and device.type == "cuda" else torch.float32
+    )
     size = 2**28 if device.type == "cuda" else 2**25
     numbers = torch.ones(size, device=device)
     passing = _seconds(lambda: numbers.add_(1.0)) / (8 * size)  # a number is read and written

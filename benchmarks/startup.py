@@ -42,7 +42,9 @@ WRONG = (
 def main() -> None:
     """Prints a median for every saved model and every wrong name."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", nargs="?", default="planted", help="amusic, games, ml-1m, planted, or an .npz file")
+    parser.add_argument(
+        "data", nargs="?", default="planted", help="amusic, games, ml-1m, planted, or an .npz file"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     loca.set_progress(False)
@@ -52,7 +54,12 @@ def main() -> None:
         for name, make in MODELS.items():
             place = Path(folder) / name.replace(" ", "-")
             make().fit(data).save(place)
-            report(f"loca recommend, {name}", ["recommend", str(place), "--user", user], options.repeats, code=0)
+            report(
+                f"loca recommend, {name}",
+                ["recommend", str(place), "--user", user],
+                options.repeats,
+                code=0,
+            )
     for command in WRONG:
         report(f"loca {command}", command.split(), options.repeats, code=2)
 
@@ -62,10 +69,17 @@ def report(name: str, arguments: list[str], repeats: int, *, code: int) -> None:
     wall, processor = [], []
     for _ in range(repeats + 1):  # the first one warms up the page cache
         before, started = os.times(), time.perf_counter()
-        done = subprocess.run([sys.executable, "-m", "loca", *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "loca", *arguments], capture_output=True, text=True, check=False
+        )
         wall.append(time.perf_counter() - started)
         after = os.times()
-        processor.append(after.children_user + after.children_system - before.children_user - before.children_system)
+        processor.append(
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system
+        )
         if done.returncode != code:
             sys.exit(f"{name}: exit code {done.returncode}: {done.stderr}")
     seconds = (statistics.median(one[1:]) for one in (wall, processor))

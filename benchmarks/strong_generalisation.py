@@ -46,7 +46,15 @@ from rivals_quality_models import LIST_LENGTH, Settings, Trial, Values
 
 ML_1M = "ml-1m/ratings-ordered.csv.gz"
 EASE_L2 = {"planted": 100.0, "ml-1m": 300.0}
-COLUMNS = ("model", "ours", "rival", "rival's NDCG", "our NDCG", "ours − rival's, 95 % interval", "best epochs")
+COLUMNS = (
+    "model",
+    "ours",
+    "rival",
+    "rival's NDCG",
+    "our NDCG",
+    "ours − rival's, 95 % interval",
+    "best epochs",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +96,23 @@ class Pairing:
 
 def pairings(ease_l2: float, hidden: int | None, epochs: int) -> tuple[Pairing, ...]:
     """Who meets whom; with patience for all epochs nobody stops early, so that both choose among equally many."""
-    schedule = {"latent": 200, "hidden": hidden, "learning_rate": 1e-3, "epochs": epochs, "patience": epochs}
+    schedule = {
+        "latent": 200,
+        "hidden": hidden,
+        "learning_rate": 1e-3,
+        "epochs": epochs,
+        "patience": epochs,
+    }
     noisy = schedule | {"kl_weight": 0.2}
     dropping = schedule | {"dropout": 0.5, "batch_size": 100}
     return (
-        Pairing("EASE", {"loca": models.ours(loca.EASE)}, {"cornac": cornac_ease}, {"l2": ease_l2}, drawn=False),
+        Pairing(
+            "EASE",
+            {"loca": models.ours(loca.EASE)},
+            {"cornac": cornac_ease},
+            {"l2": ease_l2},
+            drawn=False,
+        ),
         Pairing(
             "MultVAE",
             {
@@ -101,7 +121,10 @@ def pairings(ease_l2: float, hidden: int | None, epochs: int) -> tuple[Pairing, 
                 ),
                 "loca (defaults)": our_defaults(loca.MultVAE),
             },
-            {"cornac": models.cornac_vae, "cornac (histories scaled to length 1)": cornac_vae_of_unit_histories},
+            {
+                "cornac": models.cornac_vae,
+                "cornac (histories scaled to length 1)": cornac_vae_of_unit_histories,
+            },
             noisy,
         ),
         Pairing(
@@ -133,21 +156,27 @@ def our_defaults(model: Callable[..., Any]) -> Player:
 
 def cornac_ease(task: Strangers, settings: Settings) -> Trial:
     """Its weights, with the negative ones as in the paper, applied to what is folded in."""
-    model = cornac.models.EASE(lamb=settings["l2"], posB=False, verbose=False).fit(task.cornac_data())
+    model = cornac.models.EASE(lamb=settings["l2"], posB=False, verbose=False).fit(
+        task.cornac_data()
+    )
     return Trial(settings, task.values(np.asarray(task.matrix @ model.B)))
 
 
 def cornac_vae_of_unit_histories(task: Strangers, settings: Settings) -> Trial:
     """Its network behind the one step of the paper that it leaves out: each history is scaled to length 1 first."""
     encode = VAE.encode
-    with mock.patch.object(VAE, "encode", lambda network, rows: encode(network, F.normalize(rows, dim=1))):
+    with mock.patch.object(
+        VAE, "encode", lambda network, rows: encode(network, F.normalize(rows, dim=1))
+    ):
         return models.cornac_vae(task, settings)
 
 
 class PlainNetwork(nn.Module):
     """Liang et al.'s MultVAE, or their MultDAE where `variational` is false: layer upon dense layer."""
 
-    def __init__(self, items: int, latent: int, hidden: int | None, variational: bool, dropout: float) -> None:
+    def __init__(
+        self, items: int, latent: int, hidden: int | None, variational: bool, dropout: float
+    ) -> None:
         super().__init__()
         between = [hidden] if hidden else []
         self.variational = variational
@@ -162,7 +191,9 @@ class PlainNetwork(nn.Module):
             return self.decoder(torch.tanh(code)), torch.zeros(len(code))
         mean, log_variance = code.chunk(2, dim=1)
         normal = torch.distributions.Normal(mean, (log_variance / 2).exp())
-        kl = torch.distributions.kl_divergence(normal, torch.distributions.Normal(0.0, 1.0)).sum(dim=1)
+        kl = torch.distributions.kl_divergence(normal, torch.distributions.Normal(0.0, 1.0)).sum(
+            dim=1
+        )
         return self.decoder(normal.rsample() if self.training else mean), kl
 
 
@@ -171,7 +202,13 @@ def plain_network(task: Strangers, settings: Settings) -> Trial:
     torch.manual_seed(task.seed)
     rows = task.train.matrix()
     limit = settings.get("kl_weight", 0.0)
-    shape = (rows.shape[1], settings["latent"], settings["hidden"], "kl_weight" in settings, settings["dropout"])
+    shape = (
+        rows.shape[1],
+        settings["latent"],
+        settings["hidden"],
+        "kl_weight" in settings,
+        settings["dropout"],
+    )
     network = PlainNetwork(*shape)
     optimiser = torch.optim.Adam(network.parameters(), lr=settings["learning_rate"])
     asked = torch.from_numpy(task.matrix.toarray().astype(np.float32))
@@ -210,13 +247,25 @@ def _layers(sizes: list[int]) -> nn.Sequential:
 
 def main() -> int:
     """Prints a table for each data set; 1 where ours is surely worse than a rival."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", choices=[[], *EASE_L2], help="data sets (default: planted)")
-    parser.add_argument("--models", nargs="+", choices=[one.model for one in pairings(1.0, None, 1)])
-    parser.add_argument("--hidden", type=int, help="size of the layer between items and code (default: no layer)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "sets", nargs="*", choices=[[], *EASE_L2], help="data sets (default: planted)"
+    )
+    parser.add_argument(
+        "--models", nargs="+", choices=[one.model for one in pairings(1.0, None, 1)]
+    )
+    parser.add_argument(
+        "--hidden", type=int, help="size of the layer between items and code (default: no layer)"
+    )
     parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--seeds", type=int, default=1, help="how many draws of each network are averaged (1)")
-    parser.add_argument("--in-time", action="store_true", help="fold in the oldest 80 %% of a history")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="how many draws of each network are averaged (1)"
+    )
+    parser.add_argument(
+        "--in-time", action="store_true", help="fold in the oldest 80 %% of a history"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, help="a JSON file for all figures")
     asked = parser.parse_args()
@@ -234,8 +283,12 @@ def main() -> int:
                     rows += play(pairing, task, asked.seeds)
     if asked.out is not None:
         asked.out.write_text(json.dumps(written, indent=1) + "\n")
-    lost = [(name, row) for name, rows in written["sets"].items() for row in rows if row["high"] < 0]
-    worse = "; ".join(f"{row['model']}, {row['ours']}, than {row['rival']} on {name}" for name, row in lost)
+    lost = [
+        (name, row) for name, rows in written["sets"].items() for row in rows if row["high"] < 0
+    ]
+    worse = "; ".join(
+        f"{row['model']}, {row['ours']}, than {row['rival']} on {name}" for name, row in lost
+    )
     print(f"\nours is surely worse: {worse}" if worse else "\nours is nowhere surely worse")
     return 1 if worse else 0
 
@@ -248,7 +301,9 @@ def read_task(name: str, in_time: bool) -> Strangers:
         data = loca.read_interactions(Path(folder) / ML_1M, min_user_interactions=10)
     else:
         sys.exit(f"set LOCA_DATA to a folder with {ML_1M} in it")
-    split = loca.hold_out_users(data if in_time else shuffled(data), test_users=0.1, validation_users=0.2)
+    split = loca.hold_out_users(
+        data if in_time else shuffled(data), test_users=0.1, validation_users=0.2
+    )
     if split.validation is None:
         sys.exit(f"{name}: no validation part")
     return Strangers(split.train, split.validation, seed=0)
@@ -267,9 +322,14 @@ def play(pairing: Pairing, task: Strangers, seeds: int) -> list[dict[str, Any]]:
     for our_name in pairing.ours:
         tried[our_name] = list(trials(pairing, our_name, task, seeds))
         for rival in pairing.rivals:
-            ours, theirs = (np.mean([one.values for one in tried[name]], axis=0) for name in (our_name, rival))
+            ours, theirs = (
+                np.mean([one.values for one in tried[name]], axis=0) for name in (our_name, rival)
+            )
             difference = loca.paired_difference(ours, theirs)
-            epochs = [", ".join(str(one.epoch or "–") for one in tried[name]) for name in (our_name, rival)]
+            epochs = [
+                ", ".join(str(one.epoch or "–") for one in tried[name])
+                for name in (our_name, rival)
+            ]
             row = {
                 "model": pairing.model,
                 "ours": our_name,
@@ -284,7 +344,14 @@ def play(pairing: Pairing, task: Strangers, seeds: int) -> list[dict[str, Any]]:
             }
             sure = f"{difference.mean:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]"
             means = (f"{theirs.mean():.4f}", f"{ours.mean():.4f}")
-            words = (pairing.model, our_name, rival, *means, sure, f"ours {epochs[0]}; rival {epochs[1]}")
+            words = (
+                pairing.model,
+                our_name,
+                rival,
+                *means,
+                sure,
+                f"ours {epochs[0]}; rival {epochs[1]}",
+            )
             print("| " + " | ".join(words) + " |", flush=True)
             rows.append(row)
     return rows
@@ -306,7 +373,9 @@ def print_head(name: str, task: Strangers, asked: argparse.Namespace) -> None:
     size = f"{users:,} users, {items:,} items, {len(task.train):,} to learn from"
     known = "the oldest" if asked.in_time else "a random"
     layers = f"{asked.hidden}-200-{asked.hidden}" if asked.hidden else "200"
-    print(f"\n{name}: {size}; {task.validation.n_users:,} other users, of whom {known} 80 % is folded in;")
+    print(
+        f"\n{name}: {size}; {task.validation.n_users:,} other users, of whom {known} 80 % is folded in;"
+    )
     print(f"layers {layers}, {asked.epochs} epochs, {asked.seeds} seed(s); NDCG@{LIST_LENGTH}\n")
     print("| " + " | ".join(COLUMNS) + " |")
     print("|" + "---|" * len(COLUMNS))

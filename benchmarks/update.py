@@ -19,21 +19,35 @@ from ordered_sets import read_data
 
 def main() -> None:
     """One line for each model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", nargs="?", default="planted")
-    parser.add_argument("--models", nargs="*", help="some of the models, by the names that are printed")
-    parser.add_argument("--epochs", type=int, nargs="*", default=[5], help="of an update of networks")
+    parser.add_argument(
+        "--models", nargs="*", help="some of the models, by the names that are printed"
+    )
+    parser.add_argument(
+        "--epochs", type=int, nargs="*", default=[5], help="of an update of networks"
+    )
     parser.add_argument("--network-epochs", type=int, default=20, help="of a fit of networks")
     parser.add_argument("--latent", type=int, default=200)
-    parser.add_argument("--hidden", type=int, help="of a layer between items and code; none where it is not given")
+    parser.add_argument(
+        "--hidden", type=int, help="of a layer between items and code; none where it is not given"
+    )
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--anchors", type=int, default=8, help="communities of Loca")
-    parser.add_argument("--repeats", type=int, default=1, help="of each, of which the quickest counts")
-    parser.add_argument("--decay", type=float, default=0.9, help="weight of an item relative to the one after it")
+    parser.add_argument(
+        "--repeats", type=int, default=1, help="of each, of which the quickest counts"
+    )
+    parser.add_argument(
+        "--decay", type=float, default=0.9, help="weight of an item relative to the one after it"
+    )
     asked = parser.parse_args()
     data, _ = read_data(asked.data, None)
-    split = loca.leave_last_out(data, test=5, validation=5).with_recency(loca.Recency.per_position(asked.decay))
+    split = loca.leave_last_out(data, test=5, validation=5).with_recency(
+        loca.Recency.per_position(asked.decay)
+    )
     l2 = 1000.0 if data.n_items > 1000 else 20.0
     sizes = {"latent": asked.latent, "hidden": asked.hidden, "epochs": asked.network_epochs}
     steps = {"dropout": asked.dropout, "batch_size": asked.batch_size}
@@ -43,7 +57,9 @@ def main() -> None:
         "ItemKNN": loca.ItemKNN(),
         "EASE": loca.EASE(l2=l2, device="cpu"),
         "NextEASE": loca.NextEASE(device="cpu"),
-        "Loca of EASE": loca.Loca(base=loca.EASE(l2=l2, device="cpu"), anchors=asked.anchors, alpha=0.5),
+        "Loca of EASE": loca.Loca(
+            base=loca.EASE(l2=l2, device="cpu"), anchors=asked.anchors, alpha=0.5
+        ),
         "WMF": loca.WMF(factors=64, device="cpu"),
         "MultVAE": network,
     }
@@ -57,7 +73,9 @@ def main() -> None:
         compare_update(name, models[name], split, asked.epochs, asked.repeats)
 
 
-def compare_update(name: str, model: loca.Recommender, split: loca.Split, epochs: list[int], repeats: int) -> None:
+def compare_update(
+    name: str, model: loca.Recommender, split: loca.Split, epochs: list[int], repeats: int
+) -> None:
     """The same model in four states: as fitted, with grown histories, updated, and fitted again."""
     new, held_out = split.validation.targets, split.test
     fitting = seconds(lambda: model.fit(split.train), 1)
@@ -69,8 +87,15 @@ def compare_update(name: str, model: loca.Recommender, split: loca.Split, epochs
     for count in epochs if model.learns_by_epoch else epochs[:1]:
         updated = copy(model)
         updating = seconds(lambda count=count: copy(model).update(new, epochs=count), repeats - 1)
-        updating = min(updating, seconds(lambda updated=updated, count=count: updated.update(new, epochs=count), 1))
-        label = f"{name}, {count} of {model.get_params()['epochs']} epochs" if model.learns_by_epoch else name
+        updating = min(
+            updating,
+            seconds(lambda updated=updated, count=count: updated.update(new, epochs=count), 1),
+        )
+        label = (
+            f"{name}, {count} of {model.get_params()['epochs']} epochs"
+            if model.learns_by_epoch
+            else name
+        )
         print(
             f"{label:<26}{none:.4f}{grown:>10.4f}{ndcg(updated, held_out):>10.4f}{again:>10.4f}"
             f"{fitting:>12.1f}{updating:>9.1f}{refitting:>9.1f}{updating / refitting:>10.2f}",

@@ -21,8 +21,14 @@ from ordered_sets import read_data
 def main() -> None:
     """Both fit the same matrix by turns, and so does our own solver, whose steps are exact; the quickest fit counts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", nargs="?", default="amusic", help="amusic, ml-1m, games, planted, or an .npz file")
-    parser.add_argument("--validation", type=int, help="items a user held out for validation; needed for an .npz file")
+    parser.add_argument(
+        "data", nargs="?", default="amusic", help="amusic, ml-1m, games, planted, or an .npz file"
+    )
+    parser.add_argument(
+        "--validation",
+        type=int,
+        help="items a user held out for validation; needed for an .npz file",
+    )
     parser.add_argument("--factors", type=int, nargs="+", default=[64, 128, 256])
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=7)
@@ -33,7 +39,9 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     print("factors   implicit        WMF   ratio   own solver   ratio")
     for factors in asked.factors:
-        compare(matrix, WMF(factors=factors, iterations=asked.iterations, device="cpu"), asked.repeats)
+        compare(
+            matrix, WMF(factors=factors, iterations=asked.iterations, device="cpu"), asked.repeats
+        )
 
 
 def compare(matrix: Any, model: WMF, repeats: int) -> None:

@@ -67,7 +67,9 @@ def real_data() -> Path:
     """The folder of public data sets named by LOCA_DATA; tests that need it are skipped where it is not set."""
     folder = os.environ.get("LOCA_DATA")
     if not folder or not Path(folder).is_dir():
-        pytest.skip("needs public data sets: set LOCA_DATA to a folder with amusic/, ml-1m/, … in it")
+        pytest.skip(
+            "needs public data sets: set LOCA_DATA to a folder with amusic/, ml-1m/, … in it"
+        )
     return Path(folder)
 
 

@@ -29,7 +29,10 @@ def warn_of_small_machine(cores: int, size: int) -> str | None:
     """One line where the tests have fewer cores or less memory than they are made for, else None."""
     if cores >= CORES and size >= BYTES:
         return None
-    made_for, found = f"{CORES} cores and {memory.readable_bytes(BYTES)}", f"{cores} and {memory.readable_bytes(size)}"
+    made_for, found = (
+        f"{CORES} cores and {memory.readable_bytes(BYTES)}",
+        f"{cores} and {memory.readable_bytes(size)}",
+    )
     return (
         f"WARNING: these tests are made for {made_for} of memory; here are {found}: "
         "they take longer, and tests of time or memory may fail"

@@ -82,7 +82,11 @@ class Tree:
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         model = cls(**params)
-        model.arrays_, model.facts_, model.parts_ = dict(state.arrays), dict(state.facts), dict(state.parts)
+        model.arrays_, model.facts_, model.parts_ = (
+            dict(state.arrays),
+            dict(state.facts),
+            dict(state.parts),
+        )
         return model
 
 
@@ -97,7 +101,11 @@ def example_interactions(kind: str = "text") -> Interactions:
         "float": [0.1, -2.0, 1e300],
     }
     users = IdMap(np.array(user_ids[kind], dtype=object if kind == "text" else None), "user")
-    items = IdMap(np.array([30, 10, 20, 40], dtype=np.int32), "item", np.array(["a", "ü, b", "", "d"], dtype=object))
+    items = IdMap(
+        np.array([30, 10, 20, 40], dtype=np.int32),
+        "item",
+        np.array(["a", "ü, b", "", "d"], dtype=object),
+    )
     times = np.array([1.5, 1.5, 9.25, 3.0, 4.0])
     offsets, item_rows = np.array([0, 3, 3, 5]), np.array([2, 0, 1, 3, 0])
     return Interactions(users, items, offsets, item_rows, times, Recency(2.5, "time"))
@@ -109,7 +117,9 @@ def example_model(seed: int = 0, known: Interactions | None = None) -> Tree:
     known = example_interactions() if known is None else known
     inner = Tree(base=None, anchors=seed + 1).fit(None)
     inner.parts_ = {"deep": Leaf(strength=np.float32(0.1)).fit(known, rng)}
-    model = Tree(base=Leaf(strength=(1, 2.5), share=Share(0.25, "é")), options={"a": [1, None]}, anchors=5).fit(known)
+    model = Tree(
+        base=Leaf(strength=(1, 2.5), share=Share(0.25, "é")), options={"a": [1, None]}, anchors=5
+    ).fit(known)
     model.arrays_ = {
         "half": rng.normal(size=(2, 5)).astype(np.float16),
         "single": rng.normal(size=(4, 3)).astype(np.float32),
@@ -144,7 +154,9 @@ def same(left: Any, right: Any) -> bool:
         alike = left.dtype == right.dtype and left.shape == right.shape
         return bool(alike and left.tobytes() == right.tobytes())
     if isinstance(left, np.ndarray | list | tuple):
-        return len(left) == len(right) and all(same(*pair) for pair in zip(left, right, strict=True))
+        return len(left) == len(right) and all(
+            same(*pair) for pair in zip(left, right, strict=True)
+        )
     if isinstance(left, dict):
         return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
     if isinstance(left, float | np.floating):
@@ -152,7 +164,10 @@ def same(left: Any, right: Any) -> bool:
     if is_model(left):
         return same(get_params(left), get_params(right)) and same(_learned(left), _learned(right))
     if dataclasses.is_dataclass(left):
-        return all(same(getattr(left, one.name), getattr(right, one.name)) for one in dataclasses.fields(left))
+        return all(
+            same(getattr(left, one.name), getattr(right, one.name))
+            for one in dataclasses.fields(left)
+        )
     return bool(left == right)
 
 

@@ -46,9 +46,14 @@ RIGHT_ON_TEST = ranked(ON_TEST, ON_VALIDATION)
 
 def scripted_interactions() -> Interactions:
     """Everybody has two of the items 3 to 7, then the one that validation asks for, then the one that test asks for."""
-    histories = [[3 + user % 5, 3 + (user + 1 + user // 5) % 5, ON_VALIDATION, ON_TEST] for user in range(USERS)]
+    histories = [
+        [3 + user % 5, 3 + (user + 1 + user // 5) % 5, ON_VALIDATION, ON_TEST]
+        for user in range(USERS)
+    ]
     offsets, item_rows = np.arange(USERS + 1) * 4, np.array(histories, np.int32).ravel()
-    return Interactions(IdMap.numbered(USERS, "user"), IdMap.numbered(ITEMS, "item"), offsets, item_rows)
+    return Interactions(
+        IdMap.numbered(USERS, "user"), IdMap.numbered(ITEMS, "item"), offsets, item_rows
+    )
 
 
 def scripted_split() -> Split:
@@ -112,7 +117,9 @@ class Scripted(NetworkModel[ScriptedNetwork]):
         super().__post_init__()
         self.epochs = self.patience = len(self.script) if self.epochs is None else self.epochs
 
-    def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None, network: Any = None) -> Any:
+    def begin(
+        self, matrix: csr_array, user_weights: Any, moments: Any = None, network: Any = None
+    ) -> Any:
         self.network_ = ScriptedNetwork(self.script)
         return ScriptedTrainer(self.network_, matrix.shape[0])
 
@@ -147,7 +154,9 @@ class Diary(Recommender):
         self.counts_: Any = None
         self.train_data_: Interactions | None = None
 
-    def fit(self, train: Any, *, user_weights: Any = None, validation: HeldOut | None = None) -> Self:
+    def fit(
+        self, train: Any, *, user_weights: Any = None, validation: HeldOut | None = None
+    ) -> Self:
         self.note("fit", as_matrix(train).nnz, validation is not None)
         weights = np.ones(as_matrix(train).shape[0]) if user_weights is None else user_weights
         self.counts_ = np.asarray(weights @ as_matrix(train)).ravel()

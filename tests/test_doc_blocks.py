@@ -88,7 +88,11 @@ def test_the_examples_of_a_page_run(page: Path, commands: dict[str, str]) -> Non
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.name)
 def test_the_cells_of_a_notebook_run_and_their_outputs_are_stored(notebook: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
-    cells = [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    cells = [
+        cell
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert any(cell["outputs"] for cell in cells)
     for cell in cells:

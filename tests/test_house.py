@@ -69,7 +69,9 @@ def room_of(path: Path) -> str:
 
 
 def module_of(path: Path) -> str:
-    return ".".join(("loca", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    return ".".join(("loca", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
 
 
 MODULES = {module_of(path): path for path in FILES}
@@ -92,11 +94,21 @@ def code_lines(text: str) -> int:
     """Lines that hold code: no blanks, comments or docstrings."""
     docstrings: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and ast.get_docstring(node) is not None
+        ):
             docstrings.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     held: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        layout = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+        layout = (
+            tokenize.COMMENT,
+            tokenize.NL,
+            tokenize.NEWLINE,
+            tokenize.INDENT,
+            tokenize.DEDENT,
+            tokenize.ENDMARKER,
+        )
         if token.type not in layout:
             held.update(range(token.start[0], token.end[0] + 1))
     return len(held - docstrings)
@@ -105,9 +117,19 @@ def code_lines(text: str) -> int:
 def counted() -> dict[str, int]:
     """What the limits are about, as the code stands."""
     texts = [path.read_text() for path in FILES]
-    importers = Counter(name for own, path in MODULES.items() for name in imported(path) - {own} if name in MODULES)
-    single = [name for name, path in MODULES.items() if importers[name] == 1 and not path.name.startswith("__")]
-    calls = [call for text in texts for call in re.findall(r"isinstance\([^()]*(?:\([^()]*\))?[^()]*\)", text)]
+    importers = Counter(
+        name for own, path in MODULES.items() for name in imported(path) - {own} if name in MODULES
+    )
+    single = [
+        name
+        for name, path in MODULES.items()
+        if importers[name] == 1 and not path.name.startswith("__")
+    ]
+    calls = [
+        call
+        for text in texts
+        for call in re.findall(r"isinstance\([^()]*(?:\([^()]*\))?[^()]*\)", text)
+    ]
     return {
         "files": len(FILES),
         "code_lines": sum(map(code_lines, texts)),
@@ -115,23 +137,32 @@ def counted() -> dict[str, int]:
         "model_checks": sum(re.search(rf"\b({MODELS})\b", call) is not None for call in calls),
         "context_variables": sum(text.count("ContextVar(") for text in texts),
         "words": sum(
-            len(page.read_text().split()) for page in [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]
+            len(page.read_text().split())
+            for page in [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]
         ),
         **{
-            f"word_{word}": sum(len(re.findall(rf"\b{word}s?\b|_{word}s?\b|\b{word}s?_", text, re.I)) for text in texts)
+            f"word_{word}": sum(
+                len(re.findall(rf"\b{word}s?\b|_{word}s?\b|\b{word}s?_", text, re.I))
+                for text in texts
+            )
             for word in LIMITS["old_words"]
         },
     }
 
 
 def test_the_code_does_not_grow_and_old_words_do_not_come_back() -> None:
-    limits = {**LIMITS["size"], **{f"word_{word}": most for word, most in LIMITS["old_words"].items()}}
+    limits = {
+        **LIMITS["size"],
+        **{f"word_{word}": most for word, most in LIMITS["old_words"].items()},
+    }
     now = counted()
     grown = {name: (now[name], most) for name, most in limits.items() if now[name] > most}
     assert not grown, f"(now, limit): {grown}"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if room_of(p) in ROOMS], ids=lambda p: str(p.relative_to(SOURCE)))
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if room_of(p) in ROOMS], ids=lambda p: str(p.relative_to(SOURCE))
+)
 def test_a_folder_imports_only_from_those_above_it(path: Path) -> None:
     own = ROOMS.index(room_of(path))
     for name in imported(path):
@@ -146,7 +177,9 @@ def test_every_file_stands_in_a_folder() -> None:
 def test_no_file_imports_itself_by_way_of_others() -> None:
     """Also not inside functions or for types alone; the public list names everything and is left out."""
     graph = {
-        name: (imported(path) & MODULES.keys()) - {name, "loca"} for name, path in MODULES.items() if name != "loca"
+        name: (imported(path) & MODULES.keys()) - {name, "loca"}
+        for name, path in MODULES.items()
+        if name != "loca"
     }
     while leaves := [name for name, others in graph.items() if not others & graph.keys()]:
         for name in leaves:
@@ -157,14 +190,20 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_a_file_opens_with_one_sentence(path: Path) -> None:
     sentence = ast.get_docstring(ast.parse(path.read_text())) or ""
-    assert sentence.split("\n")[0].endswith("."), "the first line says in one sentence what a reader finds here"
+    assert sentence.split("\n")[0].endswith("."), (
+        "the first line says in one sentence what a reader finds here"
+    )
 
 
 def test_the_core_loads_only_what_a_bare_numeric_machine_has() -> None:
     for path in FILES:
         if room_of(path) in CORE_ROOMS:
             # Kernels are loaded only on a machine with a GPU, where torch brings Triton along.
-            allowed = {*CORE_PACKAGES, *sys.stdlib_module_names, *(["triton"] if "kernel" in path.stem else [])}
+            allowed = {
+                *CORE_PACKAGES,
+                *sys.stdlib_module_names,
+                *(["triton"] if "kernel" in path.stem else []),
+            }
             for name in imported(path, at_the_top=True):
                 package = name.split(".")[0]
                 assert package in allowed, f"{path.name} imports {name}"
@@ -172,7 +211,9 @@ def test_the_core_loads_only_what_a_bare_numeric_machine_has() -> None:
 
 def test_no_test_patches_a_private_name() -> None:
     for path in (PROJECT / "tests").rglob("*.py"):
-        found = re.findall(r"""(?:setattr|patch)\([^)]*["'][\w.]*\b_[a-zA-Z]\w*["']""", path.read_text())
+        found = re.findall(
+            r"""(?:setattr|patch)\([^)]*["'][\w.]*\b_[a-zA-Z]\w*["']""", path.read_text()
+        )
         assert not found, f"{path.name}: {found}"
 
 
@@ -190,12 +231,16 @@ def test_the_core_runs_without_readers_commands_and_plots() -> None:
         "model = loca.Loca(base=loca.EASE(), anchors=3).fit(split.train, validation=split.validation)\n"
         "print(loca.evaluate(model, split.test, at=(10,)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "ndcg" in done.stdout
 
 
-@pytest.mark.parametrize("page", [*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")], ids=lambda p: p.name
+)
 def test_pages_are_finished_and_their_links_lead_somewhere(page: Path) -> None:
     text = page.read_text()
     assert "@@" not in text
@@ -204,6 +249,12 @@ def test_pages_are_finished_and_their_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_stub_has_the_types_of_every_public_name() -> None:
-    typed = re.findall(r"^from (loca[\w.]*) import (\w+) as \2$", (SOURCE / "__init__.pyi").read_text(), re.M)
+    typed = re.findall(
+        r"^from (loca[\w.]*) import (\w+) as \2$", (SOURCE / "__init__.pyi").read_text(), re.M
+    )
     assert sorted(name for _, name in typed) == sorted({*loca.__all__} - {"__version__"})
-    assert all(hasattr(sys.modules[module], name) for module, name in typed if getattr(loca, name) is not None)
+    assert all(
+        hasattr(sys.modules[module], name)
+        for module, name in typed
+        if getattr(loca, name) is not None
+    )

@@ -64,27 +64,41 @@ MADE: dict[str, Callable[[], Recommender]] = {
     "loca-ease": lambda: Loca(base=EASE(l2=20.0), embedding=TruncatedSVD(dimensions=8), **NARROW),
     "loca-vae": lambda: Loca(base=MultVAE(**VAE), **NARROW),
     "loca-dae apart": lambda: Loca(base=MultDAE(**DAE), stopping="community", alpha=0.5, **NARROW),
-    "loca over sparse ease": lambda: Loca(base=EASE(l2=20.0, keep=8), embedding=TruncatedSVD(dimensions=8), **NARROW),
+    "loca over sparse ease": lambda: Loca(
+        base=EASE(l2=20.0, keep=8), embedding=TruncatedSVD(dimensions=8), **NARROW
+    ),
     "mixture-ease": lambda: Loca(base=EASE(l2=20.0), communities="mixture", **MIXED),
-    "mixture-vae": lambda: Loca(base=MultVAE(**VAE), communities="mixture", shared_epochs=3, **MIXED),
+    "mixture-vae": lambda: Loca(
+        base=MultVAE(**VAE), communities="mixture", shared_epochs=3, **MIXED
+    ),
     "dealt-ease": lambda: Loca(base=EASE(l2=20.0), communities="dealt", **MIXED),
     "dealt-vae": lambda: Loca(base=MultVAE(**VAE), communities="dealt", shared_epochs=3, **MIXED),
     "ensemble-ease": lambda: Ensemble(base=EASE(l2=20.0), models=3),
     "ensemble-vae": lambda: Ensemble(base=MultVAE(**VAE), models=2),
     "next-ease": lambda: NextEASE(l2=20.0),
     "next-vae": lambda: MultVAE(target="next", set_share=0.5, **VAE),
-    "loca-next-ease": lambda: Loca(base=NextEASE(l2=20.0), embedding=TruncatedSVD(dimensions=8), **NARROW),
-    "ensemble-next-ease in differences": lambda: Ensemble(base=NextEASE(l2=20.0), models=3, engine="stacked"),
+    "loca-next-ease": lambda: Loca(
+        base=NextEASE(l2=20.0), embedding=TruncatedSVD(dimensions=8), **NARROW
+    ),
+    "ensemble-next-ease in differences": lambda: Ensemble(
+        base=NextEASE(l2=20.0), models=3, engine="stacked"
+    ),
     "item-knn": lambda: ItemKNN(neighbours=20, shrinkage=5.0),
     "slim": lambda: SLIM(l1=1.0, l2=10.0),
     "wmf": lambda: WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0, iterations=200),
-    "wmf with scaled ridges": lambda: WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0, frequency_scaling=0.5),
+    "wmf with scaled ridges": lambda: WMF(
+        factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0, frequency_scaling=0.5
+    ),
     "llorma": lambda: LLORMA(anchors=4, factors=6, confidence=5.0, user_l2=5.0, item_l2=5.0),
     "sglsvd": lambda: SGLSVD(clusters=3, global_rank=6, local_rank=3),
     "cdae": lambda: CDAE(latent=16, learning_rate=2e-2, epochs=20, patience=4, batch_size=100),
-    "rec-vae": lambda: RecVAE(latent=16, hidden=32, learning_rate=5e-3, epochs=8, patience=4, batch_size=100),
+    "rec-vae": lambda: RecVAE(
+        latent=16, hidden=32, learning_rate=5e-3, epochs=8, patience=4, batch_size=100
+    ),
     "loca-slim": lambda: Loca(base=SLIM(), embedding=TruncatedSVD(dimensions=8), **NARROW),
-    "loca-wmf": lambda: Loca(base=WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0), **NARROW),
+    "loca-wmf": lambda: Loca(
+        base=WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0), **NARROW
+    ),
     "loca-rec-vae": lambda: Loca(
         base=RecVAE(latent=8, hidden=16, learning_rate=1e-2, epochs=8, patience=3, batch_size=100),
         **{**NARROW, "anchors": 2},
@@ -99,7 +113,10 @@ PERSONAL = [name for name in MADE if name != "popularity"]
 
 @pytest.fixture(scope="module")
 def fitted_models(planted_split: Split) -> dict[str, Recommender]:
-    return {name: make().fit(planted_split.train, validation=planted_split.validation) for name, make in MADE.items()}
+    return {
+        name: make().fit(planted_split.train, validation=planted_split.validation)
+        for name, make in MADE.items()
+    }
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -111,13 +128,19 @@ def test_it_keeps_the_protocol(name: str) -> None:
 def neighbours_at_random(planted_split: Split) -> ItemKNN:
     """An ItemKNN of histories in which every item was exchanged for another's, so that its neighbours mean nothing."""
     matrix = planted_split.train.matrix()
-    mixed = csr_array((matrix.data, stream(0, "mixed").permutation(matrix.indices), matrix.indptr), shape=matrix.shape)
+    mixed = csr_array(
+        (matrix.data, stream(0, "mixed").permutation(matrix.indices), matrix.indptr),
+        shape=matrix.shape,
+    )
     return ItemKNN(neighbours=20, shrinkage=5.0).fit(mixed)
 
 
 @pytest.mark.parametrize("name", PERSONAL)
 def test_a_personal_model_beats_popularity_and_random_neighbours(
-    name: str, fitted_models: dict[str, Recommender], neighbours_at_random: ItemKNN, planted_split: Split
+    name: str,
+    fitted_models: dict[str, Recommender],
+    neighbours_at_random: ItemKNN,
+    planted_split: Split,
 ) -> None:
     own = evaluate(fitted_models[name], planted_split.test, at=(10,)).means()["ndcg@10"]
     for simple in (fitted_models["popularity"], neighbours_at_random):
@@ -141,7 +164,9 @@ def test_the_answer_to_one_history_does_not_depend_on_the_others(
 ) -> None:
     histories = planted_split.test.history_matrix[:20]
     together = fitted_models[name].score(histories)
-    alone = np.concatenate([fitted_models[name].score(csr_array(histories[[row]])) for row in range(20)])
+    alone = np.concatenate(
+        [fitted_models[name].score(csr_array(histories[[row]])) for row in range(20)]
+    )
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
 
 
@@ -193,7 +218,9 @@ def test_it_answers_the_same_after_saving_and_loading(
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_it_explains_what_it_lists_and_any_single_item(name: str, fitted_models: dict[str, Recommender]) -> None:
+def test_it_explains_what_it_lists_and_any_single_item(
+    name: str, fitted_models: dict[str, Recommender]
+) -> None:
     model = fitted_models[name]
     why = model.explain("u003", n=4)
     ids, scores = model.recommend("u003", n=4)
@@ -206,7 +233,13 @@ def test_it_explains_what_it_lists_and_any_single_item(name: str, fitted_models:
         np.testing.assert_allclose(together, why.scores, rtol=1e-4, atol=1e-4)
     lines = str(why).splitlines()
     assert max(map(len, lines)) <= 100
-    assert sum(any(word in line for word in ("because you", "popular with", "speaks for it")) for line in lines) >= 4
+    assert (
+        sum(
+            any(word in line for word in ("because you", "popular with", "speaks for it"))
+            for line in lines
+        )
+        >= 4
+    )
     # A history of one item, which leaves none when it is left out, and an item that is in it.
     alone = model.explain([["i03"]], item="i03")
     assert np.isfinite(alone.contributions).all()
@@ -223,7 +256,9 @@ def test_a_weighted_history_is_answered_and_the_stored_pattern_alone_is_hidden(
     for row in range(30):
         assert not set(listed[row]) & set(weighted.histories.items_of(row))
     if name != "popularity":
-        changed = model.score(weighted.history_matrix[:20]) - model.score(planted_split.test.history_matrix[:20])
+        changed = model.score(weighted.history_matrix[:20]) - model.score(
+            planted_split.test.history_matrix[:20]
+        )
         assert np.abs(changed).max() > 1e-3
 
 
@@ -257,7 +292,17 @@ def test_however_little_an_item_weighs_it_is_hidden_and_every_score_is_finite(
 # Networks learn in random batches, where a user of weight 2 is two users in expectation: their own tests hold the loss.
 # LLORMA draws its anchors among stored pairs, of which repetition makes more.
 @pytest.mark.parametrize(
-    "name", ["popularity", "item-knn", "ease", "next-ease", "slim", "wmf", "wmf with scaled ridges", "sglsvd"]
+    "name",
+    [
+        "popularity",
+        "item-knn",
+        "ease",
+        "next-ease",
+        "slim",
+        "wmf",
+        "wmf with scaled ridges",
+        "sglsvd",
+    ],
 )
 def test_integer_user_weights_equal_repetition(name: str, planted_split: Split) -> None:
     matrix = planted_split.train.matrix()
@@ -266,11 +311,25 @@ def test_integer_user_weights_equal_repetition(name: str, planted_split: Split) 
     weighted = MADE[name]().fit(matrix, user_weights=weights)
     histories = planted_split.test.history_matrix[:50]
     expected = MADE[name]().fit(repeated).score(histories)
-    np.testing.assert_allclose(weighted.score(histories), expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        weighted.score(histories), expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max()
+    )
 
 
 @pytest.mark.parametrize(
-    "name", ["ease", "next-ease", "mult-vae", "mult-dae", "popularity", "item-knn", "slim", "wmf", "cdae", "rec-vae"]
+    "name",
+    [
+        "ease",
+        "next-ease",
+        "mult-vae",
+        "mult-dae",
+        "popularity",
+        "item-knn",
+        "slim",
+        "wmf",
+        "cdae",
+        "rec-vae",
+    ],
 )
 def test_users_without_weight_do_not_count(name: str, planted_split: Split) -> None:
     matrix = planted_split.train.matrix()
@@ -288,7 +347,9 @@ def test_it_says_how_many_items_it_scores(name: str, fitted_models: dict[str, Re
     assert fitted_models[name].count_items() == 60
 
 
-def test_a_model_folder_whose_names_do_not_fit_the_model_is_refused(planted_split: Split, tmp_path: Path) -> None:
+def test_a_model_folder_whose_names_do_not_fit_the_model_is_refused(
+    planted_split: Split, tmp_path: Path
+) -> None:
     model = EASE().fit(planted_split.train)
     model.weights_ = model.weights_[:7, :7]
     model.save(tmp_path / "model")
@@ -311,7 +372,9 @@ def test_it_refuses_to_answer_before_it_is_fitted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["popularity", "ease", "mult-vae", "loca-ease"])
-def test_histories_over_other_items_are_refused(name: str, fitted_models: dict[str, Recommender]) -> None:
+def test_histories_over_other_items_are_refused(
+    name: str, fitted_models: dict[str, Recommender]
+) -> None:
     with pytest.raises(DataError, match="expected 60 items, found 7"):
         fitted_models[name].score(csr_array((2, 7), dtype=np.float32))
 
@@ -326,7 +389,9 @@ def test_histories_over_other_items_are_refused(name: str, fitted_models: dict[s
         (np.full(400, np.nan), "finite numbers ≥ 0"),
     ],
 )
-def test_wrong_user_weights_are_refused(name: str, weights: np.ndarray, message: str, planted_split: Split) -> None:
+def test_wrong_user_weights_are_refused(
+    name: str, weights: np.ndarray, message: str, planted_split: Split
+) -> None:
     with pytest.raises(DataError, match=message):
         MADE[name]().fit(planted_split.train, user_weights=weights)
 
@@ -334,7 +399,9 @@ def test_wrong_user_weights_are_refused(name: str, weights: np.ndarray, message:
 def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(DataError, match="nothing to learn from: 3 users, 4 items, 0 pairs"):
         EASE().fit(csr_array((3, 4), dtype=np.float32))
-    with pytest.raises(DataError, match="expected Interactions or a scipy sparse matrix, found list"):
+    with pytest.raises(
+        DataError, match="expected Interactions or a scipy sparse matrix, found list"
+    ):
         EASE().fit([[1, 0]])  # type: ignore[arg-type]
 
 
@@ -357,20 +424,28 @@ def test_a_copy_changes_only_what_is_named_and_shares_no_model() -> None:
     copy = clone(model, anchors=9)
     assert (copy.anchors, copy.base.l2, model.anchors) == (9, 5.0, 7)
     assert copy.base is not model.base
-    with pytest.raises(ConfigError, match=r"unknown parameter 'anchor' for Loca; did you mean 'anchors'\?"):
+    with pytest.raises(
+        ConfigError, match=r"unknown parameter 'anchor' for Loca; did you mean 'anchors'\?"
+    ):
         clone(model, anchor=3)
 
 
-def test_an_embedding_given_as_an_array_survives_its_file(planted_split: Split, tmp_path: Path) -> None:
+def test_an_embedding_given_as_an_array_survives_its_file(
+    planted_split: Split, tmp_path: Path
+) -> None:
     given = np.random.default_rng(0).normal(size=(400, 5)).astype(np.float32)
-    model = Loca(base=EASE(), embedding=GivenEmbeddings(embeddings=given), **NARROW).fit(planted_split.train)
+    model = Loca(base=EASE(), embedding=GivenEmbeddings(embeddings=given), **NARROW).fit(
+        planted_split.train
+    )
     model.save(tmp_path / "model")
     histories = planted_split.test.history_matrix[:20]
     np.testing.assert_array_equal(load(tmp_path / "model").score(histories), model.score(histories))
 
 
 def test_former_names_still_work_for_one_release() -> None:
-    data = loca.planted_communities(users=40, items=20, groups=4, history=8, shortest_history=6).interactions
+    data = loca.planted_communities(
+        users=40, items=20, groups=4, history=8, shortest_history=6
+    ).interactions
     model = loca.EASE(l2=10.0).fit(data)
     assert model.known_ is data
     assert model.as_chosen().get_params() == model.get_params()
@@ -379,7 +454,11 @@ def test_former_names_still_work_for_one_release() -> None:
 @pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize("recency", [None, Recency.per_position(0.7)])
 def test_the_same_list_by_id_and_by_the_same_history_in_any_form(
-    name: str, recency: Recency | None, fitted_models: dict[str, Recommender], planted_split: Split, tmp_path: Path
+    name: str,
+    recency: Recency | None,
+    fitted_models: dict[str, Recommender],
+    planted_split: Split,
+    tmp_path: Path,
 ) -> None:
     model = fitted_models[name]
     train = replace(planted_split.train, recency=recency)
@@ -421,7 +500,10 @@ def test_similar_items_are_those_recommended_to_who_took_the_item_alone(
     found = model.similar_items(items.ids([3, 7]), 4)
     assert found.users.tolist() == items.ids([3, 7])
     assert not set(found.users[:1].tolist()) & set(found.items[0].tolist())
-    assert found.items.tolist() == model.recommend([[one] for one in items.ids([3, 7])], 4, recency=None).items.tolist()
+    assert (
+        found.items.tolist()
+        == model.recommend([[one] for one in items.ids([3, 7])], 4, recency=None).items.tolist()
+    )
     with pytest.raises(DataError, match="unknown item 'i999'"):
         model.similar_items(["i999"])
 
@@ -438,7 +520,10 @@ def test_an_update_takes_in_what_users_did_since_and_who_is_new(
 ) -> None:
     before, known = copy(fitted_models[name]), planted_split.train
     answers = before.score(known.histories(np.arange(5)))
-    regular, taken = known.users.ids([3])[0], before.recommend(known.users.ids([3]), n=2).items[0].tolist()
+    regular, taken = (
+        known.users.ids([3])[0],
+        before.recommend(known.users.ids([3]), n=2).items[0].tolist(),
+    )
     liked = known.items.ids(known.items_of(7))[:4]
     new = pl.DataFrame(
         {
@@ -464,5 +549,7 @@ def test_an_update_takes_in_what_users_did_since_and_who_is_new(
     np.testing.assert_array_equal(before.score(known.histories(np.arange(5))), answers)
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model", verify=True)
-    np.testing.assert_array_equal(loaded.recommend([regular, "newcomer", "explorer"], n=20).items, listed.items)
+    np.testing.assert_array_equal(
+        loaded.recommend([regular, "newcomer", "explorer"], n=20).items, listed.items
+    )
     assert loaded.update(new, epochs=1).train_data_ is not None  # and can be updated again

@@ -24,7 +24,9 @@ NEEDED: dict[str, dict[str, Any]] = {
     "GivenEmbeddings": {"embeddings": np.eye(3)},
 }
 ESTIMATORS = {name: kind for name, kind in KINDS.items() if issubclass(kind, BaseEstimator)}
-PARAMETERS = [(name, one) for name, kind in ESTIMATORS.items() for one in inspect.signature(kind).parameters]
+PARAMETERS = [
+    (name, one) for name, kind in ESTIMATORS.items() for one in inspect.signature(kind).parameters
+]
 # Of no kind that any parameter takes.
 WRONG = [..., math.nan, loca.EASE, [None], {"a": 1}, True, "a", -math.inf, 1j]
 
@@ -32,7 +34,11 @@ WRONG = [..., math.nan, loca.EASE, [None], {"a": 1}, True, "a", -math.inf, 1j]
 def without_doubles(params: dict[str, Any]) -> dict[str, Any]:
     """Parameters that can be compared: models as text, arrays as lists."""
     return {
-        name: one.tolist() if isinstance(one, np.ndarray) else repr(one) if "(" in repr(one) else one
+        name: one.tolist()
+        if isinstance(one, np.ndarray)
+        else repr(one)
+        if "(" in repr(one)
+        else one
         for name, one in params.items()
     }
 
@@ -62,7 +68,9 @@ def test_none_is_refused_where_it_is_not_a_value(name: str, parameter: str) -> N
 
 
 def test_a_class_in_place_of_a_model_is_refused_with_what_to_write() -> None:
-    with pytest.raises(ConfigError, match=r"^base: expected a model such as EASE\(\), found the class EASE; write"):
+    with pytest.raises(
+        ConfigError, match=r"^base: expected a model such as EASE\(\), found the class EASE; write"
+    ):
         loca.Loca(base=loca.EASE)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^l2: expected a number above 0, found 'a'$"):
         loca.EASE(l2="a")  # type: ignore[arg-type]
@@ -70,11 +78,18 @@ def test_a_class_in_place_of_a_model_is_refused_with_what_to_write() -> None:
 
 def test_numbers_of_numpy_are_taken_as_plain_ones() -> None:
     model = loca.MultVAE(latent=np.int64(16), dropout=np.float32(0.5))  # type: ignore[arg-type]
-    assert (type(model.latent), type(model.dropout), model.latent, model.dropout) == (int, float, 16, 0.5)
+    assert (type(model.latent), type(model.dropout), model.latent, model.dropout) == (
+        int,
+        float,
+        16,
+        0.5,
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_is_copied_by_scikit_learn_with_equal_parameters_and_unfitted(name: str) -> None:
+def test_every_model_is_copied_by_scikit_learn_with_equal_parameters_and_unfitted(
+    name: str,
+) -> None:
     model = MODELS[name]()
     copy = sklearn.base.clone(model)
     assert type(copy) is type(model)
@@ -99,7 +114,9 @@ def test_a_copy_of_a_fitted_model_is_unfitted(planted_split: Split) -> None:
     assert repr(copy) == repr(model) == "Loca(base=EASE(l2=20.0), anchors=3)"
 
 
-@pytest.mark.parametrize("model", [loca.EASE(), loca.MultVAE(latent=8, epochs=1), loca.Blend(parts=[loca.EASE()])])
+@pytest.mark.parametrize(
+    "model", [loca.EASE(), loca.MultVAE(latent=8, epochs=1), loca.Blend(parts=[loca.EASE()])]
+)
 def test_a_model_says_what_it_was_fitted_on(model: Recommender, planted_split: Split) -> None:
     assert str(model) == repr(model)
     assert not model.is_fitted
@@ -133,17 +150,29 @@ def test_a_model_of_many_parts_prints_a_line_for_each() -> None:
     ]
     many = loca.Blend(parts=[blend, *blend.parts, loca.MultVAE(latent=90)])
     assert max(map(len, repr(many).splitlines())) <= 120
-    assert repr(loca.GivenEmbeddings(embeddings=np.eye(300))) == "GivenEmbeddings(embeddings=array of shape (300, 300))"
+    assert (
+        repr(loca.GivenEmbeddings(embeddings=np.eye(300)))
+        == "GivenEmbeddings(embeddings=array of shape (300, 300))"
+    )
 
 
 def test_what_is_long_and_deep_inside_of_a_model_is_not_written_out() -> None:
-    network = loca.MultVAE(latent=30, dropout=0.25, noise=0.5, kl_weight=0.1, learning_rate=0.01, epochs=30)
-    blend = loca.Blend(parts=[loca.EASE(), loca.Ensemble(base=network)], columns=[(0, 1 / 3, 1 / 7)] * 9)
-    assert repr(loca.Auto(chosen=blend)) == "Auto(chosen=Blend(parts=(EASE(), Ensemble(base=MultVAE(…))), columns=(…)))"
+    network = loca.MultVAE(
+        latent=30, dropout=0.25, noise=0.5, kl_weight=0.1, learning_rate=0.01, epochs=30
+    )
+    blend = loca.Blend(
+        parts=[loca.EASE(), loca.Ensemble(base=network)], columns=[(0, 1 / 3, 1 / 7)] * 9
+    )
+    assert (
+        repr(loca.Auto(chosen=blend))
+        == "Auto(chosen=Blend(parts=(EASE(), Ensemble(base=MultVAE(…))), columns=(…)))"
+    )
     assert "latent=30" in repr(loca.Loca(base=network))
 
 
-def test_parameters_of_inner_models_are_read_and_changed_by_two_underscores(planted_split: Split) -> None:
+def test_parameters_of_inner_models_are_read_and_changed_by_two_underscores(
+    planted_split: Split,
+) -> None:
     model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3, embedding=loca.TruncatedSVD(dimensions=4))
     params = model.get_params()
     assert (params["base__l2"], params["embedding__dimensions"], params["anchors"]) == (20.0, 4, 3)
@@ -158,9 +187,17 @@ def test_parameters_of_inner_models_are_read_and_changed_by_two_underscores(plan
 
 def test_a_changed_model_fits_as_one_made_so(planted_split: Split) -> None:
     rows = planted_split.test.history_matrix[:5]
-    for model, changed in ((loca.EASE(l2=20.0), {"l2": 3.0}), (loca.MultVAE(latent=4, epochs=2), {"latent": 6})):
+    for model, changed in (
+        (loca.EASE(l2=20.0), {"l2": 3.0}),
+        (loca.MultVAE(latent=4, epochs=2), {"latent": 6}),
+    ):
         expected = loca.clone(model, **changed).fit(planted_split.train).score(rows)
-        found = model.fit(planted_split.train).set_params(**changed).fit(planted_split.train).score(rows)
+        found = (
+            model.fit(planted_split.train)
+            .set_params(**changed)
+            .fit(planted_split.train)
+            .score(rows)
+        )
         assert np.array_equal(found, expected)
 
 
@@ -174,7 +211,9 @@ def test_a_changed_model_fits_as_one_made_so(planted_split: Split) -> None:
         ({"anchors": 5, "base__l2": -1.0}, r"l2: expected a number above 0, found -1.0"),
     ],
 )
-def test_a_refused_change_leaves_the_model_as_it_was(changed: dict[str, Any], line: str, planted_split: Split) -> None:
+def test_a_refused_change_leaves_the_model_as_it_was(
+    changed: dict[str, Any], line: str, planted_split: Split
+) -> None:
     model = loca.Loca(base=loca.EASE(l2=20.0), anchors=3).fit(planted_split.train)
     with pytest.raises(ConfigError, match=line):
         model.set_params(**changed)
@@ -186,12 +225,16 @@ def test_a_grid_of_scikit_learn_gives_candidates(planted_split: Split) -> None:
     grid = ParameterGrid({"l2": np.array([1.0, 100.0]), "denoising": [0.0, 0.5]})
     candidates = [sklearn.base.clone(loca.EASE()).set_params(**one) for one in grid]
     model, tried = loca.choose_on_validation(candidates, planted_split)
-    assert [one.settings for one in tried] == [dict(sorted(one.items(), reverse=True)) for one in grid]
+    assert [one.settings for one in tried] == [
+        dict(sorted(one.items(), reverse=True)) for one in grid
+    ]
     assert model.is_fitted
 
 
 @pytest.mark.parametrize("base", [loca.MultVAE, loca.MultDAE, loca.CDAE, loca.RecVAE])
-@pytest.mark.parametrize("whole", [lambda base: base, lambda base: loca.Ensemble(base=base, models=2)])
+@pytest.mark.parametrize(
+    "whole", [lambda base: base, lambda base: loca.Ensemble(base=base, models=2)]
+)
 def test_a_network_larger_than_the_memory_is_refused_before_it_is_made(
     base: Any, whole: Any, planted_split: Split
 ) -> None:
@@ -202,21 +245,44 @@ def test_a_network_larger_than_the_memory_is_refused_before_it_is_made(
         loca.Ensemble(base=base(), models=10**12).fit(planted_split.train)
 
 
-def test_data_of_another_kind_and_classes_in_place_of_models_are_refused(planted_split: Split) -> None:
+def test_data_of_another_kind_and_classes_in_place_of_models_are_refused(
+    planted_split: Split,
+) -> None:
     data, model = planted_split.train, loca.EASE().fit(planted_split.train)
     wrong: list[tuple[Any, str]] = [
-        (lambda: loca.evaluate(model, planted_split), "held_out: expected HeldOut, found Split; give a part"),  # type: ignore[arg-type]
-        (lambda: loca.evaluate(loca.EASE, planted_split.test), "model: expected a fitted model, found the class EASE"),
-        (lambda: loca.recommend(loca.EASE, ["u001"]), "model: expected a fitted model, found the class EASE"),
+        (
+            lambda: loca.evaluate(model, planted_split),
+            "held_out: expected HeldOut, found Split; give a part",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: loca.evaluate(loca.EASE, planted_split.test),
+            "model: expected a fitted model, found the class EASE",
+        ),
+        (
+            lambda: loca.recommend(loca.EASE, ["u001"]),
+            "model: expected a fitted model, found the class EASE",
+        ),
         (lambda: loca.recommend(3, ["u001"]), "model: expected a fitted model, found int"),  # type: ignore[arg-type]
-        (lambda: model.fit(data, validation=planted_split), "validation: expected HeldOut, found Split"),  # type: ignore[arg-type]
+        (
+            lambda: model.fit(data, validation=planted_split),
+            "validation: expected HeldOut, found Split",
+        ),  # type: ignore[arg-type]
         (lambda: loca.fit(planted_split, loca.EASE()), "data: expected Interactions, found Split"),  # type: ignore[arg-type]
-        (lambda: loca.fit(data, loca.EASE), "model: expected models such as EASE.*, found the class EASE; write"),  # type: ignore[arg-type]
+        (
+            lambda: loca.fit(data, loca.EASE),
+            "model: expected models such as EASE.*, found the class EASE; write",
+        ),  # type: ignore[arg-type]
         (lambda: loca.fit(data, 3), "model: expected models such as EASE.*, found 3"),  # type: ignore[arg-type]
-        (lambda: loca.compare([loca.EASE], planted_split), "models: expected models .*, found the class EASE"),  # type: ignore[list-item]
+        (
+            lambda: loca.compare([loca.EASE], planted_split),
+            "models: expected models .*, found the class EASE",
+        ),  # type: ignore[list-item]
         (lambda: loca.compare([loca.EASE()], data), "split: expected Split, found Interactions"),  # type: ignore[arg-type]
         (lambda: loca.choose_on_validation([loca.EASE()], data), "split: expected Split, found"),  # type: ignore[arg-type]
-        (lambda: loca.leave_last_out(planted_split), "interactions: expected Interactions, found Split"),  # type: ignore[arg-type]
+        (
+            lambda: loca.leave_last_out(planted_split),
+            "interactions: expected Interactions, found Split",
+        ),  # type: ignore[arg-type]
         (lambda: loca.clone(loca.EASE), "expected a model, found <class"),
         (lambda: loca.get_params(3), "expected a model, found 3"),
         (lambda: loca.Quantile("a"), "quantile level: expected a number, found 'a'"),  # type: ignore[arg-type]

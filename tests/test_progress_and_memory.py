@@ -73,7 +73,9 @@ class Clock:
 
 
 @pytest.mark.usefixtures("automatic")
-def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock = Clock(1000.0)
     with caplog.at_level(logging.INFO, logger="loca"), bar("MultVAE", 100, clock=clock) as progress:
         for step in range(100):
@@ -89,7 +91,9 @@ def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(caplog: pytest.L
 
 
 @pytest.mark.usefixtures("automatic")
-def test_many_short_pieces_of_work_get_a_line_now_and_then_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_many_short_pieces_of_work_get_a_line_now_and_then_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock = Clock(5000.0)
     with caplog.at_level(logging.INFO, logger="loca"):
         for piece in range(8):
@@ -179,7 +183,13 @@ def test_what_is_said_reaches_the_logger(caplog: pytest.LogCaptureFixture) -> No
 
 def test_bytes_are_written_as_a_person_would() -> None:
     sizes = [999, 1_000, 52_700_000, 1_300_000_000, 2.5e12]
-    assert [memory.readable_bytes(size) for size in sizes] == ["999 B", "1 kB", "52.7 MB", "1.3 GB", "2.5 TB"]
+    assert [memory.readable_bytes(size) for size in sizes] == [
+        "999 B",
+        "1 kB",
+        "52.7 MB",
+        "1.3 GB",
+        "2.5 TB",
+    ]
 
 
 def test_much_memory_is_said_and_too_much_is_refused(
@@ -190,7 +200,9 @@ def test_much_memory_is_said_and_too_much_is_refused(
         memory.plan_memory("a small plan", 10**6, "never mind")
         memory.plan_memory("a large plan", 10**8, "never mind")
     assert caplog.messages == ["a large plan: 100.0 MB of memory needed"]
-    with pytest.raises(DataError, match=r"a huge plan: 2\.0 GB of memory needed, 1\.0 GB are free; take less"):
+    with pytest.raises(
+        DataError, match=r"a huge plan: 2\.0 GB of memory needed, 1\.0 GB are free; take less"
+    ):
         memory.plan_memory("a huge plan", 2 * 10**9, "take less")
 
 

@@ -11,7 +11,11 @@ import yaml
 
 PROJECT = Path(__file__).parents[1]
 PACKAGE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-PINS = dict(line.split("==") for line in (PROJECT / "constraints.txt").read_text().splitlines() if "==" in line)
+PINS = dict(
+    line.split("==")
+    for line in (PROJECT / "constraints.txt").read_text().splitlines()
+    if "==" in line
+)
 
 
 def read_yaml(name: str) -> Any:
@@ -26,8 +30,12 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 
 def test_hooks_use_the_pinned_versions() -> None:
-    hooks = [hook for repo in read_yaml(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
-    pinned = [tool.split("==") for hook in hooks for tool in hook.get("additional_dependencies", ())]
+    hooks = [
+        hook for repo in read_yaml(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]
+    ]
+    pinned = [
+        tool.split("==") for hook in hooks for tool in hook.get("additional_dependencies", ())
+    ]
     assert {name: version for name, version in pinned if name in PINS} == {"ruff": PINS["ruff"]}
 
 
@@ -35,7 +43,11 @@ def test_the_workflow_runs_commands_that_exist_on_every_supported_python() -> No
     jobs = read_yaml(".github/workflows/ci.yml")["jobs"]
     commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     targets = set(re.findall(r"^([\w-]+):", (PROJECT / "Makefile").read_text(), re.M))
-    assert {command.split()[1] for command in commands} == {"test", "coverage", "check", "docs", "dist"} <= targets
+    assert (
+        {command.split()[1] for command in commands}
+        == {"test", "coverage", "check", "docs", "dist"}
+        <= targets
+    )
     pythons = jobs["test"]["strategy"]["matrix"]["python"]
     assert [f"Programming Language :: Python :: {one}" for one in pythons] == [
         line for line in PACKAGE["classifiers"] if re.search(r"Python :: 3\.\d+$", line)
@@ -44,8 +56,15 @@ def test_the_workflow_runs_commands_that_exist_on_every_supported_python() -> No
 
 
 def test_every_direct_requirement_is_pinned() -> None:
-    wanted = [*PACKAGE["dependencies"], *(one for extra in PACKAGE["optional-dependencies"].values() for one in extra)]
-    names = {re.split(r"[\[<>=~!;]", one)[0].strip().lower() for one in wanted if not one.startswith("loca[")}
+    wanted = [
+        *PACKAGE["dependencies"],
+        *(one for extra in PACKAGE["optional-dependencies"].values() for one in extra),
+    ]
+    names = {
+        re.split(r"[\[<>=~!;]", one)[0].strip().lower()
+        for one in wanted
+        if not one.startswith("loca[")
+    }
     assert not names - {name.lower() for name in PINS}
 
 

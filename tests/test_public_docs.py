@@ -12,7 +12,11 @@ import pytest
 import loca
 
 NAMES = [name for name in loca.__all__ if name != "__version__"]
-PLAIN = {name for name in NAMES if isinstance(getattr(loca, name), type) and issubclass(getattr(loca, name), Exception)}
+PLAIN = {
+    name
+    for name in NAMES
+    if isinstance(getattr(loca, name), type) and issubclass(getattr(loca, name), Exception)
+}
 # A protocol is explained by the classes that keep it.
 ABSTRACT = {"Recommender"}
 
@@ -29,15 +33,23 @@ def test_a_public_name_explains_its_parameters_and_shows_an_example(name: str) -
     text = inspect.getdoc(value) or ""
     takes = [one for one in inspect.signature(value).parameters if name not in ABSTRACT]
     described = section(text, "Parameters") or section(text, "Attributes")
-    missing = [one for one in takes if not re.search(rf"^[\w*, ]*\b{one}\b[\w*, ]*( : |$)", described, re.M)]
+    missing = [
+        one
+        for one in takes
+        if not re.search(rf"^[\w*, ]*\b{one}\b[\w*, ]*( : |$)", described, re.M)
+    ]
     assert not missing, f"{name} does not explain {missing}"
     if not isinstance(value, type) and inspect.signature(value).return_annotation != "None":
-        assert section(text, "Returns") or section(text, "Yields"), f"{name} does not say what comes back"
+        assert section(text, "Returns") or section(text, "Yields"), (
+            f"{name} does not say what comes back"
+        )
     assert ">>>" in section(text, "Examples") or name in ABSTRACT, f"{name} has no example"
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - PLAIN))
-def test_the_example_of_a_public_name_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_a_public_name_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     value = getattr(loca, name)
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -49,7 +61,11 @@ def test_the_example_of_a_public_name_runs(name: str, tmp_path: Path, monkeypatc
 
 def test_the_reference_has_every_public_name_and_its_methods_exist() -> None:
     page = (Path(__file__).parents[1] / "docs" / "api.md").read_text()
-    blocks = re.findall(r"^::: loca\.(\w+)$(?:\n    options:\n      members: \[(.*)\]$)?", page, re.M)
+    blocks = re.findall(
+        r"^::: loca\.(\w+)$(?:\n    options:\n      members: \[(.*)\]$)?", page, re.M
+    )
     assert sorted(name for name, _ in blocks) == sorted(NAMES)
     for name, members in blocks:
-        assert not [one for one in members.split(", ") if one and not hasattr(getattr(loca, name), one)], name
+        assert not [
+            one for one in members.split(", ") if one and not hasattr(getattr(loca, name), one)
+        ], name

@@ -16,7 +16,9 @@ def ndcg(model: loca.EASE, test: loca.HeldOut) -> float:
 
 
 def test_ease_on_movielens_1m_with_and_without_decay(real_data: Path) -> None:
-    data = loca.read_interactions(real_data / "ml-1m" / "ratings-ordered.csv.gz", min_user_interactions=10)
+    data = loca.read_interactions(
+        real_data / "ml-1m" / "ratings-ordered.csv.gz", min_user_interactions=10
+    )
     split = loca.leave_last_out(data, test=5, validation=5)
     model = loca.EASE(l2=1000.0).fit(split.train)
     assert ndcg(model, split.test) == pytest.approx(0.1873, abs=0.0003)
@@ -29,4 +31,6 @@ def test_ease_on_amazon_music_with_ties_in_time_in_the_order_of_the_file(real_da
     data = loca.read_interactions(source, layout="loca-rating", min_user_interactions=10)
     assert (data.n_users, data.n_items, len(data)) == (3951, 11_483, 75_044)
     split = loca.leave_last_out(data, test=5, validation=2)
-    assert ndcg(loca.EASE(l2=100.0).fit(split.train), split.test) == pytest.approx(0.0825, abs=0.0003)
+    assert ndcg(loca.EASE(l2=100.0).fit(split.train), split.test) == pytest.approx(
+        0.0825, abs=0.0003
+    )

@@ -57,16 +57,37 @@ def test_every_point_of_a_space_makes_a_model_that_lies_in_it(name: str, at: flo
 def test_the_wide_space_holds_the_default(name: str) -> None:
     point = WIDE[name].coordinates(MODELS[name]())
     assert point is not None
-    assert get_params(WIDE[name].apply(MODELS[name](), point)).keys() == get_params(MODELS[name]()).keys()
+    assert (
+        get_params(WIDE[name].apply(MODELS[name](), point)).keys()
+        == get_params(MODELS[name]()).keys()
+    )
 
 
 def test_the_papers_grids_are_those_it_prints() -> None:
     assert PAPER["ease"].domains == {"l2": Among((1.0, 10.0, 100.0, 1000.0))}
-    sizes = {"ease": 4, "mult-vae": 18, "mult-dae": 27, "cdae": 27, "wmf": 27, "llorma": 135, "sglsvd": 7}
+    sizes = {
+        "ease": 4,
+        "mult-vae": 18,
+        "mult-dae": 27,
+        "cdae": 27,
+        "wmf": 27,
+        "llorma": 135,
+        "sglsvd": 7,
+    }
     assert {name: len(PAPER[name].grid() or ()) for name in sizes} == sizes
-    assert PAPER["loca-vae"].domains == {"train_bandwidth": Range(0.8, 2.0), "answer_bandwidth": Range(0.2, 0.8)}
-    model = PAPER["mult-vae"].apply(MultVAE(), {"learning_rate": 0.1, "dropout": 0.2, "hidden": None})
-    assert (model.latent, model.batch_size, model.patience, model.weight_decay) == (200, 512, 50, 0.0)
+    assert PAPER["loca-vae"].domains == {
+        "train_bandwidth": Range(0.8, 2.0),
+        "answer_bandwidth": Range(0.2, 0.8),
+    }
+    model = PAPER["mult-vae"].apply(
+        MultVAE(), {"learning_rate": 0.1, "dropout": 0.2, "hidden": None}
+    )
+    assert (model.latent, model.batch_size, model.patience, model.weight_decay) == (
+        200,
+        512,
+        50,
+        0.0,
+    )
 
 
 def test_a_grid_lists_each_point_once_and_a_range_has_none() -> None:
@@ -89,7 +110,9 @@ def test_one_drawn_value_sets_both_bandwidths() -> None:
 
 
 def test_what_is_set_is_not_drawn_and_what_is_listed_is_drawn_from_the_list() -> None:
-    space = SpaceConstraints(("train_bandwidth", "kernel"), {"base.l2": (3.0, 5.0)}).narrow(WIDE["loca-ease"])
+    space = SpaceConstraints(("train_bandwidth", "kernel"), {"base.l2": (3.0, 5.0)}).narrow(
+        WIDE["loca-ease"]
+    )
     draws: Any = Drawn(1.0)
     space.draw(draws)
     assert "base.l2" in draws.params
@@ -100,7 +123,9 @@ def test_what_is_set_is_not_drawn_and_what_is_listed_is_drawn_from_the_list() ->
 
 
 def test_what_has_the_value_of_another_follows_its_list() -> None:
-    space = Space({"train_bandwidth": Range(0.1, 1.0)}, same={"answer_bandwidth": "train_bandwidth"})
+    space = Space(
+        {"train_bandwidth": Range(0.1, 1.0)}, same={"answer_bandwidth": "train_bandwidth"}
+    )
     listed = SpaceConstraints(listed={"train_bandwidth": (0.3, 0.6)}).narrow(space)
     model = listed.apply(Loca(base=EASE()), {"train_bandwidth": 0.6})
     assert (model.train_bandwidth, model.answer_bandwidth) == (0.6, 0.6)
@@ -115,9 +140,13 @@ def test_a_value_outside_has_no_coordinates() -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(ConfigError, match=r"no wide space to tune 'mult-vea' in; did you mean 'mult-vae'"):
+    with pytest.raises(
+        ConfigError, match=r"no wide space to tune 'mult-vea' in; did you mean 'mult-vae'"
+    ):
         space_of("mult-vea", "wide")
-    with pytest.raises(ConfigError, match=r"no paper space to tune 'next-vae' in; --space wide has one"):
+    with pytest.raises(
+        ConfigError, match=r"no paper space to tune 'next-vae' in; --space wide has one"
+    ):
         space_of("next-vae", "paper")
     with pytest.raises(ConfigError, match=r"unknown space 'wid'; did you mean 'wide'"):
         space_of("ease", "wid")  # type: ignore[arg-type]

@@ -25,7 +25,11 @@ from loca.text_table import Readable, Tabular, TextTable, printable, printable_j
 
 BIDI = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
-TABLE = TextTable(("item", "title", "score"), (("7", "Heat", "0.5"), ("12", "<b>Ronin</b> & co", "10.25")), names=2)
+TABLE = TextTable(
+    ("item", "title", "score"),
+    (("7", "Heat", "0.5"), ("12", "<b>Ronin</b> & co", "10.25")),
+    names=2,
+)
 
 
 class Found(Tabular):
@@ -33,7 +37,10 @@ class Found(Tabular):
         return ["2 items > 1", "", TABLE]
 
     def columns(self) -> dict[str, Any]:
-        return {"item": np.array(["a", "b"], dtype=object), "score": np.array([0.5, 0.25], dtype=np.float32)}
+        return {
+            "item": np.array(["a", "b"], dtype=object),
+            "score": np.array([0.5, 0.25], dtype=np.float32),
+        }
 
 
 def test_names_stand_to_the_left_and_figures_to_the_right() -> None:
@@ -59,7 +66,10 @@ def test_a_table_without_headings_has_no_head_in_html() -> None:
 def test_a_result_prints_its_lines_and_a_notebook_shows_the_same_as_html() -> None:
     found = Found()
     assert str(found) == repr(found) == "2 items > 1\n\n" + TABLE.plain()
-    assert found._repr_html_() == f'<div style="white-space: pre-wrap">2 items &gt; 1</div>\n{TABLE.html()}'
+    assert (
+        found._repr_html_()
+        == f'<div style="white-space: pre-wrap">2 items &gt; 1</div>\n{TABLE.html()}'
+    )
     assert isinstance(found, Readable)
 
 
@@ -76,14 +86,18 @@ def test_a_frame_of_a_package_that_is_not_installed_is_refused_in_one_line(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=rf"^to_{package}: the package {package} is not installed; pip install"):
+    with pytest.raises(
+        ConfigError, match=rf"^to_{package}: the package {package} is not installed; pip install"
+    ):
         getattr(Found(), f"to_{package}")()
 
 
 def test_interactions_print_their_sizes_dates_recency_and_first_rows() -> None:
     users, items = IdMap(np.array(["ann", "bob"]), "user"), IdMap(np.array([7, 9, 12]), "item")
     times = np.array([1_262_304_000, 1_262_307_600, 1_293_840_000])
-    data = Interactions(users, items, np.array([0, 2, 3]), np.array([0, 2, 1]), times, Recency(half_life=2))
+    data = Interactions(
+        users, items, np.array([0, 2, 3]), np.array([0, 2, 1]), times, Recency(half_life=2)
+    )
     assert repr(data.with_titles({7: "Heat", 12: "Ronin"})).splitlines() == [
         "Interactions: 2 users, 3 items, 3 interactions (50.00 % of all pairs)",
         "2010-01-01 to 2011-01-01, recency: half-life 2 positions",
@@ -97,18 +111,29 @@ def test_interactions_print_their_sizes_dates_recency_and_first_rows() -> None:
         ("ann", 12, 1_262_307_600),
         ("bob", 9, 1_293_840_000),
     ]
-    assert (repr(data.users), repr(data.items)) == ("IdMap(2 users: ann, bob)", "IdMap(3 items: 7, 9, 12)")
+    assert (repr(data.users), repr(data.items)) == (
+        "IdMap(2 users: ann, bob)",
+        "IdMap(3 items: 7, 9, 12)",
+    )
 
 
 @pytest.mark.parametrize(
-    ("time", "text"), [(1_262_304_000, "2010-01-01 00:00"), (1.262304e12, "2010-01-01 00:00"), (12, "12"), (0.5, "0.5")]
+    ("time", "text"),
+    [
+        (1_262_304_000, "2010-01-01 00:00"),
+        (1.262304e12, "2010-01-01 00:00"),
+        (12, "12"),
+        (0.5, "0.5"),
+    ],
 )
 def test_a_time_is_a_date_where_it_looks_like_seconds(time: float, text: str) -> None:
     assert readable_time(time) == text
 
 
 def test_interactions_without_anything_print_too() -> None:
-    nothing = Interactions(IdMap.numbered(0, "user"), IdMap.numbered(0, "item"), np.zeros(1), np.zeros(0))
+    nothing = Interactions(
+        IdMap.numbered(0, "user"), IdMap.numbered(0, "item"), np.zeros(1), np.zeros(0)
+    )
     assert str(nothing).splitlines() == [
         "Interactions: 0 users, 0 items, 0 interactions (0.00 % of all pairs)",
         "no times, no recency",
@@ -130,7 +155,9 @@ def test_a_split_prints_the_size_of_every_part_and_what_happened_to_whom() -> No
     assert "<td" in split._repr_html_()
 
 
-RESULTS = "planted interactions split held_out evaluation comparison selection statistics order".split()
+RESULTS = (
+    "planted interactions split held_out evaluation comparison selection statistics order".split()
+)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +172,9 @@ def results(planted: PlantedData, planted_split: Split) -> dict[str, Readable]:
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_every_result_prints_in_a_few_lines_that_fit_a_screen(results: dict[str, Readable], name: str) -> None:
+def test_every_result_prints_in_a_few_lines_that_fit_a_screen(
+    results: dict[str, Readable], name: str
+) -> None:
     lines = repr(results[name]).splitlines()
     assert 2 <= len(lines) <= 12
     assert max(map(len, lines)) <= 120
@@ -154,7 +183,9 @@ def test_every_result_prints_in_a_few_lines_that_fit_a_screen(results: dict[str,
     assert " ".join(tree.itertext()).split() == repr(results[name]).split()
 
 
-def test_frames_hold_the_values_of_every_user_and_of_every_model(results: dict[str, Readable]) -> None:
+def test_frames_hold_the_values_of_every_user_and_of_every_model(
+    results: dict[str, Readable],
+) -> None:
     evaluation, comparison = results["evaluation"], results["comparison"]
     assert isinstance(evaluation, loca.Evaluation)
     assert isinstance(comparison, loca.Comparison)
@@ -164,7 +195,10 @@ def test_frames_hold_the_values_of_every_user_and_of_every_model(results: dict[s
     assert frame["ndcg@10"].to_list() == evaluation.values["ndcg@10"].tolist()
     assert evaluation.to_pandas()["ndcg@10"].mean() == pytest.approx(evaluation.means()["ndcg@10"])
     table = comparison.to_polars().filter(model="EASE", metric="ndcg@10")
-    mean, bounds = comparison.of("EASE").evaluation.means(), comparison.of("EASE").evaluation.intervals()
+    mean, bounds = (
+        comparison.of("EASE").evaluation.means(),
+        comparison.of("EASE").evaluation.intervals(),
+    )
     assert table.select("mean", "low", "high").row(0) == (mean["ndcg@10"], *bounds["ndcg@10"])
     assert comparison.to_pandas().shape == (20, 8)
 
@@ -175,7 +209,11 @@ def test_what_a_terminal_would_obey_is_shown_as_a_mark_and_everything_else_stays
     assert len(shown) == len(text)
     for before, after in zip(text, shown, strict=True):
         is_control = unicodedata.category(before) in ("Cc", "Cs", "Zl", "Zp")
-        obeyed = is_control or unicodedata.bidirectional(before) in BIDI or before in "\u200e\u200f\u061c"
+        obeyed = (
+            is_control
+            or unicodedata.bidirectional(before) in BIDI
+            or before in "\u200e\u200f\u061c"
+        )
         assert after == ("\ufffd" if obeyed and before not in "\n\t" else before)
     document = printable_json(json.dumps([text], ensure_ascii=False))
     assert json.loads(document) == [text]

@@ -59,7 +59,9 @@ def _reader_of(data_set: DataSet) -> Callable[..., Interactions]:
                 if data_set.addresses
                 else "set LOCA_DATA to the folder that holds it"
             )
-            raise DataError(f"{data_set.name}: expected {' or '.join(data_set.files)} below {below}; {advice}")
+            raise DataError(
+                f"{data_set.name}: expected {' or '.join(data_set.files)} below {below}; {advice}"
+            )
         interactions = read_interactions(
             path,
             layout=layout_of(data_set, path),
@@ -78,7 +80,9 @@ def _reader_of(data_set: DataSet) -> Callable[..., Interactions]:
 def __getattr__(name: str) -> Callable[..., Interactions]:
     known = dict(zip(__all__, DATA_SETS.values(), strict=True))
     if name not in known:
-        raise AttributeError(f"module 'loca.datasets' has no data set {name!r}{did_you_mean(name, known)}")
+        raise AttributeError(
+            f"module 'loca.datasets' has no data set {name!r}{did_you_mean(name, known)}"
+        )
     return _reader_of(known[name])
 
 

@@ -37,7 +37,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def check_choice(name: str, value: str, known: Iterable[str]) -> None:
     """Refuse a value that is not among the known ones, naming the nearest."""
     if value not in (choices := list(known)):
-        nearest = did_you_mean(str(value), choices) or f"; expected {' or '.join(map(repr, choices))}"
+        nearest = (
+            did_you_mean(str(value), choices) or f"; expected {' or '.join(map(repr, choices))}"
+        )
         raise ConfigError(f"unknown {name} {value!r}{nearest}")
 
 

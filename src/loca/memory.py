@@ -98,7 +98,9 @@ class MemoryUse:
         return replace(
             self,
             main=self.main + (count - 1) * (self.training or self.main_after),
-            device=self.device + (count - 1) * (self.training or self.device_after) if self.device else 0,
+            device=self.device + (count - 1) * (self.training or self.device_after)
+            if self.device
+            else 0,
             main_after=count * self.main_after,
             device_after=count * self.device_after,
             folder=count * self.folder,
@@ -121,16 +123,24 @@ def available_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int:
     if sys.platform == "win32":
         import ctypes
 
-        status = (ctypes.c_uint64 * 8)(64)  # MEMORYSTATUSEX: its size and the load, the total, what is free, …
+        status = (ctypes.c_uint64 * 8)(
+            64
+        )  # MEMORYSTATUSEX: its size and the load, the total, what is free, …
         ctypes.windll.kernel32.GlobalMemoryStatusEx(status)
         return int(status[2])
     # Outside Linux the total is the best that the standard library knows.
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError):
-        estimates = [line.split()[1] for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
+        estimates = [
+            line.split()[1]
+            for line in meminfo.read_text().splitlines()
+            if line.startswith("MemAvailable:")
+        ]
         free = int(estimates[0]) * 1024 if estimates else free
     with suppress(OSError):
-        limit, used = ((cgroup / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        limit, used = (
+            (cgroup / name).read_text().strip() for name in ("memory.max", "memory.current")
+        )
         free = free if limit == "max" else min(free, max(int(limit) - int(used), 0))
     return free
 
@@ -141,7 +151,9 @@ def plan_memory(what: str, needed: int, advice: str) -> None:
         say(f"{what}: {readable_bytes(needed)} of memory needed")
     free = available_bytes()
     if needed > free:
-        raise DataError(f"{what}: {readable_bytes(needed)} of memory needed, {readable_bytes(free)} are free; {advice}")
+        raise DataError(
+            f"{what}: {readable_bytes(needed)} of memory needed, {readable_bytes(free)} are free; {advice}"
+        )
 
 
 def readable_bytes(count: float) -> str:

@@ -96,7 +96,11 @@ def bar(what: str, total: float, *, clock: Callable[[], float] = time.monotonic)
     else:
         _Now.drawing = True
         try:
-            yield from _in_terminal(what, total) if _notebook() is None else _in_notebook(what, total, clock)
+            yield from (
+                _in_terminal(what, total)
+                if _notebook() is None
+                else _in_notebook(what, total, clock)
+            )
         finally:
             _Now.drawing = False
 
@@ -118,7 +122,9 @@ def _log_lines(what: str, total: float, clock: Callable[[], float]) -> Iterator[
         _Now.last_line, logged = now, True
         left = f", about {_duration((now - started) * (total - done) / done)} left" if done else ""
         words = f"; {note}" if note else ""
-        _log_of_progress.info(f"{what}: {done:,.0f} of {total:,.0f}, {_duration(now - started)}{left}{words}")
+        _log_of_progress.info(
+            f"{what}: {done:,.0f} of {total:,.0f}, {_duration(now - started)}{left}{words}"
+        )
 
     yield _DrawnBar(draw)
     if logged and clock() - started >= _SECONDS_BETWEEN_LINES:
@@ -129,7 +135,13 @@ def _in_terminal(what: str, total: float) -> Iterator[Bar]:
     """Draw a bar that goes when the work is done; none where rich is not installed."""
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
     except ImportError:
         yield Bar()
         return
@@ -181,4 +193,8 @@ def _duration(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return (
+        f"{minutes} min {rest:02d} s"
+        if minutes < 60
+        else f"{minutes // 60} h {minutes % 60:02d} min"
+    )

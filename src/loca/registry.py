@@ -54,7 +54,9 @@ class ModelRecord:
 
     def make(self) -> Recommender:
         """The unfitted model with its defaults; its module is loaded only now."""
-        return cast(Recommender, (_class(self.maker) if isinstance(self.maker, str) else self.maker)())
+        return cast(
+            Recommender, (_class(self.maker) if isinstance(self.maker, str) else self.maker)()
+        )
 
 
 def _class(path: str) -> type:
@@ -100,14 +102,30 @@ _REC_VAE: Mapping[str, Domain] = {
 }
 _NEXT_COUNT = log_range(1, 50)
 _NEXT = {"next_count": _NEXT_COUNT, "prefix_decay": Range(0.5, 0.98), "set_share": Range(0.0, 0.8)}
-_ORDER = {"next_count": _NEXT_COUNT, "prefix_decay": Range(0.3, 0.98), "ordinary": log_range(0.01, 10.0)}
+_ORDER = {
+    "next_count": _NEXT_COUNT,
+    "prefix_decay": Range(0.3, 0.98),
+    "ordinary": log_range(0.01, 10.0),
+}
 _NEXT_RIDGE = {**_RIDGE, **_ORDER}
-_CONFIDENT: Mapping[str, Domain] = {"confidence": log_range(1.0, 500.0), "user_l2": log_range(1.0, 1e3)}
+_CONFIDENT: Mapping[str, Domain] = {
+    "confidence": log_range(1.0, 500.0),
+    "user_l2": log_range(1.0, 1e3),
+}
 _FACTORS = {"factors": log_range(32, 1024), **_CONFIDENT, "frequency_scaling": Range(0.0, 1.0)}
-_KERNELS = {"anchors": log_range(10, 100), "bandwidth": Range(0.6, 5.0), "factors": log_range(8, 128), **_CONFIDENT}
+_KERNELS = {
+    "anchors": log_range(10, 100),
+    "bandwidth": Range(0.6, 5.0),
+    "factors": log_range(8, 128),
+    **_CONFIDENT,
+}
 # Only the product of both regularisations shows in answers.
 _ONE_RIDGE = {"item_l2": "user_l2"}
-_RANKS = {"clusters": log_range(2, 100), "global_rank": log_range(10, 600), "local_rank": log_range(1, 50)}
+_RANKS = {
+    "clusters": log_range(2, 100),
+    "global_rank": log_range(10, 600),
+    "local_rank": log_range(1, 50),
+}
 _ANCHORS = log_range(10, 160)
 # Up to above the largest distance: wide training neighbourhoods were the better ones on small data.
 _TRAIN_BANDWIDTH = Quantiles(Range(0.3, 1.0), Range(0.8, 1.6))
@@ -127,22 +145,38 @@ _MIXTURES: Mapping[str, Domain] = {
 # What only communities by kernels have, and only those by mixtures.
 KERNEL_PARAMS = tuple(name for name in _COMMUNITIES if name != "anchors")
 MIXTURE_PARAMS = tuple(_MIXTURES)
-_EITHER: Mapping[str, Domain] = {"communities": Among(("auto", "mixture", "kernel", "random")), **_MIXTURES}
+_EITHER: Mapping[str, Domain] = {
+    "communities": Among(("auto", "mixture", "kernel", "random")),
+    **_MIXTURES,
+}
 # Chosen on validation alpha is never worse than a given one, but for what a given one does to early stopping.
 _ALPHA = Among(("validation", 0.1, 0.3, 0.5))
 _ONE_KERNEL = {"answer_bandwidth": "train_bandwidth"}
 
 # The values that the paper tried, as its section "Implementation Details" gives them.
-_RATES, _DROPOUTS, _RIDGES = Among((0.1, 0.01, 0.001)), Among((0.0, 0.2, 0.5)), Among((1.0, 10.0, 100.0))
+_RATES, _DROPOUTS, _RIDGES = (
+    Among((0.1, 0.01, 0.001)),
+    Among((0.0, 0.2, 0.5)),
+    Among((1.0, 10.0, 100.0)),
+)
 _LEARNING: Mapping[str, Domain] = {"learning_rate": _RATES, "dropout": _DROPOUTS}
-_DECAYED = {"learning_rate": _RATES, "weight_decay": Among((0.001, 0.01, 0.1)), "dropout": _DROPOUTS}
+_DECAYED = {
+    "learning_rate": _RATES,
+    "weight_decay": Among((0.001, 0.01, 0.1)),
+    "dropout": _DROPOUTS,
+}
 _SCHEDULE = {"latent": 200, "batch_size": 512, "patience": 50}
 _PAPER_FACTORS = {"user_l2": _RIDGES, "item_l2": _RIDGES, "confidence": Among((2.0, 5.0, 10.0))}
 _BANDWIDTHS, _HUNDRED = Among((0.8, 1.0, 2.0, 4.0, 5.0)), {"anchors": 100}
-_PAPER_WIDTHS: Mapping[str, Domain] = {"train_bandwidth": Range(0.8, 2.0), "answer_bandwidth": Range(0.2, 0.8)}
+_PAPER_WIDTHS: Mapping[str, Domain] = {
+    "train_bandwidth": Range(0.8, 2.0),
+    "answer_bandwidth": Range(0.2, 0.8),
+}
 _LOCA = Space(_PAPER_WIDTHS, fixed={"communities": "kernel"})
 # MultVAE's layer is as wide as its authors', Liang et al., had it; the paper says no width.
-_PAPER_VAE = Space({**_LEARNING, "hidden": Among((None, 600))}, fixed={**_SCHEDULE, "weight_decay": 0.0})
+_PAPER_VAE = Space(
+    {**_LEARNING, "hidden": Among((None, 600))}, fixed={**_SCHEDULE, "weight_decay": 0.0}
+)
 _PAPER_LLORMA = Space({**_PAPER_FACTORS, "bandwidth": _BANDWIDTHS}, fixed=_HUNDRED)
 _CLUSTERS = Space({"clusters": Among((2, 3, 5, 10, 20, 50, 100))})
 # One kernel to train and to answer with.
@@ -154,7 +188,9 @@ _PAPER_REC_VAE = Space({**_LEARNING, "beta": Among((0.1, 0.01, 0.001))}, fixed=_
 
 def _next_vae() -> loca.MultVAE:
     """A network of next items that learns some sets too, the settings with which `Auto` begins."""
-    return loca.MultVAE(dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, target="next", set_share=0.3)
+    return loca.MultVAE(
+        dropout=0.2, noise=0.1, kl_weight=0.0, learning_rate=2e-3, target="next", set_share=0.3
+    )
 
 
 def _paper_vae() -> loca.MultVAE:
@@ -170,7 +206,9 @@ def _loca_paper_vae() -> loca.Loca:
 
 def _loca_paper_ease() -> loca.Loca:
     """LOCA_EASE with the authors' own settings; the distances are those of MultVAE's embeddings."""
-    local = loca.Loca(base=loca.EASE(l2=100.0), anchors=300, train_bandwidth=0.6, answer_bandwidth=0.5)
+    local = loca.Loca(
+        base=loca.EASE(l2=100.0), anchors=300, train_bandwidth=0.6, answer_bandwidth=0.5
+    )
     return loca.clone(local, embedding=_paper_vae(), alpha="paper")
 
 
@@ -187,11 +225,21 @@ def _ensemble_paper_ease() -> loca.Ensemble:
 def _llorma_vae() -> loca.Loca:
     """One kernel to train and to answer with, around random anchors: what LLORMA does, over MultVAE."""
     width = loca.Quantile(0.9, times=1.3)
-    return loca.Loca(base=loca.MultVAE(), anchor_selection="random", train_bandwidth=width, answer_bandwidth=width)
+    return loca.Loca(
+        base=loca.MultVAE(),
+        anchor_selection="random",
+        train_bandwidth=width,
+        answer_bandwidth=width,
+    )
 
 
 def _over(
-    name: str, *, svd: bool = False, by_epoch: bool = False, paper: bool = False, mixed: bool = False
+    name: str,
+    *,
+    svd: bool = False,
+    by_epoch: bool = False,
+    paper: bool = False,
+    mixed: bool = False,
 ) -> list[ModelRecord]:
     """The records of the local model over a base, and of its controls.
 
@@ -201,45 +249,84 @@ def _over(
     """
     base, suffix = _SINGLES[name].make, name.removeprefix("mult-")
     alpha: Mapping[str, Domain] = {"alpha": _ALPHA} if by_epoch else {}
-    wide, sizes = Space({**_COMMUNITIES, **(_EITHER if mixed else {}), **alpha}), {"models": log_range(5, 160)}
+    wide, sizes = (
+        Space({**_COMMUNITIES, **(_EITHER if mixed else {}), **alpha}),
+        {"models": log_range(5, 160)},
+    )
 
     def make() -> loca.Loca:
         embedding = loca.TruncatedSVD() if svd else None
-        return loca.Loca(base=base(), embedding=embedding, communities="auto" if mixed else "kernel")
+        return loca.Loca(
+            base=base(), embedding=embedding, communities="auto" if mixed else "kernel"
+        )
 
     local = ModelRecord(f"loca-{suffix}", make, wide)
     control = ModelRecord(f"ensemble-{suffix}", lambda: loca.Ensemble(base=base()), Space(sizes))
     if paper:
-        local, control = replace(local, paper=_LOCA, group="local"), replace(control, paper=Space(), group="control")
+        local, control = (
+            replace(local, paper=_LOCA, group="local"),
+            replace(control, paper=Space(), group="control"),
+        )
     labelled = {f"LOCA_{suffix.upper()}": local, f"Ensemble_{suffix.upper()}": control}
     if mixed:
         own = Space({"anchors": _ANCHORS, **_MIXTURES, **alpha})
-        mixture = ModelRecord(f"mixture-{suffix}", lambda: loca.Loca(base=base(), communities="mixture"), own)
+        mixture = ModelRecord(
+            f"mixture-{suffix}", lambda: loca.Loca(base=base(), communities="mixture"), own
+        )
         # It has the settings of the local model beside it, like an ensemble.
-        dealt = ModelRecord(f"dealt-{suffix}", lambda: loca.Loca(base=base(), communities="dealt"), Space())
+        dealt = ModelRecord(
+            f"dealt-{suffix}", lambda: loca.Loca(base=base(), communities="dealt"), Space()
+        )
         if paper:
             mixture, dealt = replace(mixture, group="mixture"), replace(dealt, group="mixture")
-        labelled |= {f"LOCA_{suffix.upper()}, mixture": mixture, f"LOCA_{suffix.upper()}, dealt": dealt}
+        labelled |= {
+            f"LOCA_{suffix.upper()}, mixture": mixture,
+            f"LOCA_{suffix.upper()}, dealt": dealt,
+        }
     return [replace(one, base=name, label=label) for label, one in labelled.items()]
 
 
 _BASICS = (
     ("popularity", "popularity.Popularity", Space(), Space()),
-    ("item-knn", "item_knn.ItemKNN", Space({"neighbours": log_range(5, 1000), "shrinkage": Range(0.0, 1e3)}), None),
-    ("wmf", "wmf.WMF", Space({**_FACTORS, "iterations": Range(5, 20)}, same=_ONE_RIDGE), Space(_PAPER_FACTORS)),
+    (
+        "item-knn",
+        "item_knn.ItemKNN",
+        Space({"neighbours": log_range(5, 1000), "shrinkage": Range(0.0, 1e3)}),
+        None,
+    ),
+    (
+        "wmf",
+        "wmf.WMF",
+        Space({**_FACTORS, "iterations": Range(5, 20)}, same=_ONE_RIDGE),
+        Space(_PAPER_FACTORS),
+    ),
     ("slim", "slim.SLIM", Space({"l1": log_range(0.1, 30.0), "l2": log_range(1.0, 1e3)}), None),
     ("cdae", "cdae.CDAE", Space(_CDAE), Space(_DECAYED, fixed=_SCHEDULE)),
     ("mult-dae", "mult_vae.MultDAE", Space(_NETWORK), Space(_DECAYED, fixed=_SCHEDULE)),
     ("mult-vae", "mult_vae.MultVAE", Space(_VARIATIONAL), _PAPER_VAE),
     ("ease", "ease.EASE", Space(_RIDGE), Space({"l2": Among((1.0, 10.0, 100.0, 1000.0))})),
     ("rec-vae", "rec_vae.RecVAE", Space(_REC_VAE), _PAPER_REC_VAE),
-    ("llorma", "llorma.LLORMA", Space({**_KERNELS, "iterations": Range(3, 10)}, same=_ONE_RIDGE), _PAPER_LLORMA),
+    (
+        "llorma",
+        "llorma.LLORMA",
+        Space({**_KERNELS, "iterations": Range(3, 10)}, same=_ONE_RIDGE),
+        _PAPER_LLORMA,
+    ),
 )
 _SINGLES: Mapping[str, ModelRecord] = {
-    **{name: ModelRecord(name, f"models.{kind}", wide, paper, None, "baseline") for name, kind, wide, paper in _BASICS},
-    "sglsvd": ModelRecord("sglsvd", "models.sglsvd.SGLSVD", Space(_RANKS), _CLUSTERS, None, "baseline", "sGLSVD"),
-    "next-ease": ModelRecord("next-ease", "models.next_ease.NextEASE", Space(_NEXT_RIDGE), group="beyond"),
-    "next-vae": ModelRecord("next-vae", _next_vae, Space({**_VARIATIONAL, **_NEXT}), label="MultVAE"),
+    **{
+        name: ModelRecord(name, f"models.{kind}", wide, paper, None, "baseline")
+        for name, kind, wide, paper in _BASICS
+    },
+    "sglsvd": ModelRecord(
+        "sglsvd", "models.sglsvd.SGLSVD", Space(_RANKS), _CLUSTERS, None, "baseline", "sGLSVD"
+    ),
+    "next-ease": ModelRecord(
+        "next-ease", "models.next_ease.NextEASE", Space(_NEXT_RIDGE), group="beyond"
+    ),
+    "next-vae": ModelRecord(
+        "next-vae", _next_vae, Space({**_VARIATIONAL, **_NEXT}), label="MultVAE"
+    ),
 }
 _RECORDS = (
     *_SINGLES.values(),
@@ -251,10 +338,26 @@ _RECORDS = (
     *_over("rec-vae", by_epoch=True),
     *_over("next-ease", svd=True),
     *_over("next-vae", by_epoch=True, mixed=True),
-    ModelRecord("llorma-vae", _llorma_vae, _ONE_WIDE, _ONE_PAPER, "mult-vae", "control", "LLORMA_VAE"),
+    ModelRecord(
+        "llorma-vae", _llorma_vae, _ONE_WIDE, _ONE_PAPER, "mult-vae", "control", "LLORMA_VAE"
+    ),
     # The models of the paper's authors with their own settings, which are compared as they are.
-    ModelRecord("loca-paper-vae", _loca_paper_vae, *_AS_GIVEN, "mult-vae", "authors", "LOCA_VAE, authors' settings"),
-    ModelRecord("loca-paper-ease", _loca_paper_ease, *_AS_GIVEN, "ease", "authors", "LOCA_EASE, authors' settings"),
+    ModelRecord(
+        "loca-paper-vae",
+        _loca_paper_vae,
+        *_AS_GIVEN,
+        "mult-vae",
+        "authors",
+        "LOCA_VAE, authors' settings",
+    ),
+    ModelRecord(
+        "loca-paper-ease",
+        _loca_paper_ease,
+        *_AS_GIVEN,
+        "ease",
+        "authors",
+        "LOCA_EASE, authors' settings",
+    ),
     ModelRecord("ensemble-paper-vae", _ensemble_paper_vae, base="mult-vae", label="Ensemble"),
     ModelRecord("ensemble-paper-ease", _ensemble_paper_ease, base="ease", label="Ensemble"),
     ModelRecord("auto", "local.auto.Auto", group="beyond"),
@@ -308,7 +411,9 @@ def space_of(name: str, kind: SpaceName) -> Space:
         return cast(Space, spaces[name])
     has_wide = name in RECORDS and RECORDS[name].wide is not None
     hint = "; --space wide has one" if has_wide else did_you_mean(name, spaces)
-    raise ConfigError(f"no {kind} space to tune {name!r} in{hint or f'; there is one for {chr(44).join(spaces)}'}")
+    raise ConfigError(
+        f"no {kind} space to tune {name!r} in{hint or f'; there is one for {chr(44).join(spaces)}'}"
+    )
 
 
 def load(folder: str | Path, *, verify: bool = False) -> Recommender:
@@ -346,11 +451,19 @@ def load(folder: str | Path, *, verify: bool = False) -> Recommender:
     """
     model = load_model(folder, KINDS, verify=verify)
     if not isinstance(model, Recommender):
-        raise ModelFileError(f"{folder}: expected a recommender, found a part of one, {type(model).__name__}")
+        raise ModelFileError(
+            f"{folder}: expected a recommender, found a part of one, {type(model).__name__}"
+        )
     known = model.train_data_
     if known is not None and model.count_items() != known.n_items:
-        raise ModelFileError(f"{folder}: the model scores {model.count_items()} items, {known.n_items} are named")
+        raise ModelFileError(
+            f"{folder}: the model scores {model.count_items()} items, {known.n_items} are named"
+        )
     communities = cast(Any, model).communities_ if model.role == "local" else None
-    if known is not None and communities is not None and (communities.anchors >= known.n_users).any():
+    if (
+        known is not None
+        and communities is not None
+        and (communities.anchors >= known.n_users).any()
+    ):
         raise ModelFileError(f"{folder}: an anchor is none of the {known.n_users} users")
     return model

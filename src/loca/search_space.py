@@ -50,7 +50,11 @@ class Range:
     def coordinates(self, value: Any, name: str) -> Point | None:
         """Where a value lies; None where it is outside."""
         kinds = int if self.is_whole else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds) or not self.low <= value <= self.high:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, kinds)
+            or not self.low <= value <= self.high
+        ):
             return None
         return {name: value if self.is_whole else float(value)}
 
@@ -82,7 +86,10 @@ class Among:
     def coordinates(self, value: Any, name: str) -> Point | None:
         """Where a value lies; None where it is outside."""
         pairs = zip(self.values, self.drawn, strict=True)
-        return next(({name: drawn} for one, drawn in pairs if type(one) is type(value) and one == value), None)
+        return next(
+            ({name: drawn} for one, drawn in pairs if type(one) is type(value) and one == value),
+            None,
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,11 @@ class Quantiles:
     def value(self, point: Point, name: str) -> Quantile:
         """The parameter's value at a point."""
         level = self.level.value(point, f"{name}.level")
-        return Quantile(level) if self.times is None else Quantile(level, self.times.value(point, f"{name}.times"))
+        return (
+            Quantile(level)
+            if self.times is None
+            else Quantile(level, self.times.value(point, f"{name}.times"))
+        )
 
     def coordinates(self, value: Any, name: str) -> Point | None:
         """Where a value lies; None where it is outside."""
@@ -117,7 +128,9 @@ Domain = Range | Among | Quantiles
 
 def exact_text(quantile: Quantile) -> str:
     """A quantile with every digit, as a setting is written; its `str` is shorter."""
-    return f"{quantile.times!r}*q{quantile.level!r}" if quantile.times != 1 else f"q{quantile.level!r}"
+    return (
+        f"{quantile.times!r}*q{quantile.level!r}" if quantile.times != 1 else f"q{quantile.level!r}"
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +147,10 @@ class Space:
     def __str__(self) -> str:
         lines = [f"{name} {domain}" for name, domain in self.domains.items()]
         lines += [f"{name} = {value!r}" for name, value in self.fixed.items()]
-        return "; ".join([*lines, *(f"{name} = {source}" for name, source in self.same.items())]) or "nothing to try"
+        return (
+            "; ".join([*lines, *(f"{name} = {source}" for name, source in self.same.items())])
+            or "nothing to try"
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -148,7 +164,9 @@ class Space:
 
     def apply(self, model: AnyModel, point: Point) -> AnyModel:
         """A copy of the model with the parameters of a point; all others stay."""
-        values: dict[str, Any] = {name: domain.value(point, name) for name, domain in self.domains.items()}
+        values: dict[str, Any] = {
+            name: domain.value(point, name) for name, domain in self.domains.items()
+        }
         values |= self.fixed
         values |= {name: values[source] for name, source in self.same.items()}
         for name, value in values.items():
@@ -200,8 +218,13 @@ class SpaceConstraints:
         """What is left of a space; what has the value of a listed parameter follows it."""
         space = space.without(self.fixed)
         for name, values in self.listed.items():
-            left, followers = space.without([name]), {one: name for one, source in space.same.items() if source == name}
-            space = Space({**left.domains, name: Among(values)}, left.fixed, {**left.same, **followers})
+            left, followers = (
+                space.without([name]),
+                {one: name for one, source in space.same.items() if source == name},
+            )
+            space = Space(
+                {**left.domains, name: Among(values)}, left.fixed, {**left.same, **followers}
+            )
         return space
 
 
@@ -211,7 +234,9 @@ def value_at(model: object, name: str) -> Any:
     params = get_params(model)
     if head not in params:
         kind = type(model).__name__
-        raise ConfigError(f"space: unknown parameter {head!r} for {kind}{did_you_mean(head, params)}")
+        raise ConfigError(
+            f"space: unknown parameter {head!r} for {kind}{did_you_mean(head, params)}"
+        )
     return value_at(params[head], rest) if rest else params[head]
 
 
@@ -252,7 +277,9 @@ class Budget:
     def __post_init__(self) -> None:
         seconds = self.seconds
         if self.trials is None and seconds is None:
-            raise ConfigError("tuning needs a budget; expected a number of trials, of seconds, or both")
+            raise ConfigError(
+                "tuning needs a budget; expected a number of trials, of seconds, or both"
+            )
         if self.trials is not None:
             check_counts(trials=self.trials)
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
@@ -260,7 +287,9 @@ class Budget:
             raise ConfigError(f"seconds: expected a number above 0, found {seconds!r}")
 
     def __str__(self) -> str:
-        parts = [] if self.trials is None else [f"{self.trials} trial{'s' if self.trials > 1 else ''}"]
+        parts = (
+            [] if self.trials is None else [f"{self.trials} trial{'s' if self.trials > 1 else ''}"]
+        )
         parts += [] if self.seconds is None else [f"{self.seconds:g} s"]
         return f"{' or '.join(parts)} per model"
 
@@ -278,4 +307,6 @@ class Budget:
         -------
         bool
         """
-        return (self.trials is None or trials < self.trials) and (self.seconds is None or seconds < self.seconds)
+        return (self.trials is None or trials < self.trials) and (
+            self.seconds is None or seconds < self.seconds
+        )

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 # What a terminal obeys instead of showing it: control characters but the end of a line and the tab, marks that turn
 # the direction of text, and halves of characters, which no output can encode.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def printable(text: str) -> str:
@@ -47,13 +49,18 @@ class TextTable:
         lines = [[" ".join(printable(text).splitlines()) for text in line] for line in written]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         turns = [str.ljust if place < self.names else str.rjust for place in range(len(widths))]
-        aligned = ([turn(text, width) for turn, text, width in zip(turns, line, widths, strict=True)] for line in lines)
+        aligned = (
+            [turn(text, width) for turn, text, width in zip(turns, line, widths, strict=True)]
+            for line in lines
+        )
         return "\n".join("  ".join(line).rstrip() for line in aligned)
 
     def markdown(self) -> str:
         """A Markdown table."""
         ruler = ["---"] * self.names + ["---:"] * (len(self.header) - self.names)
-        return "\n".join("| " + " | ".join(line) + " |" for line in (self.header, ruler, *self.rows))
+        return "\n".join(
+            "| " + " | ".join(line) + " |" for line in (self.header, ruler, *self.rows)
+        )
 
     def html(self) -> str:
         """An HTML table, its text escaped."""
@@ -74,7 +81,9 @@ class TextTable:
 def html_text(shown: Iterable[str | TextTable]) -> str:
     """Lines and tables as HTML, their text escaped."""
     texts = (
-        f'<div style="white-space: pre-wrap">{escape(one)}</div>' if isinstance(one, str) else one.html()
+        f'<div style="white-space: pre-wrap">{escape(one)}</div>'
+        if isinstance(one, str)
+        else one.html()
         for one in shown
         if one
     )
@@ -120,7 +129,10 @@ class Tabular(Readable):
             With the `columns`.
         """
         # Polars takes text from lists only.
-        columns = {name: one.tolist() if one.dtype == object else one for name, one in self.columns().items()}
+        columns = {
+            name: one.tolist() if one.dtype == object else one
+            for name, one in self.columns().items()
+        }
         frame: polars.DataFrame = _package("polars").DataFrame(columns)
         return frame
 
@@ -139,7 +151,9 @@ def _package(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as missing:
-        raise ConfigError(f"to_{name}: the package {name} is not installed; pip install {name}") from missing
+        raise ConfigError(
+            f"to_{name}: the package {name} is not installed; pip install {name}"
+        ) from missing
 
 
 def cut(text: str, most: int) -> str:

@@ -16,7 +16,14 @@ TINY = (
 # Tastes change midway, clearly enough for a recency to be chosen on the three items held out.
 DRIFTING = (
     *("--set", "planted.users=600", "--set", "planted.items=80", "--set", "planted.groups=8"),
-    *("--set", "planted.communities=2", "--set", "planted.tastes=1.0", "--set", "planted.history=24"),
+    *(
+        "--set",
+        "planted.communities=2",
+        "--set",
+        "planted.tastes=1.0",
+        "--set",
+        "planted.history=24",
+    ),
     *("--set", "planted.drift=1.0", "--validation", "3"),
 )
 

@@ -31,7 +31,9 @@ def call_apart() -> Call:
 
     def run(*arguments: object) -> Done:
         command = [sys.executable, "-m", "loca", *(str(one) for one in arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, timeout=120)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment(), check=False, timeout=120
+        )
         return Done(done.returncode, done.stdout, done.stderr)
 
     return run
@@ -59,6 +61,10 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ratings(tmp_path: Path) -> Path:
     """A file of ratings: 30 users, 12 items, 8 each, in time order."""
     path = tmp_path / "ratings.csv"
-    rows = [f"u{user},i{(user * 5 + place * 7) % 12},4,{place}" for user in range(30) for place in range(8)]
+    rows = [
+        f"u{user},i{(user * 5 + place * 7) % 12},4,{place}"
+        for user in range(30)
+        for place in range(8)
+    ]
     path.write_text("user,item,rating,time\n" + "\n".join(rows) + "\n")
     return path

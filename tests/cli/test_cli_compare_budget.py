@@ -20,14 +20,32 @@ from loca.experiments.parallel import Done, RunPlan
 from loca.experiments.runs import RunStore
 from loca.models.ease import EASE
 
-LOCAL = ("--models", "popularity,ease,ensemble,loca-ease", "--set", "loca-ease.anchors=3", "--at", "5,10")
-NETWORK = ("--models", "ease,mult-vae", "--set", "mult-vae.epochs=15", "--at", "5,10", "--trials", "3")
+LOCAL = (
+    "--models",
+    "popularity,ease,ensemble,loca-ease",
+    "--set",
+    "loca-ease.anchors=3",
+    "--at",
+    "5,10",
+)
+NETWORK = (
+    "--models",
+    "ease,mult-vae",
+    "--set",
+    "mult-vae.epochs=15",
+    "--at",
+    "5,10",
+    "--trials",
+    "3",
+)
 
 
 def without_seconds(written: Any) -> Any:
     """The same JSON without any seconds."""
     if isinstance(written, dict):
-        return {key: without_seconds(value) for key, value in written.items() if "seconds" not in key}
+        return {
+            key: without_seconds(value) for key, value in written.items() if "seconds" not in key
+        }
     return [without_seconds(one) for one in written] if isinstance(written, list) else written
 
 
@@ -38,13 +56,18 @@ def tables(folder: Path) -> dict[str, Any]:
     return {
         "comparison.json": without_seconds(json.loads(texts["comparison.json"])),
         "comparison.csv": without_seconds(list(rows)),
-        "comparison.md": [line.split("|")[:-3] if "|" in line else line for line in texts["comparison.md"].split("\n")],
+        "comparison.md": [
+            line.split("|")[:-3] if "|" in line else line
+            for line in texts["comparison.md"].split("\n")
+        ],
         "comparison.toml": texts["comparison.toml"],
         "differences.csv": texts["differences.csv"],
     }
 
 
-def test_every_model_is_tuned_under_the_same_budget_which_is_told(call: Call, tmp_path: Path) -> None:
+def test_every_model_is_tuned_under_the_same_budget_which_is_told(
+    call: Call, tmp_path: Path
+) -> None:
     done = call("compare", "planted", *TINY, *LOCAL, "--trials", 2, "--out", tmp_path / "r")
     assert done.code == 0
     assert done.out.splitlines()[1] == (
@@ -55,20 +78,51 @@ def test_every_model_is_tuned_under_the_same_budget_which_is_told(call: Call, tm
     assert written["budget"] == {**written["budget"], "trials": 2, "seconds": None, "space": "wide"}
     popularity, ease, control, local = written["models"]
     assert [one["tuning"]["finished"] for one in (popularity, ease, control, local)] == [1, 2, 1, 2]
-    assert ease["parameters"]["l2"] == local["parameters"]["base.l2"] == control["parameters"]["base.l2"]
-    assert local["parameters"]["anchors"] == control["parameters"]["models"] == 3, "what is set is not tuned"
+    assert (
+        ease["parameters"]["l2"]
+        == local["parameters"]["base.l2"]
+        == control["parameters"]["base.l2"]
+    )
+    assert local["parameters"]["anchors"] == control["parameters"]["models"] == 3, (
+        "what is set is not tuned"
+    )
     assert "anchors" in local["tuning"]["settings"]
     text = (tmp_path / "r" / "comparison.md").read_text()
     assert "| trials (pruned) | tuning s | seconds |" in text
     assert "\n- loca-ease: base.l2 " in text
-    ask = ("compare", "planted", *TINY, "--at", "5,10", "--config", tmp_path / "r" / "comparison.toml", "--json")
+    ask = (
+        "compare",
+        "planted",
+        *TINY,
+        "--at",
+        "5,10",
+        "--config",
+        tmp_path / "r" / "comparison.toml",
+        "--json",
+    )
     again = json.loads(call(*ask).out)
     assert again["budget"] == {"text": "1 setting per model"}
-    assert [one["metrics"] for one in again["models"]] == [one["metrics"] for one in written["models"]]
+    assert [one["metrics"] for one in again["models"]] == [
+        one["metrics"] for one in written["models"]
+    ]
 
 
-def test_under_the_protocol_paper_tuning_looks_at_test_and_says_so(call: Call, tmp_path: Path) -> None:
-    ask = ("compare", "planted", *TINY, "--models", "ease", "--trials", "4", "--space", "paper", "--protocol", "paper")
+def test_under_the_protocol_paper_tuning_looks_at_test_and_says_so(
+    call: Call, tmp_path: Path
+) -> None:
+    ask = (
+        "compare",
+        "planted",
+        *TINY,
+        "--models",
+        "ease",
+        "--trials",
+        "4",
+        "--space",
+        "paper",
+        "--protocol",
+        "paper",
+    )
     found = json.loads(call(*ask, "--at", "100", "--json", "--out", tmp_path / "r").out)
     (ease,) = found["models"]
     assert (found["is_result"], found["budget"]["space"]) == (False, "paper")
@@ -79,7 +133,9 @@ def test_under_the_protocol_paper_tuning_looks_at_test_and_says_so(call: Call, t
 def killed_at(line: str, arguments: tuple[object, ...]) -> None:
     """Runs a command in a process of its own and kills it as soon as it says something."""
     command = [sys.executable, "-m", "loca", *(str(one) for one in arguments)]
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     assert process.stderr is not None
     said = []
     for one in process.stderr:
@@ -111,10 +167,15 @@ def test_a_killed_comparison_goes_on_without_computing_anything_twice(
     assert tables(folder) == tables(tmp_path / "unbroken")
     assert (folder / "cells" / "work-ease.safetensors").read_bytes() == kept
     assert sorted(os.listdir(folder / "studies")) == ["ease.db", "mult-vae.db"]
-    assert sorted(os.listdir(folder / "cells")) == ["work-ease.safetensors", "work-mult-vae.safetensors"]
+    assert sorted(os.listdir(folder / "cells")) == [
+        "work-ease.safetensors",
+        "work-mult-vae.safetensors",
+    ]
     first = {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()}
     assert call(*ask, "--out", folder, "--resume").code == 0
-    assert {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()} == first, "nothing left to do"
+    assert {one.name: one.read_bytes() for one in folder.iterdir() if one.is_file()} == first, (
+        "nothing left to do"
+    )
 
 
 def test_the_workers_of_a_killed_comparison_end_with_it(call: Call, tmp_path: Path) -> None:
@@ -129,7 +190,17 @@ def test_the_workers_of_a_killed_comparison_end_with_it(call: Call, tmp_path: Pa
 def test_finished_results_are_replaced_and_an_unfinished_comparison_is_dropped_when_asked(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = ("compare", "planted", *TINY, "--models", "popularity,ease", "--at", "5", "--out", tmp_path)
+    ask = (
+        "compare",
+        "planted",
+        *TINY,
+        "--models",
+        "popularity,ease",
+        "--at",
+        "5",
+        "--out",
+        tmp_path,
+    )
     assert call(*ask).code == 0
     again = call(*ask, "--set", "ease.l2=3")
     assert again.code == 0
@@ -144,7 +215,18 @@ def test_finished_results_are_replaced_and_an_unfinished_comparison_is_dropped_w
 
 
 def test_results_of_other_settings_are_refused(call: Call, tmp_path: Path) -> None:
-    ask = ("compare", "planted", *TINY, "--models", "ease", "--at", "5", "--out", tmp_path, "--quiet")
+    ask = (
+        "compare",
+        "planted",
+        *TINY,
+        "--models",
+        "ease",
+        "--at",
+        "5",
+        "--out",
+        tmp_path,
+        "--quiet",
+    )
     assert call(*ask).code == 0
     mistake = call(*ask, "--resume", "--set", "ease.l2=3").mistake
     assert "holds results of ease that are not those requested: l2: " in mistake
@@ -158,39 +240,77 @@ def test_results_of_other_settings_are_refused(call: Call, tmp_path: Path) -> No
         (["--trials", "0"], "trials: expected a whole number ≥ 1, found 0"),
         (["--seconds", "-1"], "seconds: expected a number above 0, found -1"),
         (["--trials", "3", "--space", "wid"], "unknown space 'wid'; did you mean 'wide'?"),
-        (["--space", "paper"], "space 'paper': is for tuning; expected a budget too, --trials or --seconds"),
+        (
+            ["--space", "paper"],
+            "space 'paper': is for tuning; expected a budget too, --trials or --seconds",
+        ),
         (["--processes", "0"], "--processes: expected a whole number ≥ 1, found 0"),
         (["--resume"], "--resume: needs --out, the folder that results are saved in"),
         (["--fresh"], "--fresh: needs --out, the folder that results are saved in"),
         (["--resume", "--fresh", "--out", "nowhere"], "expected one, found both"),
-        (["--trials", "3", "--space", "paper", "--models", "next-ease"], "no paper space to tune 'next-ease' in"),
+        (
+            ["--trials", "3", "--space", "paper", "--models", "next-ease"],
+            "no paper space to tune 'next-ease' in",
+        ),
     ],
 )
 def test_a_wrong_budget_is_refused_before_any_data_is_read(
     call: Call, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
 ) -> None:
-    monkeypatch.setattr("loca.cli.options.planted_communities", lambda **given: pytest.fail("data was read"))
+    monkeypatch.setattr(
+        "loca.cli.options.planted_communities", lambda **given: pytest.fail("data was read")
+    )
     models = [] if "--models" in options else ["--models", "ease,popularity"]
     assert message in call("compare", "planted", *models, *options).mistake
 
 
 def test_lists_under_a_budget_are_all_that_is_tried(call: Call) -> None:
     lists = ("--choose", "ease.l2=5,50", "--set", "ease.denoising=0.25")
-    found = json.loads(call("compare", "planted", *TINY, "--models", "ease", *lists, "--trials", "9", "--json").out)
+    found = json.loads(
+        call("compare", "planted", *TINY, "--models", "ease", *lists, "--trials", "9", "--json").out
+    )
     (ease,) = found["models"]
     assert ease["tuning"]["finished"] == 2
     assert ease["parameters"]["l2"] in (5.0, 50.0)
 
 
-def test_a_mistake_under_a_budget_leaves_nothing_and_the_corrected_command_runs(call: Call, tmp_path: Path) -> None:
-    ask = ("compare", "planted", *TINY, "--models", "ease,loca-ease", "--at", "5", "--trials", "1", "--quiet")
+def test_a_mistake_under_a_budget_leaves_nothing_and_the_corrected_command_runs(
+    call: Call, tmp_path: Path
+) -> None:
+    ask = (
+        "compare",
+        "planted",
+        *TINY,
+        "--models",
+        "ease,loca-ease",
+        "--at",
+        "5",
+        "--trials",
+        "1",
+        "--quiet",
+    )
     out = ("--out", tmp_path / "r")
-    alone = ("compare", "planted", *TINY, "--models", "loca-ease", "--at", "5", "--trials", "1", "-q", *out)
+    alone = (
+        "compare",
+        "planted",
+        *TINY,
+        "--models",
+        "loca-ease",
+        "--at",
+        "5",
+        "--trials",
+        "1",
+        "-q",
+        *out,
+    )
     assert "there are only 150 users" in call(*alone, "--set", "anchors=1000").mistake
     assert not (tmp_path / "r").exists()
     assert "there are only 150 users" in call(*ask, *out, "--set", "loca-ease.anchors=1000").mistake
     assert call(*ask, *out, "--set", "loca-ease.anchors=3", "--resume").code == 0
-    assert sorted(os.listdir(tmp_path / "r" / "cells")) == ["work-ease.safetensors", "work-loca-ease.safetensors"]
+    assert sorted(os.listdir(tmp_path / "r" / "cells")) == [
+        "work-ease.safetensors",
+        "work-loca-ease.safetensors",
+    ]
 
 
 def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_others(
@@ -204,7 +324,17 @@ def test_a_model_that_fails_in_its_process_is_one_line_below_the_tables_of_the_o
         return {"loca-ease": "anchors: 1,000 were requested, there are only 150 users; take fewer"}
 
     monkeypatch.setattr("loca.experiments.comparison.execute_parallel", compute)
-    ask = ("compare", "planted", *TINY, "--models", "ease,loca-ease", "--set", "loca-ease.anchors=1000", "--at", "5")
+    ask = (
+        "compare",
+        "planted",
+        *TINY,
+        "--models",
+        "ease,loca-ease",
+        "--set",
+        "loca-ease.anchors=1000",
+        "--at",
+        "5",
+    )
     done = call(*ask, "--processes", "2", "--quiet", "--out", tmp_path)
     assert done.code == 2
     assert "\nease " in done.out

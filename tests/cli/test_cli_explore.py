@@ -49,18 +49,28 @@ def test_a_page_is_written_with_its_data(call: Call, tmp_path: Path) -> None:
     assert done == {"model": str(MODEL), "path": str(out), "users": 3, "bytes": len(html.encode())}
     found = json.loads(re.findall(r'id="loca-data">(.*?)</script>', html, re.S)[0])
     fingerprint = hashlib.sha256((MODEL / "model.json").read_bytes()).hexdigest()[:16]
-    assert found["models"]["models"][0]["fingerprint"] == found["communities"]["fingerprint"] == fingerprint
+    assert (
+        found["models"]["models"][0]["fingerprint"]
+        == found["communities"]["fingerprint"]
+        == fingerprint
+    )
     assert len(found["users"]) == 3
     # Names of kinds of elements are no addresses; nothing else is.
-    assert {*re.findall(r"https?://[^\s\"'`)]+", html)} <= {f"http://www.w3.org/{one}" for one in NAMESPACES}
+    assert {*re.findall(r"https?://[^\s\"'`)]+", html)} <= {
+        f"http://www.w3.org/{one}" for one in NAMESPACES
+    }
     assert not re.search(r"<[^>]*\b(src|href)=", html.split("<script")[0])
 
 
-def test_what_cannot_be_explored_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_cannot_be_explored_is_one_line(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     out = tmp_path / "page.html"
     assert "none.loca" in call("explore", tmp_path / "none.loca", "--export", out).mistake
     assert not out.exists()
-    assert call("explore", MODEL, "--export", tmp_path).mistake.startswith("--export: expected a file")
+    assert call("explore", MODEL, "--export", tmp_path).mistake.startswith(
+        "--export: expected a file"
+    )
     assert "--users" in call("explore", MODEL, "--export", out, "--users", 0).mistake
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "loca.serving.server", raising=False)

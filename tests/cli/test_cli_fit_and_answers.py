@@ -27,10 +27,15 @@ def test_fit_says_what_it_chose_and_saves_it(call: Call, tmp_path: Path) -> None
     assert isinstance(model, loca.Loca)
     assert f"base.l2 {model.base.l2}" in done.out  # type: ignore[attr-defined]
     assert str(model.locality_) in done.out
-    explained = json.loads(call("explain", tmp_path / "m", "--user", "u003", "--json").out)["answers"][0]
+    explained = json.loads(call("explain", tmp_path / "m", "--user", "u003", "--json").out)[
+        "answers"
+    ][0]
     assert explained["locality"] == asdict(model.locality_)  # type: ignore[arg-type]
     assert model.train_data_ is not None
-    assert len(model.train_data_) == json.loads(call("data", "describe", "planted", *TINY, "--json").out)["ratings"]
+    assert (
+        len(model.train_data_)
+        == json.loads(call("data", "describe", "planted", *TINY, "--json").out)["ratings"]
+    )
 
 
 def test_fit_as_json_says_nothing_else(call: Call, tmp_path: Path) -> None:
@@ -41,27 +46,45 @@ def test_fit_as_json_says_nothing_else(call: Call, tmp_path: Path) -> None:
     assert 0 < found["validation_ndcg@100"] < 1
 
 
-def test_without_refit_the_histories_are_whole_all_the_same(call: Call, tmp_path: Path, ratings: Path) -> None:
+def test_without_refit_the_histories_are_whole_all_the_same(
+    call: Call, tmp_path: Path, ratings: Path
+) -> None:
     ask = ("fit", ratings, "--model", "ease", "--quiet", "--out")
     assert call(*ask, tmp_path / "refitted").code == 0
     assert call(*ask, tmp_path / "as-chosen", "--no-refit").code == 0
-    refitted, with_selected_params = loca.load(tmp_path / "refitted"), loca.load(tmp_path / "as-chosen")
+    refitted, with_selected_params = (
+        loca.load(tmp_path / "refitted"),
+        loca.load(tmp_path / "as-chosen"),
+    )
     assert refitted.train_data_ is not None
     assert with_selected_params.train_data_ is not None
     assert len(refitted.train_data_) == len(with_selected_params.train_data_) == 240
     assert not np.array_equal(
-        refitted.score(refitted.train_data_.histories()), with_selected_params.score(refitted.train_data_.histories())
+        refitted.score(refitted.train_data_.histories()),
+        with_selected_params.score(refitted.train_data_.histories()),
     )
 
 
 def test_fit_without_validation_chooses_nothing(call: Call, tmp_path: Path, ratings: Path) -> None:
-    ask = ("fit", ratings, "--model", "ease", "--validation", "0", "--quiet", "--out", tmp_path / "m")
+    ask = (
+        "fit",
+        ratings,
+        "--model",
+        "ease",
+        "--validation",
+        "0",
+        "--quiet",
+        "--out",
+        tmp_path / "m",
+    )
     assert "before the refit" not in call(*ask).out
     assert "choosing needs held-out items" in call(*ask, "--choose", "l2=1,2").mistake
 
 
 def test_a_settings_file_names_the_model(call: Call, tmp_path: Path, ratings: Path) -> None:
-    (tmp_path / "fit.toml").write_text('[fit]\nmodel = "ease"\n[ease]\nl2 = 7\n[recency]\nhalf_life = 3\n')
+    (tmp_path / "fit.toml").write_text(
+        '[fit]\nmodel = "ease"\n[ease]\nl2 = 7\n[recency]\nhalf_life = 3\n'
+    )
     call("fit", ratings, "--config", tmp_path / "fit.toml", "--quiet", "--out", tmp_path / "m")
     model = loca.load(tmp_path / "m")
     assert isinstance(model, loca.EASE)
@@ -72,12 +95,26 @@ def test_a_settings_file_names_the_model(call: Call, tmp_path: Path, ratings: Pa
 
 @pytest.mark.parametrize(
     ("asked", "recency"),
-    [((), loca.Recency.per_position(0.8)), (("--recency", "none"), None), (("--recency", "4"), loca.Recency(4))],
+    [
+        ((), loca.Recency.per_position(0.8)),
+        (("--recency", "none"), None),
+        (("--recency", "4"), loca.Recency(4)),
+    ],
 )
 def test_a_model_of_next_items_answers_as_it_was_trained_unless_told_otherwise(
     call: Call, tmp_path: Path, asked: tuple[str, ...], recency: loca.Recency | None
 ) -> None:
-    call("fit", "planted", *DRIFTING, "--model", "next-ease", *asked, "--out", tmp_path / "m", "--quiet")
+    call(
+        "fit",
+        "planted",
+        *DRIFTING,
+        "--model",
+        "next-ease",
+        *asked,
+        "--out",
+        tmp_path / "m",
+        "--quiet",
+    )
     known = loca.load(tmp_path / "m").train_data_
     assert known is not None
     assert known.recency == recency
@@ -92,8 +129,21 @@ def test_auto_told_not_to_weigh_weighs_nothing(call: Call, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("refit", ["--refit", "--no-refit"])
-def test_a_recency_chosen_on_held_out_items_is_saved_with_the_model(call: Call, tmp_path: Path, refit: str) -> None:
-    ask = ("fit", "planted", *DRIFTING, "--model", "ease", "--recency", "auto", refit, "--out", tmp_path / "m")
+def test_a_recency_chosen_on_held_out_items_is_saved_with_the_model(
+    call: Call, tmp_path: Path, refit: str
+) -> None:
+    ask = (
+        "fit",
+        "planted",
+        *DRIFTING,
+        "--model",
+        "ease",
+        "--recency",
+        "auto",
+        refit,
+        "--out",
+        tmp_path / "m",
+    )
     said = json.loads(call(*ask, "--json").out)
     known = loca.load(tmp_path / "m").train_data_
     assert known is not None
@@ -108,25 +158,53 @@ def test_a_recency_chosen_on_held_out_items_is_saved_with_the_model(call: Call, 
 def test_auto_recency_needs_held_out_items_and_is_chosen_by_fitting_alone(
     call: Call, tmp_path: Path, ratings: Path, model_folder: Path
 ) -> None:
-    refused = call("fit", ratings, "--recency", "auto", "--validation", "0", "--out", tmp_path / "m").mistake
-    assert refused == "--recency: auto is chosen on held-out items; expected --validation of at least 1, found 0"
-    for ask in (("recommend", model_folder, "--user", "u003"), ("explain", model_folder, "--user", "u003"), ("demo",)):
-        assert "recency: auto is chosen by loca fit and loca compare" in call(*ask, "--recency", "auto").mistake
+    refused = call(
+        "fit", ratings, "--recency", "auto", "--validation", "0", "--out", tmp_path / "m"
+    ).mistake
+    assert (
+        refused
+        == "--recency: auto is chosen on held-out items; expected --validation of at least 1, found 0"
+    )
+    for ask in (
+        ("recommend", model_folder, "--user", "u003"),
+        ("explain", model_folder, "--user", "u003"),
+        ("demo",),
+    ):
+        assert (
+            "recency: auto is chosen by loca fit and loca compare"
+            in call(*ask, "--recency", "auto").mistake
+        )
 
 
 def test_a_history_is_weighed_by_shape_and_floor(call: Call, model_folder: Path) -> None:
     def scores(recency: str) -> list[float]:
-        done = call("recommend", model_folder, "--history", "i03,i08,i20", "--recency", recency, "--json")
+        done = call(
+            "recommend", model_folder, "--history", "i03,i08,i20", "--recency", recency, "--json"
+        )
         return [one["score"] for one in json.loads(done.out)["answers"][0]["items"]]
 
-    assert len({tuple(scores(text)) for text in ("0.5", "0.5:power", "0.5::0.4", "0.5:power:0.4")}) == 4
+    assert (
+        len({tuple(scores(text)) for text in ("0.5", "0.5:power", "0.5::0.4", "0.5:power:0.4")})
+        == 4
+    )
 
 
-def test_the_model_is_named_by_set_before_the_option_before_the_file(call: Call, tmp_path: Path, ratings: Path) -> None:
+def test_the_model_is_named_by_set_before_the_option_before_the_file(
+    call: Call, tmp_path: Path, ratings: Path
+) -> None:
     (tmp_path / "fit.toml").write_text('[fit]\nmodel = "ease"\n')
 
     def fitted(*options: object) -> str:
-        done = call("fit", ratings, "--config", tmp_path / "fit.toml", "--json", "--out", tmp_path / "m", *options)
+        done = call(
+            "fit",
+            ratings,
+            "--config",
+            tmp_path / "fit.toml",
+            "--json",
+            "--out",
+            tmp_path / "m",
+            *options,
+        )
         return str(json.loads(done.out)["model"])
 
     assert fitted() == "ease"
@@ -134,12 +212,18 @@ def test_the_model_is_named_by_set_before_the_option_before_the_file(call: Call,
     assert fitted("--set", "fit.model=popularity") == "popularity"
     several = ("--model", "loca-ease", "--set", "fit.model=ensemble-ease", "--set", "models=2")
     assert fitted(*several) == "ensemble-ease"
-    assert "unknown model 'easy'" in call("fit", ratings, "--out", tmp_path / "m", "--set", "fit.model=easy").mistake
+    assert (
+        "unknown model 'easy'"
+        in call("fit", ratings, "--out", tmp_path / "m", "--set", "fit.model=easy").mistake
+    )
 
 
 def test_fit_has_no_test_items(call: Call, tmp_path: Path, ratings: Path) -> None:
     ask = ("fit", ratings, "--model", "ease", "--out", tmp_path / "m")
-    assert "split.test: loca fit holds out nothing for test" in call(*ask, "--set", "split.test=3").mistake
+    assert (
+        "split.test: loca fit holds out nothing for test"
+        in call(*ask, "--set", "split.test=3").mistake
+    )
     (tmp_path / "study.toml").write_text("[split]\ntest = 3\n")
     shared = call(*ask, "--config", tmp_path / "study.toml")
     assert shared.code == 0
@@ -147,7 +231,9 @@ def test_fit_has_no_test_items(call: Call, tmp_path: Path, ratings: Path) -> Non
     assert "split.test" not in call(*ask).err
 
 
-def test_the_refit_is_spoken_of_only_where_there_was_one(call: Call, tmp_path: Path, ratings: Path) -> None:
+def test_the_refit_is_spoken_of_only_where_there_was_one(
+    call: Call, tmp_path: Path, ratings: Path
+) -> None:
     ask = ("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m")
     assert "validation NDCG@100, before the refit: " in call(*ask).out
     once = call(*ask, "--no-refit").out
@@ -158,14 +244,21 @@ def test_the_refit_is_spoken_of_only_where_there_was_one(call: Call, tmp_path: P
 def test_a_folder_that_cannot_take_the_model_is_refused_before_training(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loca.cli.options.planted_communities", lambda **given: pytest.fail("data was read"))
+    monkeypatch.setattr(
+        "loca.cli.options.planted_communities", lambda **given: pytest.fail("data was read")
+    )
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     assert "not a loca model" in call("fit", "planted", "--out", tmp_path / "mine").mistake
     (tmp_path / "file").write_text("")
     assert "found a file" in call("fit", "planted", "--out", tmp_path / "file").mistake
-    assert "cannot be saved into" in call("fit", "planted", "--out", tmp_path / "file" / "deeper").mistake
-    monkeypatch.setattr("os.listdir", lambda path: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    assert (
+        "cannot be saved into"
+        in call("fit", "planted", "--out", tmp_path / "file" / "deeper").mistake
+    )
+    monkeypatch.setattr(
+        "os.listdir", lambda path: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
+    )
     assert "Permission denied" in call("fit", "planted", "--out", tmp_path / "mine").mistake
 
 
@@ -215,7 +308,9 @@ def test_a_history_may_be_ids_or_titles(call: Call, model_folder: Path) -> None:
 
 def test_only_and_never_bound_the_list(call: Call, model_folder: Path) -> None:
     ask = ("recommend", model_folder, "--history", "i03", "--json")
-    few = json.loads(call(*ask, "--only", "i01,i02,i03", "--never", "i02").out)["answers"][0]["items"]
+    few = json.loads(call(*ask, "--only", "i01,i02,i03", "--never", "i02").out)["answers"][0][
+        "items"
+    ]
     assert [one["item"] for one in few] == ["i01"]
     none = call("recommend", model_folder, "--history", "i03", "--only", "i03")
     assert none.out == "For history: nothing is left to recommend\n"
@@ -223,13 +318,17 @@ def test_only_and_never_bound_the_list(call: Call, model_folder: Path) -> None:
 
 def test_recency_weighs_the_order_of_a_history(call: Call, model_folder: Path) -> None:
     def best(history: str, *options: str) -> list[str]:
-        found = json.loads(call("recommend", model_folder, "--history", history, "--json", *options).out)
+        found = json.loads(
+            call("recommend", model_folder, "--history", history, "--json", *options).out
+        )
         return [one["item"] for one in found["answers"][0]["items"]]
 
     assert best("i03,i08,i20") == best("i20,i08,i03")
     assert best("i03,i08,i20", "--recency", "0.2") != best("i20,i08,i03", "--recency", "0.2")
     refused = call("recommend", model_folder, "--history", "i03", "--recency", "30d").mistake
-    assert refused == "--history: has no times to be weighed by; say --recency 4 (positions) or none"
+    assert (
+        refused == "--history: has no times to be weighed by; say --recency 4 (positions) or none"
+    )
     assert call("recommend", model_folder, "--user", "u003", "--recency", "30d").code == 0
 
 
@@ -242,18 +341,28 @@ def test_recency_weighs_the_order_of_a_history(call: Call, model_folder: Path) -
         (["--history", "i3,i08"], "--history: unknown item 'i3'; close ones are "),
         (["--history", ""], "--history: expected at least one item id or title, found ''"),
         (["--history", " , "], "--history: expected at least one item id or title, found ' , '"),
-        (["--user", "u003", "--only", ","], "--only: expected at least one item id or title, found ','"),
-        (["--user", "u003", "--never", ""], "--never: expected at least one item id or title, found ''"),
+        (
+            ["--user", "u003", "--only", ","],
+            "--only: expected at least one item id or title, found ','",
+        ),
+        (
+            ["--user", "u003", "--never", ""],
+            "--never: expected at least one item id or title, found ''",
+        ),
         (["--user", "u003", "--never", "x99"], "--never: unknown item 'x99'"),
         (["--user", "u003", "-n", "0"], "-n: expected a list length of 1 or more, found 0"),
         (["--user", "u003", "--recency", "soon"], "--recency: expected positions"),
     ],
 )
-def test_a_wrong_question_is_refused(call: Call, model_folder: Path, options: list[str], message: str) -> None:
+def test_a_wrong_question_is_refused(
+    call: Call, model_folder: Path, options: list[str], message: str
+) -> None:
     assert message in call("recommend", model_folder, *options).mistake
 
 
-def test_a_missing_foreign_or_cut_model_folder_is_refused(call: Call, model_folder: Path, tmp_path: Path) -> None:
+def test_a_missing_foreign_or_cut_model_folder_is_refused(
+    call: Call, model_folder: Path, tmp_path: Path
+) -> None:
     assert "no loca model here" in call("recommend", tmp_path / "none", "--user", "u003").mistake
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "model.json").write_text('{"format": "other"}')
@@ -264,9 +373,14 @@ def test_a_missing_foreign_or_cut_model_folder_is_refused(call: Call, model_fold
     assert str(cut) in call("recommend", cut, "--user", "u003").mistake
 
 
-def test_a_model_without_ids_is_asked_from_python(call: Call, tmp_path: Path, planted_split: loca.Split) -> None:
+def test_a_model_without_ids_is_asked_from_python(
+    call: Call, tmp_path: Path, planted_split: loca.Split
+) -> None:
     loca.EASE().fit(planted_split.train.matrix()).save(tmp_path / "m")
-    assert "fitted on a bare matrix and knows no ids" in call("recommend", tmp_path / "m", "--user", "1").mistake
+    assert (
+        "fitted on a bare matrix and knows no ids"
+        in call("recommend", tmp_path / "m", "--user", "1").mistake
+    )
 
 
 def test_explain_names_the_communities_and_their_shares(call: Call, model_folder: Path) -> None:
@@ -278,7 +392,9 @@ def test_explain_names_the_communities_and_their_shares(call: Call, model_folder
     assert answer["global"]["weight"] == pytest.approx(0.2)
     assert answer["communities"][0]["known_for"][0]["lift"] >= 1
     listed = json.loads(call("recommend", model_folder, "--user", "u003", "-n", "5", "--json").out)
-    assert [one["item"] for one in answer["items"]] == [one["item"] for one in listed["answers"][0]["items"]]
+    assert [one["item"] for one in answer["items"]] == [
+        one["item"] for one in listed["answers"][0]["items"]
+    ]
     text = call("explain", model_folder, "--history", "i03,i08", "-n", "2").out
     assert text.startswith("For history\nHistory of 2 items, newest first: ")
 
@@ -303,26 +419,36 @@ def test_explain_shows_a_history_in_its_own_order(call: Call, model_folder: Path
     assert "the last one is the newest" in told
 
 
-def test_a_linear_model_explains_one_item_by_what_the_history_adds(call: Call, tmp_path: Path, ratings: Path) -> None:
+def test_a_linear_model_explains_one_item_by_what_the_history_adds(
+    call: Call, tmp_path: Path, ratings: Path
+) -> None:
     call("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m")
     model = loca.load(tmp_path / "m")
     known = model.train_data_
     assert isinstance(model, loca.EASE)
     assert known is not None
     user, item = known.users.ids([0])[0], known.items.ids([5])[0]
-    (answer,) = json.loads(call("explain", tmp_path / "m", "--user", user, "--item", item, "--json").out)["answers"]
+    (answer,) = json.loads(
+        call("explain", tmp_path / "m", "--user", user, "--item", item, "--json").out
+    )["answers"]
     (explained,) = answer["items"]
     assert explained["item"] == item
     assert answer["is_exact"]
     added = {one["item"]: one["contribution"] for one in explained["because"]}
     row = known.histories(np.array([0]))
-    expected = {known.items.ids([i])[0]: model.weights_[i, 5] * w for i, w in zip(row.indices, row.data, strict=True)}
+    expected = {
+        known.items.ids([i])[0]: model.weights_[i, 5] * w
+        for i, w in zip(row.indices, row.data, strict=True)
+    }
     assert added == pytest.approx({one: figure for one, figure in expected.items() if figure})
     assert sum(added.values()) == pytest.approx(explained["score"], abs=1e-5)
     wrong = call("explain", tmp_path / "m", "--user", user, "--item", "nosuch").mistake
     assert "nosuch" in wrong
     both = ",".join(str(one) for one in known.items.ids([5, 6]))
-    assert "expected one item, found 2" in call("explain", tmp_path / "m", "--user", user, "--item", both).mistake
+    assert (
+        "expected one item, found 2"
+        in call("explain", tmp_path / "m", "--user", user, "--item", both).mistake
+    )
 
 
 @pytest.fixture
@@ -350,11 +476,19 @@ def test_the_demo_ends_with_commands_that_work_when_pasted(
     assert "loca-ease minus ease: " in done.out
     assert "loca-ease minus ensemble-ease: " in done.out
     assert "knowing who belongs where" in done.out
-    commands = [line for line in Path("loca-demo/NEXT.md").read_text().splitlines() if line.startswith("loca ")]
+    commands = [
+        line
+        for line in Path("loca-demo/NEXT.md").read_text().splitlines()
+        if line.startswith("loca ")
+    ]
     assert len(commands) == 7
     for command in commands:
         assert command in done.out
-        small = ("--set", "planted.users=200", "--set", "loca-ease.anchors=3") if "planted --mod" in command else ()
+        small = (
+            ("--set", "planted.users=200", "--set", "loca-ease.anchors=3")
+            if "planted --mod" in command
+            else ()
+        )
         assert call(*shlex.split(command)[1:], *small).code == 0, command
 
 
@@ -383,13 +517,18 @@ def test_the_demo_refuses_a_foreign_model_folder_before_any_work(
 
 @pytest.mark.usefixtures("small_demo")
 def test_the_demo_weighs_histories_when_asked_to(call: Call, tmp_path: Path) -> None:
-    assert call("demo", "--users", "150", "--recency", "4", "--out", tmp_path / "demo", "--quiet").code == 0
+    assert (
+        call("demo", "--users", "150", "--recency", "4", "--out", tmp_path / "demo", "--quiet").code
+        == 0
+    )
     known = loca.load(tmp_path / "demo" / "model").train_data_
     assert known is not None
     assert known.recency == loca.Recency(4)
 
 
-def test_update_takes_new_interactions_into_the_saved_model(call: Call, tmp_path: Path, ratings: Path) -> None:
+def test_update_takes_new_interactions_into_the_saved_model(
+    call: Call, tmp_path: Path, ratings: Path
+) -> None:
     assert call("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m").code == 0
     more = tmp_path / "more.csv"
     more.write_text("who,what,stars,when\nu1,i9,5,100\nnew,i2,5,101\nnew,tea,5,102\nu1,i4,1,103\n")
@@ -407,21 +546,31 @@ def test_update_takes_new_interactions_into_the_saved_model(call: Call, tmp_path
     assert document["new"] == {"interactions": 3, "users": 1, "items": 1}
     assert document["folder"] == str(tmp_path / "m")
     model, other = loca.load(tmp_path / "m"), loca.load(tmp_path / "beside")
-    assert model.recommend(["u1", "new"]).items.tolist() == other.recommend(["u1", "new"]).items.tolist()
-    listed = json.loads(call("recommend", tmp_path / "m", "--user", "new", "-n", "20", "--json").out)["answers"][0]
+    assert (
+        model.recommend(["u1", "new"]).items.tolist()
+        == other.recommend(["u1", "new"]).items.tolist()
+    )
+    listed = json.loads(
+        call("recommend", tmp_path / "m", "--user", "new", "-n", "20", "--json").out
+    )["answers"][0]
     assert not {"i2", "tea"} & {one["item"] for one in listed["items"]}
 
 
 def test_update_says_what_a_network_leaves_out(call: Call, tmp_path: Path, ratings: Path) -> None:
     small = ("--set", "latent=4", "--set", "epochs=2", "--validation", "0")
-    assert call("fit", ratings, "--model", "mult-vae", *small, "--quiet", "--out", tmp_path / "m").code == 0
+    assert (
+        call("fit", ratings, "--model", "mult-vae", *small, "--quiet", "--out", tmp_path / "m").code
+        == 0
+    )
     (tmp_path / "more.csv").write_text("user,item\nu1,i9\nu1,tea\n")
     done = call("update", tmp_path / "m", tmp_path / "more.csv", "--epochs", "1")
     assert "left out: interactions 1, with items that only a fit takes in" in done.out
     assert "they count as newer than all known ones" in done.err
 
 
-def test_an_update_that_is_refused_leaves_the_model_alone(call: Call, tmp_path: Path, ratings: Path) -> None:
+def test_an_update_that_is_refused_leaves_the_model_alone(
+    call: Call, tmp_path: Path, ratings: Path
+) -> None:
     folder = tmp_path / "m"
     assert call("fit", ratings, "--model", "popularity", "--quiet", "--out", folder).code == 0
     before = {one.name: one.read_bytes() for one in folder.iterdir()}
@@ -448,5 +597,16 @@ def test_a_place_that_nobody_can_write_is_refused_at_once_with_the_true_reason(c
     refused = "/proc/x: cannot be written: No such file or directory; choose another folder"
     for command in ("fit", "plan"):
         assert call(command, "planted", "--quiet", "--out", "/proc/x").mistake == refused
-    study = ("tune", "planted", *TINY, "--model", "ease", "--trials", "1", "--quiet", "--study", "/proc/x.db")
+    study = (
+        "tune",
+        "planted",
+        *TINY,
+        "--model",
+        "ease",
+        "--trials",
+        "1",
+        "--quiet",
+        "--study",
+        "/proc/x.db",
+    )
     assert "/proc/x.db: cannot be written" in call(*study).mistake

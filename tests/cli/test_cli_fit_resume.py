@@ -22,7 +22,16 @@ from loca.cluster.executor import ShardExecutor
 from loca.models.ease import EASE
 from loca.persistence.checkpoint import Checkpoint, file_name_of
 
-NETWORK = ("--model", "mult-vae", "--set", "epochs=12", "--set", "batch_size=20", "--choose", "latent=5,9,3")
+NETWORK = (
+    "--model",
+    "mult-vae",
+    "--set",
+    "epochs=12",
+    "--set",
+    "batch_size=20",
+    "--choose",
+    "latent=5,9,3",
+)
 EASES = ("--model", "ease", "--choose", "l2=10,100,1000")
 
 
@@ -45,7 +54,9 @@ def scores(folder: Path) -> np.ndarray:
 def kill_once_kept(arguments: tuple[object, ...], kept: Path) -> None:
     """Runs a command in a process of its own and kills it as soon as a file is there."""
     command = [sys.executable, "-m", "loca", *(str(one) for one in arguments)]
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     deadline = time.monotonic() + 60
     while not kept.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -58,7 +69,9 @@ def kill_once_kept(arguments: tuple[object, ...], kept: Path) -> None:
 def test_a_killed_command_goes_on_where_it_was(call: Call, tmp_path: Path) -> None:
     settings = (*NETWORK, "--checkpoint-every", "0")
     unbroken = call(*fit(tmp_path / "unbroken", *settings))
-    kill_once_kept(fit(tmp_path / "m", *settings), tmp_path / "m.unfinished" / file_name_of("candidate 0"))
+    kill_once_kept(
+        fit(tmp_path / "m", *settings), tmp_path / "m.unfinished" / file_name_of("candidate 0")
+    )
     assert not (tmp_path / "m").exists()
     resumed = call(*fit(tmp_path / "m", *settings, "--resume"))
     assert numbers(resumed.out) == numbers(unbroken.out)
@@ -67,7 +80,9 @@ def test_a_killed_command_goes_on_where_it_was(call: Call, tmp_path: Path) -> No
     assert len({one["ndcg@100"] for one in numbers(resumed.out)["tried"]}) == 3
 
 
-def run_and_kill_after(keeps: int, arguments: tuple[object, ...], out: Path, named: str = "") -> int:
+def run_and_kill_after(
+    keeps: int, arguments: tuple[object, ...], out: Path, named: str = ""
+) -> int:
     """How a forked child ended that runs a command and kills itself once it has kept its work so many times.
 
     Only work with a certain word in its name counts.
@@ -91,12 +106,16 @@ def run_and_kill_after(keeps: int, arguments: tuple[object, ...], out: Path, nam
 
 
 @pytest.mark.parametrize("refit", ["--refit", "--no-refit"])
-def test_a_fit_killed_again_and_again_ends_as_an_unbroken_one(call: Call, tmp_path: Path, refit: str) -> None:
+def test_a_fit_killed_again_and_again_ends_as_an_unbroken_one(
+    call: Call, tmp_path: Path, refit: str
+) -> None:
     settings = (*NETWORK, refit, "--checkpoint-every", "0")
     unbroken = call(*fit(tmp_path / "unbroken", *settings))
     ends = []
     for keeps in range(1, 30):
-        ends.append(run_and_kill_after(keeps, fit(tmp_path / "m", *settings, "--resume"), tmp_path / "said"))
+        ends.append(
+            run_and_kill_after(keeps, fit(tmp_path / "m", *settings, "--resume"), tmp_path / "said")
+        )
         if ends[-1] == 0:
             break
     assert len(ends) > 2
@@ -106,10 +125,14 @@ def test_a_fit_killed_again_and_again_ends_as_an_unbroken_one(call: Call, tmp_pa
 
 
 @pytest.mark.parametrize("refit", ["--refit", "--no-refit"])
-def test_a_fit_that_chooses_its_recency_is_killed_and_resumed(call: Call, tmp_path: Path, refit: str) -> None:
+def test_a_fit_that_chooses_its_recency_is_killed_and_resumed(
+    call: Call, tmp_path: Path, refit: str
+) -> None:
     settings = (*DRIFTING, "--model", "ease", "--choose", "l2=50,200", "--recency", "auto", refit)
     unbroken = call(*fit(tmp_path / "unbroken", *settings))
-    assert run_and_kill_after(1, fit(tmp_path / "m", *settings), tmp_path / "said") == -signal.SIGKILL
+    assert (
+        run_and_kill_after(1, fit(tmp_path / "m", *settings), tmp_path / "said") == -signal.SIGKILL
+    )
     resumed = call(*fit(tmp_path / "m", *settings, "--resume"))
     assert numbers(resumed.out) == numbers(unbroken.out)
     assert numbers(resumed.out)["recency"] is not None
@@ -177,7 +200,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in folder.iterdir()}
 
 
-def test_unfinished_work_is_refused_resumed_or_dropped(call: Call, ratings: Path, unfinished: Path) -> None:
+def test_unfinished_work_is_refused_resumed_or_dropped(
+    call: Call, ratings: Path, unfinished: Path
+) -> None:
     ask = ("fit", ratings, *EASES, "--out", unfinished.with_name("m"))
     before = contents(unfinished)
     assert call(*ask).mistake == (
@@ -193,7 +218,16 @@ def test_unfinished_work_is_refused_resumed_or_dropped(call: Call, ratings: Path
 
 
 def test_fresh_starts_over(call: Call, ratings: Path, unfinished: Path) -> None:
-    done = call("fit", ratings, "--model", "popularity", "--quiet", "--out", unfinished.with_name("m"), "--fresh")
+    done = call(
+        "fit",
+        ratings,
+        "--model",
+        "popularity",
+        "--quiet",
+        "--out",
+        unfinished.with_name("m"),
+        "--fresh",
+    )
     assert done.code == 0
     assert not unfinished.exists()
 
@@ -215,12 +249,18 @@ def test_a_changed_setting_is_refused_and_nothing_is_lost(
     call: Call, ratings: Path, unfinished: Path, changes: tuple[str, ...], difference: str
 ) -> None:
     before = contents(unfinished)
-    settings = {"--model": "ease", "--choose": "l2=10,100,1000", **dict(zip(changes[::2], changes[1::2], strict=False))}
+    settings = {
+        "--model": "ease",
+        "--choose": "l2=10,100,1000",
+        **dict(zip(changes[::2], changes[1::2], strict=False)),
+    }
     if "--set" in changes or settings["--model"] != "ease":
         del settings["--choose"]
     flags = changes if len(changes) == 1 else ()
     asked = [word for pair in settings.items() for word in pair]
-    mistake = call("fit", ratings, *asked, *flags, "--quiet", "--out", unfinished.with_name("m"), "--resume").mistake
+    mistake = call(
+        "fit", ratings, *asked, *flags, "--quiet", "--out", unfinished.with_name("m"), "--resume"
+    ).mistake
     assert mistake == (
         f"{unfinished} holds unfinished work that cannot go on: {difference}; finish it with the settings and data it "
         "was begun with, or start over with --fresh"
@@ -228,19 +268,38 @@ def test_a_changed_setting_is_refused_and_nothing_is_lost(
     assert contents(unfinished) == before
 
 
-def test_one_candidate_is_named_without_its_number(call: Call, tmp_path: Path, ratings: Path) -> None:
-    ask = ("fit", ratings, "--model", "loca-ease", "--set", "anchors=2", "--quiet", "--out", tmp_path / "m")
+def test_one_candidate_is_named_without_its_number(
+    call: Call, tmp_path: Path, ratings: Path
+) -> None:
+    ask = (
+        "fit",
+        ratings,
+        "--model",
+        "loca-ease",
+        "--set",
+        "anchors=2",
+        "--quiet",
+        "--out",
+        tmp_path / "m",
+    )
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(loca.Loca, "save", pull_at_once)
         with pytest.raises(Pulled):
             call(*ask, "--set", "base.l2=100")
-    assert "cannot go on: base.l2: 100.0 then, 300.0 now;" in call(*ask, "--set", "base.l2=300", "--resume").mistake
+    assert (
+        "cannot go on: base.l2: 100.0 then, 300.0 now;"
+        in call(*ask, "--set", "base.l2=300", "--resume").mistake
+    )
 
 
-def test_changed_data_are_refused_and_nothing_is_lost(call: Call, ratings: Path, unfinished: Path) -> None:
+def test_changed_data_are_refused_and_nothing_is_lost(
+    call: Call, ratings: Path, unfinished: Path
+) -> None:
     before = contents(unfinished)
     ratings.write_text(ratings.read_text().replace("u3,", "u33,"))
-    mistake = call("fit", ratings, *EASES, "--quiet", "--out", unfinished.with_name("m"), "--resume").mistake
+    mistake = call(
+        "fit", ratings, *EASES, "--quiet", "--out", unfinished.with_name("m"), "--resume"
+    ).mistake
     assert "cannot go on: the data have changed; finish it with" in mistake
     assert contents(unfinished) == before
 
@@ -250,7 +309,9 @@ def test_another_version_of_loca_is_refused(
 ) -> None:
     now = loca.__version__
     monkeypatch.setattr(loca, "__version__", "99.0", raising=False)
-    mistake = call("fit", ratings, *EASES, "--quiet", "--out", unfinished.with_name("m"), "--resume").mistake
+    mistake = call(
+        "fit", ratings, *EASES, "--quiet", "--out", unfinished.with_name("m"), "--resume"
+    ).mistake
     assert f"it was written by loca {now}, this is loca 99.0" in mistake
 
 
@@ -266,21 +327,29 @@ def test_another_version_of_loca_is_refused(
 def test_options_that_make_no_sense_are_refused_before_data_are_read(
     call: Call, tmp_path: Path, options: tuple[str, ...], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loca.cli.options.planted_communities", lambda **given: pytest.fail("data was read"))
+    monkeypatch.setattr(
+        "loca.cli.options.planted_communities", lambda **given: pytest.fail("data was read")
+    )
     assert line in call("fit", "planted", "--out", tmp_path / "m", *options).mistake
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_of_something_else_in_the_place_of_unfinished_work_is_not_touched(call: Call, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_in_the_place_of_unfinished_work_is_not_touched(
+    call: Call, tmp_path: Path
+) -> None:
     (tmp_path / "m.unfinished").mkdir()
     (tmp_path / "m.unfinished" / "thesis.tex").write_text("years of work")
     for option in ("--resume", "--fresh", "--quiet"):
         mistake = call("fit", "planted", "--out", tmp_path / "m", option).mistake
-        assert "not unfinished work of loca's (it holds 'thesis.tex'); nothing was touched" in mistake
+        assert (
+            "not unfinished work of loca's (it holds 'thesis.tex'); nothing was touched" in mistake
+        )
     assert (tmp_path / "m.unfinished" / "thesis.tex").read_text() == "years of work"
 
 
-def test_a_mistake_leaves_no_folder_of_unfinished_work(call: Call, tmp_path: Path, ratings: Path) -> None:
+def test_a_mistake_leaves_no_folder_of_unfinished_work(
+    call: Call, tmp_path: Path, ratings: Path
+) -> None:
     ask = ("fit", ratings, "--model", "ease", "--quiet", "--out", tmp_path / "m")
     assert call(*ask, "--validation", "0", "--choose", "l2=1,2").code == 2
     assert call(*ask, "--validation", "20").code == 2
@@ -299,11 +368,25 @@ def test_a_folder_named_by_dots_has_its_unfinished_work_beside_it(
         with pytest.raises(Pulled):
             call("fit", tmp_path / "other.csv", "--model", "ease", "--quiet", "--out", ".")
     assert (tmp_path / "deep" / "er.unfinished" / "subject.json").exists()
-    assert call("fit", tmp_path / "other.csv", "--model", "ease", "--quiet", "--out", ".", "--resume").code == 0
+    assert (
+        call(
+            "fit", tmp_path / "other.csv", "--model", "ease", "--quiet", "--out", ".", "--resume"
+        ).code
+        == 0
+    )
     assert sorted(one.name for one in (tmp_path / "deep").iterdir()) == ["er"]
 
 
-NETWORKS = ("--model", "mixture-vae", "--set", "anchors=4", "--set", "base.epochs=6", "--set", "base.latent=4")
+NETWORKS = (
+    "--model",
+    "mixture-vae",
+    "--set",
+    "anchors=4",
+    "--set",
+    "base.epochs=6",
+    "--set",
+    "base.latent=4",
+)
 IN_SHARDS = ("--cluster", "local", "--shards", "2")
 
 
@@ -312,10 +395,14 @@ def threads_for_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards in threads of this process where a command would have Ray's."""
 
     class Threads(ShardExecutor):
-        def __init__(self, storage: str, *, shards: int = 2, checkpoint_every: float = 0.0, **_: Any) -> None:
+        def __init__(
+            self, storage: str, *, shards: int = 2, checkpoint_every: float = 0.0, **_: Any
+        ) -> None:
             super().__init__(storage, shards=shards, checkpoint_every=checkpoint_every)
 
-    monkeypatch.setitem(sys.modules, "loca.cluster.ray_executor", SimpleNamespace(RayExecutor=Threads))
+    monkeypatch.setitem(
+        sys.modules, "loca.cluster.ray_executor", SimpleNamespace(RayExecutor=Threads)
+    )
 
 
 @pytest.mark.usefixtures("threads_for_ray")
@@ -326,7 +413,15 @@ def test_a_fit_in_shards_killed_again_and_again_ends_as_one_of_one_process(
     alone = call(*fit(tmp_path / "alone", *NETWORKS, refit))
     out, ends = tmp_path / "m", []
     for keeps in (1, 2, 3, 4, 5, 99):
-        asked = fit(out, *NETWORKS, refit, *IN_SHARDS, "--checkpoint-every", "0", *(("--resume",) if ends else ()))
+        asked = fit(
+            out,
+            *NETWORKS,
+            refit,
+            *IN_SHARDS,
+            "--checkpoint-every",
+            "0",
+            *(("--resume",) if ends else ()),
+        )
         ends.append(run_and_kill_after(keeps, asked, tmp_path / "said", "shard"))
     assert ends == [-signal.SIGKILL] * 5 + [0]
     assert numbers((tmp_path / "said").read_text()) == numbers(alone.out)
@@ -335,7 +430,9 @@ def test_a_fit_in_shards_killed_again_and_again_ends_as_one_of_one_process(
 
 
 @pytest.mark.usefixtures("threads_for_ray")
-def test_a_fit_in_shards_may_be_begun_afresh_or_go_on_without_them(call: Call, tmp_path: Path) -> None:
+def test_a_fit_in_shards_may_be_begun_afresh_or_go_on_without_them(
+    call: Call, tmp_path: Path
+) -> None:
     alone = call(*fit(tmp_path / "alone", *NETWORKS))
     for number, then in enumerate((["--fresh", *IN_SHARDS], ["--resume"])):
         out = tmp_path / f"m{number}"
@@ -347,18 +444,40 @@ def test_a_fit_in_shards_may_be_begun_afresh_or_go_on_without_them(call: Call, t
     # And the other way round: what one process has learned is learned again by shards.
     asked = fit(tmp_path / "m2", *NETWORKS, "--checkpoint-every", "0")
     assert run_and_kill_after(2, asked, tmp_path / "said", "local models") == -signal.SIGKILL
-    assert numbers(call(*fit(tmp_path / "m2", *NETWORKS, "--resume", *IN_SHARDS)).out) == numbers(alone.out)
+    assert numbers(call(*fit(tmp_path / "m2", *NETWORKS, "--resume", *IN_SHARDS)).out) == numbers(
+        alone.out
+    )
 
 
 @pytest.mark.usefixtures("threads_for_ray")
 def test_what_is_one_model_is_not_spread(call: Call, tmp_path: Path) -> None:
     refused = call("fit", "planted", "--model", "ease", "--out", tmp_path / "m", *IN_SHARDS)
-    assert refused.mistake == "--cluster: ease is one model; take loca-… or ensemble-…, or leave it out"
-    refused = call("fit", "planted", "--model", "loca-ease", "--out", tmp_path / "m", *IN_SHARDS, "--storage", "no://x")
+    assert (
+        refused.mistake
+        == "--cluster: ease is one model; take loca-… or ensemble-…, or leave it out"
+    )
+    refused = call(
+        "fit",
+        "planted",
+        "--model",
+        "loca-ease",
+        "--out",
+        tmp_path / "m",
+        *IN_SHARDS,
+        "--storage",
+        "no://x",
+    )
     assert refused.mistake == "storage no://x: cannot be read or written (Protocol not known: no)"
     (tmp_path / "file").touch()
-    refused = call("fit", "planted", "--out", tmp_path / "m", *IN_SHARDS, "--storage", tmp_path / "file" / "x")
-    assert refused.mistake == f"storage {tmp_path / 'file' / 'x'}: cannot be read or written (Not a directory)"
-    refused = call("fit", "planted", "--model", "loca-ease", "--out", tmp_path / "m", "--shards", "3")
+    refused = call(
+        "fit", "planted", "--out", tmp_path / "m", *IN_SHARDS, "--storage", tmp_path / "file" / "x"
+    )
+    assert (
+        refused.mistake
+        == f"storage {tmp_path / 'file' / 'x'}: cannot be read or written (Not a directory)"
+    )
+    refused = call(
+        "fit", "planted", "--model", "loca-ease", "--out", tmp_path / "m", "--shards", "3"
+    )
     assert refused.mistake == "--shards: is for --cluster"
     assert not [one for one in tmp_path.iterdir() if one.name != "file"]

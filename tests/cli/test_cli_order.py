@@ -23,7 +23,11 @@ def by_day(tmp_path: Path) -> Path:
         for item in rng.permutation(30)[: rng.integers(12, 16)]
     ]
     path = tmp_path / "days.csv"
-    path.write_text("item,user,time\n" + "\n".join(f"{item},{user},{time}" for item, user, time in sorted(rows)) + "\n")
+    path.write_text(
+        "item,user,time\n"
+        + "\n".join(f"{item},{user},{time}" for item, user, time in sorted(rows))
+        + "\n"
+    )
     return path
 
 
@@ -34,7 +38,9 @@ def test_describe_says_how_far_the_order_can_be_trusted(call: Call, by_day: Path
     assert told["looks_like_file_order"]
     assert told["rising"] == 1
     assert 0.5 < told["in_one_moment"] < 1
-    assert not json.loads(call("data", "describe", "planted", *TINY, "--json").out)["order"]["looks_like_file_order"]
+    assert not json.loads(call("data", "describe", "planted", *TINY, "--json").out)["order"][
+        "looks_like_file_order"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +64,9 @@ def test_fit_warns_once_where_order_is_in_use(
 
 
 @pytest.mark.parametrize(("models", "times"), [("popularity,ease", 0), ("ease,next-ease", 1)])
-def test_compare_warns_once_where_order_is_in_use(call: Call, by_day: Path, models: str, times: int) -> None:
+def test_compare_warns_once_where_order_is_in_use(
+    call: Call, by_day: Path, models: str, times: int
+) -> None:
     done = call("compare", by_day, "--models", models, "--test", "2", *FEW)
     assert done.code == 0, done.err
     assert done.err.count(WARNING) == times
@@ -79,7 +87,13 @@ def test_nothing_is_said_of_an_order_that_may_be_the_users_own(call: Call, tmp_p
 
 @pytest.mark.real_data
 def test_describe_warns_of_amusic_alone(call: Call, real_data: Path) -> None:
-    files = ("amusic/amusic.rating", "games-2018/interactions-ordered.csv.gz", "ml-1m/ratings-ordered.csv.gz")
+    files = (
+        "amusic/amusic.rating",
+        "games-2018/interactions-ordered.csv.gz",
+        "ml-1m/ratings-ordered.csv.gz",
+    )
     said = {file: call("data", "describe", real_data / file).out for file in files}
-    assert [file for file in files if "looks like the file's" in said[file]] == ["amusic/amusic.rating"]
+    assert [file for file in files if "looks like the file's" in said[file]] == [
+        "amusic/amusic.rating"
+    ]
     assert "0.957 (chance 0.717)" in said["amusic/amusic.rating"]

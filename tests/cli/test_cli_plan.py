@@ -15,7 +15,14 @@ def test_plan_says_data_parts_and_totals(call: Call) -> None:
     done = call("plan", "planted", *TINY, *SMALL)
     assert done.code == 0
     assert done.out.startswith("loca-ease on 150 users, 40 items, ")
-    for row in ("data", "global model", "embedding", "communities", "local models", "answers on validation"):
+    for row in (
+        "data",
+        "global model",
+        "embedding",
+        "communities",
+        "local models",
+        "answers on validation",
+    ):
         assert f"\n{row} " in done.out
     for total in ("main memory, at the peak: ", "model folder: ", "it fits"):
         assert f"\n{total}" in done.out
@@ -28,7 +35,11 @@ def test_plan_as_json_has_the_same_and_nothing_else(call: Call) -> None:
     done = call("plan", "planted", *TINY, *SMALL, "--json")
     assert done.err == ""
     found = json.loads(done.out)
-    assert (found["model"], found["data"]["users"], found["data"]["items"]) == ("loca-ease", 150, 40)
+    assert (found["model"], found["data"]["users"], found["data"]["items"]) == (
+        "loca-ease",
+        150,
+        40,
+    )
     assert found["on_device"] is None or found["on_device"]["peak"] <= found["on_device"]["free"]
     assert 0 < found["in_memory"]["peak"] < found["in_memory"]["free"]
     assert found["on_disk"]["folder"] == sum(part["in_folder"] for part in found["parts"])
@@ -37,7 +48,9 @@ def test_plan_as_json_has_the_same_and_nothing_else(call: Call) -> None:
 
 def test_plan_foretells_the_folder_that_fit_writes(call: Call, tmp_path: Path) -> None:
     folder = tmp_path / "m"
-    planned = json.loads(call("plan", "planted", *TINY, *SMALL, "--out", folder, "--json").out)["on_disk"]
+    planned = json.loads(call("plan", "planted", *TINY, *SMALL, "--out", folder, "--json").out)[
+        "on_disk"
+    ]
     assert planned["free"] > planned["folder"]
     assert not list(tmp_path.iterdir())
     assert call("fit", "planted", *TINY, *SMALL, "--out", folder, "--quiet").code == 0
@@ -54,7 +67,9 @@ def test_a_plan_that_does_not_fit_says_so_and_is_an_answer_all_the_same(
     (line,) = [line for line in done.out.splitlines() if line.startswith("DOES NOT FIT: ")]
     assert "in main memory" in line
     assert line.endswith("1 kB are free; filter rare items")
-    assert json.loads(call("plan", "planted", *TINY, "--model", "ease", "--json").out)["fits"] is False
+    assert (
+        json.loads(call("plan", "planted", *TINY, "--model", "ease", "--json").out)["fits"] is False
+    )
 
 
 def test_choices_are_counted(call: Call, ratings: Path) -> None:
@@ -71,7 +86,9 @@ def test_plan_of_a_search_needs_validation(call: Call) -> None:
 
 
 @pytest.mark.parametrize("model", [["next-ease"], ["ensemble-next-ease", "--set", "models=3"]])
-def test_plan_foretells_the_folder_of_next_items_models(model: list[str], call: Call, tmp_path: Path) -> None:
+def test_plan_foretells_the_folder_of_next_items_models(
+    model: list[str], call: Call, tmp_path: Path
+) -> None:
     ask = ("planted", *TINY, "--out", tmp_path / "m", "--model", *model)
     planned = json.loads(call("plan", *ask, "--json").out)["on_disk"]["folder"]
     assert call("fit", *ask, "--quiet").code == 0
@@ -86,7 +103,10 @@ def test_plan_says_what_each_shard_of_a_cluster_holds_and_sends(call: Call, rati
     said = call(*ask, "--nodes", "3").out
     assert "3 shards, at most 3 models each; each shard:" in said
     assert "sent to the driver for every validation: " in said
-    assert "is one model; take loca-… or ensemble-…" in call("plan", ratings, "--model", "ease", "--nodes", "2").mistake
+    assert (
+        "is one model; take loca-… or ensemble-…"
+        in call("plan", ratings, "--model", "ease", "--nodes", "2").mistake
+    )
 
 
 def test_plan_without_validation_judges_nothing(call: Call, ratings: Path) -> None:
@@ -97,7 +117,9 @@ def test_plan_without_validation_judges_nothing(call: Call, ratings: Path) -> No
 
 
 def test_plan_reads_the_settings_of_the_fit(call: Call, tmp_path: Path, ratings: Path) -> None:
-    (tmp_path / "fit.toml").write_text('[fit]\nmodel = "ease"\nrefit = false\n[ease]\nl2 = [7, 8]\n')
+    (tmp_path / "fit.toml").write_text(
+        '[fit]\nmodel = "ease"\nrefit = false\n[ease]\nl2 = [7, 8]\n'
+    )
     found = json.loads(call("plan", ratings, "--config", tmp_path / "fit.toml", "--json").out)
     assert (found["model"], found["candidates"]) == ("ease", 2)
 

@@ -42,7 +42,11 @@ def test_import_loca_loads_nothing_heavy_and_is_quick() -> None:
         "print(took, [m for m in ('torch', 'polars', 'matplotlib', 'numpy', 'scipy', 'typer') if m in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
     )
     took, loaded = done.stdout.split(maxsplit=1)
     assert loaded.strip() == "[]"
@@ -63,7 +67,17 @@ def loaded_by(*arguments: object) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["popularity", "item-knn", "slim", "ease", "ease-sparse", "next-ease", "loca-ease", "loca-ease-dense"]
+    "name",
+    [
+        "popularity",
+        "item-knn",
+        "slim",
+        "ease",
+        "ease-sparse",
+        "next-ease",
+        "loca-ease",
+        "loca-ease-dense",
+    ],
 )
 def test_a_saved_model_of_item_weights_answers_without_loading_torch(name: str) -> None:
     assert loaded_by("recommend", SAVED_MODELS / name, "--user", "u03") == (0, [])
@@ -122,7 +136,9 @@ def test_the_version_is_told(call: Call) -> None:
         (["recommend", "m", "-n", "many", "--user", "u"], "Invalid value for '-n' / '--count'"),
     ],
 )
-def test_a_mistyped_command_is_told_in_one_line(call: Call, arguments: list[str], message: str) -> None:
+def test_a_mistyped_command_is_told_in_one_line(
+    call: Call, arguments: list[str], message: str
+) -> None:
     assert message in call(*arguments).mistake
 
 
@@ -133,10 +149,22 @@ def test_a_mistyped_command_is_told_in_one_line(call: Call, arguments: list[str]
             ["compare", "RATINGS", "--test", "9"],
             "--test 9 is larger than every history: the longest has 8",
         ),
-        (["fit", "RATINGS", "--out", "m", "--recency", "0"], "--recency: expected a number above 0"),
-        (["fit", "RATINGS", "--out", "m", "--min-user-interactions", "-1"], "--min-user-interactions: expected"),
-        (["compare", "RATINGS", "--models", "ease", "--control", "popularity"], "--control: 'popularity' is not among"),
-        (["compare", "RATINGS", "--models", "ease", "--processes", "0"], "--processes: expected a whole number"),
+        (
+            ["fit", "RATINGS", "--out", "m", "--recency", "0"],
+            "--recency: expected a number above 0",
+        ),
+        (
+            ["fit", "RATINGS", "--out", "m", "--min-user-interactions", "-1"],
+            "--min-user-interactions: expected",
+        ),
+        (
+            ["compare", "RATINGS", "--models", "ease", "--control", "popularity"],
+            "--control: 'popularity' is not among",
+        ),
+        (
+            ["compare", "RATINGS", "--models", "ease", "--processes", "0"],
+            "--processes: expected a whole number",
+        ),
         (
             ["fit", "RATINGS", "--model", "ease", "--budget", "60", "--out", "m"],
             "--budget: is for --model auto",
@@ -169,15 +197,31 @@ def test_a_title_cannot_command_the_terminal(call: Call, tmp_path: Path, ratings
     assert json.loads(as_json)["answers"][0]["items"][0]["title"].endswith(evil)
 
 
-def test_an_output_that_cannot_show_a_title_shows_the_rest(tmp_path: Path, ratings: Path, call: Call) -> None:
-    (tmp_path / "titles.csv").write_text("item,title\n" + "\n".join(f"i{place},Café {place}" for place in range(12)))
+def test_an_output_that_cannot_show_a_title_shows_the_rest(
+    tmp_path: Path, ratings: Path, call: Call
+) -> None:
+    (tmp_path / "titles.csv").write_text(
+        "item,title\n" + "\n".join(f"i{place},Café {place}" for place in range(12))
+    )
     titled = ("--titles", tmp_path / "titles.csv", "--model", "popularity", "--quiet")
     assert call("fit", ratings, *titled, "--out", tmp_path / "m").code == 0
     plain = {**environment(), "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "loca", "recommend", str(tmp_path / "m"), "--history", "i3", "-n", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "loca",
+        "recommend",
+        str(tmp_path / "m"),
+        "--history",
+        "i3",
+        "-n",
+        "1",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, env=plain, check=True)
     assert re.search(r"Caf\? \d", done.stdout)
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, env=plain, check=True)
+    done = subprocess.run(
+        [*command, "--json"], capture_output=True, text=True, env=plain, check=True
+    )
     assert json.loads(done.stdout)["answers"][0]["items"][0]["title"].startswith("Café")
 
 
@@ -191,16 +235,26 @@ def test_an_output_that_cannot_show_a_title_shows_the_rest(tmp_path: Path, ratin
     ],
 )
 def test_a_shell_completes_commands_and_options(typed: str, shell: str, offered: list[str]) -> None:
-    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_TYPER_COMPLETE_ARGS": typed}
+    words = {
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+        "_TYPER_COMPLETE_ARGS": typed,
+    }
     asked = {**environment(), "_LOCA_COMPLETE": f"complete_{shell}", **words}
     command = [sys.executable, "-m", "loca"]
     done = subprocess.run(command, capture_output=True, text=True, env=asked, check=True)
     # Before a description stands what zsh is to put in: "name":"what it does".
-    found = re.findall(r"(?:^|\()\"([\w-]+)\"", done.stdout, re.M) if shell == "zsh" else done.stdout.split()
+    found = (
+        re.findall(r"(?:^|\()\"([\w-]+)\"", done.stdout, re.M)
+        if shell == "zsh"
+        else done.stdout.split()
+    )
     assert found == offered
 
 
-@pytest.mark.parametrize(("shell", "line"), [("bash", "complete -o default -F"), ("zsh", "#compdef loca")])
+@pytest.mark.parametrize(
+    ("shell", "line"), [("bash", "complete -o default -F"), ("zsh", "#compdef loca")]
+)
 def test_the_completion_of_a_shell_can_be_shown(shell: str, line: str) -> None:
     asked = {**environment(), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     command = [sys.executable, "-m", "loca", "--show-completion", shell]
@@ -209,9 +263,13 @@ def test_the_completion_of_a_shell_can_be_shown(shell: str, line: str) -> None:
     assert "_LOCA_COMPLETE" in done.stdout
 
 
-def test_a_reader_that_has_seen_enough_ends_a_command_quietly(call: Call, tmp_path: Path, ratings: Path) -> None:
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly(
+    call: Call, tmp_path: Path, ratings: Path
+) -> None:
     asked = f"{sys.executable} -m loca data describe {ratings} --json | true"
-    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, env=environment(), check=False)
+    done = subprocess.run(
+        ["bash", "-c", asked], capture_output=True, text=True, env=environment(), check=False
+    )
     assert done.stderr == ""
 
 
@@ -233,7 +291,16 @@ def test_ctrl_c_in_training_leaves_the_saved_model_as_it_was(tmp_path: Path, cal
     folder = tmp_path / "model"
     assert call("fit", "planted", "--model", "popularity", "--out", folder, *TINY).code == 0
     before = {one.name: one.read_bytes() for one in folder.iterdir()}
-    endless = ["--model", "mult-vae", "--set", "epochs=100000", "--set", "patience=100000", "--out", str(folder)]
+    endless = [
+        "--model",
+        "mult-vae",
+        "--set",
+        "epochs=100000",
+        "--set",
+        "patience=100000",
+        "--out",
+        str(folder),
+    ]
     command = [sys.executable, "-m", "loca", "fit", "planted", *TINY, *endless]
     # A shell that runs a program in the background makes it deaf to Ctrl-C; this one must hear it.
     training = subprocess.Popen(
@@ -281,20 +348,30 @@ def test_ctrl_c_while_modules_load_is_one_line_too(loading: str) -> None:
         "run()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=False
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
     )
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "loca: stopped; what was saved before is as it was\n"
 
 
-def test_doctor_calls_needed_what_the_package_requires(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_calls_needed_what_the_package_requires(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doctor, "version_of", lambda name: None if name == "matplotlib" else "1.0")
     done = call("doctor", "--json")
     assert done.code == 1
-    assert [one["what"] for one in json.loads(done.out)["findings"] if not one["fine"]] == ["matplotlib"]
+    assert [one["what"] for one in json.loads(done.out)["findings"] if not one["fine"]] == [
+        "matplotlib"
+    ]
 
 
-def test_doctor_is_content_here(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_is_content_here(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "ml-1m").mkdir()
     monkeypatch.setenv("LOCA_DATA", str(tmp_path))
     done = call("doctor", "--json")
@@ -306,7 +383,9 @@ def test_doctor_is_content_here(call: Call, tmp_path: Path, monkeypatch: pytest.
     assert "all is well" in call("doctor").out
 
 
-def test_doctor_ends_with_1_when_something_is_missing(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_ends_with_1_when_something_is_missing(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doctor, "version_of", lambda name: None if name == "polars" else "1.0")
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
     done = call("doctor")
@@ -315,7 +394,9 @@ def test_doctor_ends_with_1_when_something_is_missing(call: Call, monkeypatch: p
     assert "something is missing" in done.out
 
 
-def test_the_console_script_ends_with_the_code_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_console_script_ends_with_the_code_of_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from loca.cli.main import run
 
     monkeypatch.setattr(sys, "argv", ["loca", "--version"])
@@ -324,7 +405,9 @@ def test_the_console_script_ends_with_the_code_of_the_command(monkeypatch: pytes
     assert ended.value.code == 0
 
 
-def test_a_table_is_drawn_for_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_drawn_for_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     speaking = Output()
     assert speaking.is_watched

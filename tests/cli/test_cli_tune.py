@@ -31,7 +31,9 @@ def test_the_settings_are_written_and_taken_by_fit_and_compare(call: Call, tmp_p
     assert (told["finished"], told["pruned"], told["failed"]) == (4, 0, 0)
     assert told["settings"]["denoising"] == 0.25
     text = best.read_text()
-    assert text.startswith("# Settings tuned by loca on planted: 4 trials per model, space wide, seed 0\n")
+    assert text.startswith(
+        "# Settings tuned by loca on planted: 4 trials per model, space wide, seed 0\n"
+    )
     assert f"validation NDCG@100 {told['validation_ndcg@100']:.4f}" in text
     assert "(used for choosing; not a test score)" in text
     assert "loca tune planted --model ease --space wide --trials 4" in text
@@ -49,8 +51,26 @@ def test_the_settings_are_written_and_taken_by_fit_and_compare(call: Call, tmp_p
 
 def test_a_loca_model_takes_its_base_as_it_was_tuned_before_it(call: Call, tmp_path: Path) -> None:
     best = tmp_path / "best.toml"
-    few = ("--choose", "ease.l2=5,50", "--choose", "loca-ease.anchors=2,3", "--set", "loca-ease.kernel=uniform")
-    done = call("tune", "planted", *TINY, "--model", "ensemble,ease,loca-ease", *few, "--trials", 2, "--out", best)
+    few = (
+        "--choose",
+        "ease.l2=5,50",
+        "--choose",
+        "loca-ease.anchors=2,3",
+        "--set",
+        "loca-ease.kernel=uniform",
+    )
+    done = call(
+        "tune",
+        "planted",
+        *TINY,
+        "--model",
+        "ensemble,ease,loca-ease",
+        *few,
+        "--trials",
+        2,
+        "--out",
+        best,
+    )
     assert done.code == 0, done.err
     assert "budget: 2 trials per model" in done.err
     tables = tomllib.loads(best.read_text())
@@ -63,7 +83,18 @@ def test_a_loca_model_takes_its_base_as_it_was_tuned_before_it(call: Call, tmp_p
     assert tables["loca-ease"]["kernel"] == "uniform"
     assert tables["compare"]["models"] == ["ensemble-ease", "ease", "loca-ease"]
     assert tables["fit"]["model"] in tables["compare"]["models"]
-    saved = call("fit", "planted", *TINY, "--config", best, "--model", "loca-ease", "--out", tmp_path / "m", "--quiet")
+    saved = call(
+        "fit",
+        "planted",
+        *TINY,
+        "--config",
+        best,
+        "--model",
+        "loca-ease",
+        "--out",
+        tmp_path / "m",
+        "--quiet",
+    )
     assert saved.code == 0, saved.err
 
 
@@ -103,12 +134,21 @@ def test_a_budget_is_said_where_none_was(call: Call) -> None:
         (("--seconds", -1), "seconds: expected a number above 0, found -1.0"),
         (("--space", "narrow"), "unknown space 'narrow'; expected 'wide' or 'paper'"),
         (("--processes", 0), "--processes: expected a whole number ≥ 1, found 0"),
-        (("--validation", 0), "tuning is judged on validation; expected --validation of at least 1, found 0"),
+        (
+            ("--validation", 0),
+            "tuning is judged on validation; expected --validation of at least 1, found 0",
+        ),
         (("--resume",), "--resume is for a study in a file; add --study FILE.db"),
         (("--model", "aese"), "unknown model 'aese'; did you mean 'ease'"),
         (("--model", "auto"), "no wide space to tune 'auto' in"),
-        (("--model", "next-vae", "--space", "paper"), "no paper space to tune 'next-vae' in; --space wide has one"),
-        (("--model", "loca-ease", "--choose", "base=ease,mult-dae"), "models cannot be tuned among"),
+        (
+            ("--model", "next-vae", "--space", "paper"),
+            "no paper space to tune 'next-vae' in; --space wide has one",
+        ),
+        (
+            ("--model", "loca-ease", "--choose", "base=ease,mult-dae"),
+            "models cannot be tuned among",
+        ),
         (("--set", "l3=4"), "unknown option 'l3' for ease"),
         (("--study", "nowhere/s.db"), "make it first"),
         (("--out", "nowhere/best.toml"), "there is no folder"),
@@ -138,8 +178,21 @@ def test_files_of_something_else_are_refused_untouched(call: Call, tmp_path: Pat
 
 def test_a_mistake_leaves_no_study_and_drops_none(call: Call, tmp_path: Path) -> None:
     study = tmp_path / "s.db"
-    many = call("tune", "planted", *TINY, "--model", "loca-ease", "--set", "anchors=1000", "--study", study, "-q")
-    assert "no trial finished, 10 failed; the last one: anchors: 1,000 were requested" in many.mistake
+    many = call(
+        "tune",
+        "planted",
+        *TINY,
+        "--model",
+        "loca-ease",
+        "--set",
+        "anchors=1000",
+        "--study",
+        study,
+        "-q",
+    )
+    assert (
+        "no trial finished, 10 failed; the last one: anchors: 1,000 were requested" in many.mistake
+    )
     assert list(tmp_path.iterdir()) == []
     assert call(*EASE, "--trials", 1, "--study", study, "--quiet").code == 0
     gone = call("tune", tmp_path / "nowhere.csv", "--model", "ease", "--study", study, "--fresh")
@@ -147,12 +200,16 @@ def test_a_mistake_leaves_no_study_and_drops_none(call: Call, tmp_path: Path) ->
     assert names_in(study) == ["ease"]
 
 
-def test_without_optuna_one_line_says_how_to_get_it(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_optuna_one_line_says_how_to_get_it(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert call(*EASE).mistake == 'tuning needs optuna; install it with pip install "loca[tune]"'
 
 
-def test_ctrl_c_is_one_line_and_the_study_stays(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_one_line_and_the_study_stays(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(*given: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 

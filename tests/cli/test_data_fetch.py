@@ -19,7 +19,10 @@ from command_calls import Call
 from loca.data.datasets import PUBLIC_SETS, Checksum, DataSet
 
 REVIEWS = "".join(
-    json.dumps({"overall": 5.0, "reviewerID": f"A{user:09}", "asin": f"B{item:09}", "unixReviewTime": item}) + "\n"
+    json.dumps(
+        {"overall": 5.0, "reviewerID": f"A{user:09}", "asin": f"B{item:09}", "unixReviewTime": item}
+    )
+    + "\n"
     for user in range(3)
     for item in range(10)
 )
@@ -63,7 +66,9 @@ def games(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("small_set")
-def test_fetched_data_is_reported_with_the_command_that_reads_it(call: Call, tmp_path: Path) -> None:
+def test_fetched_data_is_reported_with_the_command_that_reads_it(
+    call: Call, tmp_path: Path
+) -> None:
     said = call("data", "fetch", "amusic", "--to", tmp_path / "data")
     path = tmp_path / "data" / "amusic" / "amusic.rating"
     command = f"loca data describe {path} --preset amusic"
@@ -75,7 +80,9 @@ def test_fetched_data_is_reported_with_the_command_that_reads_it(call: Call, tmp
     assert (described["users"], described["items"], described["ratings"]) == (3, 10, 30)
 
 
-def test_quiet_leaves_the_answer_alone_and_json_has_all_of_it(call: Call, small_set: DataSet, tmp_path: Path) -> None:
+def test_quiet_leaves_the_answer_alone_and_json_has_all_of_it(
+    call: Call, small_set: DataSet, tmp_path: Path
+) -> None:
     said = call("data", "fetch", "amusic", "--to", tmp_path, "--quiet")
     assert said.err == ""
     assert said.out.startswith(str(tmp_path / "amusic" / "amusic.rating"))
@@ -89,7 +96,9 @@ def test_quiet_leaves_the_answer_alone_and_json_has_all_of_it(call: Call, small_
     assert found["next"].endswith("--preset amusic")
 
 
-def test_what_is_there_is_not_downloaded_and_said_not_to_be_verified(call: Call, games: Path) -> None:
+def test_what_is_there_is_not_downloaded_and_said_not_to_be_verified(
+    call: Call, games: Path
+) -> None:
     done = call("data", "fetch", "agames", "--to", games)
     assert done.code == 0
     assert len(done.err.splitlines()) == 1
@@ -99,7 +108,9 @@ def test_what_is_there_is_not_downloaded_and_said_not_to_be_verified(call: Call,
     assert json.loads(call(*next_command, "--json").out)["users"] == 3
 
 
-def test_the_environment_names_the_folder(call: Call, games: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_folder(
+    call: Call, games: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOCA_DATA", str(games))
     found = json.loads(call("data", "fetch", "AGAMES", "--json").out)
     assert found["path"] == str(games / "agames" / "Video_Games_5.json.gz")
@@ -128,7 +139,10 @@ def test_without_a_network_one_line_says_how_to_go_on(
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.setenv("https_proxy", closed)
     line = call("data", "fetch", "ml-100k", "--to", tmp_path, "--quiet").mistake
-    assert "https://files.grouplens.org/datasets/movielens/ml-100k.zip: no connection: Connection refused" in line
+    assert (
+        "https://files.grouplens.org/datasets/movielens/ml-100k.zip: no connection: Connection refused"
+        in line
+    )
     assert line.endswith(f"put it at {tmp_path / 'ml-100k' / 'ml-100k.zip'}")
     assert list(tmp_path.iterdir()) == []
 

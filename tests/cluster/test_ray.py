@@ -70,7 +70,10 @@ def kill_soon(name: str, killed: list[int]) -> None:
 
 
 def test_a_killed_actor_goes_on_and_the_numbers_stay(planted_split: Split, tmp_path: Path) -> None:
-    alone, killed = make().fit(planted_split.train, validation=planted_split.validation), list[int]()
+    alone, killed = (
+        make().fit(planted_split.train, validation=planted_split.validation),
+        list[int](),
+    )
 
     def kill_at(epoch: int, score: float | None) -> None:
         if score is not None and epoch in (10, 12):
@@ -78,7 +81,9 @@ def test_a_killed_actor_goes_on_and_the_numbers_stay(planted_split: Split, tmp_p
 
     executor = RayExecutor(tmp_path / "work", shards=2)
     context = loca.FitContext(on_validation=kill_at)
-    model = make().fit(planted_split.train, validation=planted_split.validation, context=context, executor=executor)
+    model = make().fit(
+        planted_split.train, validation=planted_split.validation, context=context, executor=executor
+    )
     assert all(killed)
     assert len(killed) == 2
     assert (model.local_epochs_, model.alpha_) == (alone.local_epochs_, alone.alpha_)
@@ -86,14 +91,20 @@ def test_a_killed_actor_goes_on_and_the_numbers_stay(planted_split: Split, tmp_p
     np.testing.assert_allclose(model.score(rows), alone.score(rows), atol=1e-5)
 
 
-def test_without_room_for_a_shard_a_fit_ends_in_one_line(planted_split: Split, tmp_path: Path) -> None:
+def test_without_room_for_a_shard_a_fit_ends_in_one_line(
+    planted_split: Split, tmp_path: Path
+) -> None:
     executor = RayExecutor(tmp_path / "work", shards=3, wait_seconds=3)
-    with pytest.raises(LocaError, match=r"^shard [0-2]: no process for 3 s; each needs 1 cores: add machines"):
+    with pytest.raises(
+        LocaError, match=r"^shard [0-2]: no process for 3 s; each needs 1 cores: add machines"
+    ):
         make().fit(planted_split.train, validation=planted_split.validation, executor=executor)
     assert not list((tmp_path / "work").iterdir())
 
 
-def test_a_cluster_that_is_not_there_is_refused_at_once(planted_split: Split, tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there_is_refused_at_once(
+    planted_split: Split, tmp_path: Path
+) -> None:
     ray.shutdown()
     try:
         for address, line in (
@@ -101,28 +112,46 @@ def test_a_cluster_that_is_not_there_is_refused_at_once(planted_split: Split, tm
             ("nowhere", "cluster nowhere: expected auto, local or an address such as host:6379"),
         ):
             with pytest.raises(LocaError, match=line):
-                make().fit(planted_split.train, executor=RayExecutor(tmp_path / "work", address=address))
+                make().fit(
+                    planted_split.train, executor=RayExecutor(tmp_path / "work", address=address)
+                )
         assert not list((tmp_path / "work").iterdir())
     finally:
         begin()
 
 
-def test_a_mistake_in_a_shard_is_the_mistake_of_the_fit(planted_split: Split, tmp_path: Path) -> None:
+def test_a_mistake_in_a_shard_is_the_mistake_of_the_fit(
+    planted_split: Split, tmp_path: Path
+) -> None:
     class Emptied(RayExecutor):
         def open(self, job: Any) -> None:
             for one in job.storage().folder.iterdir():
                 one.unlink()
             super().open(job)
 
-    with pytest.raises(LocaError, match="the work of shard 0 is not there; does every machine see this storage"):
+    with pytest.raises(
+        LocaError, match="the work of shard 0 is not there; does every machine see this storage"
+    ):
         make().fit(planted_split.train, executor=Emptied(tmp_path / "work", shards=1))
 
 
-def test_a_comparison_over_workers_has_the_table_of_one_process(planted_split: Split, tmp_path: Path) -> None:
-    models = {"popularity": loca.Popularity(), "ease": loca.EASE(), "mult-vae": loca.MultVAE(**VAE | {"epochs": 150})}
+def test_a_comparison_over_workers_has_the_table_of_one_process(
+    planted_split: Split, tmp_path: Path
+) -> None:
+    models = {
+        "popularity": loca.Popularity(),
+        "ease": loca.EASE(),
+        "mult-vae": loca.MultVAE(**VAE | {"epochs": 150}),
+    }
     alone, killed = compare(models, planted_split), list[int]()
     kill_soon("ray::_live", killed)
-    found = compare(models, planted_split, processes=2, start_worker=workers_on("local"), keep_in=tmp_path / "runs")
+    found = compare(
+        models,
+        planted_split,
+        processes=2,
+        start_worker=workers_on("local"),
+        keep_in=tmp_path / "runs",
+    )
     assert killed
     assert found.failed == {}
     for one, other in zip(found.measured, alone.measured, strict=True):
@@ -133,7 +162,10 @@ def test_a_comparison_over_workers_has_the_table_of_one_process(planted_split: S
 
 def test_a_study_goes_on_when_its_worker_is_killed(planted_split: Split, tmp_path: Path) -> None:
     assert planted_split.validation is not None
-    data, space = (planted_split.train, planted_split.validation), Space({"latent": Among((4, 6, 8, 10, 12, 16))})
+    data, space = (
+        (planted_split.train, planted_split.validation),
+        Space({"latent": Among((4, 6, 8, 10, 12, 16))}),
+    )
     start, base = workers_on("local"), loca.MultVAE(**VAE | {"epochs": 60, "patience": 60})
     tuner = Tuner("mult-vae", base, *data, space, Budget(trials=4), processes=2, start_worker=start)
     with pytest.raises(ConfigError, match="workers of a cluster need a file"):
@@ -157,7 +189,9 @@ def test_a_study_goes_on_when_its_worker_is_killed(planted_split: Split, tmp_pat
     assert found.failed <= 1  # the trial that was under way, if one was
 
 
-def test_every_user_is_listed_once_though_a_worker_is_killed(planted_split: Split, tmp_path: Path) -> None:
+def test_every_user_is_listed_once_though_a_worker_is_killed(
+    planted_split: Split, tmp_path: Path
+) -> None:
     import polars
 
     model = loca.EASE().fit(planted_split.train)
@@ -170,5 +204,8 @@ def test_every_user_is_listed_once_though_a_worker_is_killed(planted_split: Spli
     assert (written.users, written.users_without_items, written.rows) == (400, 0, 2000)
     found = polars.read_parquet(tmp_path / "lists" / "*.parquet").sort("user", "rank")
     assert found.select("user", "item").equals(
-        model.recommend(planted_split.train, 5).to_polars().sort("user", "rank").select("user", "item")
+        model.recommend(planted_split.train, 5)
+        .to_polars()
+        .sort("user", "rank")
+        .select("user", "item")
     )

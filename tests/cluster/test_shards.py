@@ -26,12 +26,18 @@ from loca.persistence.model_io import FORMAT, VERSION, open_sealed, sealed_json
 
 VAE = {"latent": 8, "epochs": 8, "patience": 4, "evaluate_every": 2, "learning_rate": 5e-3}
 CASES: dict[str, Callable[[], Any]] = {
-    "networks of mixtures": lambda: loca.Loca(base=loca.MultVAE(**VAE), communities="mixture", anchors=6, mixtures=2),
-    "networks around anchors": lambda: loca.Loca(base=loca.MultVAE(**VAE), communities="kernel", anchors=5),
+    "networks of mixtures": lambda: loca.Loca(
+        base=loca.MultVAE(**VAE), communities="mixture", anchors=6, mixtures=2
+    ),
+    "networks around anchors": lambda: loca.Loca(
+        base=loca.MultVAE(**VAE), communities="kernel", anchors=5
+    ),
     "networks one by one": lambda: loca.Loca(
         base=loca.MultVAE(**VAE), communities="kernel", anchors=3, engine="one_by_one"
     ),
-    "EASEs of mixtures": lambda: loca.Loca(base=loca.EASE(l2=20.0), communities="mixture", anchors=6, mixtures=2),
+    "EASEs of mixtures": lambda: loca.Loca(
+        base=loca.EASE(l2=20.0), communities="mixture", anchors=6, mixtures=2
+    ),
     "differences of EASEs": lambda: loca.Loca(
         base=loca.EASE(l2=20.0), communities="kernel", anchors=5, engine="stacked", local_bytes=8000
     ),
@@ -63,7 +69,9 @@ def assert_same(model: Any, other: Any, split: Split) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_shards_have_the_numbers_of_one_machine(name: str, planted_split: Split, tmp_path: Path) -> None:
+def test_shards_have_the_numbers_of_one_machine(
+    name: str, planted_split: Split, tmp_path: Path
+) -> None:
     alone = fit(CASES[name], planted_split)
     for shards in (1, 4):
         model = fit(CASES[name], planted_split, ShardExecutor(tmp_path / "work", shards=shards))
@@ -80,10 +88,14 @@ def test_shards_have_the_numbers_of_one_machine(name: str, planted_split: Split,
 
 
 @pytest.mark.parametrize("name", ["networks of mixtures", "differences of EASEs"])
-def test_shards_find_their_work_at_an_address(name: str, planted_split: Split, tmp_path: Path) -> None:
+def test_shards_find_their_work_at_an_address(
+    name: str, planted_split: Split, tmp_path: Path
+) -> None:
     place = f"file://{tmp_path}/work"
     alone, executor = fit(CASES[name], planted_split), Losing(place, shards=3, seed=1)
-    model = CASES[name]().fit(planted_split.train, validation=planted_split.validation, executor=executor)
+    model = CASES[name]().fit(
+        planted_split.train, validation=planted_split.validation, executor=executor
+    )
     assert executor.losses > 0
     assert_same(model, alone, planted_split)
     model.save(tmp_path / "model.loca")
@@ -105,7 +117,10 @@ def test_what_an_address_cannot_do_is_one_line(planted_split: Split, tmp_path: P
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.4, 0.6, 1.0])
 def test_weights_come_back_whatever_share_of_them_is_the_least(share: float) -> None:
     rng = np.random.default_rng(0)
-    given = [np.where(rng.random(200) < share, 0.25, rng.random(200) + 0.3).astype(np.float32) for _ in range(3)]
+    given = [
+        np.where(rng.random(200) < share, 0.25, rng.random(200) + 0.3).astype(np.float32)
+        for _ in range(3)
+    ]
     state = dump_weights(iter(given))
     for number, weights in enumerate(given):
         np.testing.assert_array_equal(read_weights(state, number, 200), weights)
@@ -113,25 +128,38 @@ def test_weights_come_back_whatever_share_of_them_is_the_least(share: float) -> 
         assert sum(array.nbytes for array in state.arrays.values()) < 100
 
 
-@pytest.mark.parametrize("name", ["networks of mixtures", "networks one by one", "differences of EASEs"])
+@pytest.mark.parametrize(
+    "name", ["networks of mixtures", "networks one by one", "differences of EASEs"]
+)
 def test_a_shard_reads_saves_sends_and_writes_what_its_plan_says(
     name: str, planted_split: Split, tmp_path: Path
 ) -> None:
     found: dict[str, int] = {}
 
     class Measuring(ShardExecutor):
-        def call(self, method: str, arguments: Sequence[Any], *others: Any, **named: Any) -> list[Any]:
-            sizes = {one.name: one.stat().st_size for one in (tmp_path / "work").rglob("*") if one.is_file()}
+        def call(
+            self, method: str, arguments: Sequence[Any], *others: Any, **named: Any
+        ) -> list[Any]:
+            sizes = {
+                one.name: one.stat().st_size
+                for one in (tmp_path / "work").rglob("*")
+                if one.is_file()
+            }
             if "read" not in found:
                 weights = [size for one, size in sizes.items() if one.startswith("work-weights")]
                 centre = [one.stat().st_size for one in (tmp_path / "work").rglob("centre/*")]
                 found["read"] = sizes["work-data.safetensors"] + max(weights) + sum(centre)
             answers = list(super().call(method, arguments, *others, **named))
             if method == "blend":
-                found["sent"] = max(found.get("sent", 0), *(one.nbytes for one in answers if one is not None))
+                found["sent"] = max(
+                    found.get("sent", 0), *(one.nbytes for one in answers if one is not None)
+                )
             if method == "finish":
                 saved = [size for one, size in sizes.items() if one.startswith("work-shard")]
-                parts = [sum(file.stat().st_size for file in one.glob("arrays-*")) for one in part_folders(tmp_path)]
+                parts = [
+                    sum(file.stat().st_size for file in one.glob("arrays-*"))
+                    for one in part_folders(tmp_path)
+                ]
                 found["saved"], found["part"] = max(saved, default=0), max(parts)
             return answers
 
@@ -143,7 +171,9 @@ def test_a_shard_reads_saves_sends_and_writes_what_its_plan_says(
     for key in ("read", "saved", "part"):
         assert found[key] <= 1.05 * planned[key] + headers, key
     if name.startswith("networks"):
-        assert 0.5 * planned["sent"] <= found["sent"] <= planned["sent"]  # of the users whom a shard answers for
+        assert (
+            0.5 * planned["sent"] <= found["sent"] <= planned["sent"]
+        )  # of the users whom a shard answers for
         assert found["part"] >= 0.3 * planned["part"]  # without the half that gives variances
         assert found["saved"] >= 0.5 * planned["saved"]
 
@@ -170,7 +200,9 @@ class Losing(ShardExecutor):
         return found
 
 
-@pytest.mark.parametrize("name", ["networks of mixtures", "differences of EASEs", "networks one by one"])
+@pytest.mark.parametrize(
+    "name", ["networks of mixtures", "differences of EASEs", "networks one by one"]
+)
 def test_lost_shards_go_on_where_they_were(name: str, planted_split: Split, tmp_path: Path) -> None:
     alone, executor = fit(CASES[name], planted_split), Losing(tmp_path, shards=3, seed=1)
     assert_same(fit(CASES[name], planted_split, executor), alone, planted_split)
@@ -181,7 +213,9 @@ def test_lost_shards_go_on_where_they_were(name: str, planted_split: Split, tmp_
     assert executor.losses > 0
     # And where nothing is judged.
     executor = Losing(tmp_path, shards=3, seed=1, checkpoint_every=1e6)
-    alone, model = (CASES[name]().fit(planted_split.train, executor=one) for one in (None, executor))
+    alone, model = (
+        CASES[name]().fit(planted_split.train, executor=one) for one in (None, executor)
+    )
     assert_same(model, alone, planted_split)
     assert executor.losses > 0
 
@@ -215,7 +249,9 @@ def test_a_lost_driver_goes_on_where_it_was(planted_split: Split, tmp_path: Path
     assert_same(model, alone, planted_split)
 
 
-def test_a_fit_that_nobody_can_go_on_with_leaves_nothing(planted_split: Split, tmp_path: Path) -> None:
+def test_a_fit_that_nobody_can_go_on_with_leaves_nothing(
+    planted_split: Split, tmp_path: Path
+) -> None:
     class Broken(ShardExecutor):
         def call(self, method: str, *others: Any, **named: Any) -> list[Any]:
             if method == "finish":
@@ -228,7 +264,9 @@ def test_a_fit_that_nobody_can_go_on_with_leaves_nothing(planted_split: Split, t
         assert not list((tmp_path / "work").iterdir())
 
 
-def test_the_best_weights_are_learned_again_where_they_are_lost(planted_split: Split, tmp_path: Path) -> None:
+def test_the_best_weights_are_learned_again_where_they_are_lost(
+    planted_split: Split, tmp_path: Path
+) -> None:
     class Forgetful(ShardExecutor):
         def call(self, method: str, *others: Any, **named: Any) -> list[Any]:
             if method == "finish":
@@ -253,14 +291,29 @@ def test_models_of_a_user_can_be_trained_in_shards(planted_split: Split, tmp_pat
     for engine in ("stacked", "one_by_one"):
 
         def make(engine: Any = engine) -> Any:
-            return loca.Loca(base=Personal(l2=20.0), anchors=4, communities="mixture", engine=engine, local_bytes=8000)
+            return loca.Loca(
+                base=Personal(l2=20.0),
+                anchors=4,
+                communities="mixture",
+                engine=engine,
+                local_bytes=8000,
+            )
 
-        assert_same(fit(make, planted_split, ShardExecutor(tmp_path)), fit(make, planted_split), planted_split)
+        assert_same(
+            fit(make, planted_split, ShardExecutor(tmp_path)),
+            fit(make, planted_split),
+            planted_split,
+        )
 
 
-def test_finished_shards_stay_until_the_work_has_ended_well(planted_split: Split, tmp_path: Path) -> None:
+def test_finished_shards_stay_until_the_work_has_ended_well(
+    planted_split: Split, tmp_path: Path
+) -> None:
     """A model that could not be saved need not be trained again."""
-    make, given = CASES["networks of mixtures"], {"fingerprint": {"data": "planted"}, "seconds_between": 0.0}
+    make, given = (
+        CASES["networks of mixtures"],
+        {"fingerprint": {"data": "planted"}, "seconds_between": 0.0},
+    )
     calls: list[str] = []
 
     class Counting(ShardExecutor):

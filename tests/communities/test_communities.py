@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from loca.communities.communities import KernelCommunities, choose_anchors, find_communities, keep_strongest
+from loca.communities.communities import (
+    KernelCommunities,
+    choose_anchors,
+    find_communities,
+    keep_strongest,
+)
 from loca.communities.embeddings import GivenEmbeddings, TruncatedSVD, embed_users
 from loca.communities.geometry import Quantile, angular_distances, unit_rows
 from loca.data.splits import Split
@@ -53,7 +58,9 @@ def test_answer_weights_of_many_users_are_those_of_each_block() -> None:
     # Products of other shapes may be summed in another order.
     for part in (slice(0, 5_000), slice(5_000, 20_000)):
         np.testing.assert_allclose(
-            two_communities().answer_weights(users[part]).toarray(), whole[part].toarray(), atol=1e-5
+            two_communities().answer_weights(users[part]).toarray(),
+            whole[part].toarray(),
+            atol=1e-5,
         )
     assert two_communities().answer_weights(np.zeros((0, 2))).shape == (0, 2)
 
@@ -67,7 +74,9 @@ def test_coverage_is_the_share_of_users_with_an_answer() -> None:
 
 def test_bandwidths_as_quantiles_are_kept_in_units() -> None:
     users = on_a_circle(0, 90, 135)
-    found = find_communities(users, anchors=1, train_bandwidth=Quantile(1.0), answer_bandwidth=Quantile(0.5))
+    found = find_communities(
+        users, anchors=1, train_bandwidth=Quantile(1.0), answer_bandwidth=Quantile(0.5)
+    )
     assert found.train_bandwidth == pytest.approx(1.5, abs=1e-5)
     assert found.answer_bandwidth == pytest.approx(1.0, abs=1e-5)
 
@@ -76,7 +85,9 @@ def test_wrong_bandwidths_and_embeddings_are_refused() -> None:
     with pytest.raises(ConfigError, match="answer_bandwidth: expected a number above 0"):
         find_communities(on_a_circle(0, 1), anchors=1, train_bandwidth=1.0, answer_bandwidth=0.0)
     with pytest.raises(DataError, match="NaN or infinity"):
-        find_communities(np.array([[np.nan, 1.0]]), anchors=1, train_bandwidth=1.0, answer_bandwidth=1.0)
+        find_communities(
+            np.array([[np.nan, 1.0]]), anchors=1, train_bandwidth=1.0, answer_bandwidth=1.0
+        )
     with pytest.raises(DataError, match="expected 2 dimensions, found 3"):
         two_communities().answer_weights(np.ones((1, 3)))
     with pytest.raises(DataError, match="do not fit"):
@@ -101,20 +112,28 @@ def test_the_svd_takes_no_more_dimensions_than_there_are() -> None:
 
 def test_given_embeddings_are_repeated_and_carried_over_to_new_histories() -> None:
     rng = np.random.default_rng(3)
-    matrix = csr_array((rng.random((300, 20)) < 0.3).astype(np.float32) + np.eye(300, 20, dtype=np.float32))
+    matrix = csr_array(
+        (rng.random((300, 20)) < 0.3).astype(np.float32) + np.eye(300, 20, dtype=np.float32)
+    )
     item_places = rng.normal(size=(20, 4))
     given = unit_rows(matrix @ item_places)
     embedder = GivenEmbeddings(embeddings=given, ridge=1e-3).fit(matrix)
     assert embedder.fit_share_ > 0.95
-    strangers = csr_array((rng.random((50, 20)) < 0.3).astype(np.float32) + np.eye(50, 20, dtype=np.float32))
-    closeness = (unit_rows(embedder.embed(strangers)) * unit_rows(strangers @ item_places)).sum(axis=1)
+    strangers = csr_array(
+        (rng.random((50, 20)) < 0.3).astype(np.float32) + np.eye(50, 20, dtype=np.float32)
+    )
+    closeness = (unit_rows(embedder.embed(strangers)) * unit_rows(strangers @ item_places)).sum(
+        axis=1
+    )
     assert closeness.mean() > 0.95
 
 
 def test_embeddings_of_many_users_are_unit_rows_of_each_history() -> None:
     matrix = csr_array((np.random.default_rng(0).random((9_000, 8)) < 0.3).astype(np.float32))
     embedder = TruncatedSVD(dimensions=6).fit(matrix)
-    np.testing.assert_allclose(embed_users(embedder, matrix), unit_rows(embedder.embed(matrix)), atol=1e-5)
+    np.testing.assert_allclose(
+        embed_users(embedder, matrix), unit_rows(embedder.embed(matrix)), atol=1e-5
+    )
 
 
 def test_wrong_embeddings_are_refused() -> None:
@@ -130,10 +149,17 @@ def test_wrong_embeddings_are_refused() -> None:
     for unfitted in (TruncatedSVD(), GivenEmbeddings(embeddings=np.ones((4, 2)))):
         with pytest.raises(NotFittedError):
             unfitted.embed(matrix)
-    with pytest.raises(ModelFileError, match=r"TruncatedSVD: directions: expected shape .*, items × directions"):
+    with pytest.raises(
+        ModelFileError, match=r"TruncatedSVD: directions: expected shape .*, items × directions"
+    ):
         TruncatedSVD.restore({}, ModelState(arrays={"directions": np.ones(3)}))
-    with pytest.raises(ModelFileError, match=r"GivenEmbeddings: item_vectors: expected shape .*, items × dimensions"):
-        GivenEmbeddings.restore({"embeddings": np.ones((1, 1))}, ModelState(arrays={"item_vectors": np.ones(3)}))
+    with pytest.raises(
+        ModelFileError,
+        match=r"GivenEmbeddings: item_vectors: expected shape .*, items × dimensions",
+    ):
+        GivenEmbeddings.restore(
+            {"embeddings": np.ones((1, 1))}, ModelState(arrays={"item_vectors": np.ones(3)})
+        )
 
 
 def random_rows(seed: int, users: int, dimensions: int) -> np.ndarray:
@@ -159,7 +185,10 @@ def test_anchors_are_different_users_and_the_same_for_the_same_seed(selection: s
 
 def test_random_anchors_change_with_the_seed() -> None:
     rows = random_rows(4, 60, 5)
-    assert choose_anchors(rows, 5, "random", 0.5, 1).tolist() != choose_anchors(rows, 5, "random", 0.5, 2).tolist()
+    assert (
+        choose_anchors(rows, 5, "random", 0.5, 1).tolist()
+        != choose_anchors(rows, 5, "random", 0.5, 2).tolist()
+    )
 
 
 def test_the_farthest_user_comes_next() -> None:
@@ -169,7 +198,9 @@ def test_the_farthest_user_comes_next() -> None:
     distances = angular_distances(rows, rows)
     for place in range(1, 4):
         nearest = distances[:, chosen[:place]].min(axis=1)
-        assert nearest[chosen[place]] == pytest.approx(max(nearest[u] for u in range(4) if u not in chosen[:place]))
+        assert nearest[chosen[place]] == pytest.approx(
+            max(nearest[u] for u in range(4) if u not in chosen[:place])
+        )
 
 
 @pytest.mark.parametrize("whole", [50_000, 50])
@@ -177,18 +208,26 @@ def test_k_means_anchors_stand_in_different_clusters(whole: int) -> None:
     rng = np.random.default_rng(0)
     centres = np.eye(4)
     rows = unit_rows(np.repeat(centres, 30, axis=0) + rng.normal(0, 0.05, (120, 4)))
-    assert sorted(choose_anchors(rows, 4, "kmeans", 0.5, seed=0, users_for_batches=whole) // 30) == [0, 1, 2, 3]
+    assert sorted(
+        choose_anchors(rows, 4, "kmeans", 0.5, seed=0, users_for_batches=whole) // 30
+    ) == [0, 1, 2, 3]
 
 
 def test_an_unknown_way_of_choosing_and_an_unknown_kernel_are_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="unknown anchor_selection 'farthst'; did you mean 'farthest'"):
+    with pytest.raises(
+        ConfigError, match="unknown anchor_selection 'farthst'; did you mean 'farthest'"
+    ):
         Loca(base=EASE(), anchor_selection="farthst")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="unknown kernel 'epanechikov'; did you mean 'epanechnikov'"):
+    with pytest.raises(
+        ConfigError, match="unknown kernel 'epanechikov'; did you mean 'epanechnikov'"
+    ):
         Loca(base=EASE(), kernel="epanechikov")  # type: ignore[arg-type]
 
 
 def test_more_anchors_than_users_are_refused() -> None:
-    with pytest.raises(DataError, match="anchors: 11 were requested, there are only 10 users; take fewer"):
+    with pytest.raises(
+        DataError, match="anchors: 11 were requested, there are only 10 users; take fewer"
+    ):
         choose_anchors(random_rows(0, 10, 3), 11, "coverage", 0.5, 0)
     with pytest.raises(ConfigError, match="anchors: expected a whole number ≥ 1, found 0"):
         choose_anchors(random_rows(0, 10, 3), 0, "coverage", 0.5, 0)
@@ -198,7 +237,9 @@ def test_more_anchors_than_users_are_refused() -> None:
     # Few different weights, so that many are equal.
     st.integers(1, 7).flatmap(
         lambda width: st.lists(
-            st.lists(st.integers(0, 4), min_size=width, max_size=width).filter(any), min_size=1, max_size=5
+            st.lists(st.integers(0, 4), min_size=width, max_size=width).filter(any),
+            min_size=1,
+            max_size=5,
         )
     ),
     st.integers(1, 8),

@@ -49,7 +49,10 @@ def cover_by_brute_force(rows: np.ndarray, count: int, bandwidth: float) -> list
     covered = np.zeros(len(rows), bool)
     chosen: list[int] = []
     while len(chosen) < count:
-        gains = [-1 if user in chosen else int((within[user] & ~covered).sum()) for user in range(len(rows))]
+        gains = [
+            -1 if user in chosen else int((within[user] & ~covered).sum())
+            for user in range(len(rows))
+        ]
         chosen.append(int(np.argmax(gains)))
         covered |= within[chosen[-1]]
         if covered.all():
@@ -57,7 +60,9 @@ def cover_by_brute_force(rows: np.ndarray, count: int, bandwidth: float) -> list
     return chosen
 
 
-def cover_on_device(rows: np.ndarray, count: int, bandwidth: float, block_bytes: int = 10**9) -> list[int]:
+def cover_on_device(
+    rows: np.ndarray, count: int, bandwidth: float, block_bytes: int = 10**9
+) -> list[int]:
     """What a GPU with room would choose, its torch operations done on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -89,7 +94,9 @@ def packed(flags: np.ndarray) -> np.ndarray:
     dimensions=st.integers(2, 6),
     bandwidth=st.sampled_from([0.05, 0.3, 0.6, 0.9, 1.5, 3.0]),
 )
-def test_greedy_coverage_equals_brute_force(seed: int, users: int, dimensions: int, bandwidth: float) -> None:
+def test_greedy_coverage_equals_brute_force(
+    seed: int, users: int, dimensions: int, bandwidth: float
+) -> None:
     rows = random_rows(seed, users, dimensions)
     count = min(users, 20)
     expected = cover_by_brute_force(rows, count, bandwidth)
@@ -106,7 +113,9 @@ def test_neighbourhoods_of_many_blocks_are_those_of_brute_force_and_counted_so(m
     np.testing.assert_array_equal(flags_of(neighbourhoods, 4_200), within)
     for share in (0.01, 0.1, 0.7):
         members = np.random.default_rng(7).random(4_200) < share
-        np.testing.assert_array_equal(neighbourhoods.count_in(packed(members)), within[:, members].sum(axis=1))
+        np.testing.assert_array_equal(
+            neighbourhoods.count_in(packed(members)), within[:, members].sum(axis=1)
+        )
 
 
 @pytest.mark.parametrize("bandwidth", [0.25, 0.8, 1.0])
@@ -126,7 +135,9 @@ def test_when_all_are_covered_the_choosing_starts_again() -> None:
     assert cover_on_device(rows, 5, 0.1) == [0, 3, 1, 4, 2]
 
 
-@pytest.mark.parametrize("make", [HostNeighbourhoods, lambda rows, width: DeviceNeighbourhoods(rows, width, CPU)])
+@pytest.mark.parametrize(
+    "make", [HostNeighbourhoods, lambda rows, width: DeviceNeighbourhoods(rows, width, CPU)]
+)
 def test_a_pair_at_the_very_limit_is_decided_in_64_bits(make: Any) -> None:
     rows = random_rows(1, 300, 200)
     cosines = rows.astype(np.float64) @ rows.astype(np.float64).T
@@ -137,10 +148,14 @@ def test_a_pair_at_the_very_limit_is_decided_in_64_bits(make: Any) -> None:
             assert within[first, second] == within[second, first] == (nudge < 0)
 
 
-@pytest.mark.parametrize("make", [HostNeighbourhoods, lambda rows, width: DeviceNeighbourhoods(rows, width, CPU)])
+@pytest.mark.parametrize(
+    "make", [HostNeighbourhoods, lambda rows, width: DeviceNeighbourhoods(rows, width, CPU)]
+)
 def test_users_at_right_angles_are_not_within_a_bandwidth_of_1(make: Any) -> None:
     # All pairs lie at the limit, or within rounding of it; a user without a direction is its own neighbour alone.
-    rows = np.concatenate([np.repeat(np.eye(10, dtype=np.float32), 7, axis=0), np.zeros((2, 10), np.float32)])
+    rows = np.concatenate(
+        [np.repeat(np.eye(10, dtype=np.float32), 7, axis=0), np.zeros((2, 10), np.float32)]
+    )
     alike = np.repeat(np.arange(12), [7] * 10 + [1, 1])
     np.testing.assert_array_equal(flags_of(make(rows, 1.0), 72), alike[:, None] == alike)
 
@@ -160,9 +175,14 @@ def test_set_bits_are_those_of_the_binary_digits(words: list[int]) -> None:
     assert set_bits(torch.tensor(words)).tolist() == expected
 
 
-def test_neighbourhoods_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbourhoods_that_do_not_fit_into_memory_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 100)
-    with pytest.raises(DataError, match="greedy coverage over 100 users: 2 kB of memory needed, 100 B are free; use"):
+    with pytest.raises(
+        DataError,
+        match="greedy coverage over 100 users: 2 kB of memory needed, 100 B are free; use",
+    ):
         cover_greedily(random_rows(0, 100, 3), 2, 0.5)
     with pytest.raises(ConfigError, match="device"):
         cover_greedily(random_rows(0, 100, 3), 2, 0.5, "gpu")
@@ -175,7 +195,9 @@ def test_a_gpu_is_used_where_there_is_room_and_left_with_a_word_where_not(
     rows = random_rows(0, 100, 3)
     built_on: list[torch.device] = []
 
-    def build(embeddings: np.ndarray, bandwidth: float, device: torch.device) -> DeviceNeighbourhoods:
+    def build(
+        embeddings: np.ndarray, bandwidth: float, device: torch.device
+    ) -> DeviceNeighbourhoods:
         built_on.append(device)
         return DeviceNeighbourhoods(embeddings, bandwidth, CPU)
 
@@ -187,7 +209,9 @@ def test_a_gpu_is_used_where_there_is_room_and_left_with_a_word_where_not(
         caplog.clear()
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 10**9))
         assert free_bytes(torch.device("cuda")) == free + 20_000
-        assert cover_greedily(rows, 7, 0.4, torch.device("cuda")).tolist() == cover_by_brute_force(rows, 7, 0.4)
+        assert cover_greedily(rows, 7, 0.4, torch.device("cuda")).tolist() == cover_by_brute_force(
+            rows, 7, 0.4
+        )
         assert bool(built_on) is used
         assert "greedy coverage over 100 users: 145 kB needed on cuda" in caplog.text
         assert ("21 kB are free there; done on the CPU" in caplog.text) is not used
@@ -253,7 +277,9 @@ def stand_in_for_triton(no_kernel_file_yet: None, monkeypatch: pytest.MonkeyPatc
     def launch(kernel: Any, grid: tuple[int], *arguments: Any, **options: Any) -> None:
         for program in range(grid[0]):
             language.program_id = lambda axis, program=program: torch.tensor([program])[axis]
-            given = [Pointer(value) if isinstance(value, torch.Tensor) else value for value in arguments]
+            given = [
+                Pointer(value) if isinstance(value, torch.Tensor) else value for value in arguments
+            ]
             kernel(*given, **options)
 
     class Kernel:
@@ -268,12 +294,16 @@ def stand_in_for_triton(no_kernel_file_yet: None, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("rows", "words"), [(5, 1), (3, 512), (4, 1100)])
-def test_the_kernel_counts_the_bits_in_common(stand_in_for_triton: None, rows: int, words: int) -> None:
+def test_the_kernel_counts_the_bits_in_common(
+    stand_in_for_triton: None, rows: int, words: int
+) -> None:
     kernel_file = importlib.import_module(KERNEL_FILE)
     rng = np.random.default_rng(words)
     bits = rng.integers(0, 2**64, (rows, words), dtype=np.uint64)
     members = rng.integers(0, 2**64, words, dtype=np.uint64)
-    found = kernel_file.count_common(torch.tensor(bits.view(np.int64)), torch.tensor(members.view(np.int64)))
+    found = kernel_file.count_common(
+        torch.tensor(bits.view(np.int64)), torch.tensor(members.view(np.int64))
+    )
     assert found.tolist() == np.bitwise_count(bits & members).sum(axis=1).tolist()
 
 
@@ -299,4 +329,6 @@ def test_without_the_kernel_plain_torch_counts_and_says_so(
     expected = within_by_brute_force(rows, 0.6)[:, members].sum(axis=1)
     for _ in range(2):
         assert neighbourhoods.count_in(packed(members)).tolist() == expected.tolist()
-    assert caplog.text.count("no Triton kernel (ModuleNotFoundError); plain torch counts instead") == 1
+    assert (
+        caplog.text.count("no Triton kernel (ModuleNotFoundError); plain torch counts instead") == 1
+    )

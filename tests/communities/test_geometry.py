@@ -49,7 +49,9 @@ def test_a_zero_embedding_is_at_a_right_angle_to_everybody() -> None:
         ("triangular", [1.0, 0.5, 0.0, 0.0]),
     ],
 )
-def test_kernels_at_distances_0_half_the_bandwidth_the_bandwidth_and_beyond(kernel: str, expected: list[float]) -> None:
+def test_kernels_at_distances_0_half_the_bandwidth_the_bandwidth_and_beyond(
+    kernel: str, expected: list[float]
+) -> None:
     weights = KERNELS[kernel](np.array([0.0, 0.4, 0.8, 1.7], np.float32), 0.8)
     np.testing.assert_allclose(weights, expected, atol=1e-6)
 
@@ -66,8 +68,12 @@ def test_a_kernel_is_never_negative_and_zero_from_the_bandwidth_on(
 
 
 @given(bandwidth=st.floats(0.01, 2))
-def test_a_distance_is_below_the_bandwidth_where_the_cosine_is_above_its_own(bandwidth: float) -> None:
-    assert 2 / math.pi * math.acos(max(-1.0, cosine_within(bandwidth))) == pytest.approx(bandwidth, abs=1e-6)
+def test_a_distance_is_below_the_bandwidth_where_the_cosine_is_above_its_own(
+    bandwidth: float,
+) -> None:
+    assert 2 / math.pi * math.acos(max(-1.0, cosine_within(bandwidth))) == pytest.approx(
+        bandwidth, abs=1e-6
+    )
     assert cosine_within(2.5) < -1
 
 
@@ -94,7 +100,9 @@ def test_quantiles_are_read_and_written_as_text() -> None:
     assert Quantile.parse(" 1.3*q0.9 ") == Quantile(0.9, times=1.3)
     assert [str(Quantile.parse(text)) for text in ("q0.5", "1.3*q0.9")] == ["q0.5", "1.3*q0.9"]
     for text in ("0.5q", "q", "qq", "1.3q0.9", "q1.2.3"):
-        with pytest.raises(ConfigError, match=r"expected a number above 0, or a quantile such as q0\.9"):
+        with pytest.raises(
+            ConfigError, match=r"expected a number above 0, or a quantile such as q0\.9"
+        ):
             Quantile.parse(text)
 
 
@@ -106,7 +114,9 @@ def test_a_level_outside_0_to_1_is_refused(level: float) -> None:
 
 @pytest.mark.parametrize("bandwidth", [0, -1.0, float("nan"), "wide", True])
 def test_a_bandwidth_that_is_not_above_zero_is_refused(bandwidth: object) -> None:
-    with pytest.raises(ConfigError, match="train_bandwidth: expected a number above 0 or a quantile"):
+    with pytest.raises(
+        ConfigError, match="train_bandwidth: expected a number above 0 or a quantile"
+    ):
         check_bandwidth("train_bandwidth", bandwidth)  # type: ignore[arg-type]
 
 

@@ -36,7 +36,9 @@ def many_planted() -> PlantedData:
 
 @pytest.fixture(scope="module")
 def mixture(planted_split: Split) -> MultinomialMixture:
-    return MultinomialMixture(components=4, mixtures=2, rounds=9, device="cpu").fit(planted_split.train)
+    return MultinomialMixture(components=4, mixtures=2, rounds=9, device="cpu").fit(
+        planted_split.train
+    )
 
 
 def some_rows(users: int = 40, items: int = 12, seed: int = 0) -> csr_array:
@@ -47,7 +49,9 @@ def some_rows(users: int = 40, items: int = 12, seed: int = 0) -> csr_array:
 
 def some_parameters(rows: csr_array, mixtures: int = 2, components: int = 3) -> Parameters:
     rng = np.random.default_rng(1)
-    log_items = np.log(rng.dirichlet(np.ones(rows.shape[1]), mixtures * components).T).astype(np.float32)
+    log_items = np.log(rng.dirichlet(np.ones(rows.shape[1]), mixtures * components).T).astype(
+        np.float32
+    )
     log_sizes = np.log(rng.dirichlet(np.ones(components), mixtures)).astype(np.float32)
     return Parameters(torch.from_numpy(log_items), torch.from_numpy(log_sizes))
 
@@ -75,8 +79,12 @@ def test_a_round_is_the_e_step_and_the_m_step_of_the_formula() -> None:
         memberships = softmax(scores, axis=1) * weights[:, None]
         counts = dense.T @ memberships + pseudo[:, None]
         expected = np.log(counts / counts.sum(axis=0))
-        np.testing.assert_allclose(new.log_items[:, 3 * one : 3 * one + 3], expected, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(new.log_sizes[one], np.log(memberships.sum(axis=0) / weights.sum()), atol=1e-5)
+        np.testing.assert_allclose(
+            new.log_items[:, 3 * one : 3 * one + 3], expected, rtol=1e-4, atol=1e-5
+        )
+        np.testing.assert_allclose(
+            new.log_sizes[one], np.log(memberships.sum(axis=0) / weights.sum()), atol=1e-5
+        )
         likelihood = weights @ logsumexp(scores, axis=1) + (pseudo @ log_items).sum()
         np.testing.assert_allclose(likelihoods[one], likelihood, rtol=1e-5)
 
@@ -103,13 +111,17 @@ def test_blocks_and_threads_do_not_matter(planted_split: Split) -> None:
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            found.append(MultinomialMixture(components=4, rounds=6).fit(planted_split.train).log_items_)
+            found.append(
+                MultinomialMixture(components=4, rounds=6).fit(planted_split.train).log_items_
+            )
     finally:
         torch.set_num_threads(threads)
     np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-3)
 
 
-def test_memberships_are_probabilities_by_the_formula(mixture: MultinomialMixture, planted_split: Split) -> None:
+def test_memberships_are_probabilities_by_the_formula(
+    mixture: MultinomialMixture, planted_split: Split
+) -> None:
     histories = planted_split.test.history_matrix[:30]
     found = mixture.embed(histories).reshape(30, 2, 4)
     np.testing.assert_allclose(np.exp(found).sum(axis=2), 1, atol=1e-5)
@@ -142,14 +154,18 @@ def test_more_of_a_long_history_is_not_more_evidence(
     np.testing.assert_allclose(more[is_long], once[is_long], rtol=1e-4, atol=1e-4)
     assert np.isfinite(once).all()
     # A short history is not at its cap: more of it moves the membership.
-    assert not len(once[~is_long]) or np.abs(more[~is_long] - once[~is_long]).max(axis=1).min() > 1e-4
+    assert (
+        not len(once[~is_long]) or np.abs(more[~is_long] - once[~is_long]).max(axis=1).min() > 1e-4
+    )
 
 
 def of_two_tastes() -> Interactions:
     """60 users of each of two kinds of 10 items, with 8 of them in a random order; the last 40 begin in the other."""
     rng = np.random.default_rng(0)
     first, second = (np.stack([rng.permutation(10)[:8] for _ in range(60)]) for _ in range(2))
-    moved = [np.concatenate([rng.permutation(10)[:6] + 10, rng.permutation(10)[:2]]) for _ in range(40)]
+    moved = [
+        np.concatenate([rng.permutation(10)[:6] + 10, rng.permutation(10)[:2]]) for _ in range(40)
+    ]
     histories = np.concatenate([first, second + 10, moved])
     users, items = IdMap.numbered(len(histories), "user"), IdMap.numbered(20, "item")
     return Interactions(users, items, np.arange(0, histories.size + 1, 8), histories.ravel())
@@ -177,7 +193,8 @@ def test_a_user_of_weight_2_counts_as_two() -> None:
     other = rows.toarray()
     weights[-1], other[-1] = 0, 1
     fits = [
-        MultinomialMixture(components=2, rounds=3).fit(csr_array(one), user_weights=weights) for one in (rows, other)
+        MultinomialMixture(components=2, rounds=3).fit(csr_array(one), user_weights=weights)
+        for one in (rows, other)
     ]
     np.testing.assert_array_equal(fits[0].log_items_, fits[1].log_items_)
 
@@ -217,7 +234,9 @@ def test_an_interrupted_fit_ends_as_an_unbroken_one(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fit(**more: object) -> MultinomialMixture:
-        return MultinomialMixture(components=3, mixtures=2, rounds=12, device="cpu").fit(planted_split.train, **more)
+        return MultinomialMixture(components=3, mixtures=2, rounds=12, device="cpu").fit(
+            planted_split.train, **more
+        )
 
     def fit_in(folder: Path, *, resume: bool) -> MultinomialMixture:
         with checkpoint_in(folder, fingerprint={}, resume=resume, seconds_between=0) as context:
@@ -248,30 +267,44 @@ def test_an_interrupted_fit_ends_as_an_unbroken_one(
             np.testing.assert_array_equal(getattr(resumed, name), getattr(unbroken, name))
 
 
-def test_a_saved_mixture_says_the_same(mixture: MultinomialMixture, planted_split: Split, tmp_path: Path) -> None:
+def test_a_saved_mixture_says_the_same(
+    mixture: MultinomialMixture, planted_split: Split, tmp_path: Path
+) -> None:
     histories = planted_split.test.history_matrix[:20]
     mixture.save(tmp_path / "mixture")
     loaded = load_model(tmp_path / "mixture", KINDS)
     np.testing.assert_array_equal(loaded.embed(histories), mixture.embed(histories))
-    inside = loca.Loca(base=loca.EASE(), anchors=3, embedding=loca.clone(mixture)).fit(planted_split.train)
+    inside = loca.Loca(base=loca.EASE(), anchors=3, embedding=loca.clone(mixture)).fit(
+        planted_split.train
+    )
     inside.save(tmp_path / "inside")
-    np.testing.assert_array_equal(loca.load(tmp_path / "inside").score(histories), inside.score(histories))
+    np.testing.assert_array_equal(
+        loca.load(tmp_path / "inside").score(histories), inside.score(histories)
+    )
 
 
 def test_a_file_of_other_sizes_is_refused(mixture: MultinomialMixture) -> None:
     state = mixture.state()
-    fewer = {**state.arrays, "log_items": state.arrays["log_items"][:, :6], "log_sizes": state.arrays["log_sizes"][:6]}
+    fewer = {
+        **state.arrays,
+        "log_items": state.arrays["log_items"][:, :6],
+        "log_sizes": state.arrays["log_sizes"][:6],
+    }
     with pytest.raises(ModelFileError, match="log_sizes: expected 8 communities, found 6"):
         MultinomialMixture.restore(get_params(mixture), ModelState(fewer, {}))
     with pytest.raises(ModelFileError, match="held_out"):
         MultinomialMixture.restore({**get_params(mixture), "mixtures": 4, "components": 2}, state)
 
 
-def test_new_items_do_not_move_a_membership(mixture: MultinomialMixture, planted_split: Split) -> None:
+def test_new_items_do_not_move_a_membership(
+    mixture: MultinomialMixture, planted_split: Split
+) -> None:
     rows = planted_split.test.history_matrix[:20].toarray()
     wider = with_items(mixture, 65)
     bought = np.concatenate([rows, np.full((20, 5), 3, np.float32)], axis=1)
-    np.testing.assert_allclose(wider.embed(csr_array(bought)), mixture.embed(csr_array(rows)), atol=1e-5)
+    np.testing.assert_allclose(
+        wider.embed(csr_array(bought)), mixture.embed(csr_array(rows)), atol=1e-5
+    )
 
 
 def test_unseen_items_alike_users_and_single_entries_give_finite_numbers() -> None:
@@ -296,7 +329,9 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
     with pytest.raises(NotFittedError, match="has not been fitted"):
         MultinomialMixture().embed(rows)
     with pytest.raises(DataError, match="expected 6 items, found 3"):
-        MultinomialMixture(components=2, rounds=3).fit(rows).embed(csr_array(np.eye(3, dtype=np.float32)))
+        MultinomialMixture(components=2, rounds=3).fit(rows).embed(
+            csr_array(np.eye(3, dtype=np.float32))
+        )
 
 
 def test_memory_grows_with_users_times_components_and_not_with_users_times_items() -> None:
@@ -311,8 +346,13 @@ def test_groups_of_which_a_history_says_little_are_found() -> None:
     favours = np.where(rng.random((24, 300)) < 0.1, 8.0, 1.0)
     groups = rng.integers(0, 24, 3000)
     # The 20 of the largest log p + Gumbel noise are drawn without replacement.
-    drawn = np.argpartition(np.log(favours)[groups] + rng.gumbel(size=(3000, 300)), -20, axis=1)[:, -20:]
-    rows = csr_array((np.ones(drawn.size, np.float32), drawn.ravel(), np.arange(0, drawn.size + 1, 20)), (3000, 300))
+    drawn = np.argpartition(np.log(favours)[groups] + rng.gumbel(size=(3000, 300)), -20, axis=1)[
+        :, -20:
+    ]
+    rows = csr_array(
+        (np.ones(drawn.size, np.float32), drawn.ravel(), np.arange(0, drawn.size + 1, 20)),
+        (3000, 300),
+    )
     found = MultinomialMixture(components=24, device="cpu").fit(rows).embed(rows).argmax(axis=1)
     together = np.zeros((24, 24))
     np.add.at(together, (found, groups), 1)

@@ -27,7 +27,9 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_set_wins_over_options_and_options_win_over_the_file(study: Path) -> None:
-    joined = settings(study, options={"split": {"test": 5, "validation": None}}, assignments=["split.test=6"])
+    joined = settings(
+        study, options={"split": {"test": 5, "validation": None}}, assignments=["split.test=6"]
+    )
     assert joined["split"] == {"test": 6, "validation": 4}
     assert settings(study, options={"split": {"test": 5}})["split"]["test"] == 5
 
@@ -57,9 +59,13 @@ def test_a_file_may_speak_of_models_that_this_command_does_not_use(study: Path) 
 def test_the_prefix_may_be_left_out_for_a_single_model() -> None:
     joined = settings(assignments=["anchors=3", "base.l2=5"], models=["loca-ease"])
     assert joined["loca-ease"] == {"anchors": 3, "base": {"l2": 5}}
-    with pytest.raises(ConfigError, match=r"--set: 'anchors' of which model\? say loca-ease.anchors=3$"):
+    with pytest.raises(
+        ConfigError, match=r"--set: 'anchors' of which model\? say loca-ease.anchors=3$"
+    ):
         settings(assignments=["anchors=3"])
-    with pytest.raises(ConfigError, match="unknown option 'nothing'; expected one of split, data, ease, loca-ease"):
+    with pytest.raises(
+        ConfigError, match="unknown option 'nothing'; expected one of split, data, ease, loca-ease"
+    ):
         settings(assignments=["nothing=3"])
 
 
@@ -68,21 +74,33 @@ def test_base_is_for_every_model_that_has_a_base_with_the_parameter() -> None:
     joined = settings(assignments=["base.denoising=0.5"], choices=["base.l2=1,2"], models=models)
     expected = {"base": {"denoising": 0.5, "l2": Choice((1, 2))}}
     assert [joined[name] for name in models] == [{}, expected, expected, {}]
-    with pytest.raises(ConfigError, match="none of ease, loca-ease has a base with the parameter 'latent'"):
+    with pytest.raises(
+        ConfigError, match="none of ease, loca-ease has a base with the parameter 'latent'"
+    ):
         settings(choices=["base.latent=1,2"])
 
 
 def test_what_is_said_of_a_model_holds_for_the_base_of_those_that_inherit_it(study: Path) -> None:
     models = ["ease", "loca-ease", "ensemble-ease"]
-    given = Given(None, assignments=["ease.denoising=0.5", "loca-ease.base.denoising=0.1"], choices=["ease.l2=1,2"])
+    given = Given(
+        None,
+        assignments=["ease.denoising=0.5", "loca-ease.base.denoising=0.1"],
+        choices=["ease.l2=1,2"],
+    )
     joined = given.tables(("split",), models, inherit=["loca-ease"])
     assert joined["ease"] == {"denoising": 0.5, "l2": Choice((1, 2))}
-    assert joined["loca-ease"] == {"base": {"denoising": 0.1, "l2": Choice((1, 2))}}  # its own word wins
+    assert joined["loca-ease"] == {
+        "base": {"denoising": 0.1, "l2": Choice((1, 2))}
+    }  # its own word wins
     assert joined["ensemble-ease"] == {}
     other = Given(None, assignments=["loca-ease.base=slim"], choices=["ease.l2=1,2"])
-    assert other.tables((), models, inherit=["loca-ease"])["loca-ease"] == {"base": "slim"}  # another base
+    assert other.tables((), models, inherit=["loca-ease"])["loca-ease"] == {
+        "base": "slim"
+    }  # another base
     study.write_text("[ease]\nl2 = 7\n")
-    assert Given(study).tables((), models, inherit=["loca-ease"])["loca-ease"] == {}  # a file speaks of each by itself
+    assert (
+        Given(study).tables((), models, inherit=["loca-ease"])["loca-ease"] == {}
+    )  # a file speaks of each by itself
 
 
 def test_choose_lists_values_by_commas() -> None:
@@ -112,8 +130,12 @@ def test_an_unknown_section_is_refused_with_the_nearest() -> None:
 
 def test_a_model_may_be_named_and_then_set_in_either_order() -> None:
     expected = {"embedding": {"model": "mult-dae", "latent": 5}}
-    named_first = settings(assignments=["loca-ease.embedding=mult-dae", "loca-ease.embedding.latent=5"])
-    named_last = settings(assignments=["loca-ease.embedding.latent=5", "loca-ease.embedding=mult-dae"])
+    named_first = settings(
+        assignments=["loca-ease.embedding=mult-dae", "loca-ease.embedding.latent=5"]
+    )
+    named_last = settings(
+        assignments=["loca-ease.embedding.latent=5", "loca-ease.embedding=mult-dae"]
+    )
     assert named_first["loca-ease"] == named_last["loca-ease"] == expected
 
 
@@ -138,8 +160,12 @@ def test_a_date_stays_text() -> None:
     assert parse_value("2020-01-01") == "2020-01-01"
 
 
-def test_a_file_that_is_missing_or_not_toml_is_refused_in_one_line(study: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"studi.toml: there is no such file; did you mean 'study.toml'"):
+def test_a_file_that_is_missing_or_not_toml_is_refused_in_one_line(
+    study: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"studi.toml: there is no such file; did you mean 'study.toml'"
+    ):
         read_toml(tmp_path / "studi.toml")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_toml(tmp_path)

@@ -47,15 +47,30 @@ def test_a_half_life_is_positions_or_time(text: str, recency: Recency | None) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        *((text, "expected positions such as 4, a time such as 30d, none or auto") for text in ("soon", "30x", "-4")),
-        *((text, "expected positions such as 4, a time such as 30d, none or auto") for text in ("", ":power", "1.2.3")),
+        *(
+            (text, "expected positions such as 4, a time such as 30d, none or auto")
+            for text in ("soon", "30x", "-4")
+        ),
+        *(
+            (text, "expected positions such as 4, a time such as 30d, none or auto")
+            for text in ("", ":power", "1.2.3")
+        ),
         ("0", "half_life: expected a number above 0"),
-        ("4:powr", "recency shape: expected 'exponential' or 'power', found 'powr'; did you mean 'power'"),
+        (
+            "4:powr",
+            "recency shape: expected 'exponential' or 'power', found 'powr'; did you mean 'power'",
+        ),
         ("4:power:x", "recency floor: expected a number from 0 to below 1, found 'x'"),
         ("4::1", "recency floor: expected a number from 0 to below 1, found 1.0"),
         ("4::nan", "recency floor: expected a number from 0 to below 1, found nan"),
-        ("4:power:0.1:2", "expected at most AGE:SHAPE:FLOOR, such as 30d:power:0.1, found '4:power:0.1:2'"),
-        ("auto", "auto is chosen by loca fit and loca compare; say an age such as 4 or 30d, or none"),
+        (
+            "4:power:0.1:2",
+            "expected at most AGE:SHAPE:FLOOR, such as 30d:power:0.1, found '4:power:0.1:2'",
+        ),
+        (
+            "auto",
+            "auto is chosen by loca fit and loca compare; say an age such as 4 or 30d, or none",
+        ),
     ],
 )
 def test_a_recency_that_means_nothing_is_refused(text: str, message: str) -> None:
@@ -66,7 +81,11 @@ def test_a_recency_that_means_nothing_is_refused(text: str, message: str) -> Non
 def test_recency_is_a_half_life_or_a_decay() -> None:
     assert RecencyOptions().recency() == "own"
     assert RecencyOptions(half_life="none").recency() is None
-    assert RecencyOptions(half_life="4").recency() == RecencyOptions(half_life=4.0).recency() == Recency(4)
+    assert (
+        RecencyOptions(half_life="4").recency()
+        == RecencyOptions(half_life=4.0).recency()
+        == Recency(4)
+    )
     assert RecencyOptions(decay=0.5).recency() == Recency(1.0)
     with pytest.raises(ConfigError, match="a half_life or a decay, found both"):
         RecencyOptions(half_life=4.0, decay=0.5)
@@ -75,7 +94,9 @@ def test_recency_is_a_half_life_or_a_decay() -> None:
 
 
 def test_shape_and_floor_stand_in_the_half_life_or_beside_it() -> None:
-    assert RecencyOptions(half_life="30d", shape="power", floor=0.1).recency() == parse_recency("30d:power:0.1")
+    assert RecencyOptions(half_life="30d", shape="power", floor=0.1).recency() == parse_recency(
+        "30d:power:0.1"
+    )
     assert RecencyOptions(half_life=4, floor=0.2).recency() == Recency(4, floor=0.2)
     assert RecencyOptions(decay=0.5, floor=0.2).recency() == Recency(1.0, floor=0.2)
     assert RecencyOptions(half_life="none", shape="power").recency() is None
@@ -87,15 +108,23 @@ def test_shape_and_floor_stand_in_the_half_life_or_beside_it() -> None:
     [
         ({"shape": "power"}, r"recency.shape: needs a half_life too"),
         ({"floor": 0.1}, r"recency.floor: needs a half_life too"),
-        ({"half_life": "4:power", "shape": "power"}, r"recency.shape: half_life says it all in '4:power'"),
+        (
+            {"half_life": "4:power", "shape": "power"},
+            r"recency.shape: half_life says it all in '4:power'",
+        ),
         ({"half_life": "auto", "floor": 0.1}, r"recency.floor: auto chooses it"),
         ({"half_life": "auto", "decay": 0.9}, "a half_life or a decay, found both"),
-        ({"decay": 0.9, "shape": "power"}, r"recency.decay: is exponential; for the shape 'power' say a half_life"),
+        (
+            {"decay": 0.9, "shape": "power"},
+            r"recency.decay: is exponential; for the shape 'power' say a half_life",
+        ),
         ({"half_life": 4, "shape": "powr"}, "did you mean 'power'"),
         ({"half_life": 4, "floor": 1.0}, "recency floor: expected a number from 0 to below 1"),
     ],
 )
-def test_options_of_recency_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
+def test_options_of_recency_that_do_not_go_together_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         RecencyOptions(**options)
 
@@ -103,12 +132,16 @@ def test_options_of_recency_that_do_not_go_together_are_refused(options: dict[st
 def test_a_split_needs_a_test_item() -> None:
     with pytest.raises(ConfigError, match=r"split.test: expected a whole number ≥ 1, found 0"):
         SplitOptions(test=0)
-    with pytest.raises(ConfigError, match=r"split.validation: expected a whole number ≥ 0, found -1"):
+    with pytest.raises(
+        ConfigError, match=r"split.validation: expected a whole number ≥ 0, found -1"
+    ):
         SplitOptions(validation=-1)
 
 
 def test_unknown_layouts_and_presets_are_refused_before_reading() -> None:
-    with pytest.raises(ConfigError, match="unknown layout 'movielens-1n'; did you mean 'movielens-1m'"):
+    with pytest.raises(
+        ConfigError, match="unknown layout 'movielens-1n'; did you mean 'movielens-1m'"
+    ):
         DataOptions(layout="movielens-1n")
     with pytest.raises(ConfigError, match="unknown preset"):
         DataOptions(preset="amusik")
@@ -176,7 +209,9 @@ Number = float | Quantile
         (Any, "x", "x"),
     ],
 )
-def test_a_value_becomes_what_the_annotation_wants(annotation: Any, given: Any, expected: Any) -> None:
+def test_a_value_becomes_what_the_annotation_wants(
+    annotation: Any, given: Any, expected: Any
+) -> None:
     checked = check_value("key", annotation, given)
     assert checked == expected
     assert type(checked) is type(expected)
@@ -191,7 +226,11 @@ def test_a_value_becomes_what_the_annotation_wants(annotation: Any, given: Any, 
         (float, float("nan"), "key: expected a number, found nan"),
         (float, "inf", "key: expected a number, found 'inf'"),
         (int | None, "x", "key: expected a whole number or none, found 'x'"),
-        (Literal["kmeans", "random"], "kmean", "expected 'kmeans' or 'random', found 'kmean'; did you mean 'kmeans'?"),
+        (
+            Literal["kmeans", "random"],
+            "kmean",
+            "expected 'kmeans' or 'random', found 'kmean'; did you mean 'kmeans'?",
+        ),
         (Number, "q2", "key: quantile: expected a level above 0 and up to 1"),
         (Number, "wide", "key: bandwidth: expected a number above 0, or a quantile"),
         (Number, True, "key: expected a number or a quantile such as q0.9, found True"),
@@ -199,7 +238,9 @@ def test_a_value_becomes_what_the_annotation_wants(annotation: Any, given: Any, 
         (dict, "x", "key: expected dict, found 'x'"),
     ],
 )
-def test_an_impossible_value_is_refused_with_what_was_expected(annotation: Any, given: Any, message: str) -> None:
+def test_an_impossible_value_is_refused_with_what_was_expected(
+    annotation: Any, given: Any, message: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         check_value("key", annotation, given)
     assert message in str(refused.value)
@@ -214,7 +255,8 @@ def test_the_parameters_of_a_model_are_those_of_its_constructor() -> None:
 
 def test_an_unknown_name_is_refused_with_the_nearest_or_with_all() -> None:
     with pytest.raises(
-        ConfigError, match="unknown option 'train_bandwith' for loca-ease; did you mean 'train_bandwidth'"
+        ConfigError,
+        match="unknown option 'train_bandwith' for loca-ease; did you mean 'train_bandwidth'",
     ):
         check_names(["train_bandwith"], ["train_bandwidth", "seed"], "loca-ease")
     with pytest.raises(ConfigError, match="unknown option 'x' for ease; the options are l2"):

@@ -37,8 +37,13 @@ def item_lists(interactions):
 @st.composite
 def any_interactions(draw, timed=True, smallest=0):
     """Interactions with repeated pairs, ties in time and (where `smallest` is 0) empty histories."""
-    histories = draw(st.lists(st.lists(st.integers(0, 6), min_size=smallest, max_size=9), min_size=1, max_size=7))
+    histories = draw(
+        st.lists(st.lists(st.integers(0, 6), min_size=smallest, max_size=9), min_size=1, max_size=7)
+    )
     times = None
     if timed:
-        times = [sorted(draw(st.lists(st.integers(-5, 5), min_size=len(one), max_size=len(one)))) for one in histories]
+        times = [
+            sorted(draw(st.lists(st.integers(-5, 5), min_size=len(one), max_size=len(one))))
+            for one in histories
+        ]
     return interactions_of(histories, times, n_items=7)

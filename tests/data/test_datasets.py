@@ -69,7 +69,8 @@ def test_the_authors_files_may_be_split_in_three_ways(tmp_path, text):
 AMAZON = {"A2SUAM1J3GNN3B": ["B00000JBHP", "0000013714"], "APYOBQE6M18AA": ["0000013714"]}
 USER_FIRST = "A2SUAM1J3GNN3B,0000013714,5.0,20\nA2SUAM1J3GNN3B,B00000JBHP,4.0,10\nAPYOBQE6M18AA,0000013714,1.0,5\n"
 ITEM_FIRST = "".join(
-    ",".join([item, user, *rest]) + "\n" for user, item, *rest in (line.split(",") for line in USER_FIRST.splitlines())
+    ",".join([item, user, *rest]) + "\n"
+    for user, item, *rest in (line.split(",") for line in USER_FIRST.splitlines())
 )
 
 
@@ -90,24 +91,37 @@ def test_amazon_ratings_of_2018_have_the_item_first(tmp_path, layout):
 def test_ids_that_are_not_amazons_are_refused_where_their_order_is_unknown(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text(COMMAS)
-    with pytest.raises(DataError, match=r"ratings\.csv: .* name the layout amazon-ratings-2014 .*2018") as refusal:
+    with pytest.raises(
+        DataError, match=r"ratings\.csv: .* name the layout amazon-ratings-2014 .*2018"
+    ) as refusal:
         read_interactions(path, layout="amazon-ratings")
     assert "\n" not in str(refusal.value)
 
 
 def test_amazon_reviews_are_json_lines(tmp_path):
     reviews = [
-        {"overall": 5.0, "reviewerID": user, "asin": item, "reviewText": 'a "b"\n', "unixReviewTime": time}
+        {
+            "overall": 5.0,
+            "reviewerID": user,
+            "asin": item,
+            "reviewText": 'a "b"\n',
+            "unixReviewTime": time,
+        }
         for user, item, time in (("A1", "0000013714", 20), ("A1", "B1", 10), ("A2", "B1", 5))
     ]
     path = tmp_path / "Digital_Music_5.json.gz"
     path.write_bytes(gzip.compress("\n".join(json.dumps(one) for one in reviews).encode()))
     for layout in ("amazon-reviews", None):
-        assert histories_of(read_interactions(path, layout=layout)) == {"A1": ["B1", "0000013714"], "A2": ["B1"]}
+        assert histories_of(read_interactions(path, layout=layout)) == {
+            "A1": ["B1", "0000013714"],
+            "A2": ["B1"],
+        }
 
 
 def test_an_unknown_layout_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"unknown layout 'movielens1m'; did you mean 'movielens-1m'"):
+    with pytest.raises(
+        ConfigError, match=r"unknown layout 'movielens1m'; did you mean 'movielens-1m'"
+    ):
         find_layout("movielens1m")
     with pytest.raises(ConfigError, match="known are movielens-100k, movielens-1m"):
         find_layout("?")
@@ -129,7 +143,9 @@ def test_a_given_column_or_separator_goes_before_the_layouts(tmp_path):
     with pytest.raises(DataError, match="the file seems to be split by ';'"):
         read_interactions(path, layout="movielens-20m")
     assert histories_of(read_interactions(path, layout="movielens-20m", separator=";")) == NUMBERED
-    swapped = read_interactions(path, layout="movielens-20m", separator=";", user="movieId", item="userId")
+    swapped = read_interactions(
+        path, layout="movielens-20m", separator=";", user="movieId", item="userId"
+    )
     assert swapped.users.ids(range(3)) == [242, 302, 377]
 
 
@@ -145,7 +161,9 @@ def test_every_layout_says_what_it_is_and_is_tested_here():
     }
 
 
-ROWS = [(1, item, 5, time) for item, time in zip("abcdefghia", range(10), strict=True)] + [(2, "z", 1, 3)]
+ROWS = [(1, item, 5, time) for item, time in zip("abcdefghia", range(10), strict=True)] + [
+    (2, "z", 1, 3)
+]
 
 
 def write(path, kind):
@@ -216,7 +234,13 @@ def test_the_printed_numbers_fit_together():
 # -- A user, then items ------------------------------------------------------------------------------------------------
 
 LISTS = "0 10 11 12\n1 10\n2 13 14\n3\n4 15 10 11 12 13\n5 11 12 13 14 15 16\n"
-LISTED = {0: [10, 11, 12], 1: [10], 2: [13, 14], 4: [15, 10, 11, 12, 13], 5: [11, 12, 13, 14, 15, 16]}
+LISTED = {
+    0: [10, 11, 12],
+    1: [10],
+    2: [13, 14],
+    4: [15, 10, 11, 12, 13],
+    5: [11, 12, 13, 14, 15, 16],
+}
 
 
 @pytest.mark.parametrize("separator", [" ", "\t", ","])
@@ -224,7 +248,10 @@ def test_lines_of_a_user_and_items_are_read_by_their_layout(tmp_path, separator)
     path = tmp_path / "train.txt"
     path.write_text(LISTS.replace(" ", separator))
     read = read_interactions(path, layout="user-items")
-    assert {user: read.items.ids(read.items_of(row)) for row, user in enumerate(read.users.ids(range(5)))} == LISTED
+    assert {
+        user: read.items.ids(read.items_of(row))
+        for row, user in enumerate(read.users.ids(range(5)))
+    } == LISTED
     assert read.times is None
 
 
@@ -248,18 +275,28 @@ def test_lines_of_many_lengths_are_recognised_as_users_and_items(tmp_path, caplo
 def test_a_table_with_a_mistake_is_not_taken_for_lists(tmp_path, text):
     path = tmp_path / "table.txt"
     path.write_text(text)
-    with pytest.raises(DataError, match=r"expected \d fields split by ' ', found|columns without names"):
+    with pytest.raises(
+        DataError, match=r"expected \d fields split by ' ', found|columns without names"
+    ):
         read_interactions(path)
 
 
 def test_lists_of_one_length_need_the_layout_and_lists_without_items_are_refused(tmp_path):
     path = tmp_path / "train.txt"
     path.write_text("1 2 3 4 5 6\n2 3 4 5 6 7\n")
-    with pytest.raises(DataError, match="or the layout user-items where a line is a user and then items"):
+    with pytest.raises(
+        DataError, match="or the layout user-items where a line is a user and then items"
+    ):
         read_interactions(path)
     assert len(read_interactions(path, layout="user-items")) == 10
-    for options, role in (({"minimum_rating": 3}, "rating"), ({"time": "when"}, "time"), ({"user": 1}, "user")):
-        with pytest.raises(DataError, match=f"lines of a user and then items have no column for the {role}s"):
+    for options, role in (
+        ({"minimum_rating": 3}, "rating"),
+        ({"time": "when"}, "time"),
+        ({"user": 1}, "user"),
+    ):
+        with pytest.raises(
+            DataError, match=f"lines of a user and then items have no column for the {role}s"
+        ):
             read_interactions(path, layout="user-items", **options)
     path.write_text("1\n2\n")
     with pytest.raises(DataError, match="expected lines of a user and then items, found no item"):
@@ -288,7 +325,9 @@ def test_a_fetched_set_is_read_with_its_titles(tmp_path, monkeypatch):
     assert histories_of(data) == NUMBERED
     assert data.items.label(data.items.row(242)) == "Kolya (1996)"
     monkeypatch.setenv("LOCA_DATA", str(tmp_path))
-    assert histories_of(loca.datasets.ml_100k(minimum_rating=3, recency=Recency(4))) == {196: [302, 242]}
+    assert histories_of(loca.datasets.ml_100k(minimum_rating=3, recency=Recency(4))) == {
+        196: [302, 242]
+    }
     with pytest.raises(DataError) as caught:
         loca.datasets.ml_20m()
     expected = f"expected ml-20m/ratings.csv or ml-20m/ml-20m.zip below {tmp_path}"

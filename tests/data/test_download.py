@@ -18,7 +18,16 @@ from pathlib import Path
 import pytest
 from file_server import Shelf, serving
 
-from loca.data.datasets import LAYOUTS, PRESETS, PUBLIC_SETS, Checksum, DataSet, Licence, find_preset, find_set
+from loca.data.datasets import (
+    LAYOUTS,
+    PRESETS,
+    PUBLIC_SETS,
+    Checksum,
+    DataSet,
+    Licence,
+    find_preset,
+    find_set,
+)
 from loca.data.download import Patience, data_folder, fetch
 from loca.data.readers import read_interactions, read_preset
 from loca.errors import ConfigError, DataError
@@ -99,7 +108,9 @@ def test_a_sound_file_is_not_downloaded_again_unless_asked(
 
 
 @pytest.mark.parametrize("date_only", [False, True])
-def test_a_cut_download_goes_on_where_it_stopped(shelf: Shelf, tmp_path: Path, date_only: bool) -> None:
+def test_a_cut_download_goes_on_where_it_stopped(
+    shelf: Shelf, tmp_path: Path, date_only: bool
+) -> None:
     if date_only:
         shelf.version, shelf.date = 'W/"weak"', "Sat, 01 Jan 2022 00:00:00 GMT"
     shelf.cuts = [1000, 2000, 3000, 4000, 5000]  # more cuts than tries, but each brings something
@@ -108,9 +119,13 @@ def test_a_cut_download_goes_on_where_it_stopped(shelf: Shelf, tmp_path: Path, d
     assert shelf.ranges == [None, *(f"bytes={count}-" for count in begun)]
 
 
-def test_a_download_that_failed_is_gone_on_with_by_the_next_one(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_download_that_failed_is_gone_on_with_by_the_next_one(
+    shelf: Shelf, tmp_path: Path
+) -> None:
     shelf.cuts = [HALF, 0, 0, 0]
-    with pytest.raises(DataError, match=r"cut at 0\.3 MB of 0\.6 MB.*0\.3 MB are saved, run the same command later"):
+    with pytest.raises(
+        DataError, match=r"cut at 0\.3 MB of 0\.6 MB.*0\.3 MB are saved, run the same command later"
+    ):
         fetch(public(shelf), tmp_path, patience=QUICK)
     assert names_in(tmp_path) == ["small.zip.part", "small.zip.part.json"]
     shelf.ranges.clear()
@@ -130,8 +145,12 @@ def test_a_changed_file_is_begun_anew_and_never_glued(shelf: Shelf, tmp_path: Pa
     assert fetch(public(shelf), tmp_path, patience=QUICK).path.read_bytes() == CONTENT[::-1]
 
 
-@pytest.mark.parametrize("note", ["", "{", '{"address": 1}', '{"address": "ADDRESS", "version": "a\\nb"}', "[]"])
-def test_bytes_of_unknown_origin_are_not_gone_on_with(shelf: Shelf, tmp_path: Path, note: str) -> None:
+@pytest.mark.parametrize(
+    "note", ["", "{", '{"address": 1}', '{"address": "ADDRESS", "version": "a\\nb"}', "[]"]
+)
+def test_bytes_of_unknown_origin_are_not_gone_on_with(
+    shelf: Shelf, tmp_path: Path, note: str
+) -> None:
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "small.zip.part").write_bytes(b"foreign")
     (tmp_path / "small" / "small.zip.part.json").write_text(note.replace("ADDRESS", shelf.address))
@@ -151,7 +170,9 @@ def test_a_server_that_ignores_ranges_sends_all_anew(shelf: Shelf, tmp_path: Pat
     assert shelf.ranges == [None, f"bytes={HALF}-"]
 
 
-def test_a_server_that_always_cuts_at_the_same_place_is_left_in_the_end(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_server_that_always_cuts_at_the_same_place_is_left_in_the_end(
+    shelf: Shelf, tmp_path: Path
+) -> None:
     shelf.takes_ranges, shelf.cuts = False, [HALF] * 100
     with pytest.raises(DataError, match="could not be downloaded"):
         fetch(public(shelf), tmp_path, patience=QUICK)
@@ -185,9 +206,13 @@ def test_a_busy_server_is_asked_again(shelf: Shelf, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "times"), [(404, 1), (403, 1), (500, QUICK.tries)])
-def test_a_refusal_is_told_and_leaves_nothing(shelf: Shelf, tmp_path: Path, code: int, times: int) -> None:
+def test_a_refusal_is_told_and_leaves_nothing(
+    shelf: Shelf, tmp_path: Path, code: int, times: int
+) -> None:
     shelf.codes = [code] * 10
-    with pytest.raises(DataError, match=rf"^small: could not be downloaded \(http.*: the server answers {code} "):
+    with pytest.raises(
+        DataError, match=rf"^small: could not be downloaded \(http.*: the server answers {code} "
+    ):
         fetch(public(shelf), tmp_path, patience=QUICK)
     assert len(shelf.ranges) == times
     assert list(tmp_path.iterdir()) == []
@@ -207,7 +232,9 @@ def closed_port() -> int:
 
 def test_without_a_network_one_try_says_so_and_how_to_go_on(tmp_path: Path) -> None:
     away = Shelf(CONTENT, address=f"http://127.0.0.1:{closed_port()}/file.zip")
-    with pytest.raises(DataError, match=r"no connection: Connection refused\); check the network") as caught:
+    with pytest.raises(
+        DataError, match=r"no connection: Connection refused\); check the network"
+    ) as caught:
         fetch(public(away), tmp_path, patience=replace(QUICK, pause=60))
     assert str(caught.value).endswith(f"put it at {tmp_path / 'small' / 'small.zip'}")
 
@@ -241,7 +268,12 @@ def test_only_the_web_is_followed(shelf: Shelf, tmp_path: Path, target: str) -> 
 def test_a_redirect_within_the_web_is_followed_with_its_range(shelf: Shelf, tmp_path: Path) -> None:
     shelf.cuts = [HALF]
     with serving(Shelf(b"", moved_to=shelf.address)) as old:
-        assert fetch(public(shelf, addresses=(old.address,)), tmp_path, patience=QUICK).path.read_bytes() == CONTENT
+        assert (
+            fetch(
+                public(shelf, addresses=(old.address,)), tmp_path, patience=QUICK
+            ).path.read_bytes()
+            == CONTENT
+        )
     assert shelf.ranges == [None, f"bytes={HALF}-"]
 
 
@@ -275,7 +307,9 @@ def test_a_damaged_file_is_told_and_replaced_only_when_asked(shelf: Shelf, tmp_p
     assert path.read_bytes() == CONTENT
 
 
-def test_without_a_stated_checksum_the_files_own_is_kept_beside_it(shelf: Shelf, tmp_path: Path) -> None:
+def test_without_a_stated_checksum_the_files_own_is_kept_beside_it(
+    shelf: Shelf, tmp_path: Path
+) -> None:
     shelf.content = gzip.compress(b'{"reviewerID": "A"}\n')
     unstated = public(shelf, checksum=None, file_name="small.json.gz")
     found = fetch(unstated, tmp_path, patience=QUICK)
@@ -320,7 +354,11 @@ def packed(name: str, text: bytes) -> bytes:
         ("a.json.gz", b"plain words", "not a gzip file, in spite of its name"),
         ("a.rating", b"", "the file is empty"),
         ("a.zip", packed("ratings.dat", CONTENT)[:-30], "the zip file is cut short or damaged"),
-        ("a.zip", packed("ratings.dat", CONTENT).replace(CONTENT[:32], CONTENT[32:64]), "damaged at ratings.dat"),
+        (
+            "a.zip",
+            packed("ratings.dat", CONTENT).replace(CONTENT[:32], CONTENT[32:64]),
+            "damaged at ratings.dat",
+        ),
     ],
 )
 def test_a_damaged_download_is_seen_without_a_checksum(
@@ -334,11 +372,15 @@ def test_a_damaged_download_is_seen_without_a_checksum(
 
 def test_a_file_that_does_not_fit_the_disk_is_refused_at_once(shelf: Shelf, tmp_path: Path) -> None:
     shelf.announced = 10**17
-    with pytest.raises(DataError, match=r"100,000,000,000\.0 MB are to come, and .* free; make room"):
+    with pytest.raises(
+        DataError, match=r"100,000,000,000\.0 MB are to come, and .* free; make room"
+    ):
         fetch(public(shelf), tmp_path, patience=QUICK)
 
 
-def test_a_disk_that_takes_no_more_is_told_and_what_arrived_is_kept(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_disk_that_takes_no_more_is_told_and_what_arrived_is_kept(
+    shelf: Shelf, tmp_path: Path
+) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (HALF, hard))
     try:
@@ -352,7 +394,9 @@ def test_a_disk_that_takes_no_more_is_told_and_what_arrived_is_kept(shelf: Shelf
 
 def test_a_folder_that_cannot_be_made_is_told(shelf: Shelf, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match=r"^small: .*file/small cannot be used \(Not a directory\).*--to"):
+    with pytest.raises(
+        DataError, match=r"^small: .*file/small cannot be used \(Not a directory\).*--to"
+    ):
         fetch(public(shelf), tmp_path / "file", patience=QUICK)
 
 
@@ -373,8 +417,13 @@ def test_data_goes_where_it_is_told_to_go() -> None:
     everything = {"LOCA_DATA": "/data", "XDG_CACHE_HOME": "/cache"}
     assert data_folder(Path("here"), everything) == Path("here")
     assert data_folder(None, everything) == Path("/data")
-    assert data_folder(None, {"LOCA_DATA": "", "XDG_CACHE_HOME": "/cache"}) == Path("/cache/loca/data")
-    assert data_folder(None, {"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache" / "loca" / "data"
+    assert data_folder(None, {"LOCA_DATA": "", "XDG_CACHE_HOME": "/cache"}) == Path(
+        "/cache/loca/data"
+    )
+    assert (
+        data_folder(None, {"XDG_CACHE_HOME": "relative"})
+        == Path.home() / ".cache" / "loca" / "data"
+    )
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
@@ -396,36 +445,55 @@ def test_every_public_set_is_complete() -> None:
         if one.checksum is not None:
             assert len(one.checksum.digest) == {"md5": 32, "sha256": 64}[one.checksum.algorithm]
     assert {one for one in PUBLIC_SETS if PUBLIC_SETS[one].checksum is None} == {"agames", "yelp"}
-    treated = {find_preset(one.preset).label for one in PUBLIC_SETS.values() if one.preset is not None}
+    treated = {
+        find_preset(one.preset).label for one in PUBLIC_SETS.values() if one.preset is not None
+    }
     assert treated == set(PRESETS)
 
 
 def in_published_form(one: DataSet) -> bytes:
     """A small file in the form in which the set is published: two users with 10 and 9 items."""
-    rows = [(user, item) for user, items in ((7, range(10, 20)), (8, range(11, 20))) for item in items]
+    rows = [
+        (user, item) for user, items in ((7, range(10, 20)), (8, range(11, 20))) for item in items
+    ]
     if one.layouts[0] == "amazon-reviews":
         lines = [
-            json.dumps({"overall": 4.0, "reviewerID": f"A{user:09}", "asin": f"B{item:09}", "unixReviewTime": item})
+            json.dumps(
+                {
+                    "overall": 4.0,
+                    "reviewerID": f"A{user:09}",
+                    "asin": f"B{item:09}",
+                    "unixReviewTime": item,
+                }
+            )
             for user, item in rows
         ]
         return gzip.compress("\n".join(lines).encode())
     separator = LAYOUTS[one.layouts[0]].separators[-1]
-    text = "".join(separator.join([str(user), str(item), "4", str(item)]) + "\n" for user, item in rows)
+    text = "".join(
+        separator.join([str(user), str(item), "4", str(item)]) + "\n" for user, item in rows
+    )
     if one.file_name.endswith(".rating"):
         return text.encode()
     table = LAYOUTS[one.layouts[0]].members[0]
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr(str(Path(table).with_name("tags.csv")), "userId,movieId,tag,timestamp\n1,2,dull,3\n")
+        archive.writestr(
+            str(Path(table).with_name("tags.csv")), "userId,movieId,tag,timestamp\n1,2,dull,3\n"
+        )
         archive.writestr(table, "userId,movieId,rating,timestamp\n" * table.endswith(".csv") + text)
     return stream.getvalue()
 
 
 @pytest.mark.parametrize("name", PUBLIC_SETS)
-def test_the_command_named_next_reads_the_published_form(shelf: Shelf, tmp_path: Path, name: str) -> None:
+def test_the_command_named_next_reads_the_published_form(
+    shelf: Shelf, tmp_path: Path, name: str
+) -> None:
     one = PUBLIC_SETS[name]
     shelf.content = in_published_form(one)
-    path = fetch(replace(one, addresses=(shelf.address,), checksum=None), tmp_path, patience=QUICK).path
+    path = fetch(
+        replace(one, addresses=(shelf.address,), checksum=None), tmp_path, patience=QUICK
+    ).path
     command = one.reading_command(path)
     read = read_interactions(path, layout=one.layouts[0])
     assert (read.n_users, read.n_items) == (2, 10)
@@ -457,16 +525,22 @@ def text_shelf() -> Iterator[Shelf]:
         yield one
 
 
-def test_a_text_of_unsaid_length_that_ends_within_a_line_is_refused(text_shelf: Shelf, tmp_path: Path) -> None:
+def test_a_text_of_unsaid_length_that_ends_within_a_line_is_refused(
+    text_shelf: Shelf, tmp_path: Path
+) -> None:
     text_shelf.cuts = [TEXT.index(b"\n", len(TEXT) // 2) - 3]
     yelp = replace(PUBLIC_SETS["yelp"], addresses=(text_shelf.address,))
-    with pytest.raises(DataError, match=r"^yelp\.rating: the download ends within a line, .* try again$"):
+    with pytest.raises(
+        DataError, match=r"^yelp\.rating: the download ends within a line, .* try again$"
+    ):
         fetch(yelp, tmp_path, patience=QUICK)
     assert list(tmp_path.iterdir()) == []
     assert fetch(yelp, tmp_path, patience=QUICK).path.read_bytes() == TEXT
 
 
-def test_a_cut_text_does_not_replace_the_one_that_is_there(text_shelf: Shelf, tmp_path: Path) -> None:
+def test_a_cut_text_does_not_replace_the_one_that_is_there(
+    text_shelf: Shelf, tmp_path: Path
+) -> None:
     yelp = replace(PUBLIC_SETS["yelp"], addresses=(text_shelf.address,))
     path = fetch(yelp, tmp_path, patience=QUICK).path
     text_shelf.cuts = [len(TEXT) - 1]

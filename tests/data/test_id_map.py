@@ -54,7 +54,9 @@ def test_an_unknown_id_is_refused_with_close_ones():
     known = IdMap(np.array(["user-41", "user-42", "else"], dtype=object), "user")
     with pytest.raises(DataError, match="unknown user 'user-4'; close ones are user-4"):
         known.row("user-4")
-    with pytest.raises(DataError, match="unknown user '~~~'; the 3 known users begin with user-41, user-42, else"):
+    with pytest.raises(
+        DataError, match="unknown user '~~~'; the 3 known users begin with user-41, user-42, else"
+    ):
         known.row("~~~")
     titled = known.with_labels({"else": "The Matrix"})
     with pytest.raises(DataError, match=r"close ones are else \(The Matrix\)"):
@@ -165,7 +167,9 @@ def test_a_title_is_found_as_a_person_types_it(films, typed, meant):
     ],
 )
 def test_where_several_titles_fit_all_are_listed_and_none_is_taken(films, typed, listed):
-    with pytest.raises(DataError, match=f"'{typed}' fits {len(listed)} items: .*; give the id of one") as refused:
+    with pytest.raises(
+        DataError, match=f"'{typed}' fits {len(listed)} items: .*; give the id of one"
+    ) as refused:
         find_items(films, ["heat", typed])
     assert all(one in str(refused.value) for one in listed)
 
@@ -191,7 +195,9 @@ def test_an_exact_id_wins_over_a_title_and_an_exact_title_over_others():
     assert find_item(items, "Heat") == 0
     assert find_item(items, "HEAT") == 2
     assert find_items(items, ["Ronin,a"]) == [0, 3], "an id behind a comma is no article"
-    with pytest.raises(DataError, match=r"'heat' fits 2 items: x \(Heat\), y \(HEAT\); give the id of one"):
+    with pytest.raises(
+        DataError, match=r"'heat' fits 2 items: x \(Heat\), y \(HEAT\); give the id of one"
+    ):
         find_item(items, "heat")
 
 
@@ -217,13 +223,17 @@ def test_an_id_may_hold_a_comma():
 
 def test_many_fitting_titles_are_counted():
     items = IdMap(np.arange(40), "item", [f"Rocky {place}" for place in range(40)])
-    with pytest.raises(DataError, match=r"fits 40 items: 0 \(Rocky 0\), .* and 34 more; give the id of one"):
+    with pytest.raises(
+        DataError, match=r"fits 40 items: 0 \(Rocky 0\), .* and 34 more; give the id of one"
+    ):
         find_item(items, "rocky")
 
 
 def plain(text):
     """A second opinion on which titles sound the same: the letters alone, without their accents and articles."""
-    folded = text.casefold().replace("ø", "o").replace("é", "e").replace("’", "").replace("&", " and ")
+    folded = (
+        text.casefold().replace("ø", "o").replace("é", "e").replace("’", "").replace("&", " and ")
+    )
     words = "".join(one if one.isalpha() else " " for one in folded).split()
     return " ".join(words[1:] if words[:1] in (["a"], ["de"]) and words[1:] else words)
 
@@ -231,7 +241,9 @@ def plain(text):
 WORDS = st.lists(st.text("abcdeéøß ’&-", min_size=1, max_size=6), min_size=1, max_size=4)
 
 
-@given(st.lists(WORDS.map(" ".join), min_size=1, max_size=8), st.booleans(), st.integers(1900, 2030))
+@given(
+    st.lists(WORDS.map(" ".join), min_size=1, max_size=8), st.booleans(), st.integers(1900, 2030)
+)
 def test_every_title_with_a_year_finds_its_item_or_is_asked_about(names, is_upper, year):
     titles = [f"{name} ({year + place})" for place, name in enumerate(names)]
     items = IdMap(np.arange(len(titles)) + 1000, "item", titles)
@@ -239,8 +251,14 @@ def test_every_title_with_a_year_finds_its_item_or_is_asked_about(names, is_uppe
         assert find_item(items, title) == row
         assert find_item(items, title.upper() if is_upper else title.lower()) == row
         words = titles[row].removesuffix(f" ({year + row})").strip()
-        fit = [other for other, name in enumerate(names) if name.strip().casefold() == words.casefold()]
-        if len(fit) == 1 and any(one.isalnum() for one in words) and len({*map(plain, names)}) == len(names):
+        fit = [
+            other for other, name in enumerate(names) if name.strip().casefold() == words.casefold()
+        ]
+        if (
+            len(fit) == 1
+            and any(one.isalnum() for one in words)
+            and len({*map(plain, names)}) == len(names)
+        ):
             assert find_item(items, words) == row
 
 

@@ -21,36 +21,54 @@ EVENTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(-3
 def test_events_are_sorted_by_time_and_ties_keep_their_order(events, kind):
     users, items = IdMap.numbered(5, "user"), IdMap.numbered(6, "item")
     columns = np.array(events, dtype=np.int64).reshape(-1, 3)
-    found = Interactions.from_events(users, items, columns[:, 0], columns[:, 1], columns[:, 2].astype(kind))
+    found = Interactions.from_events(
+        users, items, columns[:, 0], columns[:, 1], columns[:, 2].astype(kind)
+    )
     for user in range(5):
-        expected = sorted((event for event in events if event[0] == user), key=lambda event: event[2])
+        expected = sorted(
+            (event for event in events if event[0] == user), key=lambda event: event[2]
+        )
         assert found.items_of(user).tolist() == [item for _, item, _ in expected]
-        assert found.times[found.offsets[user] : found.offsets[user + 1]].tolist() == [time for *_, time in expected]
+        assert found.times[found.offsets[user] : found.offsets[user + 1]].tolist() == [
+            time for *_, time in expected
+        ]
 
 
 @given(EVENTS)
 def test_events_without_time_keep_the_order_given(events):
     columns = np.array(events, dtype=np.int64).reshape(-1, 3)
-    found = Interactions.from_events(IdMap.numbered(5, "user"), IdMap.numbered(6, "item"), columns[:, 0], columns[:, 1])
-    assert item_lists(found) == [[item for one, item, _ in events if one == user] for user in range(5)]
+    found = Interactions.from_events(
+        IdMap.numbered(5, "user"), IdMap.numbered(6, "item"), columns[:, 0], columns[:, 1]
+    )
+    assert item_lists(found) == [
+        [item for one, item, _ in events if one == user] for user in range(5)
+    ]
 
 
 def test_times_too_far_apart_for_one_key_are_sorted_all_the_same():
     times = np.array([2**62, -(2**62), 0])
     found = Interactions.from_events(
-        IdMap.numbered(2, "user"), IdMap.numbered(3, "item"), np.array([1, 1, 1]), np.array([0, 1, 2]), times
+        IdMap.numbered(2, "user"),
+        IdMap.numbered(3, "item"),
+        np.array([1, 1, 1]),
+        np.array([0, 1, 2]),
+        times,
     )
     assert found.items_of(1).tolist() == [1, 2, 0]
 
 
 @given(any_interactions(), st.data())
 def test_chosen_users_keep_their_histories(interactions, data):
-    rows = data.draw(st.permutations(range(interactions.n_users)))[: data.draw(st.integers(0, interactions.n_users))]
+    rows = data.draw(st.permutations(range(interactions.n_users)))[
+        : data.draw(st.integers(0, interactions.n_users))
+    ]
     part = interactions.of_users(np.array(rows, dtype=np.int64))
     assert item_lists(part) == [item_lists(interactions)[row] for row in rows]
     assert part.users.ids(range(len(rows))) == interactions.users.ids(rows)
     mask = np.isin(np.arange(interactions.n_users), rows)
-    assert item_lists(interactions.of_users(mask)) == [item_lists(interactions)[row] for row in sorted(rows)]
+    assert item_lists(interactions.of_users(mask)) == [
+        item_lists(interactions)[row] for row in sorted(rows)
+    ]
 
 
 @given(any_interactions(), st.data())
@@ -72,7 +90,9 @@ def test_history_weights_equal_a_plain_loop(interactions, unit, half_life):
     for user in range(interactions.n_users):
         items = interactions.items_of(user)
         times = interactions.times[interactions.offsets[user] : interactions.offsets[user + 1]]
-        for place, item in enumerate(items):  # a later place of the same item overwrites an earlier one
+        for place, item in enumerate(
+            items
+        ):  # a later place of the same item overwrites an earlier one
             newer = {time for time in times if time > times[place]}  # a moment is one position
             age = len(newer) if unit == "positions" else times[-1] - times[place]
             expected[user, item] = 1 if unit is None else 0.5 ** (age / half_life)
@@ -155,20 +175,32 @@ def test_titles_are_shown_for_item_rows():
     ],
 )
 def test_interactions_that_contradict_themselves_are_refused(change, problem):
-    parts = {"offsets": np.array([0, 2, 3]), "item_rows": np.array([0, 1, 2]), "times": np.array([1, 2, 0]), **change}
+    parts = {
+        "offsets": np.array([0, 2, 3]),
+        "item_rows": np.array([0, 1, 2]),
+        "times": np.array([1, 2, 0]),
+        **change,
+    }
     with pytest.raises(DataError, match=problem):
         Interactions(IdMap.numbered(2, "user"), IdMap.numbered(3, "item"), **parts)
 
 
 def test_interactions_cannot_be_written_to():
     interactions = interactions_of([[0, 1]], [[1, 2]])
-    for array in (interactions.item_rows, interactions.offsets, interactions.times, interactions.users.values):
+    for array in (
+        interactions.item_rows,
+        interactions.offsets,
+        interactions.times,
+        interactions.users.values,
+    ):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
 
 
 def test_what_cannot_be_learned_from_is_refused():
-    with pytest.raises(DataError, match="expected Interactions or a scipy sparse matrix, found list"):
+    with pytest.raises(
+        DataError, match="expected Interactions or a scipy sparse matrix, found list"
+    ):
         as_matrix([[1]])
     with pytest.raises(DataError, match="nothing to learn from: 2 users, 3 items, 0 pairs"):
         as_matrix(csr_array((2, 3)))
@@ -211,14 +243,18 @@ def test_the_order_of_items_inside_moments_does_not_weigh(interactions, random):
     order.sort(key=lambda place: (users[place], moments[place]))
     mixed = replace(interactions, item_rows=interactions.item_rows[order])
     for recency in (Recency.per_position(0.7), Recency(2, unit="time"), None):
-        one, other = (data.with_recency(recency).histories().toarray() for data in (interactions, mixed))
+        one, other = (
+            data.with_recency(recency).histories().toarray() for data in (interactions, mixed)
+        )
         np.testing.assert_array_equal(one, other)
 
 
 def test_histories_to_embed_are_the_same_bits_in_whatever_order_the_items_stand() -> None:
     users, items = IdMap.numbered(1, "user"), IdMap.numbered(5, "item")
     orders = [4, 0, 3, 1], [0, 1, 3, 4]
-    rows = [as_histories(Interactions(users, items, np.array([0, 4]), np.array(one))) for one in orders]
+    rows = [
+        as_histories(Interactions(users, items, np.array([0, 4]), np.array(one))) for one in orders
+    ]
     np.testing.assert_array_equal(rows[0].indices, [0, 1, 3, 4])
     np.testing.assert_array_equal(rows[0].indices, rows[1].indices)
     bare = csr_array((np.ones(3, np.float32), [2, 0, 1], [0, 3]), shape=(1, 3))
@@ -238,8 +274,13 @@ def table_of(events, timed):
     """Interactions of events, ids numbered in the order in which they come."""
     maps = [list(dict.fromkeys(event[place] for event in events)) for place in range(2)]
     rows = [np.array([maps[place].index(event[place]) for event in events]) for place in range(2)]
-    users, items = (IdMap(np.array(ids, dtype=object), what) for ids, what in zip(maps, ("user", "item"), strict=True))
-    return Interactions.from_events(users, items, *rows, np.array([event[2] for event in events]) if timed else None)
+    users, items = (
+        IdMap(np.array(ids, dtype=object), what)
+        for ids, what in zip(maps, ("user", "item"), strict=True)
+    )
+    return Interactions.from_events(
+        users, items, *rows, np.array([event[2] for event in events]) if timed else None
+    )
 
 
 @given(two_tables(), st.booleans())
@@ -253,10 +294,19 @@ def test_merged_histories_are_those_of_a_dict_of_lists(tables, new_items):
             if number and not new_items and item not in before.items:
                 continue
             # Without times on both sides what is new is newest; else times decide, and known ones come first.
-            order = (time if known_timed and new_timed else number, number, time if timed else 0, place)
+            order = (
+                time if known_timed and new_timed else number,
+                number,
+                time if timed else 0,
+                place,
+            )
             expected.setdefault(user, []).append((order, item))
-    assert histories_of(merged) == {user: [item for _, item in sorted(pairs)] for user, pairs in expected.items()}
-    assert list(expected) == merged.users.values.tolist()  # rows of known users stay, new ones follow
+    assert histories_of(merged) == {
+        user: [item for _, item in sorted(pairs)] for user, pairs in expected.items()
+    }
+    assert (
+        list(expected) == merged.users.values.tolist()
+    )  # rows of known users stay, new ones follow
     assert merged.items.values.tolist()[: before.n_items] == before.items.values.tolist()
     assert merged.recency == Recency(2)
     assert (merged.times is None) == (not known_timed)
@@ -268,7 +318,11 @@ def test_new_items_bring_their_titles_and_known_ones_keep_theirs():
     assert known.merged(new).items.labels.tolist() == ["Heat", "y", "z"]
     titled = new.with_titles({"x": "Other", "y": "Ronin"})
     assert known.merged(titled).items.labels.tolist() == ["Heat", "Ronin", "z"]
-    assert table_of([("a", "x", 0)], False).merged(titled).items.labels.tolist() == ["x", "Ronin", "z"]
+    assert table_of([("a", "x", 0)], False).merged(titled).items.labels.tolist() == [
+        "x",
+        "Ronin",
+        "z",
+    ]
 
 
 def test_new_interactions_without_times_are_dated_after_all_known_ones():
@@ -284,14 +338,18 @@ def test_ids_of_new_interactions_are_matched_as_numbers_or_as_text():
     assert merged.users.values.tolist() == [0, 1, 2, 7]
     assert histories_of(merged) == {0: [0], 1: [1], 2: [2, 0], 7: [9]}
     assert histories_of(text.merged(known))["2"] == ["0", "2"]
-    with pytest.raises(DataError, match="item ids: expected numbers, as the known ones are, found 'tea'"):
+    with pytest.raises(
+        DataError, match="item ids: expected numbers, as the known ones are, found 'tea'"
+    ):
         known.merged(table_of([("2", "tea", 0)], False))
 
 
 def test_dates_do_not_mix_with_numbers():
     known = table_of([("a", "x", 10)], True)
     dated = replace(known, times=known.times.astype("datetime64[s]"))
-    with pytest.raises(DataError, match="times: expected int64, as the known ones are, found datetime64"):
+    with pytest.raises(
+        DataError, match="times: expected int64, as the known ones are, found datetime64"
+    ):
         known.merged(dated)
     assert dated.merged(table_of([("a", "y", 0)], False)).times.tolist()[1].second == 11
 

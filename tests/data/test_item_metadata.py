@@ -71,8 +71,14 @@ def test_any_table_with_an_item_and_a_genres_column_is_read(tmp_path):
     [
         (DAT + "4::Late\n", r"line 4: expected 3 fields split by '::', found 2"),
         (DAT + "::No id::Drama\n", r"line 4: expected the id of an item, found nothing"),
-        (DAT + "4::Twice::Drama||War\n", r"line 4: expected different genres split by '\|', found 'Drama\|\|War'"),
-        (CSV + "4,Twice,War|War\n", r"line 5: expected different genres split by '\|', found 'War\|War'"),
+        (
+            DAT + "4::Twice::Drama||War\n",
+            r"line 4: expected different genres split by '\|', found 'Drama\|\|War'",
+        ),
+        (
+            CSV + "4,Twice,War|War\n",
+            r"line 5: expected different genres split by '\|', found 'War\|War'",
+        ),
         (
             ITEM + item_line(4, "x").replace("|0\n", "|7\n"),
             r"line 4: expected 19 flags 0 or 1 for the genres, found '7'",
@@ -152,11 +158,14 @@ def test_frames_and_parquet_are_read(tmp_path):
 def test_mistakes_in_titles_are_refused(tmp_path):
     path = tmp_path / "titles.csv"
     path.write_text("item,title\n1,a\n2,b,c\n")
-    with pytest.raises(DataError, match=r"titles\.csv line 3: expected 2 fields split by ',', found 3"):
+    with pytest.raises(
+        DataError, match=r"titles\.csv line 3: expected 2 fields split by ',', found 3"
+    ):
         read_titles(path)
     path.write_text("a,b,c\n1,2,3\n")
     with pytest.raises(
-        DataError, match=r"cannot tell which column holds the items; the columns are a, b, c; say item=…"
+        DataError,
+        match=r"cannot tell which column holds the items; the columns are a, b, c; say item=…",
     ):
         read_titles(path)
     with pytest.raises(DataError, match="no column 'd'"):
@@ -170,14 +179,22 @@ def test_interactions_take_titles_from_a_dict_a_path_and_frames(tmp_path):
     data = read_interactions(pl.DataFrame({"user": [1, 1, 1], "item": [1, 2, 3]}))
     path = tmp_path / "films.csv"
     FILMS.write_csv(path)
-    for titles in ({1: "Heat", 2: "Ronin"}, path, str(path), FILMS, pd.DataFrame(FILMS.to_dict(as_series=False))):
+    for titles in (
+        {1: "Heat", 2: "Ronin"},
+        path,
+        str(path),
+        FILMS,
+        pd.DataFrame(FILMS.to_dict(as_series=False)),
+    ):
         assert data.with_titles(titles).items.labels.tolist() == ["Heat", "Ronin", "3"]
 
 
 @pytest.mark.parametrize("titles", [["Heat"], None, 3, pd.Series(["Heat"])])
 def test_titles_of_another_kind_are_refused(titles):
     data = read_interactions(pl.DataFrame({"user": [1], "item": [1]}))
-    with pytest.raises(DataError, match="titles: expected a dict of id to title, a path or a data frame"):
+    with pytest.raises(
+        DataError, match="titles: expected a dict of id to title, a path or a data frame"
+    ):
         data.with_titles(titles)
 
 

@@ -45,7 +45,9 @@ def test_frames_of_every_kind_are_read(kind):
 def test_columns_of_a_frame_are_given_by_name_or_position():
     frame = pd.DataFrame({"what": [1, 2], "who": ["a", "a"], "when": [2, 1]})
     for user, item, time in (("who", "what", "when"), (1, 0, 2)):
-        assert histories_of(read_interactions(frame, user=user, item=item, time=time)) == {"a": [2, 1]}
+        assert histories_of(read_interactions(frame, user=user, item=item, time=time)) == {
+            "a": [2, 1]
+        }
 
 
 def test_dates_in_a_frame_become_seconds():
@@ -71,13 +73,29 @@ def test_numeric_text_in_a_frame_stays_text_and_fractions_stay_fractions():
     [
         ("user", ["a", None, "c"], "the frame row 2: the user is missing"),
         ("item", [1, None, 3], "the frame row 2: the item is missing"),
-        ("item", [1.0, float("nan"), 3.0], "the frame row 2: expected text or a 64-bit number as item id, found nan"),
-        ("time", [1.0, 2.0, float("inf")], "the frame row 3: expected a number, or ISO dates throughout, as time"),
+        (
+            "item",
+            [1.0, float("nan"), 3.0],
+            "the frame row 2: expected text or a 64-bit number as item id, found nan",
+        ),
+        (
+            "time",
+            [1.0, 2.0, float("inf")],
+            "the frame row 3: expected a number, or ISO dates throughout, as time",
+        ),
         ("time", [1, None, 3], "the frame row 2: the time is missing"),
-        ("time", ["1", "x", "3"], "the frame row 2: expected a number, or ISO dates throughout, as time, found 'x'"),
+        (
+            "time",
+            ["1", "x", "3"],
+            "the frame row 2: expected a number, or ISO dates throughout, as time, found 'x'",
+        ),
         ("user", [[1], [2], [3]], r"the frame: expected text or numbers as user, found List"),
         ("time", [True, False, True], "the frame: expected numbers as time, found Boolean"),
-        ("user", pl.Series([1, 2, 2**64 - 1], dtype=pl.UInt64), "the frame row 3: expected text or a 64-bit number"),
+        (
+            "user",
+            pl.Series([1, 2, 2**64 - 1], dtype=pl.UInt64),
+            "the frame row 3: expected text or a 64-bit number",
+        ),
     ],
 )
 def test_gaps_and_wrong_kinds_in_a_frame_are_refused_by_row(column, values, problem):
@@ -90,7 +108,9 @@ def test_gaps_and_wrong_kinds_in_a_frame_are_refused_by_row(column, values, prob
 def test_an_empty_frame_and_a_foreign_object_are_refused():
     with pytest.raises(DataError, match="the frame: there is no row"):
         read_interactions(pl.DataFrame({"user": [], "item": []}))
-    with pytest.raises(DataError, match="expected a path, a data frame or a sparse matrix, found dict"):
+    with pytest.raises(
+        DataError, match="expected a path, a data frame or a sparse matrix, found dict"
+    ):
         read_interactions({"user": [1]})
     with pytest.raises(ConfigError, match="it does not apply to a DataFrame"):
         read_interactions(pl.DataFrame(COLUMNS), layout="movielens-1m")
@@ -159,7 +179,10 @@ GOOD = {"user": "a", "item": 2, "time": 2}
             {**GOOD, "time": "soon"},
             "table.jsonl line 2: expected a number, or ISO dates throughout, as time, found 'soon'",
         ),
-        ({**GOOD, "item": [1]}, r"table.jsonl line 2: expected text or a number as item, found \[1\]"),
+        (
+            {**GOOD, "item": [1]},
+            r"table.jsonl line 2: expected text or a number as item, found \[1\]",
+        ),
     ],
 )
 def test_a_bad_line_of_json_is_refused_by_its_number(tmp_path, bad, problem):
@@ -172,11 +195,15 @@ def test_a_bad_line_in_a_later_block_has_the_number_of_the_file(tmp_path):
     path = json_table(tmp_path, *[GOOD] * 200, {"user": "b"})
     with pytest.raises(DataError, match="line 201: no 'item'"):
         read_file(Source(path), {}, block_bytes=100)
-    assert len(read_file(Source(json_table(tmp_path, *[GOOD] * 200)), {}, block_bytes=100)[0]) == 200
+    assert (
+        len(read_file(Source(json_table(tmp_path, *[GOOD] * 200)), {}, block_bytes=100)[0]) == 200
+    )
 
 
 def test_a_json_list_is_refused(tmp_path):
-    with pytest.raises(DataError, match="expected JSON lines, one object a line, found a JSON list"):
+    with pytest.raises(
+        DataError, match="expected JSON lines, one object a line, found a JSON list"
+    ):
         read_interactions(json_table(tmp_path, "[", json.dumps(GOOD), "]"))
 
 
@@ -204,7 +231,9 @@ def test_the_values_of_a_matrix_are_ratings_and_a_stored_zero_is_no_interaction(
 def test_matrices_that_say_nothing_are_refused():
     with pytest.raises(DataError, match=r"the sparse matrix of shape \(2, 2\) holds no entry"):
         read_interactions(csr_array((2, 2)))
-    with pytest.raises(DataError, match="expected finite numbers ≥ 0, found nan in row 0, column 0"):
+    with pytest.raises(
+        DataError, match="expected finite numbers ≥ 0, found nan in row 0, column 0"
+    ):
         read_interactions(csr_array(np.array([[np.nan]])))
     with pytest.raises(ConfigError, match="a sparse matrix has no columns"):
         read_interactions(csr_array(DENSE), user="u")
@@ -239,17 +268,25 @@ def test_uuids_are_ids_as_text(users):
 
 
 def test_bytes_that_are_text_are_read_as_text():
-    assert histories_of(read_interactions(pl.DataFrame({"user": [b"a", b"b\xc3\xa9"], "item": [1, 2]}))) == {
+    assert histories_of(
+        read_interactions(pl.DataFrame({"user": [b"a", b"b\xc3\xa9"], "item": [1, 2]}))
+    ) == {
         "a": [1],
         "bé": [2],
     }
-    with pytest.raises(DataError, match="the frame row 2: expected text or a 64-bit number as user id"):
+    with pytest.raises(
+        DataError, match="the frame row 2: expected text or a 64-bit number as user id"
+    ):
         read_interactions(pl.DataFrame({"user": [b"\xff" * 16, b"\xff"], "item": [1, 2]}))
 
 
 @pytest.mark.parametrize(
     ("users", "found"),
-    [([1, "a", 2], "int and str"), ([(1,), (2,), (3,)], "tuple"), ([None, 1.5, "x"], "float and str")],
+    [
+        ([1, "a", 2], "int and str"),
+        ([(1,), (2,), (3,)], "tuple"),
+        ([None, 1.5, "x"], "float and str"),
+    ],
 )
 def test_a_mixture_of_ids_is_refused_with_its_column(users, found):
     with pytest.raises(DataError) as caught:
@@ -262,7 +299,9 @@ def test_a_mixture_of_ids_is_refused_with_its_column(users, found):
 
 def test_ratings_below_0_in_a_matrix_need_a_minimum():
     ratings = csr_array(np.array([[1.0, -1.0], [0.0, 1.0]]))
-    with pytest.raises(DataError, match=r"the matrix: expected finite numbers ≥ 0, found -1.0 in row 0, column 1"):
+    with pytest.raises(
+        DataError, match=r"the matrix: expected finite numbers ≥ 0, found -1.0 in row 0, column 1"
+    ):
         read_interactions(ratings)
     assert histories_of(read_interactions(ratings, minimum_rating=0)) == {0: [0], 1: [1]}
 
@@ -278,14 +317,19 @@ def said_of(caplog, source, **options):
 
 
 def rated(*ratings, **more):
-    return pl.DataFrame({"user": range(len(ratings)), "item": range(len(ratings)), "rating": ratings, **more})
+    return pl.DataFrame(
+        {"user": range(len(ratings)), "item": range(len(ratings)), "rating": ratings, **more}
+    )
 
 
 @pytest.mark.parametrize(
     ("ratings", "note"),
     [
         ((1, 2, 4, 5), "50 % of the ratings are below 3, the middle of their scale (1 to 5)"),
-        ((0.5, 3.0, 5.0, 4.0), "25 % of the ratings are below 2.75, the middle of their scale (0.5 to 5)"),
+        (
+            (0.5, 3.0, 5.0, 4.0),
+            "25 % of the ratings are below 2.75, the middle of their scale (0.5 to 5)",
+        ),
         ((-1, 1, 1, 1), "25 % of the ratings are below 0, the middle of their scale (-1 to 1)"),
         ((2, 9, 9, 9), "25 % of the ratings are below 5.5, the middle of their scale (1 to 10)"),
     ],
@@ -310,7 +354,10 @@ def test_ratings_that_are_not_needed_may_be_anything(tmp_path, caplog):
     assert "50 % of the ratings are below 3" in said_of(caplog, path)[0]
     with pytest.raises(DataError, match="line 2: expected a number as rating, found 'good'"):
         read_interactions(path, minimum_rating=1)
-    path.write_text('{"user": 1, "item": 2, "rating": 5}\n' * 200 + '{"user": 1, "item": 3, "rating": {"of": 5}}\n')
+    path.write_text(
+        '{"user": 1, "item": 2, "rating": 5}\n' * 200
+        + '{"user": 1, "item": 3, "rating": {"of": 5}}\n'
+    )
     assert len(read_interactions(path)) == 2
 
 
@@ -319,10 +366,15 @@ def test_a_column_of_dates_is_taken_by_its_name_or_named_in_a_note(tmp_path, cap
     events = {"user": [1, 1], "item": [1, 2]}
     assert histories_of(read_interactions(pl.DataFrame({**events, "when": days}))) == {1: [2, 1]}
     note = "column 'bought' holds dates but is not used; say time='bought'"
-    assert said_of(caplog, pd.DataFrame({**events, "bought": pd.to_datetime(days)})) == [f"the frame: {note}"]
+    assert said_of(caplog, pd.DataFrame({**events, "bought": pd.to_datetime(days)})) == [
+        f"the frame: {note}"
+    ]
     for name, text in (
         ("a.csv", "user,item,bought,colour\n1,1,2024-01-02,red\n1,2,2024-01-01,\n"),
-        ("a.jsonl", '{"user": 1, "item": 1, "bought": "2024-01-02"}\n{"user": 1, "item": 2, "bought": "2024-01-01"}\n'),
+        (
+            "a.jsonl",
+            '{"user": 1, "item": 1, "bought": "2024-01-02"}\n{"user": 1, "item": 2, "bought": "2024-01-01"}\n',
+        ),
     ):
         (tmp_path / name).write_text(text)
         assert said_of(caplog, tmp_path / name) == [f"{name}: {note}"]

@@ -19,16 +19,26 @@ def counts(interactions):
 def test_amusic_with_the_papers_preset_gives_table_1(real_data):
     found = describe(read_preset("AMusic", real_data / "amusic" / "amusic.rating"))
     printed = PRINTED["AMusic"]
-    assert (found.users, found.items, found.ratings) == (printed.users, printed.items, printed.ratings)
+    assert (found.users, found.items, found.ratings) == (
+        printed.users,
+        printed.items,
+        printed.ratings,
+    )
     assert round(found.sparsity, 2) == printed.sparsity
-    assert round(found.concentration, 2) == 26.14  # by the definition in the paper's caption; it prints 14.93
+    assert (
+        round(found.concentration, 2) == 26.14
+    )  # by the definition in the paper's caption; it prints 14.93
     assert found.unused_items == 11_797 - 11_586
     assert found.repeated_pairs == 97_439 - 83_239
 
 
 def test_amusic_raw_and_distinct(real_data):
     path = real_data / "amusic" / "amusic.rating"
-    assert counts(read_interactions(path, layout="loca-rating", distinct=False)) == (16_566, 11_797, 169_781)
+    assert counts(read_interactions(path, layout="loca-rating", distinct=False)) == (
+        16_566,
+        11_797,
+        169_781,
+    )
     distinct = read_interactions(path, layout="loca-rating", min_user_interactions=10)
     assert counts(distinct) == (3_951, 11_483, 75_044)
     assert describe(distinct).repeated_pairs == 0
@@ -44,8 +54,16 @@ def test_repeats_in_amusics_test_rows_are_reported(real_data):
 
 
 def test_movielens_and_games(real_data):
-    assert counts(read_interactions(real_data / "ml-1m" / "ratings-ordered.csv.gz")) == (6_040, 3_706, 1_000_209)
-    assert counts(read_interactions(real_data / "ml-100k" / "u.data", layout="movielens-100k")) == (943, 1_682, 100_000)
+    assert counts(read_interactions(real_data / "ml-1m" / "ratings-ordered.csv.gz")) == (
+        6_040,
+        3_706,
+        1_000_209,
+    )
+    assert counts(read_interactions(real_data / "ml-100k" / "u.data", layout="movielens-100k")) == (
+        943,
+        1_682,
+        100_000,
+    )
     games = real_data / "games-2018" / "interactions-ordered.csv.gz"
     assert counts(read_interactions(games)) == (50_546, 16_859, 452_989)
     users, _, rows = counts(read_interactions(games, min_user_interactions=10))

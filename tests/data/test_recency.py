@@ -10,13 +10,19 @@ from loca.errors import ConfigError, DataError
 
 
 def test_half_of_the_weight_is_lost_every_half_life():
-    np.testing.assert_allclose(Recency(2).weights(np.array([0, 2, 4, 1])), [1, 0.5, 0.25, 2**-0.5], rtol=1e-6)
-    np.testing.assert_allclose(Recency.per_position(0.85).weights(np.arange(4)), 0.85 ** np.arange(4), rtol=1e-6)
+    np.testing.assert_allclose(
+        Recency(2).weights(np.array([0, 2, 4, 1])), [1, 0.5, 0.25, 2**-0.5], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        Recency.per_position(0.85).weights(np.arange(4)), 0.85 ** np.arange(4), rtol=1e-6
+    )
 
 
 def test_the_power_shape_falls_as_one_over_age():
     np.testing.assert_allclose(
-        Recency(3, shape="power").weights(np.array([0, 3, 6, 27])), [1, 1 / 2, 1 / 3, 1 / 10], rtol=1e-6
+        Recency(3, shape="power").weights(np.array([0, 3, 6, 27])),
+        [1, 1 / 2, 1 / 3, 1 / 10],
+        rtol=1e-6,
     )
 
 
@@ -24,7 +30,9 @@ def test_all_that_is_above_the_floor_fades_and_the_floor_stays():
     np.testing.assert_allclose(
         Recency(2, floor=0.2).weights(np.array([0, 2, 4, 10_000])), [1, 0.6, 0.4, 0.2], rtol=1e-6
     )
-    np.testing.assert_allclose(Recency.per_position(0.5, floor=0.1).weights(np.array([0, 1])), [1, 0.55], rtol=1e-6)
+    np.testing.assert_allclose(
+        Recency.per_position(0.5, floor=0.1).weights(np.array([0, 1])), [1, 0.55], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("unit", ["positions", "time"])
@@ -47,7 +55,9 @@ def test_a_half_life_that_is_no_positive_number_is_refused(half_life):
 def test_other_mistakes_in_recency_are_refused():
     with pytest.raises(ConfigError, match="expected 'positions' or 'time', found 'days'"):
         Recency(1, "days")
-    with pytest.raises(ConfigError, match="expected 'exponential' or 'power', found 'powr'; did you mean 'power'"):
+    with pytest.raises(
+        ConfigError, match="expected 'exponential' or 'power', found 'powr'; did you mean 'power'"
+    ):
         Recency(1, shape="powr")
     for floor in (-0.1, 1, 2, float("nan"), "0.5", True):
         with pytest.raises(ConfigError, match="recency floor: expected a number from 0 to below 1"):
@@ -59,7 +69,10 @@ def test_other_mistakes_in_recency_are_refused():
 
 def test_a_recency_reads_as_a_person_would_say_it():
     assert str(Recency(4)) == "half-life 4 positions"
-    assert str(Recency(2_592_000, "time", "power", 0.05)) == "half-life 2,592,000 units of time, power, floor 0.05"
+    assert (
+        str(Recency(2_592_000, "time", "power", 0.05))
+        == "half-life 2,592,000 units of time, power, floor 0.05"
+    )
 
 
 def test_an_age_is_positions_or_a_time_in_seconds():
@@ -67,7 +80,9 @@ def test_an_age_is_positions_or_a_time_in_seconds():
     assert [parse_age(text) for text in ("90s", "2min", "1H", ".5d", "1 w", "1y")] == [
         (seconds, "time") for seconds in (90, 120, 3600, 43_200, 604_800, 31_557_600)
     ]
-    assert [parse_age(text) for text in ("", ".", "d", "1.2.3", "-1", "1e3", "nan", "3 days", "٣")] == [None] * 9
+    assert [
+        parse_age(text) for text in ("", ".", "d", "1.2.3", "-1", "1e3", "nan", "3 days", "٣")
+    ] == [None] * 9
 
 
 def test_recency_reaches_every_history_of_a_split():
@@ -75,7 +90,9 @@ def test_recency_reaches_every_history_of_a_split():
     weighed = split.with_recency(Recency.per_position(0.5))
     assert weighed.test.history_matrix.toarray().tolist() == [[0.25, 0.5, 1, 0], [0, 0, 1, 0.5]]
     assert weighed.validation.history_matrix.toarray().tolist() == [[0.5, 1, 0, 0], [0, 0, 0, 1]]
-    assert weighed.train.recency == weighed.train_and_validation.recency == Recency.per_position(0.5)
+    assert (
+        weighed.train.recency == weighed.train_and_validation.recency == Recency.per_position(0.5)
+    )
     assert weighed.test.target_matrix.toarray().tolist() == [[0, 0, 0, 1], [0, 1, 0, 0]]
     assert leave_last_out(interactions_of([[0, 1]]), test=1).with_recency(None).validation is None
     given = interactions_of([[0, 1, 2]]).with_recency(Recency.per_position(0.5))

@@ -11,12 +11,21 @@ from hypothesis import strategies as st
 
 from loca.data.readers import read_interactions
 from loca.data.recency import Recency
-from loca.data.splits import hold_last, hold_out, hold_out_users, leave_last_out, split_at_time, split_from
+from loca.data.splits import (
+    hold_last,
+    hold_out,
+    hold_out_users,
+    leave_last_out,
+    split_at_time,
+    split_from,
+)
 from loca.errors import ConfigError, DataError
 
 
 @given(any_interactions(), st.integers(1, 4), st.integers(0, 4), st.integers(1, 3))
-def test_the_last_of_each_user_are_held_out_and_nothing_is_lost(interactions, test, validation, keep):
+def test_the_last_of_each_user_are_held_out_and_nothing_is_lost(
+    interactions, test, validation, keep
+):
     given_lists = item_lists(interactions)
     longest = max(len(one) for one in given_lists)
     assume(max(test, validation, keep + 1) <= longest)
@@ -41,7 +50,9 @@ def test_the_last_of_each_user_are_held_out_and_nothing_is_lost(interactions, te
         if middle:
             assert histories_of(split.validation.histories)[user] == train[user]
     assert split.test.n_items == split.train.n_items == interactions.n_items
-    assert len(split.train) + sum(map(len, asked.values())) + sum(map(len, targets.values())) == len(interactions)
+    assert len(split.train) + sum(map(len, asked.values())) + sum(
+        map(len, targets.values())
+    ) == len(interactions)
 
 
 def test_the_report_counts_what_happened_to_whom():
@@ -66,7 +77,10 @@ def test_the_report_counts_what_happened_to_whom():
 def test_repeated_targets_are_counted_each():
     split = leave_last_out(interactions_of([[0, 1, 0, 0, 1], [1, 0, 2]]), test=3)
     assert item_lists(split.test.targets) == [[0, 0, 1], [0, 2]]
-    assert "test: 3 of the targets already in their user's history, so that no list can name them" in split.report
+    assert (
+        "test: 3 of the targets already in their user's history, so that no list can name them"
+        in split.report
+    )
 
 
 def test_holding_the_last_leaves_no_test():
@@ -82,9 +96,18 @@ def test_holding_the_last_leaves_no_test():
     ("options", "problem"),
     [
         ({"test": 4}, "test=4 is larger than every history: the longest has 3 interactions"),
-        ({"test": 1, "validation": 4}, "validation=4 is larger than every history: the longest has 3 interactions"),
-        ({"test": 2, "validation": 1}, "nothing is left for validation: test=2 and keep=1 come first"),
-        ({"test": 1, "keep": 3}, "nothing can be held out: keep=3, and the longest history has 3 interactions"),
+        (
+            {"test": 1, "validation": 4},
+            "validation=4 is larger than every history: the longest has 3 interactions",
+        ),
+        (
+            {"test": 2, "validation": 1},
+            "nothing is left for validation: test=2 and keep=1 come first",
+        ),
+        (
+            {"test": 1, "keep": 3},
+            "nothing can be held out: keep=3, and the longest history has 3 interactions",
+        ),
     ],
 )
 def test_more_held_out_than_there_is_is_refused_in_one_line(options, problem):
@@ -98,7 +121,9 @@ def test_counts_that_are_no_counts_are_refused():
     for options in ({"test": 0}, {"test": 1.5}, {"test": True}, {"validation": -1}, {"keep": 0}):
         with pytest.raises(ConfigError, match="expected a whole number of at least"):
             leave_last_out(data, **options)
-    with pytest.raises(ConfigError, match="validation: expected a whole number of at least 1, found 0"):
+    with pytest.raises(
+        ConfigError, match="validation: expected a whole number of at least 1, found 0"
+    ):
         hold_last(data, 0)
     with pytest.raises(DataError, match="validation=5 is larger than every history"):
         hold_last(data, 5)
@@ -107,7 +132,9 @@ def test_counts_that_are_no_counts_are_refused():
 @given(any_interactions(smallest=2), st.integers(0, 3), st.floats(0.05, 0.95), st.integers(0, 5))
 def test_held_out_users_are_never_seen_in_training(interactions, validation_users, fold_in, seed):
     assume(interactions.n_users > 1 + validation_users)
-    split = hold_out_users(interactions, test_users=1, validation_users=validation_users, fold_in=fold_in, seed=seed)
+    split = hold_out_users(
+        interactions, test_users=1, validation_users=validation_users, fold_in=fold_in, seed=seed
+    )
     whole = histories_of(interactions)
     parts = [split.test] + ([split.validation] if validation_users else [])
     seen = histories_of(split.train)
@@ -127,11 +154,15 @@ def test_held_out_users_are_never_seen_in_training(interactions, validation_user
         **histories_of(split.train),
         **({} if not validation_users else dict.fromkeys(histories_of(parts[1].targets))),
     }
-    assert histories_of(split.train_and_validation) == {user: whole[user] for user in whole if user in known}
+    assert histories_of(split.train_and_validation) == {
+        user: whole[user] for user in whole if user in known
+    }
 
 
 def test_four_fifths_of_a_history_of_five_are_four():
-    split = hold_out_users(interactions_of([[0, 1, 2, 3, 4]] * 10), test_users=0.2, validation_users=0.1)
+    split = hold_out_users(
+        interactions_of([[0, 1, 2, 3, 4]] * 10), test_users=0.2, validation_users=0.1
+    )
     assert item_lists(split.test.histories) == [[0, 1, 2, 3]] * 2
     assert item_lists(split.test.targets) == [[4]] * 2
     assert split.validation.n_users == 1
@@ -144,7 +175,8 @@ def test_four_fifths_of_a_history_of_five_are_four():
 def test_users_are_drawn_by_the_seed_among_those_with_two_interactions():
     data = interactions_of([[0, 1]] * 30 + [[0]] * 30)
     chosen = {
-        tuple(hold_out_users(data, test_users=5, seed=seed).test.histories.users.ids(range(5))) for seed in (1, 1, 2)
+        tuple(hold_out_users(data, test_users=5, seed=seed).test.histories.users.ids(range(5)))
+        for seed in (1, 1, 2)
     }
     assert len(chosen) == 2
     assert all(int(user[1:]) < 30 for users in chosen for user in users)
@@ -153,7 +185,10 @@ def test_users_are_drawn_by_the_seed_among_those_with_two_interactions():
 def test_impossible_numbers_of_users_are_refused():
     data = interactions_of([[0, 1], [0, 1], [0]])
     for options, problem in (
-        ({"test_users": 3}, "cannot hold out 3 users and train on others: there are 3 users, 2 of them"),
+        (
+            {"test_users": 3},
+            "cannot hold out 3 users and train on others: there are 3 users, 2 of them",
+        ),
         ({"test_users": 2, "validation_users": 1}, "cannot hold out 3 users"),
     ):
         with pytest.raises(DataError, match=problem):
@@ -161,7 +196,10 @@ def test_impossible_numbers_of_users_are_refused():
     for options, problem in (
         ({"test_users": 0}, "test_users: 0 of 3 users is nobody"),
         ({"test_users": 0.01}, "test_users: 0.01 of 3 users is nobody"),
-        ({"test_users": 1, "validation_users": 0.01}, "validation_users: 0.01 of 3 users is nobody"),
+        (
+            {"test_users": 1, "validation_users": 0.01},
+            "validation_users: 0.01 of 3 users is nobody",
+        ),
         ({"test_users": 1.5}, "expected a number of users, or a share below 1, found 1.5"),
         ({"test_users": -1}, "expected a number of users"),
         ({"test_users": 1, "fold_in": 1}, "fold_in: expected a share between 0 and 1, found 1"),
@@ -211,7 +249,9 @@ def test_a_moment_parts_what_is_known_from_what_is_asked(interactions, moment, v
 
 
 def test_users_without_a_past_are_left_out_and_counted():
-    split = split_at_time(interactions_of([[0, 1], [1, 2], [0]], [[1, 9], [8, 9], [1]]), test_from=5)
+    split = split_at_time(
+        interactions_of([[0, 1], [1, 2], [0]], [[1, 9], [8, 9], [1]]), test_from=5
+    )
     assert histories_of(split.test.targets) == {"u0": ["i1"]}
     assert histories_of(split.train) == {"u0": ["i0"], "u2": ["i0"]}
     assert split.report == (
@@ -235,7 +275,9 @@ def test_impossible_moments_are_refused():
         split_at_time(interactions_of([[0]]), test_from=1)
     with pytest.raises(ConfigError, match="expected a number or an ISO date, found 'noon'"):
         split_at_time(data, test_from="noon")
-    with pytest.raises(ConfigError, match=r"validation_from \(3\) must not lie after test_from \(2\)"):
+    with pytest.raises(
+        ConfigError, match=r"validation_from \(3\) must not lie after test_from \(2\)"
+    ):
         split_at_time(data, test_from=2, validation_from=3)
     with pytest.raises(DataError, match="before 9 and from it on; the times run from 1 to 2"):
         split_at_time(data, test_from=9)
@@ -299,8 +341,13 @@ def test_later_items_are_held_out_for_a_model_that_knows_only_its_own():
 def test_more_history_brings_new_users_and_newer_items_by_time():
     known = events([("a", 1, 1), ("a", 2, 5), ("b", 2, 1)]).with_recency(Recency(2))
     later = events([("new", 1, 9), ("a", 3, 9), ("b", 1, 9)])
-    held_out, _ = hold_out(known, later, histories=events([("new", 2, 1), ("a", 7, 2), ("b", 1, 0)]))
-    assert histories_of(held_out.histories) == {"b": [1, 2], "new": [2]}  # 7 and 3 are no items of the model
+    held_out, _ = hold_out(
+        known, later, histories=events([("new", 2, 1), ("a", 7, 2), ("b", 1, 0)])
+    )
+    assert histories_of(held_out.histories) == {
+        "b": [1, 2],
+        "new": [2],
+    }  # 7 and 3 are no items of the model
     assert histories_of(held_out.targets) == {"b": [1], "new": [1]}
     assert held_out.histories.recency == Recency(2)
 
@@ -314,7 +361,9 @@ def test_numbers_and_text_that_say_the_same_are_one_id():
 
 
 def test_parts_with_nobody_in_common_are_refused():
-    with pytest.raises(DataError, match="test: nothing is left to find; 1 of 1 user have no history, 0 of 1"):
+    with pytest.raises(
+        DataError, match="test: nothing is left to find; 1 of 1 user have no history, 0 of 1"
+    ):
         split_from(events([("a", 1, 1)]), events([("b", 1, 1)]))
     with pytest.raises(DataError, match="1 of 1 interaction have an unknown item"):
         hold_out(events([("a", 1, 1)]), events([("a", 2, 1)]))

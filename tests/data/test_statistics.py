@@ -19,8 +19,12 @@ def test_the_numbers_of_a_small_data_set():
     found = describe(interactions_of(histories, [[5, 6, 7], [1, 2, 3, 4], [9]], n_items=40))
     assert (found.users, found.items, found.ratings) == (3, 40, 8)
     assert found.sparsity == pytest.approx(100 * (1 - 8 / 120))
-    assert found.concentration == pytest.approx(100 * 5 / 8)  # two of 40 items: item 0 four times, another once
-    assert found.narrow_concentration == pytest.approx(100 * 4 / 8)  # 2 % of 40 items are less than one: item 0
+    assert found.concentration == pytest.approx(
+        100 * 5 / 8
+    )  # two of 40 items: item 0 four times, another once
+    assert found.narrow_concentration == pytest.approx(
+        100 * 4 / 8
+    )  # 2 % of 40 items are less than one: item 0
     assert (found.shortest_history, found.median_history, found.longest_history) == (1, 3, 4)
     assert (found.repeated_pairs, found.unused_items) == (1, 35)
     assert (found.first_time, found.last_time) == (1, 9)
@@ -44,7 +48,12 @@ def test_times_since_1970_are_shown_as_days(second):
 
 def test_data_without_interactions_have_zeros():
     found = describe(interactions_of([[]], [[]], n_items=1))
-    assert (found.ratings, found.concentration, found.sparsity, found.first_time) == (0, 0, 100, None)
+    assert (found.ratings, found.concentration, found.sparsity, found.first_time) == (
+        0,
+        0,
+        100,
+        None,
+    )
     assert found.narrow_concentration == 0
     nobody = describe(interactions_of([], n_items=1))
     assert (nobody.users, nobody.sparsity, nobody.longest_history) == (0, 0, 0)
@@ -54,7 +63,13 @@ def by_day(items, days):
     """Interactions with numbers as item ids from a users × places array of items and of days."""
     users, places = items.shape
     ids = IdMap(np.arange(int(items.max()) + 1) + 7, "item")
-    return Interactions(IdMap.numbered(users, "user"), ids, np.arange(users + 1) * places, items.ravel(), days.ravel())
+    return Interactions(
+        IdMap.numbered(users, "user"),
+        ids,
+        np.arange(users + 1) * places,
+        items.ravel(),
+        days.ravel(),
+    )
 
 
 def random_days(seed, users=400, places=14, items=60, days=4):
@@ -82,7 +97,9 @@ def test_a_few_histories_counted_by_hand():
     assert found.rising_z == pytest.approx((3 - 2) / math.sqrt(4 / 4))
     # 1 and 2 stand side by side four times, three of them upwards; no other pair does so three times.
     assert (found.pairs, found.direction) == (1, 3 / 4)
-    assert found.direction_by_chance == pytest.approx((4 * 1 + 3 * 4 + 2 * 6 + 3 * 4 + 4 * 1) / 16 / 4)
+    assert found.direction_by_chance == pytest.approx(
+        (4 * 1 + 3 * 4 + 2 * 6 + 3 * 4 + 4 * 1) / 16 / 4
+    )
     assert not found.looks_like_file_order
 
 
@@ -96,7 +113,9 @@ def test_without_times_all_neighbours_are_compared():
 def test_ids_rise_as_numbers_where_all_are_numbers_and_as_text_elsewhere():
     def rising(*ids):
         items = IdMap(np.array(ids, dtype=object), "item")
-        return check_order(Interactions(IdMap.numbered(1, "user"), items, np.array([0, 2]), np.array([0, 1]))).rising
+        return check_order(
+            Interactions(IdMap.numbered(1, "user"), items, np.array([0, 2]), np.array([0, 1]))
+        ).rising
 
     assert rising("9", "10") == 1
     assert rising("007", "8") == 1
@@ -111,13 +130,19 @@ def test_short_histories_are_left_out_where_there_are_long_ones():
 
 
 def test_a_repeated_pair_counts_once_at_its_newest_place():
-    repeated, plain = check_order(interactions_of([[5, 0, 1, 5]])), check_order(interactions_of([[0, 1, 5]]))
+    repeated, plain = (
+        check_order(interactions_of([[5, 0, 1, 5]])),
+        check_order(interactions_of([[0, 1, 5]])),
+    )
     assert (repeated.neighbours, repeated.rising) == (plain.neighbours, plain.rising) == (2, 1)
 
 
 def test_data_sorted_by_item_inside_days_look_like_the_file_and_shuffled_ones_do_not():
     taken, days = random_days(0)
-    in_file, mixed = check_order(by_day(sorted_inside_days(taken, days), days)), check_order(by_day(taken, days))
+    in_file, mixed = (
+        check_order(by_day(sorted_inside_days(taken, days), days)),
+        check_order(by_day(taken, days)),
+    )
     assert in_file.rising == 1
     assert in_file.looks_like_file_order
     assert in_file.direction > in_file.direction_by_chance + 0.1
@@ -136,7 +161,10 @@ def test_an_order_without_times_looks_like_the_file_where_whole_histories_are_so
     sorted_rows = interactions_of(np.sort(taken, axis=1).tolist())
     assert check_order(interactions_of(taken.tolist())).warning() is None
     # The ids are text, i10 before i2, so that not all rise; far more than half do.
-    assert "of neighbours): do not trust what models gain from it" in check_order(sorted_rows).warning()
+    assert (
+        "of neighbours): do not trust what models gain from it"
+        in check_order(sorted_rows).warning()
+    )
 
 
 @pytest.mark.parametrize("n", [3, 4, 7, 50, 2001])
@@ -185,7 +213,9 @@ def test_an_order_that_looks_like_the_files_is_warned_of(caplog):
         ("ml-100k/u.data", None, None, False),
     ],
 )
-def test_real_data_have_the_directions_that_are_known_of_them(real_data, file, direction, chance, warns):
+def test_real_data_have_the_directions_that_are_known_of_them(
+    real_data, file, direction, chance, warns
+):
     found = check_order(read_interactions(real_data / file))
     assert (found.warning() is not None) == warns
     if direction is not None:

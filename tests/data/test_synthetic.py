@@ -13,17 +13,24 @@ def test_the_same_seed_plants_the_same_and_another_seed_something_else() -> None
     first, again, other = (planted_communities(users=100, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.interactions.item_rows, again.interactions.item_rows)
     np.testing.assert_array_equal(first.memberships, again.memberships)
-    assert not np.array_equal(first.interactions.item_rows[:500], other.interactions.item_rows[:500])
+    assert not np.array_equal(
+        first.interactions.item_rows[:500], other.interactions.item_rows[:500]
+    )
 
 
 def test_histories_are_distinct_in_time_order_and_of_the_asked_length() -> None:
-    interactions = planted_communities(users=300, history=20, shortest_history=15, seed=3).interactions
+    interactions = planted_communities(
+        users=300, history=20, shortest_history=15, seed=3
+    ).interactions
     assert interactions.matrix().nnz == len(interactions)
     assert interactions.counts().min() >= 15
     assert interactions.counts().mean() == pytest.approx(20, abs=1)
     assert interactions.times is not None
     for user in range(300):
-        assert (np.diff(interactions.times[interactions.offsets[user] : interactions.offsets[user + 1]]) > 0).all()
+        assert (
+            np.diff(interactions.times[interactions.offsets[user] : interactions.offsets[user + 1]])
+            > 0
+        ).all()
 
 
 def test_memberships_are_shares_and_some_users_belong_to_two_communities() -> None:
@@ -57,7 +64,9 @@ def test_items_of_one_group_are_chosen_together_in_the_community_that_groups_the
 
 
 def test_popularity_has_a_long_tail() -> None:
-    counts = np.sort(np.bincount(planted_communities(users=2000, seed=7).interactions.item_rows, minlength=300))
+    counts = np.sort(
+        np.bincount(planted_communities(users=2000, seed=7).interactions.item_rows, minlength=300)
+    )
     assert counts[-30:].sum() > 4 * counts[:30].sum()
 
 

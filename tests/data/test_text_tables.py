@@ -42,14 +42,18 @@ def test_columns_are_given_by_name_or_by_position(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("what,who,when\nx,ann,2\ny,ann,1\n")
     for user, item, time in (("who", "what", "when"), (1, 0, 2), ("1", "0", "2")):
-        assert histories_of(read_interactions(path, user=user, item=item, time=time)) == {"ann": ["y", "x"]}
+        assert histories_of(read_interactions(path, user=user, item=item, time=time)) == {
+            "ann": ["y", "x"]
+        }
 
 
 def test_a_named_column_makes_the_first_line_a_header(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("who,what\nann,x\nann,y\n")
     assert histories_of(read_interactions(path, user="who", item="what")) == {"ann": ["x", "y"]}
-    assert read_interactions(path, user=0, item=1).n_users == 2  # without names it is a row like any other
+    assert (
+        read_interactions(path, user=0, item=1).n_users == 2
+    )  # without names it is a row like any other
     assert read_interactions(path, user=0, item=1, header=True).n_users == 1
 
 
@@ -132,10 +136,20 @@ def test_an_empty_last_field_that_is_not_needed_is_no_mistake(tmp_path):
 
 def test_dates_are_accepted_as_time_in_seconds_since_1970(tmp_path):
     path = tmp_path / "table.csv"
-    written = ["2014-01-02", "2014-01-02T03:04:05Z", "2014-01-02 03:04:06", "2014-01-02T05:04:07+02:00"]
-    path.write_text("user,item,date\n" + "".join(f"1,{n},{text}\n" for n, text in enumerate(written)))
+    written = [
+        "2014-01-02",
+        "2014-01-02T03:04:05Z",
+        "2014-01-02 03:04:06",
+        "2014-01-02T05:04:07+02:00",
+    ]
+    path.write_text(
+        "user,item,date\n" + "".join(f"1,{n},{text}\n" for n, text in enumerate(written))
+    )
     found = read_interactions(path)
-    expected = [int(datetime(2014, 1, 2, *clock, tzinfo=UTC).timestamp()) for clock in ((), (3, 4, 5), (3, 4, 6))]
+    expected = [
+        int(datetime(2014, 1, 2, *clock, tzinfo=UTC).timestamp())
+        for clock in ((), (3, 4, 5), (3, 4, 6))
+    ]
     assert found.times.tolist() == [*expected, expected[-1] + 1]
     assert found.times.dtype == np.int64
 
@@ -150,7 +164,9 @@ def test_fractions_of_a_second_are_kept(tmp_path):
 
 def test_what_is_read_does_not_depend_on_where_blocks_end(tmp_path):
     path = tmp_path / "table.csv"
-    rows = [f'{n % 7},"item {n % 5}\nof {n}",{100 - n / 2 if n > 60 else 100 - n}' for n in range(80)]
+    rows = [
+        f'{n % 7},"item {n % 5}\nof {n}",{100 - n / 2 if n > 60 else 100 - n}' for n in range(80)
+    ]
     path.write_text("user,item,time\n" + "\n".join(rows))
     whole = read_file(Source(path), {})[0]
     assert path.stat().st_size < BLOCK_BYTES
@@ -170,7 +186,11 @@ def test_whatever_python_writes_as_csv_is_read_as_it_was(tmp_path, pairs, separa
     with path.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, delimiter=separator).writerows([("user", "item"), *pairs])
     found, _ = read_file(
-        Source(path), {"user": 0, "item": 1}, separator=separator, header=True, block_bytes=block_bytes
+        Source(path),
+        {"user": 0, "item": 1},
+        separator=separator,
+        header=True,
+        block_bytes=block_bytes,
     )
     assert [tuple(map(str, row)) for row in found.rows()] == pairs
 

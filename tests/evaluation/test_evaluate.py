@@ -91,7 +91,9 @@ def test_where_repeats_count_metrics_are_divided_by_all_targets_and_a_hit_counts
     assert found.values["recall@3"].tolist() == [1 / 3, 1]
     ideal = 1 + 1 / math.log2(3) + 1 / math.log2(4)
     assert found.values["ndcg@3"].tolist() == pytest.approx([1 / ideal, 1 / math.log2(4)])
-    assert mean_ndcg(Fixed([9, 8, 7, 6]).score, asked, 3) == pytest.approx(found.means()["ndcg@3"], rel=1e-12)
+    assert mean_ndcg(Fixed([9, 8, 7, 6]).score, asked, 3) == pytest.approx(
+        found.means()["ndcg@3"], rel=1e-12
+    )
     of_one = asked.of_users(np.array([0]))
     assert of_one.target_counts.tolist() == [3]
     assert of_one.with_recency(None).target_counts.tolist() == [3]
@@ -102,11 +104,18 @@ def test_blocks_of_any_size_give_the_same_evaluation():
     whole = evaluate(model, asked, at=(3, 10))
     quick = mean_ndcg(model.score, asked, 10)
     for budget in (1, 30 * 12 * 7):
-        parts = measure(lambda rows: model.score(asked.history_matrix[rows]), asked, at=(3, 10), block_bytes=budget)
+        parts = measure(
+            lambda rows: model.score(asked.history_matrix[rows]),
+            asked,
+            at=(3, 10),
+            block_bytes=budget,
+        )
         np.testing.assert_array_equal(whole.lists, parts.lists)
         for name, values in whole.values.items():
             np.testing.assert_array_equal(values, parts.values[name])
-        assert mean_ndcg(model.score, asked, 10, block_bytes=budget) == pytest.approx(quick, rel=1e-12)
+        assert mean_ndcg(model.score, asked, 10, block_bytes=budget) == pytest.approx(
+            quick, rel=1e-12
+        )
 
 
 def test_values_and_lists_agree_with_a_plain_loop_over_the_users():
@@ -116,7 +125,9 @@ def test_values_and_lists_agree_with_a_plain_loop_over_the_users():
     for place, user in enumerate(found.users):
         seen = set(asked.histories.items_of(row_of[user]).tolist())
         wanted = set(asked.targets.items_of(row_of[user]).tolist())
-        ranked = sorted((item for item in range(30) if item not in seen), key=lambda item: -model.scores[item])
+        ranked = sorted(
+            (item for item in range(30) if item not in seen), key=lambda item: -model.scores[item]
+        )
         assert found.lists[place].tolist() == ranked[:9]
         hits = np.array([[item in wanted for item in ranked[:9]]])
         expected = metric_values(hits, np.array([len(wanted)]), (4, 9))
@@ -127,10 +138,14 @@ def test_values_and_lists_agree_with_a_plain_loop_over_the_users():
 
 def test_early_stopping_sees_the_figure_that_the_evaluation_prints():
     asked, model = random_case(seed=1)
-    means = [evaluate(one, asked, at=(5,)).means()["ndcg@5"] for one in (model, Fixed(-model.scores))]
+    means = [
+        evaluate(one, asked, at=(5,)).means()["ndcg@5"] for one in (model, Fixed(-model.scores))
+    ]
     assert means[0] != means[1]
     assert mean_ndcg(model.score, asked, 5) == pytest.approx(means[0], rel=1e-12)
-    both = mean_ndcgs(lambda rows: (s * model.score(asked.history_matrix[rows]) for s in (1, -1)), asked, 5)
+    both = mean_ndcgs(
+        lambda rows: (s * model.score(asked.history_matrix[rows]) for s in (1, -1)), asked, 5
+    )
     assert both == pytest.approx(means, rel=1e-12)
 
 
@@ -145,7 +160,9 @@ def test_scores_may_come_from_user_rows_instead_of_histories():
         scores = table[row].copy()
         scores[asked.histories.items_of(row)] = -np.inf
         hits = np.isin(np.argsort(-scores)[:5], asked.targets.items_of(row))[None]
-        expected.append(metric_values(hits, asked.targets.counts()[row : row + 1], (5,))["recall@5"][0])
+        expected.append(
+            metric_values(hits, asked.targets.counts()[row : row + 1], (5,))["recall@5"][0]
+        )
     assert len(set(expected)) > 2
     assert measured.values["recall@5"].tolist() == expected
 
@@ -194,7 +211,9 @@ def test_novelty_is_finite_for_items_that_nobody_has_and_higher_for_rarer_ones()
     asked = held_out([[0, 1], [0], [0], [0]], [[2], [2], [2], [2]], 4)
     popular = evaluate(Fixed([4, 3, 2, 1]), asked, at=(1,))
     assert popular.lists[:, 0].tolist() == [2, 1, 1, 1]
-    assert popular.novelty[1] == pytest.approx(2.0)  # item 1: one of four users; item 2: as if one of four
+    assert popular.novelty[1] == pytest.approx(
+        2.0
+    )  # item 1: one of four users; item 2: as if one of four
     with_seen = held_out([[0, 1], [0], [1], [1]], [[2], [2], [2], [2]], 4)
     assert evaluate(Fixed([4, 3, 2, 1]), with_seen, at=(1,)).novelty[1] == pytest.approx(
         (-math.log2(1 / 4) - math.log2(3 / 4) - 2 * math.log2(2 / 4)) / 4
@@ -226,7 +245,9 @@ def test_the_table_names_every_metric_with_its_mean_and_interval():
 def test_scores_of_a_wrong_shape_or_without_a_number_are_refused():
     asked, _ = random_case()
     users = int((asked.targets.counts() > 0).sum())
-    with pytest.raises(DataError, match=rf"expected {users} users × 30 items, found shape \({users}, 29\)"):
+    with pytest.raises(
+        DataError, match=rf"expected {users} users × 30 items, found shape \({users}, 29\)"
+    ):
         measure(lambda user_rows: np.zeros((len(user_rows), 29)), asked)
     with pytest.raises(DataError, match="NaN"):
         mean_ndcg(lambda histories: np.full(histories.shape, np.nan), asked)

@@ -25,7 +25,9 @@ from loca.local.explain import (
 )
 from loca.text_table import columns_of
 
-TRAIN = csr_array(np.array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]], np.float32))
+TRAIN = csr_array(
+    np.array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 1, 1, 1]], np.float32)
+)
 LINEAR = {
     "ease": loca.EASE(l2=5.0),
     "next-ease": loca.NextEASE(l2=5.0),
@@ -33,8 +35,12 @@ LINEAR = {
     "item-knn": loca.ItemKNN(neighbours=20, shrinkage=2.0),
     "popularity": loca.Popularity(),
     "ensemble": loca.Ensemble(base=loca.EASE(l2=5.0), models=3),
-    "loca": loca.Loca(base=loca.EASE(l2=5.0), anchors=4, answer_bandwidth=loca.Quantile(0.6), alpha=0.3),
-    "loca one by one": loca.Loca(base=loca.SLIM(), anchors=3, answer_bandwidth=loca.Quantile(0.6), engine="one_by_one"),
+    "loca": loca.Loca(
+        base=loca.EASE(l2=5.0), anchors=4, answer_bandwidth=loca.Quantile(0.6), alpha=0.3
+    ),
+    "loca one by one": loca.Loca(
+        base=loca.SLIM(), anchors=3, answer_bandwidth=loca.Quantile(0.6), engine="one_by_one"
+    ),
     "blend": loca.Blend(
         parts=[loca.EASE(), loca.Popularity(), loca.ItemKNN()],
         columns=[(0, 1.0, 0.4), (0, 2.0, 0.1), (1, 1.0, 0.2), (2, 0.0, 0.3)],
@@ -63,7 +69,9 @@ def test_a_share_is_of_all_that_speaks_for_an_item() -> None:
     shares = explanation().shares
     assert shares[0].tolist() == pytest.approx([0.41 / 0.63, 0.22 / 0.63, -0.13 / 0.63, 0])
     assert shares[1].tolist() == pytest.approx([1, -1 / 3, 0, 0])
-    alone = explanation(contributions=np.zeros((2, 3), np.float32), everyone=np.array([0.5, 0.2], np.float32))
+    alone = explanation(
+        contributions=np.zeros((2, 3), np.float32), everyone=np.array([0.5, 0.2], np.float32)
+    )
     assert alone.shares[:, -1].tolist() == [1, 1]
 
 
@@ -117,17 +125,31 @@ def communities(names: IdMap) -> AnswersOfCommunities:
         for j, (one, w) in enumerate(zip(lists, (0.5, 0.2, 0.1), strict=True))
     )
     locality = loca.communities.communities.Locality(0.2, 0.9, 3.0)
-    return AnswersOfCommunities(answers, 0.2, np.array([3, 4, 5, 6, 14], np.int32), figures, 671, locality)
+    return AnswersOfCommunities(
+        answers, 0.2, np.array([3, 4, 5, 6, 14], np.int32), figures, 671, locality
+    )
 
 
 def test_every_line_fits_100_columns_however_long_titles_are() -> None:
-    names = IdMap(np.arange(20), "item", np.array([f"{row} {LONG}" for row in range(20)], dtype=object))
+    names = IdMap(
+        np.arange(20), "item", np.array([f"{row} {LONG}" for row in range(20)], dtype=object)
+    )
     inside = communities(names)
-    part = PartAnswer(LONG, 0.7, *(np.array([3, 4], kind) for kind in (np.int32, *[np.float32] * 3, np.int64)), inside)
+    part = PartAnswer(
+        LONG,
+        0.7,
+        *(np.array([3, 4], kind) for kind in (np.int32, *[np.float32] * 3, np.int64)),
+        inside,
+    )
     wide = IdMap(np.arange(20), "item", np.array(["東京物語" * 20] * 20, dtype=object))
     for chosen in (names, wide):
         likely = likely_communities(names)
-        for sources in (None, inside, likely, AnswersOfParts(np.array([3, 4], np.int32), (part, part, part))):
+        for sources in (
+            None,
+            inside,
+            likely,
+            AnswersOfParts(np.array([3, 4], np.int32), (part, part, part)),
+        ):
             lines = str(explanation(names=chosen, sources=sources)).splitlines()
             assert max(map(columns_of, lines)) <= 100
             assert any("…" in line for line in lines)
@@ -136,7 +158,10 @@ def test_every_line_fits_100_columns_however_long_titles_are() -> None:
 def test_communities_that_say_the_same_are_shown_as_one() -> None:
     names = IdMap(np.arange(20), "item")
     inside = communities(names)
-    assert [[one.community for one in group.communities] for group in inside.groups] == [[0, 1], [2]]
+    assert [[one.community for one in group.communities] for group in inside.groups] == [
+        [0, 1],
+        [2],
+    ]
     assert [group.weight for group in inside.groups] == pytest.approx([0.7, 0.1])
     assert [group.is_like_global for group in inside.groups] == [True, False]
     text = "\n".join(inside.lines(names, 100))
@@ -149,17 +174,32 @@ def test_communities_that_say_the_same_are_shown_as_one() -> None:
     )
     assert same.lines(names, 100)[1].startswith("The model: ")
     groups = inside.to_json(names)["groups"]
-    assert [(one["communities"], one["is_like_global"]) for one in groups] == [([0, 1], True), ([2], False)]
+    assert [(one["communities"], one["is_like_global"]) for one in groups] == [
+        ([0, 1], True),
+        ([2], False),
+    ]
 
 
 def likely_communities(names: IdMap) -> AnswersOfCommunities:
     """The same as components of two mixtures: the first two are known for the same items."""
     inside = communities(names)
     typical = [[15, 16, 17, 18], [16, 15, 17, 18], [19, 2, 1, 0]]
-    lifts = np.array([3, 2.5, 2, 0.9], np.float32), np.array([3, 2, 1.5, 1.2], np.float32), np.ones(4, np.float32)
+    lifts = (
+        np.array([3, 2.5, 2, 0.9], np.float32),
+        np.array([3, 2, 1.5, 1.2], np.float32),
+        np.ones(4, np.float32),
+    )
     answers = tuple(
-        replace(one, distinctive=np.array(rows, np.int32), lifts=lift, membership=part, mixture=one.community % 2)
-        for one, rows, lift, part in zip(inside.communities, typical, lifts, (0.62, 0.4, 0.001), strict=True)
+        replace(
+            one,
+            distinctive=np.array(rows, np.int32),
+            lifts=lift,
+            membership=part,
+            mixture=one.community % 2,
+        )
+        for one, rows, lift, part in zip(
+            inside.communities, typical, lifts, (0.62, 0.4, 0.001), strict=True
+        )
     )
     last = replace(answers[2], raised=np.array([12, 9], np.int32))
     return replace(inside, communities=(*answers[:2], last))
@@ -189,23 +229,38 @@ def test_the_name_of_a_likely_community_leads_and_its_membership_follows() -> No
         "        known for Film 15, The (1995) (3.0×), Film 16, The (1996) (2.5×), Film 17, The (1997) (2.0×)",
     ]
     first, second, third = inside.to_json(names)["communities"]
-    assert (first["name"], first["membership"], first["mixture"]) == ("The Film 15, The Film 16, The Film 17", 0.62, 0)
+    assert (first["name"], first["membership"], first["mixture"]) == (
+        "The Film 15, The Film 16, The Film 17",
+        0.62,
+        0,
+    )
     assert (second["name"], second["mixture"]) == ("The Film 16, The Film 15, The Film 18", 1)
     assert [one["item"] for one in third["raises"]] == [12, 9]
-    assert not {"name", "membership", "raises"} & set(communities(names).to_json(names)["communities"][0])
+    assert not {"name", "membership", "raises"} & set(
+        communities(names).to_json(names)["communities"][0]
+    )
 
 
 def test_many_likely_communities_are_shown_in_part() -> None:
     names, figures = IdMap(np.arange(200), "item"), np.full(10, 2, np.float32)
     answers = tuple(
         CommunityAnswer(
-            j, j, 0.1 - j / 1000, 50, rows := np.arange(10 * j, 10 * j + 10, dtype=np.int32), figures, rows, figures
+            j,
+            j,
+            0.1 - j / 1000,
+            50,
+            rows := np.arange(10 * j, 10 * j + 10, dtype=np.int32),
+            figures,
+            rows,
+            figures,
         )
         for j in range(9)
     )
     answers = tuple(replace(one, membership=0.1, mixture=0) for one in answers)
     same = tuple(replace(answers[0], community=100 + j, weight=0.001) for j in range(4))
-    inside = AnswersOfCommunities((*answers, *same), 0.0, np.arange(190, 200, dtype=np.int32), figures)
+    inside = AnswersOfCommunities(
+        (*answers, *same), 0.0, np.arange(190, 200, dtype=np.int32), figures
+    )
     lines = inside.lines(names, 100)
     assert "          and 2 others" in lines
     assert "   28 % 3 other communities" in lines
@@ -231,7 +286,9 @@ def test_a_title_of_a_catalogue_is_shortened_to_what_people_say(given: str, said
 def test_what_a_community_raises_is_among_its_best_and_not_a_shift_of_all_scores() -> None:
     of_all = np.linspace(1, 0, 40, dtype=np.float32)
     own = of_all.copy()
-    own[[3, 5, 30]] += np.array([0.1, 0.3, 0.2], np.float32)  # the last stays behind the best 20, the second was taken
+    own[[3, 5, 30]] += np.array(
+        [0.1, 0.3, 0.2], np.float32
+    )  # the last stays behind the best 20, the second was taken
     history = csr_array(np.eye(1, 40, 5, dtype=np.float32))
     for shift in (0, -7, 7):
         assert raised_items(own + np.float32(shift), of_all, history, 5).tolist()[:1] == [3]
@@ -259,7 +316,9 @@ def fitted(planted_split: Split) -> dict[str, loca.Recommender]:
 
 
 @pytest.mark.parametrize("name", LINEAR)
-@given(st.dictionaries(st.integers(0, 59), st.floats(0.125, 1.0, width=32), min_size=1, max_size=12))
+@given(
+    st.dictionaries(st.integers(0, 59), st.floats(0.125, 1.0, width=32), min_size=1, max_size=12)
+)
 def test_the_contributions_of_a_linear_model_add_up_to_its_score(
     name: str, fitted: dict[str, loca.Recommender], weights: dict[int, float]
 ) -> None:
@@ -276,7 +335,9 @@ def test_the_contributions_of_a_linear_model_add_up_to_its_score(
 def test_contributions_are_history_times_weight() -> None:
     model = loca.EASE(l2=1).fit(TRAIN)
     why = model.explain(csr_array(np.array([[1, 0, 0.5, 0, 0]], np.float32)), item=1)
-    np.testing.assert_allclose(why.contributions, [[model.weights_[0, 1], 0.5 * model.weights_[2, 1]]])
+    np.testing.assert_allclose(
+        why.contributions, [[model.weights_[0, 1], 0.5 * model.weights_[2, 1]]]
+    )
 
 
 def test_leaving_one_out_is_the_score_less_the_score_without(planted_split: Split) -> None:
@@ -323,33 +384,55 @@ def test_the_same_history_in_any_form_is_explained_the_same(planted_split: Split
     row = train.users.row("u003")
     ids = train.items.ids(train.items_of(row))
     first = str(model.explain("u003"))
-    for who in (["u003"], [ids], {"me": ids}, train.of_users(np.array([row])), planted_split.train.of_users([row])):
+    for who in (
+        ["u003"],
+        [ids],
+        {"me": ids},
+        train.of_users(np.array([row])),
+        planted_split.train.of_users([row]),
+    ):
         assert str(model.explain(who)) == first
     for rows in (train.histories(np.array([row])), planted_split.train.histories(np.array([row]))):
         assert str(model.explain(rows, order=train.items_of(row))) == first
 
 
 def test_nothing_is_left_to_somebody_who_took_everything(planted_split: Split) -> None:
-    why = loca.EASE(l2=20).fit(planted_split.train).explain([planted_split.train.items.values.tolist()])
+    why = (
+        loca.EASE(l2=20)
+        .fit(planted_split.train)
+        .explain([planted_split.train.items.values.tolist()])
+    )
     assert "Nothing is left to recommend" in str(why)
     assert why.to_polars().height == 0
     assert why.to_json()["items"] == []
 
 
-def test_a_recency_that_is_none_is_refused_and_no_recency_weights_all_alike(planted_split: Split) -> None:
+def test_a_recency_that_is_none_is_refused_and_no_recency_weights_all_alike(
+    planted_split: Split,
+) -> None:
     train = planted_split.train.with_recency(loca.Recency(half_life=1))
     model = loca.EASE(l2=20).fit(train)
     alike = model.explain([["i03", "i20"]], item="i08", recency=None)
     np.testing.assert_allclose(alike.contributions, model.weights_[[3, 20], [8, 8]][None])
-    with pytest.raises(loca.ConfigError, match="recency: expected a Recency, None or 'model', found 'x'"):
+    with pytest.raises(
+        loca.ConfigError, match="recency: expected a Recency, None or 'model', found 'x'"
+    ):
         model.explain("u003", recency="x")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("who", "item", "message"),
     [
-        ({}, None, "explain: expected one history, found 0; give a user id or a list of item ids in a list"),
-        (["u003", "u004"], None, "explain: expected one history, found 2; explain them one at a time"),
+        (
+            {},
+            None,
+            "explain: expected one history, found 0; give a user id or a list of item ids in a list",
+        ),
+        (
+            ["u003", "u004"],
+            None,
+            "explain: expected one history, found 2; explain them one at a time",
+        ),
         ("nobody", None, "unknown user 'nobody'"),
         ([42], None, "unknown user 42"),
         ([["i03", "nosuch"]], None, "unknown item 'nosuch'"),

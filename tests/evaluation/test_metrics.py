@@ -32,7 +32,9 @@ def by_ranx(ranx, scores, hidden, targets, lengths):
         order = sorted(unseen, key=lambda item: (-row[item], item))
         judged[f"u{user:04}"] = {f"i{item}": 1 for item in np.flatnonzero(targets[user])}
         # A stranger at the end keeps the list of a user without any unseen item from being empty.
-        ranked[f"u{user:04}"] = {f"i{item}": float(-place) for place, item in enumerate([*order, "stranger"])}
+        ranked[f"u{user:04}"] = {
+            f"i{item}": float(-place) for place, item in enumerate([*order, "stranger"])
+        }
     names = [f"{metric}@{n}" for metric in METRICS for n in lengths]
     return ranx.evaluate(ranx.Qrels(judged), ranx.Run(ranked), names, return_mean=False)
 
@@ -123,13 +125,22 @@ def test_recall_divides_by_all_held_out_items_even_when_they_exceed_the_list():
 def test_an_empty_place_is_never_a_hit():
     # User 0's last item is a target; user 1's empty place must not be taken for it.
     targets = csr_array(np.array([[0, 0, 1], [1, 0, 0]]))
-    assert find_hits(np.array([[0, -1], [-1, -1]]), targets).tolist() == [[False, False], [False, False]]
-    assert find_hits(np.array([[2, -1], [1, 0]]), targets).tolist() == [[True, False], [False, True]]
+    assert find_hits(np.array([[0, -1], [-1, -1]]), targets).tolist() == [
+        [False, False],
+        [False, False],
+    ]
+    assert find_hits(np.array([[2, -1], [1, 0]]), targets).tolist() == [
+        [True, False],
+        [False, True],
+    ]
 
 
 def test_targets_may_be_unsorted_repeated_or_missing():
     unsorted = csr_array((np.ones(3), [2, 0, 2], [0, 3, 3]), shape=(2, 3))
-    assert find_hits(np.array([[0, 1], [2, 0]]), unsorted).tolist() == [[True, False], [False, False]]
+    assert find_hits(np.array([[0, 1], [2, 0]]), unsorted).tolist() == [
+        [True, False],
+        [False, False],
+    ]
     assert unsorted.indices.tolist() == [2, 0, 2]
     assert not find_hits(np.array([[0, 1]]), csr_array((1, 3))).any()
 

@@ -23,7 +23,12 @@ def interactions(histories, item_ids=FILMS, labels=None):
     items = np.array(item_ids, dtype=object if isinstance(item_ids[0], str) else None)
     rows = [item_ids.index(item) for items_of in histories.values() for item in items_of]
     return Interactions(
-        IdMap(np.array(list(histories), dtype=object if isinstance(next(iter(histories)), str) else None), "user"),
+        IdMap(
+            np.array(
+                list(histories), dtype=object if isinstance(next(iter(histories)), str) else None
+            ),
+            "user",
+        ),
         IdMap(items, "item", labels),
         np.concatenate([[0], np.cumsum([len(one) for one in histories.values()])]),
         np.array(rows, np.int32),
@@ -74,10 +79,14 @@ def test_only_and_never_name_items_by_id():
     model = Next(KNOWN)
     assert recommend(model, ["ben"], 1, only=["alien", "brazil"])[0].tolist() == [["brazil"]]
     assert recommend(model, ["ben"], 1, never=["eraserhead"])[0].tolist() == [["casablanca"]]
-    assert recommend(model, ["ben"], 2, only=["alien", "dune"], never=["alien"])[0].tolist() == [[None, None]]
+    assert recommend(model, ["ben"], 2, only=["alien", "dune"], never=["alien"])[0].tolist() == [
+        [None, None]
+    ]
     with pytest.raises(DataError, match="unknown item 'alein'; close ones are alien"):
         recommend(model, ["ben"], never=["alein"])
-    with pytest.raises(DataError, match=r"only: expected a list of item ids, found 'alien'; write \['alien'\]"):
+    with pytest.raises(
+        DataError, match=r"only: expected a list of item ids, found 'alien'; write \['alien'\]"
+    ):
         recommend(model, ["ben"], only="alien")
 
 
@@ -99,7 +108,10 @@ def test_new_users_are_answered_from_their_own_interactions():
 def test_interactions_over_other_item_rows_are_matched_by_item_id():
     new = interactions({"zoe": ["dune"], "ned": ["alien", "dune"]}, ["dune", "alien"])
     assert recommend(Next(KNOWN), new, 1)[0].tolist() == [["eraserhead"], ["eraserhead"]]
-    assert recommend(Next(KNOWN), new, 2)[0].tolist() == [["eraserhead", "casablanca"], ["eraserhead", "brazil"]]
+    assert recommend(Next(KNOWN), new, 2)[0].tolist() == [
+        ["eraserhead", "casablanca"],
+        ["eraserhead", "brazil"],
+    ]
     with pytest.raises(DataError, match="unknown item 'dunes'; close ones are dune"):
         recommend(Next(KNOWN), interactions({"zoe": ["dunes"]}, ["dunes"]))
 
@@ -107,15 +119,23 @@ def test_interactions_over_other_item_rows_are_matched_by_item_id():
 def test_recency_of_the_known_interactions_weighs_the_answer():
     known = interactions({"ann": ["casablanca", "alien"]})
     assert recommend(Next(known), ["ann"], 1)[0].tolist() == [["dune"]]
-    assert recommend(Next(known.with_recency(Recency.per_position(0.5))), ["ann"], 1)[0].tolist() == [["brazil"]]
+    assert recommend(Next(known.with_recency(Recency.per_position(0.5))), ["ann"], 1)[
+        0
+    ].tolist() == [["brazil"]]
 
 
-def test_many_users_some_asked_for_twice_are_answered_in_blocks_that_give_the_same_lists(monkeypatch):
+def test_many_users_some_asked_for_twice_are_answered_in_blocks_that_give_the_same_lists(
+    monkeypatch,
+):
     rng = np.random.default_rng(0)
-    known = interactions({row: rng.permutation(FILMS)[: rng.integers(1, 4)].tolist() for row in range(50)})
+    known = interactions(
+        {row: rng.permutation(FILMS)[: rng.integers(1, 4)].tolist() for row in range(50)}
+    )
     asked = rng.integers(0, 50, 80).tolist()
     whole = recommend(Next(known), asked, 3)
-    monkeypatch.setattr(recommendation, "block_rows", lambda count: top_n.block_rows(count, budget=5 * 12 * 7))
+    monkeypatch.setattr(
+        recommendation, "block_rows", lambda count: top_n.block_rows(count, budget=5 * 12 * 7)
+    )
     parts = recommend(Next(known), asked, 3)
     assert whole[0].tolist() == parts[0].tolist()
     np.testing.assert_array_equal(whole[1], parts[1])
@@ -130,7 +150,9 @@ def test_who_cannot_be_answered_is_told_why():
     model = Next(KNOWN)
     with pytest.raises(DataError, match="unknown user 'bem'; close ones are ben"):
         recommend(model, ["bem"])
-    with pytest.raises(DataError, match="user 'eve' has an empty history; expected at least one item"):
+    with pytest.raises(
+        DataError, match="user 'eve' has an empty history; expected at least one item"
+    ):
         recommend(model, ["ann", "eve"])
     with pytest.raises(DataError, match="user 'eve' has an empty history"):
         recommend(model, KNOWN)
@@ -145,7 +167,9 @@ def test_who_cannot_be_answered_is_told_why():
             recommend(model, ["ann"], n)
     with pytest.raises(DataError, match="unknown user 4711"):
         recommend(model, 4711)
-    with pytest.raises(DataError, match=r"who: expected user ids, lists of item ids, a data frame, .* found object"):
+    with pytest.raises(
+        DataError, match=r"who: expected user ids, lists of item ids, a data frame, .* found object"
+    ):
         recommend(model, object())
     with pytest.raises(ConfigError, match="unknown on_unknown 'skp'; did you mean 'skip'"):
         recommend(model, ["ann"], on_unknown="skp")
@@ -153,7 +177,9 @@ def test_who_cannot_be_answered_is_told_why():
         recommend(Next(), ["ann"])
     with pytest.raises(DataError, match="does not say how many items it has"):
         recommend(Next(), [[0, 1]])
-    with pytest.raises(DataError, match="a history without times cannot be weighted by half-life 5 units of time"):
+    with pytest.raises(
+        DataError, match="a history without times cannot be weighted by half-life 5 units of time"
+    ):
         recommend(model, ["ann"], recency=Recency(5, "time"))
 
 
@@ -164,7 +190,9 @@ def test_the_table_has_a_row_for_each_filled_place_and_titles_where_there_are_an
     assert table["item"].to_list()[:3] == ["dune", "brazil", "eraserhead"]
     assert table["rank"].to_list() == [1, 2, 3, 1, 2, 3, 4]
     assert table["score"].dtype == polars.Float32
-    titled = interactions({"ann": ["alien"]}, labels=np.array([name.title() for name in FILMS], dtype=object))
+    titled = interactions(
+        {"ann": ["alien"]}, labels=np.array([name.title() for name in FILMS], dtype=object)
+    )
     table = recommendation_table(Next(titled), ["ann"], 1)
     assert table.rows() == [("ann", "brazil", pytest.approx(1.01), 1, "Brazil")]
 
@@ -173,8 +201,19 @@ def test_a_history_in_any_form_gets_the_list_of_the_same_user():
     known = interactions({"ann": ["casablanca", "alien"], "ben": ["dune", "brazil"]})
     weighted = known.with_recency(Recency.per_position(0.5))
     frame = {"user": ["ann", "ann"], "item": ["casablanca", "alien"]}
-    forms = ["ann", ["ann"], [["casablanca", "alien"]], {"ann": ("casablanca", "alien")}, known.of_users(np.array([0]))]
-    forms += [polars.DataFrame(frame), pandas.DataFrame(frame), known.matrix()[[0]], weighted.histories()[[0]]]
+    forms = [
+        "ann",
+        ["ann"],
+        [["casablanca", "alien"]],
+        {"ann": ("casablanca", "alien")},
+        known.of_users(np.array([0])),
+    ]
+    forms += [
+        polars.DataFrame(frame),
+        pandas.DataFrame(frame),
+        known.matrix()[[0]],
+        weighted.histories()[[0]],
+    ]
     forms += [interactions({"x": ["casablanca", "alien"]}, ["alien", "unheard of", "casablanca"])]
     for who in forms:
         found = recommend(Next(weighted), who, 3)
@@ -194,7 +233,9 @@ def test_a_history_keeps_the_recency_that_it_brings():
 
 
 def test_known_users_of_other_interactions_are_matched_by_item_id_and_get_the_models_recency():
-    other = interactions({"zoe": ["casablanca", "alien"]}, ["eraserhead", "casablanca", "dune", "alien"])
+    other = interactions(
+        {"zoe": ["casablanca", "alien"]}, ["eraserhead", "casablanca", "dune", "alien"]
+    )
     model = Next(KNOWN.with_recency(Recency.per_position(0.5)))
     assert recommend(model, ["zoe"], 2, known=other).items.tolist() == [["brazil", "dune"]]
 
@@ -213,7 +254,11 @@ def test_unknown_users_and_items_are_skipped_or_get_the_popular_list():
     assert skipped.items.tolist() == [["dune", "eraserhead"], [None, None], [None, None]]
     assert skipped.to_polars()["user"].to_list() == ["ben", "ben"]
     popular = recommend(model, who, 2, on_unknown="popular", never=["unheard of"])
-    assert popular.items.tolist() == [["dune", "eraserhead"], ["casablanca", "alien"], ["casablanca", "alien"]]
+    assert popular.items.tolist() == [
+        ["dune", "eraserhead"],
+        ["casablanca", "alien"],
+        ["casablanca", "alien"],
+    ]
     np.testing.assert_allclose(popular.scores[1:], [[2 / 3, 1 / 3]] * 2, rtol=1e-6)
     strange = [["unheard of", "casablanca"], ["unheard of"], []]
     assert recommend(model, strange, 1, on_unknown="popular").items.tolist() == [
@@ -228,33 +273,51 @@ def test_unknown_users_and_items_are_skipped_or_get_the_popular_list():
 
 
 def test_candidates_are_each_users_own():
-    found = recommend(Next(KNOWN), ["ann", "ben"], 2, candidates={"ben": ["alien", "brazil", "dune"], "zoe": []})
+    found = recommend(
+        Next(KNOWN), ["ann", "ben"], 2, candidates={"ben": ["alien", "brazil", "dune"], "zoe": []}
+    )
     assert found.items.tolist() == [["dune", "brazil"], ["brazil", "alien"]]
     with pytest.raises(DataError, match="unknown item 'alein'"):
         recommend(Next(KNOWN), ["ben"], candidates={"ben": ["alein"]})
-    with pytest.raises(DataError, match=r"candidates of ben: expected a list of item ids, found 'alien'"):
+    with pytest.raises(
+        DataError, match=r"candidates of ben: expected a list of item ids, found 'alien'"
+    ):
         recommend(Next(KNOWN), ["ben"], candidates={"ben": "alien"})
 
-    with pytest.raises(DataError, match="candidates: expected a dict of user id to a list of item ids, found list"):
+    with pytest.raises(
+        DataError, match="candidates: expected a dict of user id to a list of item ids, found list"
+    ):
         recommend(Next(KNOWN), ["ben"], candidates=[["alien"]])
 
 
 def test_unknown_users_as_text_beside_users_as_numbers_make_a_table_of_text():
-    found = recommend(Next(interactions({1: ["alien"], 2: ["dune"]})), [2, "nobody"], 1, on_unknown="popular")
+    found = recommend(
+        Next(interactions({1: ["alien"], 2: ["dune"]})), [2, "nobody"], 1, on_unknown="popular"
+    )
     assert found.users.tolist() == [2, "nobody"]
-    assert found.to_polars()["user"].to_list() == ["2", "nobody"] == found.to_pandas()["user"].tolist()
-    only_numbers = recommend(Next(interactions({1: ["alien"], 2: ["dune"]})), [2, 3], 1, on_unknown="popular")
+    assert (
+        found.to_polars()["user"].to_list() == ["2", "nobody"] == found.to_pandas()["user"].tolist()
+    )
+    only_numbers = recommend(
+        Next(interactions({1: ["alien"], 2: ["dune"]})), [2, 3], 1, on_unknown="popular"
+    )
     assert only_numbers.to_polars()["user"].to_list() == [2, 3]
 
 
 @pytest.mark.parametrize(
     ("who", "problem"),
     [
-        ({"zoe": "12"}, r"history of 'zoe': expected a list of item ids, found '12'; write \['12'\]"),
+        (
+            {"zoe": "12"},
+            r"history of 'zoe': expected a list of item ids, found '12'; write \['12'\]",
+        ),
         ({"zoe": 12}, "history of 'zoe': expected a list of item ids, found 12"),
         ([1, [2]], "expected user ids or lists of item ids, found both"),
         ([{1, 2}], "found a set, which has no order"),
-        (np.ones((1, 3)), "expected lists of item ids, found a dense matrix of float64; give csr_array"),
+        (
+            np.ones((1, 3)),
+            "expected lists of item ids, found a dense matrix of float64; give csr_array",
+        ),
         ("1_2", "unknown user '1_2'"),
     ],
 )
@@ -270,7 +333,11 @@ def test_a_list_is_never_longer_than_the_catalogue():
 
 def test_the_answer_prints_short_and_becomes_a_frame_of_either_kind():
     found = recommend(Next(KNOWN), ["ann", "ben"] * 4, 2)
-    assert repr(found).splitlines()[:3] == ["up to 2 items for 8 users", "user  items", "ann   dune, brazil"]
+    assert repr(found).splitlines()[:3] == [
+        "up to 2 items for 8 users",
+        "user  items",
+        "ann   dune, brazil",
+    ]
     assert len(repr(found).splitlines()) == 8
     assert found.to_pandas().to_dict("list") == found.to_polars().to_dict(as_series=False)
     assert found.titles is None

@@ -27,7 +27,9 @@ def test_the_interval_agrees_with_scipys_bootstrap_and_with_normal_theory():
     ).confidence_interval
     error = values.std(ddof=1) / math.sqrt(len(values))
     assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=0.15 * error)
-    assert (low, high) == pytest.approx((values.mean() - 1.96 * error, values.mean() + 1.96 * error), abs=0.15 * error)
+    assert (low, high) == pytest.approx(
+        (values.mean() - 1.96 * error, values.mean() + 1.96 * error), abs=0.15 * error
+    )
 
 
 def test_the_interval_holds_the_true_mean_about_95_times_in_100():
@@ -74,7 +76,9 @@ def test_the_paired_tests_are_scipys():
     assert found.relative == pytest.approx(first.mean() / second.mean() - 1)
     assert found.low < found.mean < found.high
     half = 1.96 * (first - second).std(ddof=1) / 20
-    assert (found.low, found.high) == pytest.approx((found.mean - half, found.mean + half), abs=0.2 * half)
+    assert (found.low, found.high) == pytest.approx(
+        (found.mean - half, found.mean + half), abs=0.2 * half
+    )
     assert found.user_count == 400
 
 
@@ -151,9 +155,18 @@ def test_holm_refuses_what_is_no_p_value():
 def test_the_rounding_of_a_mean_of_equal_numbers_is_no_difference():
     values = np.random.default_rng(0).random(500)
     mean_of_three = np.mean([values, values, values], axis=0)
-    assert not np.array_equal(mean_of_three, values), "nothing was rounded: the test would show nothing"
+    assert not np.array_equal(mean_of_three, values), (
+        "nothing was rounded: the test would show nothing"
+    )
     paired = paired_difference(mean_of_three, values)
-    assert (paired.mean, paired.low, paired.high, paired.t, paired.t_p, paired.wilcoxon_p) == (0, 0, 0, 0, 1, 1)
+    assert (paired.mean, paired.low, paired.high, paired.t, paired.t_p, paired.wilcoxon_p) == (
+        0,
+        0,
+        0,
+        0,
+        1,
+        1,
+    )
     assert paired_difference(values * (1 + 1e-9), values).t > 10  # a small difference stays one
 
 
@@ -171,4 +184,7 @@ def test_the_rounding_of_a_mean_of_equal_numbers_is_no_difference():
 )
 def test_a_verdict_needs_the_interval_and_both_tests(difference, t_p, wilcoxon_p, word):
     mean, low, high = difference
-    assert verdict_on(PairedDifference(mean, 0.1, low, high, 2.0, 0.01, 0.01, 100), t_p, wilcoxon_p) == word
+    assert (
+        verdict_on(PairedDifference(mean, 0.1, low, high, 2.0, 0.01, 0.01, 100), t_p, wilcoxon_p)
+        == word
+    )

@@ -50,12 +50,16 @@ def test_lists_equal_those_of_sorting_every_permitted_item(case):
     scores, hidden, n, rng = case
     only = rng.integers(0, scores.shape[1], 8) if rng.random() < 0.5 else None
     never = rng.integers(0, scores.shape[1], 3)
-    lists = brute_force(scores, hidden, n, None if only is None else set(only.tolist()), set(never.tolist()))
+    lists = brute_force(
+        scores, hidden, n, None if only is None else set(only.tolist()), set(never.tolist())
+    )
     for kind in (np.asarray, torch.from_numpy):  # ranked by numpy, ranked by torch
         item_rows, best = rank_top_n(kind(scores), hidden, n, only=only, never=never)
         np.testing.assert_array_equal(item_rows, lists)
         expected = np.take_along_axis(scores, np.maximum(item_rows, 0), axis=1)
-        np.testing.assert_array_equal(best, np.where(item_rows >= 0, expected, -np.inf).astype(np.float32))
+        np.testing.assert_array_equal(
+            best, np.where(item_rows >= 0, expected, -np.inf).astype(np.float32)
+        )
 
 
 @pytest.mark.parametrize("values", [5, 10**6])
@@ -66,7 +70,9 @@ def test_arrays_of_any_size_are_ranked_as_tensors_are(values):
         scores = rng.integers(0, values, (users, 2000)).astype(np.float32)
         hidden = csr_array((rng.random(scores.shape) < 0.1).astype(np.float32))
         for n in (1, 10, 100):
-            by_array, by_tensor = (rank_top_n(one, hidden, n) for one in (scores, torch.from_numpy(scores)))
+            by_array, by_tensor = (
+                rank_top_n(one, hidden, n) for one in (scores, torch.from_numpy(scores))
+            )
             for one, other in zip(by_array, by_tensor, strict=True):
                 np.testing.assert_array_equal(one, other)
 
@@ -76,7 +82,9 @@ def test_many_users_are_ranked_in_chunks_that_give_the_same_lists():
     scores = rng.integers(0, 4, (101, 40)).astype(np.float32)
     hidden = csr_array((rng.random((101, 40)) < 0.2).astype(np.float32))
     whole = rank_top_n(scores, hidden, 7)
-    for one, other in zip(whole, rank_top_n(scores, hidden, 7, chunk_bytes=40 * 4 * 13), strict=True):
+    for one, other in zip(
+        whole, rank_top_n(scores, hidden, 7, chunk_bytes=40 * 4 * 13), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(whole[0], brute_force(scores, hidden, 7))
 
@@ -144,7 +152,9 @@ def test_impossible_questions_are_refused():
 
 
 def test_no_item_to_choose_from_gives_empty_lists():
-    assert rank_top_n(np.zeros((1, 3)), None, 2, only=np.array([], np.int64))[0].tolist() == [[-1, -1]]
+    assert rank_top_n(np.zeros((1, 3)), None, 2, only=np.array([], np.int64))[0].tolist() == [
+        [-1, -1]
+    ]
 
 
 def test_a_block_of_users_stays_within_its_bytes():

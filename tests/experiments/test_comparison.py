@@ -41,7 +41,9 @@ def comparison(planted_split: Split) -> Comparison:
     return compare(models, planted_split, at=(5, 20), keep=["ease"], seed=1)
 
 
-def test_each_loca_meets_its_base_and_its_ensemble_and_all_meet_the_control(comparison: Comparison) -> None:
+def test_each_loca_meets_its_base_and_its_ensemble_and_all_meet_the_control(
+    comparison: Comparison,
+) -> None:
     assert [(one.first, one.second) for one in comparison.differences] == [
         ("loca-ease", "ease"),
         ("loca-ease", "ensemble-ease"),
@@ -52,11 +54,19 @@ def test_each_loca_meets_its_base_and_its_ensemble_and_all_meet_the_control(comp
     assert comparison.metric == "ndcg@20"
 
 
-def test_figures_are_those_of_the_models_themselves(comparison: Comparison, planted_split: Split) -> None:
+def test_figures_are_those_of_the_models_themselves(
+    comparison: Comparison, planted_split: Split
+) -> None:
     chosen = comparison.of("ease").parameters["l2"]
-    ease = evaluate(EASE(l2=chosen).fit(planted_split.train_and_validation), planted_split.test, at=(5, 20))
-    popular = evaluate(Popularity().fit(planted_split.train_and_validation), planted_split.test, at=(5, 20))
-    assert np.array_equal(comparison.of("ease").evaluation.values["ndcg@20"], ease.values["ndcg@20"])
+    ease = evaluate(
+        EASE(l2=chosen).fit(planted_split.train_and_validation), planted_split.test, at=(5, 20)
+    )
+    popular = evaluate(
+        Popularity().fit(planted_split.train_and_validation), planted_split.test, at=(5, 20)
+    )
+    assert np.array_equal(
+        comparison.of("ease").evaluation.values["ndcg@20"], ease.values["ndcg@20"]
+    )
     expected = paired_difference(popular.values["ndcg@20"], ease.values["ndcg@20"], seed=1)
     assert comparison.difference("popularity", "ease").paired == expected
 
@@ -90,13 +100,17 @@ def test_a_p_value_of_0_is_called_small(comparison: Comparison) -> None:
     assert mixed.tables()[1].rows[0][5:7] == ("0.25", "0.12")
 
 
-def test_ndcg_at_100_is_compared_where_it_is_measured_else_the_longest(planted_split: Split) -> None:
+def test_ndcg_at_100_is_compared_where_it_is_measured_else_the_longest(
+    planted_split: Split,
+) -> None:
     models = {"popularity": Popularity(), "ease": EASE()}
     assert compare(models, planted_split, at=(5, 100, 200)).metric == "ndcg@100"
     assert compare(models, planted_split, at=(5, 200)).metric == "ndcg@200"
 
 
-def test_a_single_test_user_gets_the_table_and_the_reason_why_there_is_no_more(planted_split: Split) -> None:
+def test_a_single_test_user_gets_the_table_and_the_reason_why_there_is_no_more(
+    planted_split: Split,
+) -> None:
     targets = planted_split.test.targets
     one_user = replace(planted_split.test, targets=targets.where(targets.user_rows() == 7))
     models = {"popularity": Popularity(), "ease": EASE()}
@@ -117,10 +131,19 @@ def test_only_the_models_to_keep_are_returned(comparison: Comparison, planted_sp
 
 @pytest.mark.parametrize("refit", [True, False])
 def test_the_control_is_the_best_single_model_on_validation_not_on_test(refit: bool) -> None:
-    models = {"test's": Scripted(script=(RIGHT_ON_TEST,)), "validation's": Scripted(script=(RIGHT_ON_VALIDATION,))}
+    models = {
+        "test's": Scripted(script=(RIGHT_ON_TEST,)),
+        "validation's": Scripted(script=(RIGHT_ON_VALIDATION,)),
+    }
     found = compare(models, scripted_split(), at=(5,), refit=refit)
-    reached = {one.name: (one.tried[one.chosen].ndcg, one.evaluation.means()["ndcg@5"]) for one in found.measured}
-    assert reached == {"test's": pytest.approx((SECOND, 1.0)), "validation's": pytest.approx((1.0, SECOND))}
+    reached = {
+        one.name: (one.tried[one.chosen].ndcg, one.evaluation.means()["ndcg@5"])
+        for one in found.measured
+    }
+    assert reached == {
+        "test's": pytest.approx((SECOND, 1.0)),
+        "validation's": pytest.approx((1.0, SECOND)),
+    }
     assert found.control == "validation's"
     assert [(one.first, one.second) for one in found.differences] == [("test's", "validation's")]
 
@@ -136,14 +159,22 @@ def test_a_control_may_be_named(planted_split: Split) -> None:
 def test_asking_for_what_was_not_compared_is_refused(comparison: Comparison) -> None:
     with pytest.raises(ConfigError, match="no model 'eas' in this comparison"):
         comparison.of("eas")
-    with pytest.raises(ConfigError, match="'ease' was not compared with 'popularity'; compared were loca-ease − ease,"):
+    with pytest.raises(
+        ConfigError,
+        match="'ease' was not compared with 'popularity'; compared were loca-ease − ease,",
+    ):
         comparison.difference("ease", "popularity")
 
 
 def test_models_in_a_list_are_named_by_what_they_are(planted_split: Split) -> None:
     models = [EASE(), EASE(l2=5.0), Ensemble(base=EASE(), models=2), Loca(base=EASE(), anchors=2)]
     found = compare(models, planted_split, at=(5,))
-    assert [one.name for one in found.measured] == ["EASE", "EASE 2", "Ensemble(EASE)", "Loca(EASE)"]
+    assert [one.name for one in found.measured] == [
+        "EASE",
+        "EASE 2",
+        "Ensemble(EASE)",
+        "Loca(EASE)",
+    ]
     assert ("Loca(EASE)", "EASE 2") in [(one.first, one.second) for one in found.differences]
 
 
@@ -157,7 +188,9 @@ def test_local_models_alone_have_no_control(planted_split: Split) -> None:
 
 def test_the_text_shows_every_model_and_what_was_chosen(comparison: Comparison) -> None:
     text = str(comparison)
-    assert text.startswith("protocol clean: chosen on validation, refitted on train + validation, tested once")
+    assert text.startswith(
+        "protocol clean: chosen on validation, refitted on train + validation, tested once"
+    )
     for name in ("popularity", "ease", "ensemble-ease", "loca-ease"):
         assert f"\n{name} " in text
     assert "ease chose l2 " in text
@@ -170,7 +203,9 @@ def test_csv_and_json_hold_the_same_means(comparison: Comparison) -> None:
     assert document["is_result"] is True
     for model in document["models"]:
         for metric, figure in model["metrics"].items():
-            row = next(one for one in rows if (one["model"], one["metric"]) == (model["name"], metric))
+            row = next(
+                one for one in rows if (one["model"], one["metric"]) == (model["name"], metric)
+            )
             assert float(row["mean"]) == figure["mean"]
             assert figure["low"] <= figure["mean"] <= figure["high"]
     ease = document["models"][1]
@@ -185,7 +220,11 @@ def test_markdown_has_both_tables(comparison: Comparison) -> None:
 
 
 def test_protocol_paper_is_marked_loudly_everywhere(planted_split: Split) -> None:
-    found = compare({"ease": [EASE(l2=1.0), EASE()], "popularity": Popularity()}, planted_split, protocol="paper")
+    found = compare(
+        {"ease": [EASE(l2=1.0), EASE()], "popularity": Popularity()},
+        planted_split,
+        protocol="paper",
+    )
     assert "SELECTED ON TEST: NOT A RESULT" in str(found).splitlines()[0]
     assert "SELECTED ON TEST: NOT A RESULT" in found.to_markdown()
     assert found.to_json()["is_result"] is False
@@ -194,17 +233,27 @@ def test_protocol_paper_is_marked_loudly_everywhere(planted_split: Split) -> Non
 
 
 def test_a_worse_model_is_called_worse_and_a_twin_equal(planted_split: Split) -> None:
-    found = compare({"ease": EASE(), "twin": EASE(), "popularity": Popularity()}, planted_split, control="ease")
+    found = compare(
+        {"ease": EASE(), "twin": EASE(), "popularity": Popularity()}, planted_split, control="ease"
+    )
     verdicts = {row[0]: row[-1] for row in found.tables()[1].rows}
     assert verdicts == {"twin − ease": "equal", "popularity − ease": "worse"}
-    better = compare({"ease": EASE(), "popularity": Popularity()}, planted_split, control="popularity")
+    better = compare(
+        {"ease": EASE(), "popularity": Popularity()}, planted_split, control="popularity"
+    )
     assert better.tables()[1].rows[0][-1] == "better"
 
 
 def test_tables_are_written_into_a_folder(comparison: Comparison, tmp_path: Path) -> None:
     write_tables(comparison, tmp_path / "new" / "results")
     names = sorted(one.name for one in (tmp_path / "new" / "results").iterdir())
-    assert names == ["comparison.csv", "comparison.json", "comparison.md", "comparison.txt", "differences.csv"]
+    assert names == [
+        "comparison.csv",
+        "comparison.json",
+        "comparison.md",
+        "comparison.txt",
+        "differences.csv",
+    ]
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):
         write_tables(comparison, tmp_path / "file" / "results")
@@ -223,7 +272,9 @@ def test_the_budget_is_reported_everywhere(comparison: Comparison, planted_split
     assert [row[-2] for row in comparison.tables()[0].rows] == ["1", "2", "1", "1"]
 
 
-def test_the_settings_of_all_models_are_written_as_a_settings_file_takes_them(comparison: Comparison) -> None:
+def test_the_settings_of_all_models_are_written_as_a_settings_file_takes_them(
+    comparison: Comparison,
+) -> None:
     written = tomllib.loads(settings_file(comparison))
     assert written["compare"]["models"] == ["popularity", "ease", "ensemble-ease", "loca-ease"]
     assert written["ease"] == {"l2": comparison.of("ease").parameters["l2"]}
@@ -243,10 +294,16 @@ def test_a_text_table_is_aligned() -> None:
 
 
 def test_json_values_are_finite() -> None:
-    assert finite({"a": [1.0, float("inf")], "b": float("nan"), "c": "x"}) == {"a": [1.0, None], "b": None, "c": "x"}
+    assert finite({"a": [1.0, float("inf")], "b": float("nan"), "c": "x"}) == {
+        "a": [1.0, None],
+        "b": None,
+        "c": "x",
+    }
 
 
-def test_every_model_chooses_its_own_recency_and_the_report_says_which(drifting_split: Split) -> None:
+def test_every_model_chooses_its_own_recency_and_the_report_says_which(
+    drifting_split: Split,
+) -> None:
     models = {"ease": EASE(), "popularity": Popularity()}
     found = compare(models, drifting_split, recency="auto", keep=("ease",), control="popularity")
     ease, popular = found.of("ease"), found.of("popularity")
@@ -256,7 +313,8 @@ def test_every_model_chooses_its_own_recency_and_the_report_says_which(drifting_
     assert (ease.recency, popular.recency) == (choice.recency, None)
     assert found.models["ease"].train_data_.recency == ease.recency  # type: ignore[union-attr]
     expected = evaluate(
-        EASE().fit(drifting_split.train_and_validation), drifting_split.test.with_recency(ease.recency)
+        EASE().fit(drifting_split.train_and_validation),
+        drifting_split.test.with_recency(ease.recency),
     ).values["ndcg@100"]
     assert found.difference("ease", "popularity").paired.mean == pytest.approx(
         (expected - popular.evaluation.values["ndcg@100"]).mean()
@@ -280,13 +338,22 @@ def test_a_given_recency_is_said_too_and_nothing_is_chosen(planted_split: Split)
 
 
 def test_a_recency_cannot_be_chosen_on_test(planted_split: Split) -> None:
-    with pytest.raises(ConfigError, match="recency: auto is chosen on validation, which the protocol paper has not"):
+    with pytest.raises(
+        ConfigError, match="recency: auto is chosen on validation, which the protocol paper has not"
+    ):
         compare({"ease": EASE()}, planted_split, protocol="paper", recency="auto")
 
 
 def a_network(epochs: int) -> MultVAE:
     """One that learns for so many epochs, after which it is judged once."""
-    return MultVAE(latent=4, epochs=epochs, evaluate_every=epochs, batch_size=200, learning_rate=0.02, dropout=0.0)
+    return MultVAE(
+        latent=4,
+        epochs=epochs,
+        evaluate_every=epochs,
+        batch_size=200,
+        learning_rate=0.02,
+        dropout=0.0,
+    )
 
 
 MIXED = {"anchors": 6, "mixtures": 3, "alpha": 0.0, "temperature": 2.0, "shared_epochs": 1}
@@ -323,7 +390,9 @@ def test_a_local_model_meets_its_base_and_both_controls() -> None:
 
 
 def test_longer_rows_are_compared_at_equal_epochs() -> None:
-    assert pairs_to_compare(ARMS, None, {"mixture-vae": "longer local", "dealt-vae": "longer dealt"}) == [
+    assert pairs_to_compare(
+        ARMS, None, {"mixture-vae": "longer local", "dealt-vae": "longer dealt"}
+    ) == [
         ("dealt-vae", "ensemble-vae"),
         ("longer dealt", "ensemble-vae"),
         ("mixture-vae", "mult-vae"),
@@ -350,7 +419,9 @@ def test_controls_that_chose_fewer_epochs_are_also_trained_as_long(
         changes = {} if name.startswith("ensemble") else {"global_model": arm.base}
         by_hand = clone(arm, base=a_network(4), **changes).fit(known)
         expected = evaluate(by_hand, planted_split.test, at=(5,)).values["ndcg@5"]
-        np.testing.assert_array_equal(at_equal_epochs.of(longer).evaluation.values["ndcg@5"], expected)
+        np.testing.assert_array_equal(
+            at_equal_epochs.of(longer).evaluation.values["ndcg@5"], expected
+        )
         assert not np.array_equal(at_equal_epochs.of(name).evaluation.values["ndcg@5"], expected)
         assert at_equal_epochs.of(longer).parameters["base.epochs"] == 4
         assert at_equal_epochs.difference("mixture-vae", longer).paired.user_count == 400
@@ -361,10 +432,14 @@ def test_controls_that_chose_fewer_epochs_are_also_trained_as_long(
     assert [one.name for one in plain.measured] == [*ARMS]
 
 
-def test_the_report_says_what_the_controls_mean(at_equal_epochs: Comparison, comparison: Comparison) -> None:
+def test_the_report_says_what_the_controls_mean(
+    at_equal_epochs: Comparison, comparison: Comparison
+) -> None:
     for text in (str(at_equal_epochs), at_equal_epochs.to_markdown()):
         assert "What a local model gains over the dealt form is locality" in text
-        assert "ensemble-vae, 4 epochs: ensemble-vae as chosen, trained as long as the longest" in text
+        assert (
+            "ensemble-vae, 4 epochs: ensemble-vae as chosen, trained as long as the longest" in text
+        )
         assert "budget: 1 setting per model" in text
     assert "locality" not in str(comparison)
     rows = {row[0]: row[-2] for row in at_equal_epochs.tables()[0].rows}
@@ -375,7 +450,10 @@ def test_the_report_says_what_the_controls_mean(at_equal_epochs: Comparison, com
 
 
 def test_longer_rows_are_stored_found_again_and_computed_in_processes(
-    at_equal_epochs: Comparison, planted_split: Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    at_equal_epochs: Comparison,
+    planted_split: Split,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     given: dict[str, Any] = {"at": (5,), "keep_in": tmp_path}
     arms = {name: ARMS[name] for name in ("ensemble-vae", "mixture-vae")}
@@ -388,12 +466,16 @@ def test_longer_rows_are_stored_found_again_and_computed_in_processes(
     assert "ensemble-vae, 4 epochs: finished before" in caplog.text
     expected = at_equal_epochs.of(LONGER[0]).evaluation.values["ndcg@5"]
     for found in (several, again):
-        np.testing.assert_allclose(found.of(LONGER[0]).evaluation.values["ndcg@5"], expected, atol=1e-6)
+        np.testing.assert_allclose(
+            found.of(LONGER[0]).evaluation.values["ndcg@5"], expected, atol=1e-6
+        )
         assert [one.repeats for one in found.measured] == ["", "", "ensemble-vae"]
     assert several.differences == again.differences
     # Another choice of the arm is another run.
     others = {**arms, "ensemble-vae": Ensemble(base=a_network(2), models=2)}
-    with pytest.raises(ConfigError, match="holds results of ensemble-vae that are not those requested"):
+    with pytest.raises(
+        ConfigError, match="holds results of ensemble-vae that are not those requested"
+    ):
         compare(others, planted_split, same_epochs=True, **given)
 
 
@@ -405,8 +487,14 @@ def test_without_a_refit_longer_rows_learn_from_train_alone(planted_split: Split
     np.testing.assert_array_equal(found.of(LONGER[0]).evaluation.values["ndcg@5"], expected)
 
 
-def test_equal_epochs_are_for_models_of_many_networks(planted_split: Split, caplog: pytest.LogCaptureFixture) -> None:
-    models = {"ease": EASE(), "ensemble-ease": Ensemble(base=EASE(), models=2), "mult-vae": a_network(1)}
+def test_equal_epochs_are_for_models_of_many_networks(
+    planted_split: Split, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = {
+        "ease": EASE(),
+        "ensemble-ease": Ensemble(base=EASE(), models=2),
+        "mult-vae": a_network(1),
+    }
     with caplog.at_level("INFO", "loca"):
         found = compare(models, planted_split, at=(5,), same_epochs=True)
     assert [one.name for one in found.measured] == [*models]
@@ -422,6 +510,10 @@ def test_the_protocol_paper_has_kernels(planted_split: Split) -> None:
         "mixture": Loca(base=EASE(), anchors=3, mixtures=1, communities="mixture"),
     }
     found = compare(models, planted_split, protocol="paper", at=(5,))
-    assert [one.parameters["communities"] for one in found.measured] == ["kernel", "kernel", "mixture"]
+    assert [one.parameters["communities"] for one in found.measured] == [
+        "kernel",
+        "kernel",
+        "mixture",
+    ]
     values = [one.evaluation.values["ndcg@5"] for one in found.measured]
     assert np.array_equal(values[0], values[1])

@@ -34,17 +34,23 @@ from loca.registry import load
 
 
 def test_knowing_the_true_communities_beats_one_model_for_all() -> None:
-    planted = planted_communities(users=800, items=60, communities=3, groups=6, tastes=1.0, overlap=0.0, seed=3)
+    planted = planted_communities(
+        users=800, items=60, communities=3, groups=6, tastes=1.0, overlap=0.0, seed=3
+    )
     split = leave_last_out(planted.interactions, test=3, validation=2)
     bound = evaluate_true_communities([EASE(l2=30.0), EASE(l2=100.0)], planted, split, at=(10,))
     ease = evaluate(EASE(l2=30.0).fit(split.train_and_validation), split.test, at=(10,))
     assert bound.means()["ndcg@10"] > ease.means()["ndcg@10"] * 1.02
 
 
-def test_with_a_single_community_the_bound_is_the_model_itself(planted: PlantedData, planted_split: Split) -> None:
+def test_with_a_single_community_the_bound_is_the_model_itself(
+    planted: PlantedData, planted_split: Split
+) -> None:
     alone = replace(planted, memberships=np.ones((400, 1)))
     bound = evaluate_true_communities([EASE(l2=30.0)], alone, planted_split, at=(10,))
-    itself = evaluate(EASE(l2=30.0).fit(planted_split.train_and_validation), planted_split.test, at=(10,))
+    itself = evaluate(
+        EASE(l2=30.0).fit(planted_split.train_and_validation), planted_split.test, at=(10,)
+    )
     assert np.allclose(bound.values["ndcg@10"], itself.values["ndcg@10"])
 
 
@@ -55,13 +61,17 @@ def test_the_bound_is_chosen_on_validation(planted: PlantedData, planted_split: 
     assert np.array_equal(both.values["ndcg@10"], alone.values["ndcg@10"])
 
 
-def test_the_bound_needs_candidates_validation_and_all_memberships(planted: PlantedData, planted_split: Split) -> None:
+def test_the_bound_needs_candidates_validation_and_all_memberships(
+    planted: PlantedData, planted_split: Split
+) -> None:
     with pytest.raises(ConfigError, match="needs candidates"):
         evaluate_true_communities([], planted, planted_split)
     with pytest.raises(ConfigError, match="a validation part"):
         evaluate_true_communities([EASE()], planted, replace(planted_split, validation=None))
     with pytest.raises(DataError, match="memberships of every user"):
-        evaluate_true_communities([EASE()], replace(planted, memberships=np.ones((3, 1))), planted_split)
+        evaluate_true_communities(
+            [EASE()], replace(planted, memberships=np.ones((3, 1))), planted_split
+        )
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -71,7 +81,9 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_picture_is_a_png_and_comes_with_its_purity(planted: PlantedData, tmp_path: Path, kind: Any) -> None:
+def test_the_picture_is_a_png_and_comes_with_its_purity(
+    planted: PlantedData, tmp_path: Path, kind: Any
+) -> None:
     model = Loca(base=EASE(), communities=kind, **KINDS[kind]).fit(planted.interactions)
     path, true = tmp_path / "deep" / "communities.png", planted.memberships.argmax(axis=1)
     purity = draw_communities(model, true, path)
@@ -90,8 +102,12 @@ def test_the_picture_is_a_png_and_comes_with_its_purity(planted: PlantedData, tm
 
 
 def test_communities_that_are_plain_to_see_are_found() -> None:
-    planted = planted_communities(users=300, items=60, communities=3, overlap=0.0, favour=100.0, stray=0.0, seed=1)
-    model = Loca(base=EASE(), communities="mixture", anchors=6, mixtures=2).fit(planted.interactions)
+    planted = planted_communities(
+        users=300, items=60, communities=3, overlap=0.0, favour=100.0, stray=0.0, seed=1
+    )
+    model = Loca(base=EASE(), communities="mixture", anchors=6, mixtures=2).fit(
+        planted.interactions
+    )
     true = planted.memberships.argmax(axis=1)
     found = strongest_communities(model, model.embed(planted.interactions.histories()))
     assert np.mean(match_communities(found, true) == true) > 0.9
@@ -99,9 +115,27 @@ def test_communities_that_are_plain_to_see_are_found() -> None:
 
 def test_found_communities_are_matched_to_the_true_one_of_most_of_their_users() -> None:
     true = np.array([0, 0, 0, 1, 1, 1, 2, 2])
-    assert match_communities(np.array([4, 4, 4, 0, 0, 2, 2, 2]), true).tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert match_communities(np.array([4, 4, 4, 0, 0, 2, 2, 2]), true).tolist() == [
+        0,
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+        2,
+    ]
     # Two found communities may be parts of one true community; nobody else is matched to the uncovered.
-    assert match_communities(np.array([1, 1, 0, 0, 0, -1, -1, -1]), true).tolist() == [0, 0, 1, 1, 1, -1, -1, -1]
+    assert match_communities(np.array([1, 1, 0, 0, 0, -1, -1, -1]), true).tolist() == [
+        0,
+        0,
+        1,
+        1,
+        1,
+        -1,
+        -1,
+        -1,
+    ]
 
 
 def test_all_models_on_ease_choose_from_the_same_l2_and_ensembles_are_as_large() -> None:
@@ -110,7 +144,11 @@ def test_all_models_on_ease_choose_from_the_same_l2_and_ensembles_are_as_large()
         assert [one.base.l2 for one in models[name]] == [one.l2 for one in models["ease"]]
     assert {one.communities for one in models["loca-ease"]} == {"auto"}
     assert {one.communities for one in models["dealt-ease"]} == {"dealt"}
-    assert {one.models for one in models["ensemble-ease"]} == {one.anchors for one in models["loca-ease"]} == {40}
+    assert (
+        {one.models for one in models["ensemble-ease"]}
+        == {one.anchors for one in models["loca-ease"]}
+        == {40}
+    )
     assert models["ensemble-vae"][0].models == models["loca-vae"][0].anchors
     assert models["loca-vae"][0].base.seed == 4
 
@@ -145,9 +183,13 @@ def test_the_demonstration_leaves_tables_picture_model_and_commands(
     }  # fmt: skip
     assert [line[:3] for line in notes] == ["1/5", "2/5", "3/5", "4/5", "5/5"]
     lines = found.verdicts()
-    assert [line.partition(":")[0] for line in lines] == [" minus ".join(pair) for pair in demo.PAIRS]
+    assert [line.partition(":")[0] for line in lines] == [
+        " minus ".join(pair) for pair in demo.PAIRS
+    ]
     assert all("paired 95 % interval" in line for line in lines)
-    shared = found.comparison.difference("loca-ease", "ease").paired  # the same figure as in the tables
+    shared = found.comparison.difference(
+        "loca-ease", "ease"
+    ).paired  # the same figure as in the tables
     assert f"{shared.low:+.4f} … {shared.high:+.4f}" in lines[0]
     assert "knowing who belongs where" in found.bound_line()
     assert f"purity {found.purity:.1%}" in found.purity_line()
@@ -161,11 +203,15 @@ def test_the_demonstration_leaves_tables_picture_model_and_commands(
     newest = known.items_of(known.users.row(found.user))[::-1].tolist()
     assert newest not in (sorted(newest), sorted(newest, reverse=True))
     titles = ", ".join(known.items.label(row) for row in newest[:5])
-    opening = f"History of {len(newest)} items, newest first: {titles}, and {len(newest) - 5} more 1. "
+    opening = (
+        f"History of {len(newest)} items, newest first: {titles}, and {len(newest) - 5} more 1. "
+    )
     assert " ".join(found.explanation.split()).startswith(opening)
 
 
-def test_the_bound_line_says_the_share_of_the_gain(planted: PlantedData, planted_split: Split) -> None:
+def test_the_bound_line_says_the_share_of_the_gain(
+    planted: PlantedData, planted_split: Split
+) -> None:
     models = {"ease": [EASE(l2=30.0)], "loca-ease": [EASE(l2=100.0)]}
     comparison = loca.compare(models, planted_split)
     base, ours = (comparison.of(name).evaluation.means()["ndcg@100"] for name in models)
@@ -190,7 +236,9 @@ def test_the_comparison_is_written_before_anything_that_may_fail_later(
 
 def test_recency_reaches_every_model_of_the_demonstration_and_the_saved_one(tmp_path: Path) -> None:
     plain = demo.run_demo(tmp_path / "plain", users=150, models=small_models())
-    weighed = demo.run_demo(tmp_path / "weighed", users=150, recency=Recency(1.0), models=small_models())
+    weighed = demo.run_demo(
+        tmp_path / "weighed", users=150, recency=Recency(1.0), models=small_models()
+    )
     for name in ("ease", "loca-ease"):
         means = [one.comparison.of(name).evaluation.means()["ndcg@100"] for one in (plain, weighed)]
         assert means[0] != means[1]
@@ -200,7 +248,9 @@ def test_recency_reaches_every_model_of_the_demonstration_and_the_saved_one(tmp_
     assert known.recency == Recency(1.0)
 
 
-def test_a_model_that_comes_back_changed_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_comes_back_changed_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = planted_communities(users=150, seed=0).interactions
     monkeypatch.setattr(loca, "load", lambda folder: EASE(l2=1.0).fit(other))
     with pytest.raises(LocaError, match="does not score as the saved one did"):

@@ -45,7 +45,10 @@ FAMILIES: dict[str, tuple[Callable[[], Recommender], float]] = {
     "ease": (lambda: EASE(device="cpu"), 2),
     "next-ease": (lambda: NextEASE(device="cpu"), 2),
     "item-knn": (lambda: ItemKNN(neighbours=50), 2.2),
-    "slim": (lambda: SLIM(device="cpu"), 3),  # every pair of items counts as a candidate, and blocks as full
+    "slim": (
+        lambda: SLIM(device="cpu"),
+        3,
+    ),  # every pair of items counts as a candidate, and blocks as full
     "wmf": (lambda: WMF(factors=60, frequency_scaling=0.5, device="cpu"), 2),
     "llorma": (lambda: LLORMA(anchors=3, factors=60, device="cpu"), 2),
     "sglsvd": (lambda: SGLSVD(clusters=3, global_rank=20, local_rank=10), 2.3),
@@ -58,7 +61,10 @@ FAMILIES: dict[str, tuple[Callable[[], Recommender], float]] = {
     "loca-ease of few bytes": (lambda: Loca(base=EASE(device="cpu"), **FEW), 2),
     "loca-next-ease of few bytes": (lambda: Loca(base=NextEASE(device="cpu"), **FEW), 2),
     "loca-vae": (lambda: Loca(base=MultVAE(latent=50, **QUICK), anchors=3), 2),
-    "loca-vae one by one": (lambda: Loca(base=MultVAE(latent=50, **QUICK), anchors=3, engine="one_by_one"), 2),
+    "loca-vae one by one": (
+        lambda: Loca(base=MultVAE(latent=50, **QUICK), anchors=3, engine="one_by_one"),
+        2,
+    ),
     "loca-rec-vae": (lambda: Loca(base=RecVAE(latent=50, hidden=100, **QUICK), anchors=3), 2),
     "ensemble-vae": (lambda: Ensemble(base=MultVAE(latent=50, **QUICK), models=5), 2.2),
     "ensemble-ease": (lambda: Ensemble(base=EASE(device="cpu"), models=3), 2),
@@ -77,16 +83,26 @@ FOLDERS: dict[str, Callable[[], Recommender]] = {
     "mult-vae": lambda: MultVAE(latent=30, **QUICK),
     "loca-ease": lambda: Loca(base=EASE(), anchors=3),
     "loca-ease of few bytes": lambda: Loca(base=EASE(), anchors=3, local_bytes=5000),
-    "loca-ease around a network": lambda: Loca(base=EASE(), anchors=3, global_model=MultDAE(latent=20, **QUICK)),
-    "loca-ease embedded by a network": lambda: Loca(base=EASE(), anchors=3, embedding=MultVAE(latent=20, **QUICK)),
+    "loca-ease around a network": lambda: Loca(
+        base=EASE(), anchors=3, global_model=MultDAE(latent=20, **QUICK)
+    ),
+    "loca-ease embedded by a network": lambda: Loca(
+        base=EASE(), anchors=3, embedding=MultVAE(latent=20, **QUICK)
+    ),
     "loca-next-ease around an ease": lambda: Loca(
         base=NextEASE(), anchors=3, local_bytes=5000, global_model=EASE(l2=300.0)
     ),
-    "loca of popularity": lambda: Loca(base=Popularity(), anchors=3, embedding=TruncatedSVD(dimensions=5)),
-    "loca-dae one by one": lambda: Loca(base=MultDAE(latent=8, **QUICK), anchors=3, engine="one_by_one"),
+    "loca of popularity": lambda: Loca(
+        base=Popularity(), anchors=3, embedding=TruncatedSVD(dimensions=5)
+    ),
+    "loca-dae one by one": lambda: Loca(
+        base=MultDAE(latent=8, **QUICK), anchors=3, engine="one_by_one"
+    ),
     "ensemble-ease": lambda: Ensemble(base=EASE(), models=3),
     "ensemble-dae": lambda: Ensemble(base=MultDAE(latent=20, **QUICK), models=3),
-    "ensemble-next-ease of few bytes": lambda: Ensemble(base=NextEASE(), models=3, local_bytes=5000),
+    "ensemble-next-ease of few bytes": lambda: Ensemble(
+        base=NextEASE(), models=3, local_bytes=5000
+    ),
 }
 
 
@@ -120,7 +136,9 @@ class TorchBytes(TorchDispatchMode):
 
 @pytest.fixture(scope="module")
 def wide() -> Interactions:
-    return planted_communities(users=900, items=500, communities=2, groups=10, history=30, seed=1).interactions
+    return planted_communities(
+        users=900, items=500, communities=2, groups=10, history=30, seed=1
+    ).interactions
 
 
 @pytest.fixture
@@ -160,7 +178,9 @@ def test_a_fit_takes_what_its_plan_says(name: str, wide: Interactions) -> None:
 
 
 def test_few_users_are_planned_by_their_own_equations() -> None:
-    data = planted_communities(users=300, items=700, communities=2, groups=10, history=30, seed=1).interactions
+    data = planted_communities(
+        users=300, items=700, communities=2, groups=10, history=30, seed=1
+    ).interactions
     planned = EASE(device="cpu").memory_bytes(DataSize.of(data.matrix(), validated=False)).main
     with TorchBytes() as by_torch:
         EASE(device="cpu").fit(data)
@@ -181,7 +201,9 @@ def test_a_saved_model_takes_the_planned_bytes(
     model = FOLDERS[name]().fit(planted.interactions, validation=planted_split.validation)
     saved, files = arrays_of(model, tmp_path / "m")
     planned = plan_of(FOLDERS[name](), planted.interactions).in_folder
-    assert planned <= saved <= planned + 1000 * files  # an array file has a header of a few hundred bytes
+    assert (
+        planned <= saved <= planned + 1000 * files
+    )  # an array file has a header of a few hundred bytes
 
 
 @pytest.mark.parametrize(
@@ -202,7 +224,9 @@ def test_where_less_is_saved_than_learned_the_folder_is_an_upper_bound(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_by_name_has_a_plan(name: str, planted: PlantedData, gpu: Callable[[int], None]) -> None:
+def test_every_model_by_name_has_a_plan(
+    name: str, planted: PlantedData, gpu: Callable[[int], None]
+) -> None:
     plan = plan_of(MODELS[name](), planted.interactions)
     assert plan.fits
     for use in plan.fits.values():
@@ -217,7 +241,9 @@ def test_every_model_by_name_has_a_plan(name: str, planted: PlantedData, gpu: Ca
 
 
 def test_the_peak_is_what_stays_and_the_largest_part_being_fitted() -> None:
-    first = MemoryUse(main=1000, main_after=300, device=50, device_after=20, folder=7, checkpoint=40)
+    first = MemoryUse(
+        main=1000, main_after=300, device=50, device_after=20, folder=7, checkpoint=40
+    )
     second = MemoryUse(main=800, device=60, folder=5, checkpoint=30, advice="take less")
     data = planted_communities(users=30, items=40, communities=2, groups=2).interactions
     fits = {"first": first, "second": second}
@@ -263,20 +289,29 @@ def test_the_parts_of_a_blend_stay_one_beside_the_other(planted: PlantedData) ->
 def test_what_the_search_for_weights_takes_is_planned(planted_split: Split) -> None:
     assert planted_split.validation is not None
     recency = Recency(5)
-    train, validation = planted_split.train.with_recency(recency), planted_split.validation.with_recency(recency)
+    train, validation = (
+        planted_split.train.with_recency(recency),
+        planted_split.validation.with_recency(recency),
+    )
     models = [EASE(device="cpu"), NextEASE(device="cpu"), EASE(l2=5.0, device="cpu")]
     plan = plan_of(Blend(parts=models), train)
     fitted = [clone(model).fit(train) for model in models]
     with TorchBytes() as by_torch:
         Blend.of(fitted, validation)
     # At least the scores of all items, none of which is left out here, by three parts at five powers.
-    assert 4 * 400 * 60 * 15 < by_torch.peak < use_of(plan, "weights of the blend").main < 2 * by_torch.peak
+    assert (
+        4 * 400 * 60 * 15
+        < by_torch.peak
+        < use_of(plan, "weights of the blend").main
+        < 2 * by_torch.peak
+    )
 
 
 def test_a_cache_bounds_what_the_search_takes(planted: PlantedData) -> None:
     sizes = {
         size: use_of(
-            plan_of(Blend(parts=[EASE()], cache_bytes=size), planted.interactions), "weights of the blend"
+            plan_of(Blend(parts=[EASE()], cache_bytes=size), planted.interactions),
+            "weights of the blend",
         ).main
         for size in (100_000, 300_000, 10**9, 10**10)
     }
@@ -291,10 +326,15 @@ def test_a_search_is_planned_with_all_that_it_fits(planted: PlantedData) -> None
     assert [name for name in names if name.startswith("networks of")] == names[5:8]
     weights = 4 * 60**2
     alone = use_of(plan_of(NextEASE(), planted.interactions), "model").main
-    assert use_of(plan, "NextEASE").main == alone + weights  # the best so far stays while the next is fitted
+    assert (
+        use_of(plan, "NextEASE").main == alone + weights
+    )  # the best so far stays while the next is fitted
     assert plan.in_folder >= 27 * weights  # EASE, two NextEASE and 24 local EASEs
     for chosen in (NextEASE(), Blend(parts=[EASE(), NextEASE()], columns=[(0, 1.0, 1.0)])):
-        assert plan_of(Auto(chosen=chosen), planted.interactions).parts == plan_of(chosen, planted.interactions).parts
+        assert (
+            plan_of(Auto(chosen=chosen), planted.interactions).parts
+            == plan_of(chosen, planted.interactions).parts
+        )
     with pytest.raises(ConfigError, match="auto: needs held-out items to choose on"):
         plan_of(Auto(), planted.interactions, validated=False)
 
@@ -335,7 +375,9 @@ def test_equations_that_a_gpu_does_not_hold_are_solved_on_the_cpu(
     assert network.document()["on_device"]["free"] == 20_000_000
 
 
-def test_what_does_not_fit_into_main_memory_says_so(planted: PlantedData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_into_main_memory_says_so(
+    planted: PlantedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("loca.experiments.memory_estimate.available_bytes", lambda: 100_000)
     (problem,) = plan_of(MultVAE(latent=500), planted.interactions).problems
     assert problem.startswith("model in main memory: ")
@@ -354,7 +396,9 @@ def test_the_largest_candidate_is_the_one_that_is_shown(planted: PlantedData) ->
 
 def test_given_embeddings_are_planned_as_a_parameter(planted: PlantedData) -> None:
     given = GivenEmbeddings(embeddings=torch.eye(400, 7).numpy())
-    use = use_of(plan_of(Loca(base=EASE(), anchors=3, embedding=given), planted.interactions), "embedding")
+    use = use_of(
+        plan_of(Loca(base=EASE(), anchors=3, embedding=given), planted.interactions), "embedding"
+    )
     assert use.folder == 4 * 7 * (400 + 60)
 
 
@@ -362,7 +406,10 @@ def test_what_no_fit_could_do_is_refused_in_one_line(planted: PlantedData) -> No
     data = planted.interactions
     with pytest.raises(ConfigError, match="Diary: what a fit takes is not known"):
         plan_of(type("Diary", (Recommender,), {})(), data)
-    with pytest.raises(ConfigError, match=r"embedding: expected an embedder such as TruncatedSVD\(\) or none, found"):
+    with pytest.raises(
+        ConfigError,
+        match=r"embedding: expected an embedder such as TruncatedSVD\(\) or none, found",
+    ):
         plan_of(Loca(base=EASE(), embedding=EASE()), data)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="anchors: 401 were requested, there are only 400 users"):
         plan_of(Loca(base=EASE(), anchors=401), data)

@@ -59,7 +59,9 @@ def test_two_processes_give_the_numbers_of_one(
         for metric, values in theirs.evaluation.values.items():
             assert np.array_equal(ours.evaluation.values[metric], values)
     assert several.differences == alone.differences
-    ease, local, control = (several.of(name).parameters for name in ("ease", "loca-ease", "ensemble-ease"))
+    ease, local, control = (
+        several.of(name).parameters for name in ("ease", "loca-ease", "ensemble-ease")
+    )
     assert ease["l2"] == local["base.l2"] == control["base.l2"] != EASE().l2
     assert control["models"] == local["anchors"]
     assert "ease: finished before" in caplog.text
@@ -75,10 +77,17 @@ def test_two_processes_give_the_numbers_of_one(
 def test_a_process_that_fails_is_named_and_the_others_are_stored(
     planted_split: Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    models = {"dying": Doomed(), "wrong": Doomed(way="errs"), "refused": Doomed(way="refuses"), "ease": EASE()}
+    models = {
+        "dying": Doomed(),
+        "wrong": Doomed(way="errs"),
+        "refused": Doomed(way="refuses"),
+        "ease": EASE(),
+    }
     stored = compare({"ease": EASE()}, planted_split, at=(5,), keep_in=tmp_path)
     with caplog.at_level(logging.INFO, "loca"):
-        found = compare(models, planted_split, at=(5,), processes=2, keep_in=tmp_path, control="dying")
+        found = compare(
+            models, planted_split, at=(5,), processes=2, keep_in=tmp_path, control="dying"
+        )
     assert [one.name for one in found.measured] == ["ease"]
     assert found.of("ease").seconds == stored.of("ease").seconds, "it was not computed again"
     assert found.failed == {
@@ -96,7 +105,9 @@ def test_a_process_that_fails_is_named_and_the_others_are_stored(
 def test_where_all_fail_the_reasons_are_reported_and_nothing_is_left(
     planted_split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "execute_parallel", lambda *given: {"wrong": "this", "bad": "that"})
+    monkeypatch.setattr(
+        comparison, "execute_parallel", lambda *given: {"wrong": "this", "bad": "that"}
+    )
     models = {"wrong": Doomed(), "bad": Doomed()}
     with pytest.raises(LocaError, match="wrong: this; bad: that"):
         compare(models, planted_split, at=(5,), processes=2, keep_in=tmp_path / "r")
@@ -104,7 +115,9 @@ def test_where_all_fail_the_reasons_are_reported_and_nothing_is_left(
 
 
 def test_a_model_whose_base_has_failed_is_not_begun(planted_split: Split) -> None:
-    plan = RunPlan(("loca-ease",), {"loca-ease": ("ease",)}, lambda name, done: pytest.fail("begun"))
+    plan = RunPlan(
+        ("loca-ease",), {"loca-ease": ("ease",)}, lambda name, done: pytest.fail("begun")
+    )
     failed = execute_parallel(plan, {}, planted_split, None, 2)
     assert failed == {"loca-ease": "not begun, because ease must come before it"}
 

@@ -32,54 +32,83 @@ TUNED = EvaluationProtocol(at=(5, 20), budget=Budget(trials=3))
 
 
 def run_of(
-    split: Split, name: str = "ease", *candidates: Any, protocol: EvaluationProtocol | None = None, **more: Any
+    split: Split,
+    name: str = "ease",
+    *candidates: Any,
+    protocol: EvaluationProtocol | None = None,
+    **more: Any,
 ) -> Run:
-    return Run(name, candidates or (EASE(),), protocol or EvaluationProtocol(at=(5, 20)), fingerprint(split), **more)
+    return Run(
+        name,
+        candidates or (EASE(),),
+        protocol or EvaluationProtocol(at=(5, 20)),
+        fingerprint(split),
+        **more,
+    )
 
 
 def as_reported(measured: ComparedModel) -> dict[str, Any]:
     """All that a run says, with arrays as lists."""
     evaluation, tuning = measured.evaluation, measured.tuning
     return {
-        "evaluation": {**vars(evaluation), "users": evaluation.users.tolist(), "lists": None, "_intervals": None}
+        "evaluation": {
+            **vars(evaluation),
+            "users": evaluation.users.tolist(),
+            "lists": None,
+            "_intervals": None,
+        }
         | {"values": {name: values.tolist() for name, values in evaluation.values.items()}},
         "by count": {
             count: {name: values.tolist() for name, values in one.values.items()}
             for count, one in measured.by_count.items()
         },
         "rest": {
-            name: value for name, value in vars(measured).items() if name not in ("evaluation", "tuning", "by_count")
+            name: value
+            for name, value in vars(measured).items()
+            if name not in ("evaluation", "tuning", "by_count")
         },
         "tuning": None if tuning is None else {**vars(tuning), "best": get_params(tuning.best)},
     }
 
 
 def test_a_run_is_its_model_put_to_the_protocol(planted_split: Split) -> None:
-    measured, model = run_of(planted_split, "ease", EASE(l2=1.0), EASE(l2=100.0)).execute(planted_split)
-    expected = run_protocol([EASE(l2=1.0), EASE(l2=100.0)], planted_split, EvaluationProtocol(at=(5, 20)))
+    measured, model = run_of(planted_split, "ease", EASE(l2=1.0), EASE(l2=100.0)).execute(
+        planted_split
+    )
+    expected = run_protocol(
+        [EASE(l2=1.0), EASE(l2=100.0)], planted_split, EvaluationProtocol(at=(5, 20))
+    )
     assert (measured.chosen, measured.tuning) == (expected.chosen, None)
-    assert np.array_equal(measured.evaluation.values["ndcg@20"], expected.evaluation.values["ndcg@20"])
+    assert np.array_equal(
+        measured.evaluation.values["ndcg@20"], expected.evaluation.values["ndcg@20"]
+    )
     assert model.train_data_ is planted_split.train_and_validation
     assert measured.settings == {"l2": [1.0, 100.0][expected.chosen]}
 
 
 def test_a_run_with_counts_is_measured_with_its_first_models_too(planted_split: Split) -> None:
     model = Loca(base=EASE(), anchors=4, answer_bandwidth=0.5, alpha=0.0)
-    measured, fitted = run_of(planted_split, "loca-ease", model, counts=(1, 2, 4)).execute(planted_split)
+    measured, fitted = run_of(planted_split, "loca-ease", model, counts=(1, 2, 4)).execute(
+        planted_split
+    )
     assert isinstance(fitted, Loca)
     for count in (1, 2):
         smaller = loca.evaluate(fitted.truncate(count), planted_split.test, at=(5, 20))
         assert np.array_equal(measured.by_count[count].values["ndcg@20"], smaller.values["ndcg@20"])
     assert measured.by_count[4] is measured.evaluation
     covered = measured.found["coverage_by_count"]
-    assert 0 < covered["1"] < covered["2"] <= covered["4"] == pytest.approx(measured.found["coverage"])
+    assert (
+        0 < covered["1"] < covered["2"] <= covered["4"] == pytest.approx(measured.found["coverage"])
+    )
     assert 0 < measured.found["answer_share"] < measured.found["train_share"] <= 1
     with pytest.raises(ConfigError, match="counts: are for local models and ensembles, found EASE"):
         run_of(planted_split, counts=(1,)).execute(planted_split)
 
 
 @pytest.mark.parametrize("protocol", ["clean", "paper"])
-def test_a_run_with_a_space_is_tuned_where_choices_are_made(planted_split: Split, protocol: ProtocolName) -> None:
+def test_a_run_with_a_space_is_tuned_where_choices_are_made(
+    planted_split: Split, protocol: ProtocolName
+) -> None:
     tuned = replace(TUNED, protocol=protocol)
     measured, _ = run_of(planted_split, protocol=tuned, space=RIDGES).execute(planted_split)
     candidates = [EASE(l2=l2) for l2 in (1.0, 30.0, 1000.0)]
@@ -97,7 +126,9 @@ def test_a_stored_run_comes_back_to_the_last_bit(planted_split: Split, tmp_path:
     tuned = EvaluationProtocol(at=(5, 20), recency="auto", budget=Budget(trials=1))
     runs = [
         run_of(planted_split, protocol=tuned, space=RIDGES),
-        run_of(planted_split, "with 2/3", EASE(l2=5.0), EASE(), protocol=replace(tuned, budget=None)),
+        run_of(
+            planted_split, "with 2/3", EASE(l2=5.0), EASE(), protocol=replace(tuned, budget=None)
+        ),
         run_of(planted_split, "loca-ease", Loca(base=EASE(), anchors=3), counts=(1, 3)),
     ]
     for run in runs:
@@ -123,16 +154,26 @@ def test_runs_that_share_parts_fit_them_once_and_give_the_same_numbers(
 ) -> None:
     def runs(name: str, *, shares_parts: bool) -> list[Run]:
         network = MultVAE(latent=8, epochs=3, batch_size=100)
-        models = [Loca(base=network, anchors=2, answer_bandwidth=width, seed=1) for width in (0.3, 0.6)]
+        models = [
+            Loca(base=network, anchors=2, answer_bandwidth=width, seed=1) for width in (0.3, 0.6)
+        ]
         return [
-            run_of(planted_split, f"{name} {place}", one, protocol=NOT_REFITTED, shares_parts=shares_parts)
+            run_of(
+                planted_split,
+                f"{name} {place}",
+                one,
+                protocol=NOT_REFITTED,
+                shares_parts=shares_parts,
+            )
             for place, one in enumerate(models)
         ]
 
     fits: list[str] = []
     fit = MultVAE.fit
     monkeypatch.setattr(
-        MultVAE, "fit", lambda self, *given, **named: (fits.append("fit"), fit(self, *given, **named))[1]
+        MultVAE,
+        "fit",
+        lambda self, *given, **named: (fits.append("fit"), fit(self, *given, **named))[1],
     )
     store, numbers = RunStore(tmp_path, keeps_begun=keeps_begun), []
     for shares_parts, expected in ((False, 2), (True, 1)):
@@ -159,10 +200,16 @@ def test_runs_that_share_parts_fit_them_once_and_give_the_same_numbers(
         ({"candidates": (EASE(l2=3.0),)}, "l2: 100.0 then, 3.0 now"),
         ({"candidates": (EASE(), EASE(l2=3.0))}, "candidates: 1 then, 2 now"),
         ({"candidates": (Popularity(),)}, "model: EASE then, Popularity now"),
-        ({"protocol": EvaluationProtocol(at=(5, 20), protocol="paper")}, "protocol: clean then, paper now"),
+        (
+            {"protocol": EvaluationProtocol(at=(5, 20), protocol="paper")},
+            "protocol: clean then, paper now",
+        ),
         ({"protocol": EvaluationProtocol(at=(5, 20), refit=False)}, "refit: True then, False now"),
         ({"protocol": EvaluationProtocol(at=(5, 20), seed=4)}, "compare.seed: 0 then, 4 now"),
-        ({"protocol": EvaluationProtocol(at=(5, 20), recency="own")}, "recency: given then, own now"),
+        (
+            {"protocol": EvaluationProtocol(at=(5, 20), recency="own")},
+            "recency: given then, own now",
+        ),
         ({"protocol": EvaluationProtocol(at=(5, 10))}, "at: 5, 20 then, 5, 10 now"),
         ({"protocol": TUNED, "space": RIDGES}, "budget.trials: not set then, 3 now"),
         ({"data": "another"}, "the data have changed"),
@@ -190,11 +237,14 @@ class Placed(Popularity):
         self.places = places
 
 
-def test_a_run_is_another_where_one_number_in_the_middle_of_an_array_is(planted_split: Split) -> None:
+def test_a_run_is_another_where_one_number_in_the_middle_of_an_array_is(
+    planted_split: Split,
+) -> None:
     first, second = np.zeros(5000), np.zeros(5000)
     second[2500] = 1.0
     fingerprints = [
-        run_of(planted_split, "placed", Placed(places=one)).fingerprint() for one in (first, first.copy(), second)
+        run_of(planted_split, "placed", Placed(places=one)).fingerprint()
+        for one in (first, first.copy(), second)
     ]
     assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
@@ -216,7 +266,9 @@ def test_a_damaged_run_is_computed_again(planted_split: Split, tmp_path: Path) -
     whole = stored.read_bytes()
     stored.write_bytes(whole[:-9] + b"\0" + whole[-8:])
     assert store.find(run) is None
-    Checkpoint(tmp_path / "cells").save("ease", ModelState(facts={FINGERPRINT_KEY: run.fingerprint()}))
+    Checkpoint(tmp_path / "cells").save(
+        "ease", ModelState(facts={FINGERPRINT_KEY: run.fingerprint()})
+    )
     assert store.find(run) is None
     stored.write_bytes(whole)
     assert store.find(run) is not None
@@ -226,7 +278,14 @@ def test_runs_stored_by_an_earlier_version_are_found(monkeypatch: pytest.MonkeyP
     """The files were written on 16 November 2026, before runs, protocols and files had their names of today."""
     monkeypatch.setattr(loca, "__version__", "0.1.0", raising=False)
     planted = planted_communities(
-        users=40, items=20, communities=2, groups=4, tastes=1.0, history=8, shortest_history=8, seed=1
+        users=40,
+        items=20,
+        communities=2,
+        groups=4,
+        tastes=1.0,
+        history=8,
+        shortest_history=8,
+        seed=1,
     )
     split = leave_last_out(planted.interactions, test=1, validation=2)
     store = RunStore(Path(__file__).parents[1] / "golden" / "runs")
@@ -237,14 +296,20 @@ def test_runs_stored_by_an_earlier_version_are_found(monkeypatch: pytest.MonkeyP
     assert tuned is not None
     assert tuned.tuning is not None
     assert tuned.evaluation.means()["ndcg@5"] == pytest.approx(0.39157266804865276, rel=1e-15)
-    assert (tuned.tuning.finished, repr(tuned.tuning.best), tuned.settings) == (2, "EASE()", tuned.tuning.settings)
+    assert (tuned.tuning.finished, repr(tuned.tuning.best), tuned.settings) == (
+        2,
+        "EASE()",
+        tuned.tuning.settings,
+    )
     assert tuned.tried[0].recency is not None
     assert len(tuned.tried[0].recency.tried) == 15
     candidates = [Loca(base=EASE(l2=l2), anchors=3) for l2 in (5.0, 50.0)]
     counted = store.find(run_of(split, "counted", *candidates, protocol=at_5, counts=(1, 3)))
     assert counted is not None
     assert counted.evaluation.users.tolist()[:2] == ["u00", "u01"]
-    assert counted.by_count[3].values["mrr@5"].tolist() == counted.evaluation.values["mrr@5"].tolist()
+    assert (
+        counted.by_count[3].values["mrr@5"].tolist() == counted.evaluation.values["mrr@5"].tolist()
+    )
     assert [one.settings for one in counted.tried] == [{"base.l2": 5.0}, {"base.l2": 50.0}]
     assert counted.settings is not None
     assert (counted.chosen, counted.settings["base"]) == (1, {"model": "ease", "l2": 50.0})
@@ -286,7 +351,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> type[Counted]:
     return Counted
 
 
-def broken_at(counted: type[Counted], fit: int, models: dict[str, Any], split: Split, folder: Path) -> None:
+def broken_at(
+    counted: type[Counted], fit: int, models: dict[str, Any], split: Split, folder: Path
+) -> None:
     counted.fits, counted.breaks_at = 0, fit
     with pytest.raises(ZeroDivisionError):
         compare(models, split, at=(5,), keep_in=folder)
@@ -318,7 +385,10 @@ def test_an_unfinished_comparison_is_marked_until_it_is_finished(
     models, store = {"a": counted(), "b": counted(l2=3.0)}, RunStore(tmp_path)
     store.check_start(resume=False)
     broken_at(counted, 2, models, planted_split, tmp_path)
-    with pytest.raises(ConfigError, match="holds an unfinished comparison; add --resume to go on with it, or --fresh"):
+    with pytest.raises(
+        ConfigError,
+        match="holds an unfinished comparison; add --resume to go on with it, or --fresh",
+    ):
         store.check_start(resume=False)
     store.check_start(resume=True)
     store.check_start(resume=False, fresh=True)
@@ -329,13 +399,18 @@ def test_an_unfinished_comparison_is_marked_until_it_is_finished(
     store.check_start(resume=False)
 
 
-def test_without_resume_all_is_computed_anew(planted_split: Split, tmp_path: Path, counted: type[Counted]) -> None:
+def test_without_resume_all_is_computed_anew(
+    planted_split: Split, tmp_path: Path, counted: type[Counted]
+) -> None:
     compare({"a": counted(), "b": counted(l2=3.0)}, planted_split, at=(5,), keep_in=tmp_path)
     (tmp_path / "cells" / "thesis.tex").write_text("years of work")
     counted.fits = 0
     compare({"a": counted(l2=7.0)}, planted_split, at=(5,), keep_in=tmp_path, resume=False)
     assert counted.fits == 2
-    assert sorted(one.name for one in (tmp_path / "cells").iterdir()) == ["thesis.tex", "work-a.safetensors"]
+    assert sorted(one.name for one in (tmp_path / "cells").iterdir()) == [
+        "thesis.tex",
+        "work-a.safetensors",
+    ]
 
 
 def test_two_runs_do_not_share_a_folder(planted_split: Split, tmp_path: Path) -> None:
@@ -348,7 +423,12 @@ def test_two_runs_do_not_share_a_folder(planted_split: Split, tmp_path: Path) ->
 
 def test_a_mistake_leaves_no_unfinished_comparison(planted_split: Split, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there are only 400 users"):
-        compare({"loca": Loca(base=EASE(), anchors=1000)}, planted_split, at=(5,), keep_in=tmp_path / "r")
+        compare(
+            {"loca": Loca(base=EASE(), anchors=1000)},
+            planted_split,
+            at=(5,),
+            keep_in=tmp_path / "r",
+        )
     assert not (tmp_path / "r").exists()
 
 

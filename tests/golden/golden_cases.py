@@ -43,7 +43,15 @@ EXACT = 1e-5
 TRAINED = 5e-3
 # Values that tell of the machine, the hour or the version; their keys and kinds are compared all the same.
 # So are the weights of Auto's blend: of a grid, where neighbours are nearly equal.
-UNCERTAIN = {"seconds", "free", "found", "found machine", "found torch", "is_here", "chosen.columns"}
+UNCERTAIN = {
+    "seconds",
+    "free",
+    "found",
+    "found machine",
+    "found torch",
+    "is_here",
+    "chosen.columns",
+}
 # Of differences between networks: one exchanged pair of items changes them at will.
 CHANCES = {"t", "t_p", "t_p_holm"}
 # Of all differences: it ranks users, and users whose differences are equal but for the last bit change places.
@@ -55,7 +63,11 @@ RANKED, RANKED_TOLERANCE = "wilcoxon", 0.02
 
 def settings(**values: object) -> tuple[str, ...]:
     """Words of the command line: `--set` for each, two underscores for a dot."""
-    return tuple(word for key, value in values.items() for word in ("--set", f"{key.replace('__', '.')}={value}"))
+    return tuple(
+        word
+        for key, value in values.items()
+        for word in ("--set", f"{key.replace('__', '.')}={value}")
+    )
 
 
 def under(name: str, words: Iterable[str]) -> tuple[str, ...]:
@@ -65,7 +77,13 @@ def under(name: str, words: Iterable[str]) -> tuple[str, ...]:
 
 PLANTED = (
     "planted",
-    *settings(planted__users=150, planted__items=48, planted__groups=6, planted__communities=2, planted__history=14),
+    *settings(
+        planted__users=150,
+        planted__items=48,
+        planted__groups=6,
+        planted__communities=2,
+        planted__history=14,
+    ),
     *settings(planted__tastes=1.0, planted__seed=3),
 )
 LISTS = ("--at", "5,10,20")
@@ -106,47 +124,106 @@ COMMANDS: dict[str, Case] = {
     "compare-clean": Case(("compare", *PLANTED, *LISTS, *EASE_COMPARED)),
     "compare-clean-networks": Case(("compare", *PLANTED, *LISTS, *NETWORKS_COMPARED)),
     "compare-paper": Case(("compare", *PLANTED, *LISTS, *EASE_COMPARED, "--protocol", "paper")),
-    "compare-paper-networks": Case(("compare", *PLANTED, *LISTS, *NETWORKS_COMPARED, "--protocol", "paper")),
-    "compare-recency": Case(("compare", *PLANTED, *LISTS, "--models", "ease,next-ease", "--recency", "4")),
-    "compare-tuned": Case(("compare", *PLANTED, *LISTS, "--models", "ease", "--choose", "l2=1,20", "--trials", "2")),
+    "compare-paper-networks": Case(
+        ("compare", *PLANTED, *LISTS, *NETWORKS_COMPARED, "--protocol", "paper")
+    ),
+    "compare-recency": Case(
+        ("compare", *PLANTED, *LISTS, "--models", "ease,next-ease", "--recency", "4")
+    ),
+    "compare-tuned": Case(
+        ("compare", *PLANTED, *LISTS, "--models", "ease", "--choose", "l2=1,20", "--trials", "2")
+    ),
     "compare-file": Case(
         ("compare", *FILE, *LISTS, "--models", "popularity,ease", "--out", "out", "--no-refit"),
-        writes=("out/comparison.csv", "out/comparison.md", "out/differences.csv", "out/comparison.toml"),
+        writes=(
+            "out/comparison.csv",
+            "out/comparison.md",
+            "out/differences.csv",
+            "out/comparison.toml",
+        ),
     ),
     "fit-loca-ease": Case(("fit", *PLANTED, "--out", "m", *settings(base__l2=20, **LOCAL_EASE))),
     "fit-choice": Case(("fit", *PLANTED, "--model", "ease", "--out", "m", "--choose", "l2=1,20")),
     "fit-mult-vae": Case(("fit", *PLANTED, "--model", "mult-vae", "--out", "m", *settings(**VAE))),
-    "fit-recency": Case(("fit", *PLANTED, "--model", "ease", "--out", "m", "--recency", "30d:power:0.1")),
+    "fit-recency": Case(
+        ("fit", *PLANTED, "--model", "ease", "--out", "m", "--recency", "30d:power:0.1")
+    ),
     # One trial is EASE, a closed form; a second would be networks of its own choice.
-    "fit-auto": Case(("fit", *PLANTED, "--model", "auto", "--trials", "1", "--budget", "2h", "--out", "m")),
+    "fit-auto": Case(
+        ("fit", *PLANTED, "--model", "auto", "--trials", "1", "--budget", "2h", "--out", "m")
+    ),
     "plan-loca-ease": Case(("plan", *PLANTED, *settings(base__l2=20, **LOCAL_EASE))),
     "plan-mult-vae": Case(("plan", *PLANTED, "--model", "mult-vae", *settings(**NETWORK))),
     "evaluate": Case(("evaluate", "ease", *FILE, "--at", "5,10"), reads=("ease",)),
     "update": Case(("update", "ease", *FILE, "--out", "m"), reads=("ease",)),
-    "recommend": Case(("recommend", "ease", "--user", "u03", "--user", "u11", "-n", "5"), reads=("ease",)),
+    "recommend": Case(
+        ("recommend", "ease", "--user", "u03", "--user", "u11", "-n", "5"), reads=("ease",)
+    ),
     "recommend-history": Case(
-        ("recommend", "loca-ease", "--history", "i03,i07,i11", "--never", "i04", "-n", "4"), reads=("loca-ease",)
+        ("recommend", "loca-ease", "--history", "i03,i07,i11", "--never", "i04", "-n", "4"),
+        reads=("loca-ease",),
     ),
     "explain-ease": Case(("explain", "ease", "--user", "u03", "--item", "i05"), reads=("ease",)),
-    "explain-loca-ease": Case(("explain", "loca-ease", "--user", "u03", "-n", "3"), reads=("loca-ease",)),
-    "explain-loca-vae": Case(("explain", "loca-vae", "--history", "i03,i07,i11", "-n", "3"), reads=("loca-vae",)),
+    "explain-loca-ease": Case(
+        ("explain", "loca-ease", "--user", "u03", "-n", "3"), reads=("loca-ease",)
+    ),
+    "explain-loca-vae": Case(
+        ("explain", "loca-vae", "--history", "i03,i07,i11", "-n", "3"), reads=("loca-vae",)
+    ),
     "explain-blend": Case(("explain", "blend", "--user", "u03", "-n", "3"), reads=("blend",)),
     "explain-auto": Case(("explain", "auto", "--user", "u03", "-n", "3"), reads=("auto",)),
     "tune": Case(
         (
-            *("tune", *PLANTED, "--model", "ease,ensemble-ease", "--trials", "2", "--out", "best.toml"),
-            *("--choose", "ease.l2=1,20", "--choose", "ensemble-ease.models=2,6", "--set", "ease.denoising=0.1"),
+            *(
+                "tune",
+                *PLANTED,
+                "--model",
+                "ease,ensemble-ease",
+                "--trials",
+                "2",
+                "--out",
+                "best.toml",
+            ),
+            *(
+                "--choose",
+                "ease.l2=1,20",
+                "--choose",
+                "ensemble-ease.models=2,6",
+                "--set",
+                "ease.denoising=0.1",
+            ),
         ),
         writes=("best.toml",),
     ),
-    "tune-wide": Case(("tune", *PLANTED, "--model", "ease", "--trials", "2", "--set", "ease.l2=20")),
+    "tune-wide": Case(
+        ("tune", *PLANTED, "--model", "ease", "--trials", "2", "--set", "ease.l2=20")
+    ),
     "table1": Case(
-        ("reproduce", "table1", "--data", "ratings.csv", "--out", "out"), writes=("out/table1.csv", "out/table1.md")
+        ("reproduce", "table1", "--data", "ratings.csv", "--out", "out"),
+        writes=("out/table1.csv", "out/table1.md"),
     ),
     "table2": Case(
         (
-            *("reproduce", "table2", "--data", "ratings.csv", "--out", "out", "--protocol", "both", "--seeds", "1"),
-            *("--models", "popularity,ease,loca-ease", "--local-models", "3", "--sweep-models", "3"),
+            *(
+                "reproduce",
+                "table2",
+                "--data",
+                "ratings.csv",
+                "--out",
+                "out",
+                "--protocol",
+                "both",
+                "--seeds",
+                "1",
+            ),
+            *(
+                "--models",
+                "popularity,ease,loca-ease",
+                "--local-models",
+                "3",
+                "--sweep-models",
+                "3",
+            ),
             *("--settings", "settings.toml"),
         ),
         writes=("out/table2.csv", "out/table2.md"),
@@ -212,7 +289,8 @@ def _demo(document: dict[str, Any]) -> dict[str, Any]:
             model.clear()
     compared["differences"] = [[one["first"], one["second"]] for one in compared["differences"]]
     document["verdicts"] = [
-        re.sub(r"[-+]?\d+\.\d+|above zero|below zero|zero lies within", "…", one) for one in document["verdicts"]
+        re.sub(r"[-+]?\d+\.\d+|above zero|below zero|zero lies within", "…", one)
+        for one in document["verdicts"]
     ]
     document["bound"]["what"] = re.sub(r"[-+]?\d+\.\d+", "…", document["bound"]["what"])
     document["recommended"] = len(document["recommended"])
@@ -233,7 +311,12 @@ _SLIM = {"tolerance": 1e-6}
 _SLIM_BASE = {f"base__{key}": value for key, value in _SLIM.items()}
 _EMBEDDED = {"embedding__dimensions": 8}
 # Narrow bandwidths of the paper are distances; here they reach far enough for three anchors to answer for somebody.
-_PAPER = {"anchors": 3, "anchor_selection": "random", "train_bandwidth": 1.2, "answer_bandwidth": 0.9}
+_PAPER = {
+    "anchors": 3,
+    "anchor_selection": "random",
+    "train_bandwidth": 1.2,
+    "answer_bandwidth": 0.9,
+}
 FEW = {"models": 3}
 _MIXED = {"anchors": 4, "alpha": 0.5, "mixtures": 2}
 CATALOGUE: dict[str, dict[str, object]] = {
@@ -304,19 +387,37 @@ def histories(items: int) -> csr_array:
     """A few histories over the first items, all items alike."""
     rows = np.repeat(np.arange(len(HISTORIES)), [len(one) for one in HISTORIES])
     values = np.ones(len(rows), np.float32)
-    return csr_array((values, (rows, np.concatenate(HISTORIES))), shape=(len(HISTORIES), items), dtype=np.float32)
+    return csr_array(
+        (values, (rows, np.concatenate(HISTORIES))), shape=(len(HISTORIES), items), dtype=np.float32
+    )
 
 
 def fitted_scores(name: str, folder: Path) -> list[list[float]]:
     """What a model of the catalogue scores after `loca fit` with nothing held out, at seed 0."""
-    words = ("fit", *PLANTED, "--model", name.partition("@")[0], "--validation", "0", "--out", "m", "--quiet")
+    words = (
+        "fit",
+        *PLANTED,
+        "--model",
+        name.partition("@")[0],
+        "--validation",
+        "0",
+        "--out",
+        "m",
+        "--quiet",
+    )
     call(folder, *words, *settings(**CATALOGUE[name]))
     return shown(loca.load(folder / "m").score(histories(48))[:, ::4])
 
 
 def tolerances(name: str, golden: np.ndarray) -> dict[str, float]:
     """How far a fitted model's scores may be from the golden ones, of each and of the largest."""
-    each, largest = (1e-4, 1e-5) if name in CLOSED_FORMS else (2e-3, 2e-3) if name in ALTERNATING else (2e-2, 2e-3)
+    each, largest = (
+        (1e-4, 1e-5)
+        if name in CLOSED_FORMS
+        else (2e-3, 2e-3)
+        if name in ALTERNATING
+        else (2e-2, 2e-3)
+    )
     return {"rtol": each, "atol": largest * float(np.abs(golden).max())}
 
 
@@ -353,15 +454,23 @@ def saved_models() -> dict[str, Callable[[], loca.Recommender]]:
         "loca-ease": lambda: loca.Loca(base=ease, engine="stacked", **local),
         "loca-ease-dense": lambda: loca.Loca(base=ease, **local),
         "loca-vae": lambda: loca.Loca(base=vae, answer_bandwidth=wide, **_NARROW),
-        "loca-vae-half": lambda: loca.Loca(base=vae, answer_bandwidth=wide, answer_precision="float16", **_NARROW),
-        "loca-vae-loop": lambda: loca.Loca(base=vae, answer_bandwidth=wide, engine="one_by_one", **_NARROW),
-        "loca-mixture": lambda: loca.Loca(base=vae, communities="mixture", anchors=4, focus=0.7, temperature=2.0),
+        "loca-vae-half": lambda: loca.Loca(
+            base=vae, answer_bandwidth=wide, answer_precision="float16", **_NARROW
+        ),
+        "loca-vae-loop": lambda: loca.Loca(
+            base=vae, answer_bandwidth=wide, engine="one_by_one", **_NARROW
+        ),
+        "loca-mixture": lambda: loca.Loca(
+            base=vae, communities="mixture", anchors=4, focus=0.7, temperature=2.0
+        ),
         "loca-dealt": lambda: loca.Loca(base=ease, communities="dealt", anchors=4),
         "loca-random": lambda: loca.Loca(base=vae, communities="random", anchors=4),
         "ensemble-ease": lambda: loca.Ensemble(base=ease, models=2),
         "ensemble-vae": lambda: loca.Ensemble(base=vae, models=2),
         "blend": lambda: loca.Blend(parts=[ease, loca.Popularity(), vae]),
-        "auto": lambda: loca.Auto(chosen=loca.Blend(parts=[ease, loca.NextEASE(l2=20.0, device="cpu")])),
+        "auto": lambda: loca.Auto(
+            chosen=loca.Blend(parts=[ease, loca.NextEASE(l2=20.0, device="cpu")])
+        ),
     }
 
 
@@ -376,7 +485,9 @@ def loaded_scores(name: str) -> list[list[float]]:
 def digests() -> dict[str, str]:
     """The sha256 of every table of the results, by its path in the project."""
     paths = sorted([*PROJECT.glob("results/*.csv"), *PROJECT.glob("results/*/*.csv")])
-    return {str(one.relative_to(PROJECT)): hashlib.sha256(one.read_bytes()).hexdigest() for one in paths}
+    return {
+        str(one.relative_to(PROJECT)): hashlib.sha256(one.read_bytes()).hexdigest() for one in paths
+    }
 
 
 def differences(found: Any, golden: Any, *, at: str = "", loose: bool = False) -> list[str]:
@@ -401,12 +512,20 @@ def differences(found: Any, golden: Any, *, at: str = "", loose: bool = False) -
         if len(found) != len(golden):
             return [f"{at}: {len(found)} entries, not {len(golden)}"]
         pairs = enumerate(zip(found, golden, strict=True))
-        return [line for place, two in pairs for line in differences(*two, at=f"{at}[{place}]", loose=loose)]
+        return [
+            line
+            for place, two in pairs
+            for line in differences(*two, at=f"{at}[{place}]", loose=loose)
+        ]
     if isinstance(golden, str) and isinstance(found, str):
         return _text_differences(found, golden, at, loose)
     if isinstance(golden, float) and isinstance(found, float):
         return [] if _is_near(found, golden, loose) else [f"{at}: {found}, not {golden}"]
-    return [] if type(found) is type(golden) and found == golden else [f"{at}: {found!r}, not {golden!r}"]
+    return (
+        []
+        if type(found) is type(golden) and found == golden
+        else [f"{at}: {found!r}, not {golden!r}"]
+    )
 
 
 def _is_of_networks(one: dict[str, Any]) -> bool:
@@ -416,7 +535,9 @@ def _is_of_networks(one: dict[str, Any]) -> bool:
 
 def _other_kinds(found: Any, golden: Any, at: str) -> list[str]:
     numbers = (int, float)
-    alike = type(found) is type(golden) or (isinstance(found, numbers) and isinstance(golden, numbers))
+    alike = type(found) is type(golden) or (
+        isinstance(found, numbers) and isinstance(golden, numbers)
+    )
     if alike and isinstance(golden, dict):
         alike = list(found) == list(golden)
     return [] if alike else [f"{at}: a {type(found).__name__}, not a {type(golden).__name__}"]
@@ -430,7 +551,9 @@ def _other_ranks(found: Any, golden: Any, at: str, loose: bool) -> list[str]:
 
 def _is_near(found: float, golden: float, loose: bool, step: float = 0.0) -> bool:
     relative, absolute = (TRAINED, TRAINED / 2) if loose else (EXACT, EXACT / 10)
-    return bool(np.isclose(found, golden, rtol=relative, atol=absolute + 1.01 * step, equal_nan=True))
+    return bool(
+        np.isclose(found, golden, rtol=relative, atol=absolute + 1.01 * step, equal_nan=True)
+    )
 
 
 _NUMBER = re.compile(r"[-+]?\d+\.\d+(?:e[-+]?\d+)?")
@@ -442,7 +565,9 @@ def _text_differences(found: str, golden: str, at: str, loose: bool) -> list[str
     if _NUMBER.sub("…", found) != _NUMBER.sub("…", golden):
         return wrong
     pairs = zip(_NUMBER.findall(found), _NUMBER.findall(golden), strict=True)
-    near = all(_is_near(float(one), float(other), loose, _last_digit(other)) for one, other in pairs)
+    near = all(
+        _is_near(float(one), float(other), loose, _last_digit(other)) for one, other in pairs
+    )
     return [] if near else wrong
 
 

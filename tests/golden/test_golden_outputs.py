@@ -29,7 +29,9 @@ from golden_cases import (
 )
 
 GOLDEN_SCORES = {one.stem: json.loads(one.read_text()) for one in sorted(SCORES.glob("*.json"))}
-GOLDEN_MODELS = {one.stem: json.loads(one.read_text()) for one in sorted(MODEL_SCORES.glob("*.json"))}
+GOLDEN_MODELS = {
+    one.stem: json.loads(one.read_text()) for one in sorted(MODEL_SCORES.glob("*.json"))
+}
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +61,9 @@ def test_every_model_of_the_catalogue_has_golden_scores() -> None:
 @pytest.mark.parametrize("name", GOLDEN_MODELS)
 def test_a_model_saved_long_ago_is_loaded_and_scores_as_it_did(name: str) -> None:
     golden = np.array(GOLDEN_MODELS[name])
-    np.testing.assert_allclose(loaded_scores(name), golden, rtol=1e-5, atol=1e-6 * np.abs(golden).max())
+    np.testing.assert_allclose(
+        loaded_scores(name), golden, rtol=1e-5, atol=1e-6 * np.abs(golden).max()
+    )
 
 
 def test_every_saved_model_has_golden_scores() -> None:

@@ -46,7 +46,14 @@ def write_models(names: Sequence[str]) -> None:
     if not names:
         raise SystemExit("saved models stay as they are; name those to write anew")
     planted = loca.planted_communities(
-        users=40, items=20, communities=2, groups=4, tastes=1.0, history=8, shortest_history=8, seed=1
+        users=40,
+        items=20,
+        communities=2,
+        groups=4,
+        tastes=1.0,
+        history=8,
+        shortest_history=8,
+        seed=1,
     )
     split = loca.leave_last_out(planted.interactions, test=1, validation=2)
     cases.MODELS.mkdir(exist_ok=True)

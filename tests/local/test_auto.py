@@ -37,10 +37,14 @@ def walks(users: int = 400, items: int = 60) -> Interactions:
         while len(walk) < 14:
             free = np.setdiff1d(np.arange(items), walk)
             following = (walk[-1] + 1) % items
-            walk.append(following if following in free and rng.random() < 0.8 else int(rng.choice(free)))
+            walk.append(
+                following if following in free and rng.random() < 0.8 else int(rng.choice(free))
+            )
         histories.append(walk)
     offsets, item_rows = np.arange(users + 1) * 14, np.concatenate(histories).astype(np.int32)
-    return Interactions(IdMap.numbered(users, "user"), IdMap.numbered(items, "item"), offsets, item_rows)
+    return Interactions(
+        IdMap.numbered(users, "user"), IdMap.numbered(items, "item"), offsets, item_rows
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +64,9 @@ def ordered_split() -> Split:
 def test_it_finds_the_order_and_beats_what_does_not(ordered_split: Split) -> None:
     auto = Auto(trials=12).fit(ordered_split.train, validation=ordered_split.validation)
     plain = EASE(l2=30.0).fit(ordered_split.train)
-    found, without = (evaluate(model, ordered_split.test, at=(10,)).means()["ndcg@10"] for model in (auto, plain))
+    found, without = (
+        evaluate(model, ordered_split.test, at=(10,)).means()["ndcg@10"] for model in (auto, plain)
+    )
     assert found > 1.2 * without
     assert auto.train_data_ is not None
     assert auto.train_data_.recency == Recency.per_position(0.9)
@@ -74,20 +80,29 @@ def test_a_recency_of_the_data_wins_over_its_own(ordered_split: Split) -> None:
     assert auto.train_data_.recency == Recency.per_position(0.5)
 
 
-def test_as_many_trials_as_asked_for_are_made_and_all_families_have_a_share(ordered_split: Split) -> None:
+def test_as_many_trials_as_asked_for_are_made_and_all_families_have_a_share(
+    ordered_split: Split,
+) -> None:
     auto = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
     assert len(auto.trials_) <= 8
     assert {"EASE", "NextEASE", "next items"} <= {one.name for one in auto.trials_}
 
 
 def test_a_budget_that_is_over_at_once_still_gives_a_model(ordered_split: Split) -> None:
-    auto = Auto(seconds=1e-6, trials=1).fit(ordered_split.train, validation=ordered_split.validation)
+    auto = Auto(seconds=1e-6, trials=1).fit(
+        ordered_split.train, validation=ordered_split.validation
+    )
     assert len(auto.trials_) >= 1
     assert np.isfinite(auto.score(ordered_split.test.history_matrix[:3])).all()
 
 
-def test_the_same_trials_give_the_same_numbers_and_survive_a_file(ordered_split: Split, tmp_path: Path) -> None:
-    first, second = (Auto(trials=7, seed=3).fit(ordered_split.train, validation=ordered_split.validation) for _ in "ab")
+def test_the_same_trials_give_the_same_numbers_and_survive_a_file(
+    ordered_split: Split, tmp_path: Path
+) -> None:
+    first, second = (
+        Auto(trials=7, seed=3).fit(ordered_split.train, validation=ordered_split.validation)
+        for _ in "ab"
+    )
     rows = ordered_split.test.history_matrix[:5]
     np.testing.assert_array_equal(first.score(rows), second.score(rows))
     first.save(tmp_path / "auto.loca")
@@ -105,7 +120,9 @@ def test_a_refitted_and_loaded_model_still_reports_what_its_parts_earned(tmp_pat
     found.model.save(tmp_path / "auto.loca")
     again = load(tmp_path / "auto.loca")
     assert again.report() == found.model.report() == found.best.report
-    assert again.fit(walks()).report().startswith("This fit of the blend was not judged on validation")
+    assert (
+        again.fit(walks()).report().startswith("This fit of the blend was not judged on validation")
+    )
 
 
 def test_a_refit_searches_nothing_and_keeps_the_weights(ordered_split: Split) -> None:
@@ -119,8 +136,12 @@ def test_a_refit_searches_nothing_and_keeps_the_weights(ordered_split: Split) ->
     assert len(refitted.train_data_) == len(ordered_split.train_and_validation)
 
 
-@pytest.mark.parametrize("chosen", [None, Blend(parts=(EASE(), NextEASE()))], ids=["searched", "chosen"])
-def test_every_part_learns_with_the_user_weights(ordered_split: Split, chosen: Blend | None) -> None:
+@pytest.mark.parametrize(
+    "chosen", [None, Blend(parts=(EASE(), NextEASE()))], ids=["searched", "chosen"]
+)
+def test_every_part_learns_with_the_user_weights(
+    ordered_split: Split, chosen: Blend | None
+) -> None:
     assert ordered_split.validation is not None
     train = ordered_split.train.with_recency(Recency.per_position(0.9))
     questions = ordered_split.validation.with_recency(Recency.per_position(0.9))
@@ -130,13 +151,17 @@ def test_every_part_learns_with_the_user_weights(ordered_split: Split, chosen: B
     assert auto.model_.models_
     histories = questions.history_matrix
     for part in auto.model_.models_.values():
-        weighted = clone(part).fit(train, user_weights=weights, validation=questions).score(histories)
+        weighted = (
+            clone(part).fit(train, user_weights=weights, validation=questions).score(histories)
+        )
         unweighted = clone(part).fit(train, validation=questions).score(histories)
         np.testing.assert_allclose(part.score(histories), weighted, rtol=1e-4, atol=1e-5)
         assert not np.allclose(unweighted, weighted, rtol=1e-2, atol=1e-2)
 
 
-def test_a_run_that_goes_on_ends_with_the_numbers_of_an_unbroken_one(ordered_split: Split, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_ends_with_the_numbers_of_an_unbroken_one(
+    ordered_split: Split, tmp_path: Path
+) -> None:
     unbroken = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation)
     judged = 0
     judge = Search.judge
@@ -155,9 +180,13 @@ def test_a_run_that_goes_on_ends_with_the_numbers_of_an_unbroken_one(ordered_spl
             pytest.raises(KeyboardInterrupt),
             checkpoint_in(tmp_path / "work", fingerprint=subject, resume=False) as context,
         ):
-            Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation, context=context)
+            Auto(trials=8).fit(
+                ordered_split.train, validation=ordered_split.validation, context=context
+            )
     with checkpoint_in(tmp_path / "work", fingerprint=subject, resume=True) as context:
-        resumed = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation, context=context)
+        resumed = Auto(trials=8).fit(
+            ordered_split.train, validation=ordered_split.validation, context=context
+        )
     rows = ordered_split.test.history_matrix[:5]
     np.testing.assert_array_equal(resumed.score(rows), unbroken.score(rows))
     assert [one.ndcg for one in resumed.trials_] == [one.ndcg for one in unbroken.trials_]
@@ -183,18 +212,31 @@ def test_a_run_that_goes_on_inside_an_ensemble_ends_with_the_same_numbers(
         patch.setattr(StackedTrainer, "run_epoch", fails)
         with (
             pytest.raises(KeyboardInterrupt),
-            checkpoint_in(tmp_path / "work", fingerprint=subject, resume=False, seconds_between=0.0) as context,
+            checkpoint_in(
+                tmp_path / "work", fingerprint=subject, resume=False, seconds_between=0.0
+            ) as context,
         ):
-            Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation, context=context)
-    with checkpoint_in(tmp_path / "work", fingerprint=subject, resume=True, seconds_between=0.0) as context:
-        resumed = Auto(trials=8).fit(ordered_split.train, validation=ordered_split.validation, context=context)
+            Auto(trials=8).fit(
+                ordered_split.train, validation=ordered_split.validation, context=context
+            )
+    with checkpoint_in(
+        tmp_path / "work", fingerprint=subject, resume=True, seconds_between=0.0
+    ) as context:
+        resumed = Auto(trials=8).fit(
+            ordered_split.train, validation=ordered_split.validation, context=context
+        )
     rows = ordered_split.test.history_matrix[:5]
     np.testing.assert_array_equal(resumed.score(rows), unbroken.score(rows))
 
 
 def search_within(seconds: float, split: Split) -> Search:
     assert split.validation is not None
-    data = TrainingData(split.train, split.train.matrix(), np.ones(split.train.n_users, np.float32), split.validation)
+    data = TrainingData(
+        split.train,
+        split.train.matrix(),
+        np.ones(split.train.n_users, np.float32),
+        split.validation,
+    )
     return Search(data, split.validation, seconds)
 
 
@@ -205,9 +247,13 @@ def test_networks_are_planned_by_the_time_that_is_left(ordered_split: Split) -> 
     assert real_plan(short, MultVAE(latent=8)) == {"targets": 1, "members": 1, "epochs": 1}
 
 
-def test_a_kind_that_needs_too_much_memory_is_left_out(ordered_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_needs_too_much_memory_is_left_out(
+    ordered_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(self: EASE, *_: object, **__: object) -> EASE:
-        raise DataError("EASE for 60 items: 9 GB of memory needed, 1 GB are free; filter rare items")
+        raise DataError(
+            "EASE for 60 items: 9 GB of memory needed, 1 GB are free; filter rare items"
+        )
 
     monkeypatch.setattr(EASE, "fit", refuse)
     auto = Auto(trials=6).fit(ordered_split.train, validation=ordered_split.validation)
@@ -221,11 +267,15 @@ def test_without_a_decay_nothing_is_weighed(ordered_split: Split) -> None:
     assert auto.train_data_.recency is None
 
 
-def test_a_climb_finds_the_top_of_a_hill(monkeypatch: pytest.MonkeyPatch, ordered_split: Split) -> None:
+def test_a_climb_finds_the_top_of_a_hill(
+    monkeypatch: pytest.MonkeyPatch, ordered_split: Split
+) -> None:
     assert ordered_split.validation is not None
     search = search_within(1e6, ordered_split)
     monkeypatch.setattr(
-        Search, "judge", lambda self, model, power: -abs(np.log(model.l2 / 30)) - abs(model.denoising - 0.5)
+        Search,
+        "judge",
+        lambda self, model, power: -abs(np.log(model.l2 / 30)) - abs(model.denoising - 0.5),
     )
     start = EASE(l2=3000.0)
     axes = {"l2": (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0), "denoising": (0.0, 0.5, 0.8)}

@@ -68,8 +68,15 @@ def test_the_answer_is_the_weighted_sum_of_z_scores_of_histories_at_their_powers
     def at(power: float) -> csr_array:
         return csr_array((rows.data**power, rows.indices, rows.indptr), shape=rows.shape)
 
-    ease, loca = EASE(l2=20.0).fit(split.train), small_loca().fit(split.train, validation=split.validation)
-    expected = (2 * standard(ease.score(rows)) + standard(ease.score(at(0.5))) + 5 * standard(loca.score(at(2.0)))) / 8
+    ease, loca = (
+        EASE(l2=20.0).fit(split.train),
+        small_loca().fit(split.train, validation=split.validation),
+    )
+    expected = (
+        2 * standard(ease.score(rows))
+        + standard(ease.score(at(0.5)))
+        + 5 * standard(loca.score(at(2.0)))
+    ) / 8
     np.testing.assert_allclose(blend.score(rows), expected, atol=2e-5)
 
 
@@ -111,7 +118,9 @@ def test_a_fit_finds_what_a_blend_of_its_fitted_parts_finds(planted_split: Split
 
 def test_a_refit_keeps_what_validation_chose(planted_split: Split) -> None:
     split = planted_split.with_recency(Recency(4))
-    blend = Blend(parts=[EASE(l2=20.0), small_vae()], seed=3).fit(split.train, validation=split.validation)
+    blend = Blend(parts=[EASE(l2=20.0), small_vae()], seed=3).fit(
+        split.train, validation=split.validation
+    )
     chosen = blend.with_selected_params()
     assert chosen.models_ is None
     np.testing.assert_allclose(chosen.columns, blend.columns_)
@@ -144,12 +153,20 @@ def test_an_interrupted_fit_goes_on_within_its_parts(
     monkeypatch.setattr(Checkpoint, "save", keep_and_die)
     with (
         pytest.raises(Killed),
-        checkpoint_in(tmp_path / "w", fingerprint={"a": 1}, resume=False, seconds_between=0) as context,
+        checkpoint_in(
+            tmp_path / "w", fingerprint={"a": 1}, resume=False, seconds_between=0
+        ) as context,
     ):
-        Blend(parts=parts).fit(planted_split.train, validation=planted_split.validation, context=context)
+        Blend(parts=parts).fit(
+            planted_split.train, validation=planted_split.validation, context=context
+        )
     first_run = len(names)
-    with checkpoint_in(tmp_path / "w", resume=True, fingerprint={"a": 1}, seconds_between=0) as context:
-        again = Blend(parts=parts).fit(planted_split.train, validation=planted_split.validation, context=context)
+    with checkpoint_in(
+        tmp_path / "w", resume=True, fingerprint={"a": 1}, seconds_between=0
+    ) as context:
+        again = Blend(parts=parts).fit(
+            planted_split.train, validation=planted_split.validation, context=context
+        )
     assert all(name.startswith("part 1/") for name in names[first_run:])
     assert len(names) == first_run + 2
     rows = planted_split.test.history_matrix[:20]
@@ -162,7 +179,11 @@ def test_a_part_that_scales_and_shifts_its_scores_changes_nothing(planted_split:
             return (1000 * super().score(histories) - 50).astype(np.float32)
 
     split = planted_split
-    quiet = [EASE(l2=5.0).fit(split.train), EASE(l2=500.0).fit(split.train), Popularity().fit(split.train)]
+    quiet = [
+        EASE(l2=5.0).fit(split.train),
+        EASE(l2=500.0).fit(split.train),
+        Popularity().fit(split.train),
+    ]
     loud = [quiet[0], Loud(l2=500.0).fit(split.train), quiet[2]]
     one, other = Blend.of(quiet, split.validation), Blend.of(loud, split.validation)
     # 1000·x − 50 is rounded: a pair of items may change places, and the search take a step next to its best one.
@@ -180,17 +201,25 @@ def test_a_copy_shares_no_part_and_keeps_every_parameter(blend: Blend) -> None:
     assert copy.parts[0].l2 == 20.0
 
 
-def test_a_saved_blend_answers_the_same_to_the_last_bit(blend: Blend, planted_split: Split, tmp_path: Path) -> None:
+def test_a_saved_blend_answers_the_same_to_the_last_bit(
+    blend: Blend, planted_split: Split, tmp_path: Path
+) -> None:
     blend.save(tmp_path / "m")
     loaded = load(tmp_path / "m", verify=True)
     assert isinstance(loaded, Blend)
     rows = planted_split.test.with_recency(Recency(4)).history_matrix
     np.testing.assert_array_equal(loaded.score(rows), blend.score(rows))
-    assert (loaded.columns_, loaded.earned_, loaded.ndcg_) == (blend.columns_, blend.earned_, blend.ndcg_)
+    assert (loaded.columns_, loaded.earned_, loaded.ndcg_) == (
+        blend.columns_,
+        blend.earned_,
+        blend.ndcg_,
+    )
     assert loaded.columns == blend.columns
     assert [type(part) for part in loaded.parts] == [EASE, Loca, Popularity]
     assert loaded.report() == blend.report()
-    np.testing.assert_array_equal(recommend(loaded, ["u003"], n=5)[0], recommend(blend, ["u003"], n=5)[0])
+    np.testing.assert_array_equal(
+        recommend(loaded, ["u003"], n=5)[0], recommend(blend, ["u003"], n=5)[0]
+    )
     first, second = (str(one.explain("u003", n=4)) for one in (loaded, blend))
     assert first == second
 
@@ -228,7 +257,9 @@ def test_parts_over_different_items_are_refused(blend: Blend, planted_split: Spl
     with pytest.raises(DataError, match="EASE scores 40 items, validation has 60"):
         Blend.of([other], planted_split.validation)
     renamed = EASE().fit(planted_split.train)
-    renamed.train_data_ = replace(planted_split.train, items=planted_split.train.items.keep(np.arange(60)[::-1]))
+    renamed.train_data_ = replace(
+        planted_split.train, items=planted_split.train.items.keep(np.arange(60)[::-1])
+    )
     with pytest.raises(DataError, match="its items are not those of validation"):
         Blend.of([renamed], planted_split.validation)
 
@@ -239,7 +270,10 @@ def test_parts_over_different_items_are_refused(blend: Blend, planted_split: Spl
         ({"parts": []}, "parts: expected at least one recommender"),
         ({"parts": [EASE]}, "parts: expected at least one recommender"),
         ({"parts": EASE()}, "parts: expected at least one recommender"),
-        ({"parts": [TruncatedSVD()]}, "parts: expected at least one recommender, found TruncatedSVD"),
+        (
+            {"parts": [TruncatedSVD()]},
+            "parts: expected at least one recommender, found TruncatedSVD",
+        ),
         ({"columns": [(1, 1.0, 1.0)]}, "a part from 0 to 0, found part 1"),
         ({"columns": [(0, -1.0, 1.0)]}, "a power and a weight ≥ 0"),
         ({"columns": []}, "at least one, found"),
@@ -266,7 +300,9 @@ def test_parts_of_one_kind_are_told_apart() -> None:
 
 def test_log_probabilities_of_networks_are_blended(planted_split: Split) -> None:
     columns = [(0, 1.0, 0.75), (1, 1.0, 0.25)]
-    blend = Blend(parts=[small_vae(), EASE()], columns=columns, scale="log-probability").fit(planted_split.train)
+    blend = Blend(parts=[small_vae(), EASE()], columns=columns, scale="log-probability").fit(
+        planted_split.train
+    )
     rows = planted_split.test.history_matrix[:10]
     logits = small_vae().fit(planted_split.train).score(rows).astype(np.float64)
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -276,10 +312,14 @@ def test_log_probabilities_of_networks_are_blended(planted_split: Split) -> None
     assert not explanation.is_exact
     assert isinstance(explanation.sources, AnswersOfParts)
     lifted = 0.75 * (logs[0] - logs[0].mean())
-    np.testing.assert_allclose(explanation.sources.parts[0].contributions, lifted[explanation.items], atol=1e-4)
+    np.testing.assert_allclose(
+        explanation.sources.parts[0].contributions, lifted[explanation.items], atol=1e-4
+    )
 
 
-def test_an_explanation_adds_up_to_the_scores_and_ranks_as_each_part_does(blend: Blend, planted_split: Split) -> None:
+def test_an_explanation_adds_up_to_the_scores_and_ranks_as_each_part_does(
+    blend: Blend, planted_split: Split
+) -> None:
     split = planted_split.with_recency(Recency(4))
     history, order = split.test.history_matrix[[7]], split.test.histories.items_of(7)
     explanation = blend.explain(csr_array(history), n=5, order=order)
@@ -287,8 +327,12 @@ def test_an_explanation_adds_up_to_the_scores_and_ranks_as_each_part_does(blend:
     assert isinstance(inside, AnswersOfParts)
     items, scores = rank_top_n(blend.score(history), history, 5)
     np.testing.assert_array_equal(explanation.items, items[0])
-    np.testing.assert_allclose(np.sum([part.contributions for part in inside.parts], axis=0), scores[0], atol=1e-5)
-    np.testing.assert_allclose(np.abs([part.shares for part in inside.parts]).sum(axis=0), 1, atol=1e-5)
+    np.testing.assert_allclose(
+        np.sum([part.contributions for part in inside.parts], axis=0), scores[0], atol=1e-5
+    )
+    np.testing.assert_allclose(
+        np.abs([part.shares for part in inside.parts]).sum(axis=0), 1, atol=1e-5
+    )
     assert [part.name for part in inside.parts] == ["Loca of EASE", "EASE"]
     assert [part.weight for part in inside.parts] == pytest.approx([5 / 8, 3 / 8])
     local = inside.parts[0]
@@ -296,7 +340,9 @@ def test_an_explanation_adds_up_to_the_scores_and_ranks_as_each_part_does(blend:
     sharper = csr_array((history.data**2, history.indices, history.indptr), shape=history.shape)
     ranking = rank_top_n(blend.models_[1].score(sharper), history, 60)[0][0]
     np.testing.assert_array_equal(local.items, ranking[:5])
-    np.testing.assert_array_equal(local.ranks, [np.flatnonzero(ranking == item)[0] + 1 for item in items[0]])
+    np.testing.assert_array_equal(
+        local.ranks, [np.flatnonzero(ranking == item)[0] + 1 for item in items[0]]
+    )
     assert isinstance(local.inside, AnswersOfCommunities)
     assert local.inside.communities[0].anchor in planted_split.train.users.values
     assert inside.parts[1].inside is None
@@ -304,14 +350,20 @@ def test_an_explanation_adds_up_to_the_scores_and_ranks_as_each_part_does(blend:
     assert explanation.is_exact
     np.testing.assert_allclose(explanation.contributions.sum(axis=1), scores[0], atol=1e-5)
     text = str(explanation)
-    assert text.startswith(f"History of {len(order)} items, newest first: {planted_split.train.items.label(order[-1])}")
+    assert text.startswith(
+        f"History of {len(order)} items, newest first: {planted_split.train.items.label(order[-1])}"
+    )
     assert "community" in text
     assert all(planted_split.train.items.label(int(item)) in text for item in items[0])
 
 
-def test_a_blend_within_a_blend_is_saved_and_explained_inside(planted_split: Split, tmp_path: Path) -> None:
+def test_a_blend_within_a_blend_is_saved_and_explained_inside(
+    planted_split: Split, tmp_path: Path
+) -> None:
     inner = Blend(parts=[EASE(), small_loca()], names=("linear", "local"))
-    outer = Blend(parts=[Popularity(), inner], columns=[(0, 1.0, 0.2), (1, 1.0, 0.8)]).fit(planted_split.train)
+    outer = Blend(parts=[Popularity(), inner], columns=[(0, 1.0, 0.2), (1, 1.0, 0.8)]).fit(
+        planted_split.train
+    )
     outer.save(tmp_path / "m")
     loaded = load(tmp_path / "m")
     rows = planted_split.test.history_matrix[:20]
@@ -333,7 +385,9 @@ def test_what_cannot_be_explained_is_refused(blend: Blend, planted_split: Split)
         blend.explain(history, order=np.array([1, 2]))
 
 
-def test_a_blend_answers_under_the_recency_that_its_columns_were_found_under(planted_split: Split) -> None:
+def test_a_blend_answers_under_the_recency_that_its_columns_were_found_under(
+    planted_split: Split,
+) -> None:
     assert planted_split.validation is not None
     models = [EASE(l2=20.0).fit(planted_split.train), EASE(l2=200.0).fit(planted_split.train)]
     found = Blend.of(models, planted_split.validation.with_recency(Recency(4)))

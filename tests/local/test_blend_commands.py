@@ -20,9 +20,13 @@ from loca.models.ease import EASE
 
 @pytest.fixture(scope="module")
 def blend(planted_split: Split) -> Blend:
-    local = Loca(base=EASE(), embedding=TruncatedSVD(dimensions=8), anchors=3, answer_bandwidth=Quantile(0.9))
+    local = Loca(
+        base=EASE(), embedding=TruncatedSVD(dimensions=8), anchors=3, answer_bandwidth=Quantile(0.9)
+    )
     columns = [(0, 1.0, 0.4), (1, 1.0, 0.6)]
-    return Blend(parts=[EASE(), local], columns=columns).fit(planted_split.train.with_recency(Recency(5)))
+    return Blend(parts=[EASE(), local], columns=columns).fit(
+        planted_split.train.with_recency(Recency(5))
+    )
 
 
 @pytest.fixture
@@ -36,14 +40,22 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return capsys.readouterr().out
 
 
-def test_recommend_lists_what_the_blend_lists(blend: Blend, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (answer,) = json.loads(said(capsys, "recommend", folder, "--user", "u003", "-n", "4", "--json"))["answers"]
+def test_recommend_lists_what_the_blend_lists(
+    blend: Blend, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (answer,) = json.loads(
+        said(capsys, "recommend", folder, "--user", "u003", "-n", "4", "--json")
+    )["answers"]
     ids, _ = recommend(blend, ["u003"], n=4)
     assert [one["item"] for one in answer["items"]] == ids[0].tolist()
 
 
-def test_explain_says_what_each_part_adds(blend: Blend, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (answer,) = json.loads(said(capsys, "explain", folder, "--user", "u003", "-n", "4", "--json"))["answers"]
+def test_explain_says_what_each_part_adds(
+    blend: Blend, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (answer,) = json.loads(said(capsys, "explain", folder, "--user", "u003", "-n", "4", "--json"))[
+        "answers"
+    ]
     ids, scores = recommend(blend, ["u003"], n=4)
     assert [one["item"] for one in answer["items"]] == ids[0].tolist()
     local, linear = answer["parts"]
@@ -60,7 +72,9 @@ def test_explain_says_what_each_part_adds(blend: Blend, folder: Path, capsys: py
             assert both[0]["rank"] == own.index(ids[0][place]) + 1
 
 
-def test_explain_reads_as_one_line_of_parts_for_each_item(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_reads_as_one_line_of_parts_for_each_item(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = said(capsys, "explain", folder, "--history", "i03,i08,i20", "-n", "2")
     lines = text.splitlines()
     assert lines[0] == "For history"

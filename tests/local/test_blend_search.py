@@ -42,13 +42,23 @@ def linear(weights: np.ndarray) -> EASE:
 
 def interactions_of(rows: list[np.ndarray], recency: Recency | None = None) -> Interactions:
     owners = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    matrix = csr_array((np.ones(len(owners)), (owners, np.concatenate(rows))), shape=(len(rows), ITEMS))
+    matrix = csr_array(
+        (np.ones(len(owners)), (owners, np.concatenate(rows))), shape=(len(rows), ITEMS)
+    )
     numbered = Interactions.from_matrix(matrix)
     offsets = np.cumsum([0, *(len(row) for row in rows)])
-    return Interactions(numbered.users, numbered.items, offsets, np.concatenate(rows).astype(np.int32), recency=recency)
+    return Interactions(
+        numbered.users,
+        numbered.items,
+        offsets,
+        np.concatenate(rows).astype(np.int32),
+        recency=recency,
+    )
 
 
-def questions(truth: np.ndarray, *, power: float = 1.0, recency: Recency | None = None, seed: int = 0) -> HeldOut:
+def questions(
+    truth: np.ndarray, *, power: float = 1.0, recency: Recency | None = None, seed: int = 0
+) -> HeldOut:
     """Random histories of 8, and as targets the 4 unseen items that history · truth puts first."""
     rng = np.random.default_rng(seed)
     histories = interactions_of([rng.permutation(ITEMS)[:8] for _ in range(USERS)], recency)
@@ -94,7 +104,9 @@ def test_what_a_part_earned_is_what_the_blend_loses_without_it() -> None:
     assert sum(one.weight for one in blend.earned_) == pytest.approx(1)
     for number, one in enumerate(blend.earned_):
         assert one.alone == pytest.approx(mean_ndcg(models[number].score, validation), abs=1e-6)
-        weights = [0.0 if place == number else part.weight for place, part in enumerate(blend.earned_)]
+        weights = [
+            0.0 if place == number else part.weight for place, part in enumerate(blend.earned_)
+        ]
         without = mean_ndcg(blended_by(models, weights).score, validation)
         assert one.loss_without == pytest.approx(blend.ndcg_ - without, abs=1e-4)
         assert one.loss_without > 0.01
@@ -155,7 +167,9 @@ def test_powers_are_tried_only_where_they_can_make_a_difference(planted_split: S
     assert powers_to_try(popularity, weighted, POWERS) == (1.0,)
 
 
-def test_the_cached_ndcg_is_the_real_one_where_every_item_is_a_candidate(planted_split: Split) -> None:
+def test_the_cached_ndcg_is_the_real_one_where_every_item_is_a_candidate(
+    planted_split: Split,
+) -> None:
     models = [EASE(l2=5.0), EASE(l2=500.0), Popularity()]  # popularity has many equal scores
     models = [model.fit(planted_split.train) for model in models]
     cache = cache_of(models, planted_split.validation)
@@ -163,11 +177,15 @@ def test_the_cached_ndcg_is_the_real_one_where_every_item_is_a_candidate(planted
         real = mean_ndcg(blended_by(models, weights).score, planted_split.validation)
         assert cache.ndcg(np.array(weights, dtype=float)) == pytest.approx(real, abs=1e-6)
     blended = cache.blended(np.array([0.2, 0.3, 0.4]))
-    assert cache.ndcg_of(blended, 2, 0.1) == pytest.approx(cache.ndcg(np.array([0.2, 0.3, 0.5])), abs=1e-6)
+    assert cache.ndcg_of(blended, 2, 0.1) == pytest.approx(
+        cache.ndcg(np.array([0.2, 0.3, 0.5])), abs=1e-6
+    )
 
 
 def test_the_cached_ndcg_is_near_the_real_one_with_some_candidates_alone() -> None:
-    data = planted_communities(users=500, items=1200, communities=3, history=30, seed=2).interactions
+    data = planted_communities(
+        users=500, items=1200, communities=3, history=30, seed=2
+    ).interactions
     train, validation, _ = hold_last(data, 3)
     models = [EASE(l2=50.0).fit(train), EASE(l2=1000.0).fit(train), Popularity().fit(train)]
     cache = cache_of(models, validation)
@@ -185,11 +203,15 @@ def test_a_target_that_was_seen_is_never_found_but_counts(planted_split: Split) 
         for row in range(held_out.n_users)
     ]
     offsets = np.cumsum([0, *(len(row) for row in mixed_rows)])
-    targets = Interactions(held_out.histories.users, held_out.histories.items, offsets, np.concatenate(mixed_rows))
+    targets = Interactions(
+        held_out.histories.users, held_out.histories.items, offsets, np.concatenate(mixed_rows)
+    )
     mixed = HeldOut(held_out.histories, targets)
     model = EASE().fit(planted_split.train)
     assert cache_of([model], seen).ndcg(np.ones(1)) == 0.0
-    assert cache_of([model], mixed).ndcg(np.ones(1)) == pytest.approx(mean_ndcg(model.score, mixed), abs=1e-6)
+    assert cache_of([model], mixed).ndcg(np.ones(1)) == pytest.approx(
+        mean_ndcg(model.score, mixed), abs=1e-6
+    )
 
 
 def test_users_beyond_the_cache_are_left_out_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,7 +240,9 @@ def test_the_search_ends_no_lower_than_the_best_column_and_the_equal_blend() -> 
     assert weights.sum() == pytest.approx(1)
     assert (weights >= 0).all()
     assert weights.argmax() == 0
-    assert cache.ndcg(weights) >= max(alone.max(), cache.ndcg(np.full(5, 0.2)), cache.ndcg((weights > 0) / 5))
+    assert cache.ndcg(weights) >= max(
+        alone.max(), cache.ndcg(np.full(5, 0.2)), cache.ndcg((weights > 0) / 5)
+    )
 
 
 class Hill(ScoreCache):
@@ -277,7 +301,9 @@ def test_log_probabilities_are_those_of_networks_alone(planted_split: Split) -> 
     probabilities = scaled_scores(vae.fit(planted_split.train), rows, 1.0, "log-probability").exp()
     np.testing.assert_allclose(probabilities.sum(dim=1), 1, atol=1e-5)
     ease = EASE().fit(planted_split.train)
-    assert torch.equal(scaled_scores(ease, rows, 1.0, "log-probability"), scaled_scores(ease, rows, 1.0, "z-score"))
+    assert torch.equal(
+        scaled_scores(ease, rows, 1.0, "log-probability"), scaled_scores(ease, rows, 1.0, "z-score")
+    )
 
 
 def test_scores_that_are_no_numbers_are_refused() -> None:

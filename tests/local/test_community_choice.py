@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import loca
-from loca.communities.communities import MixtureCommunities, mixture_communities, restore_communities
+from loca.communities.communities import (
+    MixtureCommunities,
+    mixture_communities,
+    restore_communities,
+)
 from loca.communities.mixture import DealtMixture, RandomGroups
 from loca.data.splits import Split
 from loca.errors import ConfigError, DataError
@@ -27,7 +31,9 @@ def grouped() -> Split:
     """Users of four communities that like different items, and nothing else."""
     rng, users, items = np.random.default_rng(0), 400, 80
     groups = rng.integers(0, 4, users)
-    tastes = np.where(np.arange(items) % 4 == groups[:, None], 3.0, 0.0) + rng.gumbel(size=(users, items))
+    tastes = np.where(np.arange(items) % 4 == groups[:, None], 3.0, 0.0) + rng.gumbel(
+        size=(users, items)
+    )
     # Inside a community items are alike: only who belongs to it knows what comes next.
     drawn = np.argsort(-tastes, axis=1)[:, :14]
     data = loca.Interactions.from_matrix(
@@ -45,7 +51,9 @@ def test_a_member_weighs_more_when_its_community_is_trained_and_nobody_nothing()
     rows = [[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]]
     found = memberships(rows, focus=0.8)
     np.testing.assert_allclose(found.sizes, [0.5, 0.5], rtol=1e-6)
-    np.testing.assert_allclose(found.train_weights(np.log(rows), 0), [0.2 + 0.8 * one / 0.5 for one in (0.9, 0.5, 0.1)])
+    np.testing.assert_allclose(
+        found.train_weights(np.log(rows), 0), [0.2 + 0.8 * one / 0.5 for one in (0.9, 0.5, 0.1)]
+    )
     alone = memberships([[1.0, 1e-30], [1e-30, 1.0]], focus=1.0)
     assert (alone.train_weights(np.log(np.array([[1.0, 1e-30], [1e-30, 1.0]])), 0) > 0).all()
 
@@ -54,9 +62,17 @@ def test_a_temperature_flattens_answers_and_each_mixture_has_the_same_share() ->
     rows = np.log(np.array([[0.9, 0.1, 0.6, 0.4]]))
     sharp = memberships([[0.9, 0.1, 0.6, 0.4]], mixtures=2).answer_weights(rows).toarray()[0]
     np.testing.assert_allclose(sharp, [0.45, 0.05, 0.3, 0.2], rtol=1e-5)
-    flat = memberships([[0.9, 0.1, 0.6, 0.4]], mixtures=2, temperature=1e6).answer_weights(rows).toarray()[0]
+    flat = (
+        memberships([[0.9, 0.1, 0.6, 0.4]], mixtures=2, temperature=1e6)
+        .answer_weights(rows)
+        .toarray()[0]
+    )
     np.testing.assert_allclose(flat, 0.25, rtol=1e-4)
-    few = memberships([[0.9, 0.1, 0.6, 0.4]], mixtures=2, answering=2).answer_weights(rows).toarray()[0]
+    few = (
+        memberships([[0.9, 0.1, 0.6, 0.4]], mixtures=2, answering=2)
+        .answer_weights(rows)
+        .toarray()[0]
+    )
     np.testing.assert_allclose(few, [0.6, 0, 0.4, 0], rtol=1e-5)
 
 
@@ -70,9 +86,17 @@ def test_communities_of_other_sizes_are_refused() -> None:
         replace(found, temperature=0.0)
 
 
-@given(st.integers(1, 5), st.integers(1, 3), st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True))
-def test_a_random_group_follows_from_the_items_alone(components: int, mixtures: int, items: list[int]) -> None:
-    groups = RandomGroups(components=components, mixtures=mixtures).fit(csr_array(np.ones((2, 10), np.float32)))
+@given(
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True),
+)
+def test_a_random_group_follows_from_the_items_alone(
+    components: int, mixtures: int, items: list[int]
+) -> None:
+    groups = RandomGroups(components=components, mixtures=mixtures).fit(
+        csr_array(np.ones((2, 10), np.float32))
+    )
     row = np.zeros((1, 10), np.float32)
     row[0, items] = 1
     found = groups.embed(csr_array(np.concatenate([row, 5 * row])))
@@ -120,9 +144,13 @@ def test_the_flattest_of_the_best_answers_is_taken() -> None:
     assert flattest([worse, worse, worse]) == 2
 
 
-def test_solved_models_have_the_temperature_of_the_best_validation_score(planted_split: Split) -> None:
+def test_solved_models_have_the_temperature_of_the_best_validation_score(
+    planted_split: Split,
+) -> None:
     held_out, scores = planted_split.validation, {}
-    base = loca.Loca(base=loca.EASE(l2=20.0), communities="mixture", anchors=4, mixtures=1, alpha=0.0)
+    base = loca.Loca(
+        base=loca.EASE(l2=20.0), communities="mixture", anchors=4, mixtures=1, alpha=0.0
+    )
     for one in (1.0, 4.0, 16.0, 1024.0, "validation"):
         model = clone(base, temperature=one).fit(planted_split.train, validation=held_out)
         scores[one] = float(loca.evaluate(model, held_out).values["ndcg@100"].mean())
@@ -131,20 +159,31 @@ def test_solved_models_have_the_temperature_of_the_best_validation_score(planted
 
 
 def test_communities_are_found_where_they_earn() -> None:
-    split = loca.leave_last_out(loca.planted_communities(users=1500).interactions, test=5, validation=2)
+    split = loca.leave_last_out(
+        loca.planted_communities(users=1500).interactions, test=5, validation=2
+    )
     base = loca.EASE(l2=300.0)
-    model = loca.Loca(base=base, communities="auto", anchors=8).fit(split.train, validation=split.validation)
+    model = loca.Loca(base=base, communities="auto", anchors=8).fit(
+        split.train, validation=split.validation
+    )
     assert model.alpha_ < 0.5
-    reached, alone = (loca.evaluate(one, split.test, at=[100]).means()["ndcg@100"] for one in (model, model.global_))
+    reached, alone = (
+        loca.evaluate(one, split.test, at=[100]).means()["ndcg@100"]
+        for one in (model, model.global_)
+    )
     assert reached > 1.04 * alone
     again = model.with_selected_params().fit(split.train, validation=split.validation)
-    np.testing.assert_array_equal(again.score(split.test.history_matrix), model.score(split.test.history_matrix))
+    np.testing.assert_array_equal(
+        again.score(split.test.history_matrix), model.score(split.test.history_matrix)
+    )
 
 
 def test_a_given_alpha_is_left_alone_and_a_chosen_one_is_1_where_nothing_is_earned() -> None:
     rng = np.random.default_rng(0)
     drawn = np.argsort(rng.random((200, 40)), axis=1)[:, :12]
-    data = loca.Interactions.from_matrix(csr_array((np.ones(drawn.size), drawn.ravel(), np.arange(0, 2401, 12))))
+    data = loca.Interactions.from_matrix(
+        csr_array((np.ones(drawn.size), drawn.ravel(), np.arange(0, 2401, 12)))
+    )
     split = loca.leave_last_out(data, test=2, validation=2)
     model = loca.Loca(base=loca.EASE(l2=50.0), communities="auto", anchors=4)
     assert model.fit(split.train, validation=split.validation).alpha_ == 1.0
@@ -155,23 +194,38 @@ def test_a_given_alpha_is_left_alone_and_a_chosen_one_is_1_where_nothing_is_earn
 def test_without_a_focus_the_local_networks_are_an_ensemble(grouped: Split) -> None:
     base = loca.MultVAE(**VAE)
     ensemble = loca.Ensemble(base=base, models=4).fit(grouped.train, validation=grouped.validation)
-    settings = {"anchors": 4, "mixtures": 2, "focus": 0.0, "temperature": 1e6, "shared_epochs": 0, "alpha": 0.0}
-    model = loca.Loca(base=base, communities="mixture", **settings).fit(grouped.train, validation=grouped.validation)
+    settings = {
+        "anchors": 4,
+        "mixtures": 2,
+        "focus": 0.0,
+        "temperature": 1e6,
+        "shared_epochs": 0,
+        "alpha": 0.0,
+    }
+    model = loca.Loca(base=base, communities="mixture", **settings).fit(
+        grouped.train, validation=grouped.validation
+    )
     assert model.local_epochs_ == ensemble.epochs_
     histories = grouped.test.history_matrix
-    np.testing.assert_allclose(model.score(histories), ensemble.score(histories), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        model.score(histories), ensemble.score(histories), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_networks_share_the_epochs_of_the_global_model_and_then_differ(grouped: Split) -> None:
     base = loca.MultVAE(**VAE)
-    model = loca.Loca(base=base, communities="mixture", anchors=4).fit(grouped.train, validation=grouped.validation)
+    model = loca.Loca(base=base, communities="mixture", anchors=4).fit(
+        grouped.train, validation=grouped.validation
+    )
     assert model.shared_epochs_ == min(model.global_.best_epoch_, 8)
     assert model.local_epochs_ > model.shared_epochs_
     refit = model.with_selected_params()
     assert (refit.shared_epochs, refit.base.epochs) == (model.shared_epochs_, model.local_epochs_)
 
 
-def test_auto_over_networks_gives_one_kind_that_is_saved_and_loaded(grouped: Split, tmp_path: Path) -> None:
+def test_auto_over_networks_gives_one_kind_that_is_saved_and_loaded(
+    grouped: Split, tmp_path: Path
+) -> None:
     model = loca.Loca(base=loca.MultVAE(**VAE), communities="auto", anchors=4)
     model.fit(grouped.train, validation=grouped.validation).save(tmp_path / "auto")
     loaded = loca.load(tmp_path / "auto", verify=True)
@@ -183,11 +237,19 @@ def test_auto_over_networks_gives_one_kind_that_is_saved_and_loaded(grouped: Spl
 
 def test_what_is_not_local_is_not_explained_by_communities(grouped: Split) -> None:
     drawn = loca.Loca(base=loca.EASE(l2=50.0), communities="random", anchors=4).fit(grouped.train)
-    assert "Answered by 4 models alike, of groups of users drawn at random." in str(drawn.explain(0))
-    alone = loca.Loca(base=loca.EASE(l2=50.0), communities="mixture", anchors=4, alpha=1.0).fit(grouped.train)
-    assert "Communities earned nothing here: the global model answers alone." in str(alone.explain(0))
+    assert "Answered by 4 models alike, of groups of users drawn at random." in str(
+        drawn.explain(0)
+    )
+    alone = loca.Loca(base=loca.EASE(l2=50.0), communities="mixture", anchors=4, alpha=1.0).fit(
+        grouped.train
+    )
+    assert "Communities earned nothing here: the global model answers alone." in str(
+        alone.explain(0)
+    )
     whole = loca.EASE(l2=50.0).fit(grouped.train)
-    np.testing.assert_array_equal(alone.score(grouped.test.history_matrix), whole.score(grouped.test.history_matrix))
+    np.testing.assert_array_equal(
+        alone.score(grouped.test.history_matrix), whole.score(grouped.test.history_matrix)
+    )
 
 
 def test_a_file_of_communities_that_do_not_fit_is_refused() -> None:
@@ -208,13 +270,17 @@ def test_a_file_of_communities_that_do_not_fit_is_refused() -> None:
 
 
 def test_a_tiny_temperature_gives_numbers() -> None:
-    found = memberships([[0.9, 0.1]], temperature=1e-300).answer_weights(np.log(np.array([[0.9, 0.1]], np.float32)))
+    found = memberships([[0.9, 0.1]], temperature=1e-300).answer_weights(
+        np.log(np.array([[0.9, 0.1]], np.float32))
+    )
     np.testing.assert_array_equal(found.toarray(), [[1, 0]])
 
 
 def test_shared_epochs_leave_some_for_communities(grouped: Split) -> None:
     model = loca.Loca(base=loca.MultVAE(**VAE), communities="mixture", anchors=4, shared_epochs=12)
-    with pytest.raises(ConfigError, match="shared_epochs: expected fewer than epochs, 12, found 12"):
+    with pytest.raises(
+        ConfigError, match="shared_epochs: expected fewer than epochs, 12, found 12"
+    ):
         model.fit(grouped.train)
 
 
@@ -223,14 +289,22 @@ def test_a_few_users_without_popular_items_are_no_problem() -> None:
     rows = [[1399, 1398, 1397, 1396], *(rng.choice(1000, 40, replace=False) for _ in range(37))]
     offsets = np.cumsum([0, *map(len, rows)])
     values = np.ones(offsets[-1])
-    data = loca.Interactions.from_matrix(csr_array((values, np.concatenate(rows), offsets), shape=(38, 1400)))
+    data = loca.Interactions.from_matrix(
+        csr_array((values, np.concatenate(rows), offsets), shape=(38, 1400))
+    )
     split = loca.leave_last_out(data, test=1, validation=1)
-    model = loca.Loca(base=loca.EASE(l2=50.0), communities="auto").fit(split.train, validation=split.validation)
+    model = loca.Loca(base=loca.EASE(l2=50.0), communities="auto").fit(
+        split.train, validation=split.validation
+    )
     assert model.score(split.test.history_matrix).shape == (38, 1400)
 
 
 def test_more_mixtures_than_communities_are_refused() -> None:
-    with pytest.raises(ConfigError, match="mixtures: expected at most as many as anchors, 3, found 4"):
+    with pytest.raises(
+        ConfigError, match="mixtures: expected at most as many as anchors, 3, found 4"
+    ):
         loca.Loca(base=loca.EASE(), communities="mixture", anchors=3, mixtures=4)
-    with pytest.raises(ConfigError, match="communities: expected kernel, mixture, dealt, random or auto, found 'x'"):
+    with pytest.raises(
+        ConfigError, match="communities: expected kernel, mixture, dealt, random or auto, found 'x'"
+    ):
         loca.Loca(base=loca.EASE(), communities="x")

@@ -22,19 +22,28 @@ def loca_of(anchors: int, **more: Any) -> Loca:
 
 
 @pytest.mark.parametrize("selection", ["coverage", "farthest"])
-def test_the_first_communities_answer_as_a_loca_with_no_more(selection: str, planted_split: Split) -> None:
+def test_the_first_communities_answer_as_a_loca_with_no_more(
+    selection: str, planted_split: Split
+) -> None:
     whole = loca_of(6, anchor_selection=selection).fit(planted_split.train)
     smaller = loca_of(2, anchor_selection=selection).fit(planted_split.train)
     histories = planted_split.test.history_matrix
-    np.testing.assert_allclose(whole.truncate(2).score(histories), smaller.score(histories), atol=1e-5)
+    np.testing.assert_allclose(
+        whole.truncate(2).score(histories), smaller.score(histories), atol=1e-5
+    )
     assert np.abs(whole.truncate(2).score(histories) - whole.score(histories)).max() > 1e-3
 
 
 def test_the_first_networks_answer_as_a_loca_with_no_more(planted_split: Split) -> None:
     base = MultVAE(latent=8, epochs=3, batch_size=100)
     histories = planted_split.test.history_matrix
-    scores = [Loca(base=base, anchors=n, alpha=0.0, answer_bandwidth=0.4).fit(planted_split.train) for n in (3, 1)]
-    np.testing.assert_allclose(scores[0].truncate(1).score(histories), scores[1].score(histories), atol=1e-4)
+    scores = [
+        Loca(base=base, anchors=n, alpha=0.0, answer_bandwidth=0.4).fit(planted_split.train)
+        for n in (3, 1)
+    ]
+    np.testing.assert_allclose(
+        scores[0].truncate(1).score(histories), scores[1].score(histories), atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("base", [EASE(l2=20.0), MultVAE(latent=8, epochs=3, batch_size=100)])

@@ -47,11 +47,15 @@ def small_vae(**changes: object) -> MultVAE:
     return MultVAE(**(settings | changes))  # type: ignore[arg-type]
 
 
-def test_the_answer_is_the_membership_weighted_mean_of_the_local_answers(planted_split: Split) -> None:
+def test_the_answer_is_the_membership_weighted_mean_of_the_local_answers(
+    planted_split: Split,
+) -> None:
     model = small_loca(alpha=0.25).fit(planted_split.train)
     histories = planted_split.test.history_matrix[:30]
     weights = model.communities_.answer_weights(model.embed(histories)).toarray()
-    answers = np.stack([model.locals_.score_with(number, histories) for number in range(6)])  # (models, users, items)
+    answers = np.stack(
+        [model.locals_.score_with(number, histories) for number in range(6)]
+    )  # (models, users, items)
     scores = model.score(histories)
     for user in range(30):
         expected = model.global_.score(histories)[user]
@@ -61,13 +65,17 @@ def test_the_answer_is_the_membership_weighted_mean_of_the_local_answers(planted
         np.testing.assert_allclose(scores[user], expected, atol=1e-5)
 
 
-def test_a_local_model_is_the_base_fitted_with_the_scaled_weights_of_its_community(planted_split: Split) -> None:
+def test_a_local_model_is_the_base_fitted_with_the_scaled_weights_of_its_community(
+    planted_split: Split,
+) -> None:
     model = small_loca().fit(planted_split.train)
     matrix = planted_split.train.matrix()
     for community in (0, 5):
         weights = model.communities_.train_weights(model.embed(matrix), community)
         alone = EASE(l2=20.0).fit(matrix, user_weights=weights * len(weights) / weights.sum())
-        np.testing.assert_allclose(model.locals_.score_with(community, matrix), alone.score(matrix), atol=1e-5)
+        np.testing.assert_allclose(
+            model.locals_.score_with(community, matrix), alone.score(matrix), atol=1e-5
+        )
 
 
 def test_a_user_outside_every_community_gets_the_global_scores(planted_split: Split) -> None:
@@ -82,26 +90,40 @@ def test_a_user_outside_every_community_gets_the_global_scores(planted_split: Sp
 
 
 def test_wide_uniform_communities_of_ease_are_the_global_model(planted_split: Split) -> None:
-    model = small_loca(kernel="uniform", train_bandwidth=3.0, answer_bandwidth=3.0).fit(planted_split.train)
+    model = small_loca(kernel="uniform", train_bandwidth=3.0, answer_bandwidth=3.0).fit(
+        planted_split.train
+    )
     histories = planted_split.test.history_matrix[:20]
     np.testing.assert_allclose(model.score(histories), model.global_.score(histories), atol=1e-5)
 
 
-def test_local_networks_with_equal_weights_differ_by_their_seeds_alone(planted_split: Split) -> None:
+def test_local_networks_with_equal_weights_differ_by_their_seeds_alone(
+    planted_split: Split,
+) -> None:
     matrix = planted_split.train.matrix()
-    model = Loca(base=small_vae(epochs=2), anchors=2, kernel="uniform", train_bandwidth=3.0, answer_bandwidth=3.0)
+    model = Loca(
+        base=small_vae(epochs=2),
+        anchors=2,
+        kernel="uniform",
+        train_bandwidth=3.0,
+        answer_bandwidth=3.0,
+    )
     model.fit(matrix)
     first, second = (model.locals_.score_with(number, matrix[:5]) for number in range(2))
     assert np.abs(first - second).max() > 1e-3
     alone = small_vae(epochs=2, seed=derive_seed(0, "local model", 0)).fit(matrix)
-    np.testing.assert_allclose(first, alone.score(matrix[:5]), atol=1e-4)  # two epochs of Adam in 32 bits
+    np.testing.assert_allclose(
+        first, alone.score(matrix[:5]), atol=1e-4
+    )  # two epochs of Adam in 32 bits
 
 
 def test_alpha_is_the_best_of_the_grid_on_validation(planted_split: Split) -> None:
     model = small_loca().fit(planted_split.train, validation=planted_split.validation)
     scores = [
         mean_ndcg(
-            small_loca(alpha=alpha).fit(planted_split.train, validation=planted_split.validation).score,
+            small_loca(alpha=alpha)
+            .fit(planted_split.train, validation=planted_split.validation)
+            .score,
             planted_split.validation,
         )
         for alpha in ALPHAS
@@ -110,19 +132,35 @@ def test_alpha_is_the_best_of_the_grid_on_validation(planted_split: Split) -> No
     assert scores[ALPHAS.index(model.alpha_)] == pytest.approx(max(scores), abs=1e-5)
 
 
-def test_the_paper_rule_and_no_validation_give_the_global_model_no_share(planted_split: Split) -> None:
-    assert small_loca(alpha="paper").fit(planted_split.train, validation=planted_split.validation).alpha_ == 0
+def test_the_paper_rule_and_no_validation_give_the_global_model_no_share(
+    planted_split: Split,
+) -> None:
+    assert (
+        small_loca(alpha="paper")
+        .fit(planted_split.train, validation=planted_split.validation)
+        .alpha_
+        == 0
+    )
     assert small_loca().fit(planted_split.train).alpha_ == 0
 
 
 def test_one_number_of_epochs_is_chosen_on_the_blended_score(planted_split: Split) -> None:
     validation = planted_split.validation
-    settings = {"anchors": 3, "alpha": 0.2, "train_bandwidth": Quantile(0.8), "answer_bandwidth": Quantile(0.5)}
+    settings = {
+        "anchors": 3,
+        "alpha": 0.2,
+        "train_bandwidth": Quantile(0.8),
+        "answer_bandwidth": Quantile(0.5),
+    }
     model = Loca(base=small_vae(), **settings).fit(planted_split.train, validation=validation)
     chosen = mean_ndcg(model.score, validation)
     assert 1 <= model.local_epochs_ <= 8
     for epochs in range(1, 9):
-        fixed = Loca(base=small_vae(epochs=epochs), global_model=model.global_.with_selected_params(), **settings)
+        fixed = Loca(
+            base=small_vae(epochs=epochs),
+            global_model=model.global_.with_selected_params(),
+            **settings,
+        )
         score = mean_ndcg(fixed.fit(planted_split.train).score, validation)
         if epochs == model.local_epochs_:
             assert score == pytest.approx(chosen, abs=1e-6)
@@ -132,7 +170,13 @@ def test_one_number_of_epochs_is_chosen_on_the_blended_score(planted_split: Spli
 
 def test_each_community_may_stop_on_its_own_members(planted_split: Split) -> None:
     base = small_vae(learning_rate=5e-2, epochs=40, patience=2)
-    model = Loca(base=base, anchors=4, stopping="community", answer_bandwidth=Quantile(0.3), engine="one_by_one")
+    model = Loca(
+        base=base,
+        anchors=4,
+        stopping="community",
+        answer_bandwidth=Quantile(0.3),
+        engine="one_by_one",
+    )
     model.fit(planted_split.train, validation=planted_split.validation)
     own = [local.best_epoch_ for local in model.locals_.models_]
     assert len(set(own)) > 1
@@ -142,22 +186,32 @@ def test_each_community_may_stop_on_its_own_members(planted_split: Split) -> Non
 def test_a_community_without_validation_users_runs_all_its_epochs(planted_split: Split) -> None:
     nobody_else = planted_split.validation.targets.places() >= 0
     nobody_else[planted_split.validation.targets.offsets[1] :] = False
-    one_user = HeldOut(planted_split.validation.histories, planted_split.validation.targets.where(nobody_else))
+    one_user = HeldOut(
+        planted_split.validation.histories, planted_split.validation.targets.where(nobody_else)
+    )
     model = Loca(
-        base=small_vae(), anchors=4, stopping="community", answer_bandwidth=Quantile(0.02), engine="one_by_one"
+        base=small_vae(),
+        anchors=4,
+        stopping="community",
+        answer_bandwidth=Quantile(0.02),
+        engine="one_by_one",
     )
     model.fit(planted_split.train, validation=one_user)
     assert 8 in [local.best_epoch_ for local in model.locals_.models_]
 
 
 def test_the_chosen_model_repeats_the_choices_without_validation(planted_split: Split) -> None:
-    model = Loca(base=small_vae(), anchors=3).fit(planted_split.train, validation=planted_split.validation)
+    model = Loca(base=small_vae(), anchors=3).fit(
+        planted_split.train, validation=planted_split.validation
+    )
     chosen = model.with_selected_params()
     assert chosen.base.epochs == model.local_epochs_
     assert chosen.global_model.epochs == model.global_.best_epoch_
     assert chosen.alpha == model.alpha_
     histories = planted_split.test.history_matrix[:20]
-    np.testing.assert_allclose(chosen.fit(planted_split.train).score(histories), model.score(histories), atol=1e-5)
+    np.testing.assert_allclose(
+        chosen.fit(planted_split.train).score(histories), model.score(histories), atol=1e-5
+    )
     assert clone(chosen).fit(planted_split.train_and_validation).alpha_ == model.alpha_
 
 
@@ -167,9 +221,14 @@ FOR_EVERYBODY = {"anchors": 2, "kernel": "uniform", "train_bandwidth": 3.0, "ans
 
 
 @pytest.mark.parametrize("stopping", ["blended", "community"])
-def test_the_chosen_model_has_the_local_epochs_of_validation_and_not_those_it_was_given(stopping: str) -> None:
+def test_the_chosen_model_has_the_local_epochs_of_validation_and_not_those_it_was_given(
+    stopping: str,
+) -> None:
     split = scripted_split()
-    base, whole = Scripted(script=(WRONG, RIGHT, WRONG, WRONG)), Scripted(script=(WRONG, WRONG, SURELY_RIGHT, WRONG))
+    base, whole = (
+        Scripted(script=(WRONG, RIGHT, WRONG, WRONG)),
+        Scripted(script=(WRONG, WRONG, SURELY_RIGHT, WRONG)),
+    )
     model = Loca(base=base, global_model=whole, alpha=0.0, stopping=stopping, **FOR_EVERYBODY)
     chosen = model.fit(split.train, validation=split.validation).with_selected_params()
     assert (model.base.epochs, model.local_epochs_) == (4, 2)
@@ -179,7 +238,9 @@ def test_the_chosen_model_has_the_local_epochs_of_validation_and_not_those_it_wa
     np.testing.assert_allclose(scores, np.tile(RIGHT, (histories.shape[0], 1)), atol=1e-6)
 
 
-@pytest.mark.parametrize(("alpha", "epochs"), [("validation", 2), ("paper", 2), (0.0, 2), (0.5, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("alpha", "epochs"), [("validation", 2), ("paper", 2), (0.0, 2), (0.5, 1)], ids=str
+)
 def test_local_epochs_are_judged_without_a_share_of_the_global_model_that_is_still_to_be_chosen(
     alpha: float | str, epochs: int
 ) -> None:
@@ -192,7 +253,9 @@ def test_local_epochs_are_judged_without_a_share_of_the_global_model_that_is_sti
 
 
 def test_users_can_be_embedded_by_another_model(planted_split: Split) -> None:
-    model = small_loca(embedding=small_vae()).fit(planted_split.train, validation=planted_split.validation)
+    model = small_loca(embedding=small_vae()).fit(
+        planted_split.train, validation=planted_split.validation
+    )
     assert model.embed(planted_split.test.history_matrix[:3]).shape == (3, 8)
     assert model.with_selected_params().embedding.epochs == model.embedder_.best_epoch_
     assert model.embedder_ is not model.global_
@@ -200,15 +263,26 @@ def test_users_can_be_embedded_by_another_model(planted_split: Split) -> None:
     assert own.embedder_ is own.global_
 
 
-def test_local_eases_are_kept_dense_where_that_takes_no_more_than_their_bytes(planted_split: Split) -> None:
+def test_local_eases_are_kept_dense_where_that_takes_no_more_than_their_bytes(
+    planted_split: Split,
+) -> None:
     kept = {
-        (engine, size): type(small_loca(engine=engine, local_bytes=size).fit(planted_split.train).locals_).__name__
+        (engine, size): type(
+            small_loca(engine=engine, local_bytes=size).fit(planted_split.train).locals_
+        ).__name__
         for engine in ("auto", "stacked", "one_by_one")
         for size in (4 * 60**2, 4 * 60**2 - 1)
     }
     small, large = 4 * 60**2 - 1, 4 * 60**2
-    assert kept["auto", large] == kept["one_by_one", small] == kept["one_by_one", large] == "SeparateModels"
-    assert kept["auto", small] == kept["stacked", small] == kept["stacked", large] == "EaseDifferences"
+    assert (
+        kept["auto", large]
+        == kept["one_by_one", small]
+        == kept["one_by_one", large]
+        == "SeparateModels"
+    )
+    assert (
+        kept["auto", small] == kept["stacked", small] == kept["stacked", large] == "EaseDifferences"
+    )
 
 
 def test_a_base_without_an_encoder_is_embedded_by_an_svd(planted_split: Split) -> None:
@@ -239,9 +313,16 @@ def test_an_explanation_adds_up_and_names_what_each_community_says(planted_split
     for part in inside.communities:
         expected, _ = rank_top_n(model.locals_.score_with(part.community, history), history, 5)
         np.testing.assert_array_equal(part.items, expected[0])
-        assert part.anchor == model.train_data_.users.ids([model.communities_.anchors[part.community]])[0]
-    np.testing.assert_array_equal(explanation.items, rank_top_n(model.score(history), history, 5)[0][0])
-    np.testing.assert_array_equal(inside.global_items, rank_top_n(model.global_.score(history), history, 5)[0][0])
+        assert (
+            part.anchor
+            == model.train_data_.users.ids([model.communities_.anchors[part.community]])[0]
+        )
+    np.testing.assert_array_equal(
+        explanation.items, rank_top_n(model.score(history), history, 5)[0][0]
+    )
+    np.testing.assert_array_equal(
+        inside.global_items, rank_top_n(model.global_.score(history), history, 5)[0][0]
+    )
     text = str(explanation)
     assert model.train_data_.items.label(explanation.items[0]) in text
     assert "The model: global share alpha 0" in text
@@ -251,8 +332,12 @@ def test_an_explanation_adds_up_and_names_what_each_community_says(planted_split
     assert sum(group.weight for group in inside.groups) + inside.alpha == pytest.approx(1)
 
 
-def test_a_likely_community_is_explained_by_its_membership_and_a_name_of_its_own(planted_split: Split) -> None:
-    model = Loca(base=EASE(l2=20.0), communities="mixture", anchors=8, mixtures=2).fit(planted_split.train)
+def test_a_likely_community_is_explained_by_its_membership_and_a_name_of_its_own(
+    planted_split: Split,
+) -> None:
+    model = Loca(base=EASE(l2=20.0), communities="mixture", anchors=8, mixtures=2).fit(
+        planted_split.train
+    )
     history = csr_array(planted_split.test.history_matrix[[3]])
     explanation = model.explain(history, n=2)
     inside = explanation.sources
@@ -272,7 +357,9 @@ def test_a_likely_community_is_explained_by_its_membership_and_a_name_of_its_own
     assert max(map(len, str(explanation).splitlines())) <= 100
 
 
-def test_locality_is_the_effective_share_of_users_and_how_many_communities_answer(planted_split: Split) -> None:
+def test_locality_is_the_effective_share_of_users_and_how_many_communities_answer(
+    planted_split: Split,
+) -> None:
     model = small_loca(alpha=0.3).fit(planted_split.train)
     embeddings = model.embed(planted_split.train.histories())
     shares = []
@@ -283,7 +370,9 @@ def test_locality_is_the_effective_share_of_users_and_how_many_communities_answe
     assert model.locality_.alpha == 0.3
     assert model.locality_.effective_share == pytest.approx(np.mean(shares), rel=1e-5)
     assert model.locality_.answering == pytest.approx(answering.mean())
-    everybody = small_loca(train_bandwidth=100.0, answer_bandwidth=100.0).fit(planted_split.train).locality_
+    everybody = (
+        small_loca(train_bandwidth=100.0, answer_bandwidth=100.0).fit(planted_split.train).locality_
+    )
     assert everybody.effective_share == pytest.approx(1, abs=1e-3)
     assert everybody.answering == model.anchors
 
@@ -295,16 +384,25 @@ def test_locality_is_saved_and_a_model_that_was_saved_without_it_still_loads(
     model.save(tmp_path / "m")
     assert loca.load(tmp_path / "m").locality_ == model.locality_
     state = model.state()
-    older = replace(state, facts={name: value for name, value in state.facts.items() if name != "locality"})
+    older = replace(
+        state, facts={name: value for name, value in state.facts.items() if name != "locality"}
+    )
     assert Loca.restore(get_params(model), older).locality_ is None
     for wrong in (3, {"effective_share": 0.5}, {"effective_share": -1.0, "answering": 2.0}):
         with pytest.raises(ModelFileError, match="figures of its locality"):
-            Loca.restore(get_params(model), replace(state, facts={**state.facts, "locality": wrong}))
+            Loca.restore(
+                get_params(model), replace(state, facts={**state.facts, "locality": wrong})
+            )
 
 
 def test_an_uncovered_history_is_explained_by_the_global_model(planted_split: Split) -> None:
     model = small_loca(anchors=1, answer_bandwidth=0.05).fit(planted_split.train.matrix())
-    covered = np.diff(model.communities_.answer_weights(model.embed(planted_split.test.history_matrix)).indptr) > 0
+    covered = (
+        np.diff(
+            model.communities_.answer_weights(model.embed(planted_split.test.history_matrix)).indptr
+        )
+        > 0
+    )
     user = int(np.argmin(covered))
     explanation = model.explain(planted_split.test.history_matrix[[user]])
     assert isinstance(explanation.sources, AnswersOfCommunities)
@@ -313,7 +411,9 @@ def test_an_uncovered_history_is_explained_by_the_global_model(planted_split: Sp
     assert "the global model answers alone" in str(explanation)
 
 
-def test_an_explained_history_is_shown_newest_first_where_its_order_is_known(planted_split: Split) -> None:
+def test_an_explained_history_is_shown_newest_first_where_its_order_is_known(
+    planted_split: Split,
+) -> None:
     model = small_loca().fit(planted_split.train)
     items = planted_split.test.histories.items_of(7)
     history = planted_split.test.history_matrix[[7]]
@@ -321,7 +421,9 @@ def test_an_explained_history_is_shown_newest_first_where_its_order_is_known(pla
     assert explanation.ordered
     np.testing.assert_array_equal(explanation.history, items)
     newest, before = (model.train_data_.items.label(item) for item in (items[-1], items[-2]))
-    assert str(explanation).startswith(f"History of {len(items)} items, newest first: {newest}, {before}")
+    assert str(explanation).startswith(
+        f"History of {len(items)} items, newest first: {newest}, {before}"
+    )
     unordered = model.explain(history)
     assert not unordered.ordered
     assert sorted(unordered.history) == sorted(items)
@@ -379,7 +481,9 @@ def test_a_rare_item_of_two_members_is_less_typical_than_one_that_most_members_h
     members = csr_array((np.arange(100) < 50).astype(np.float32)[:, None])
     items, lifts = over_represented(csr_array(matrix), members, 2)
     assert items.tolist() == [[1, 0]]
-    assert lifts[0].tolist() == pytest.approx([(40 + 20 * 0.5) / (70 * 0.5), (2 + 20 * 0.02) / (70 * 0.02)])
+    assert lifts[0].tolist() == pytest.approx(
+        [(40 + 20 * 0.5) / (70 * 0.5), (2 + 20 * 0.02) / (70 * 0.02)]
+    )
 
 
 def test_blending_asks_each_model_only_for_its_members() -> None:
@@ -409,20 +513,27 @@ def test_blending_asks_each_model_only_for_its_members() -> None:
         ({"kernel": "gauss"}, "unknown kernel 'gauss'"),
     ],
 )
-def test_impossible_parameters_are_refused_when_the_model_is_made(wrong: dict[str, object], message: str) -> None:
+def test_impossible_parameters_are_refused_when_the_model_is_made(
+    wrong: dict[str, object], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         small_loca(**wrong)
 
 
-def test_more_anchors_than_users_are_refused_before_anything_is_trained(planted_split: Split) -> None:
+def test_more_anchors_than_users_are_refused_before_anything_is_trained(
+    planted_split: Split,
+) -> None:
     with pytest.raises(DataError, match="401 were requested, there are only 400 users"):
         small_loca(anchors=401).fit(planted_split.train)
 
 
-def test_models_that_do_not_fit_into_memory_are_refused(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_do_not_fit_into_memory_are_refused(
+    planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 50_000)
     with pytest.raises(
-        DataError, match="local models: 6 models: 72 kB of memory needed, 50 kB are free; take fewer or smaller models"
+        DataError,
+        match="local models: 6 models: 72 kB of memory needed, 50 kB are free; take fewer or smaller models",
     ):
         small_loca(engine="one_by_one").fit(planted_split.train)
     with pytest.raises(DataError, match=r"local models: 3 models: .* take fewer"):
@@ -436,7 +547,10 @@ def test_a_state_that_does_not_fit_together_is_refused(planted_split: Split) -> 
     state = model.state()
     params = {"base": EASE()}
     broken = [
-        ({"parts": {name: part for name, part in state.parts.items() if name != "local models"}}, "and local models"),
+        (
+            {"parts": {name: part for name, part in state.parts.items() if name != "local models"}},
+            "and local models",
+        ),
         (
             {"parts": dict(state.parts) | {"local models": five.state().parts["local models"]}},
             "expected 6 local models",
@@ -450,14 +564,32 @@ def test_a_state_that_does_not_fit_together_is_refused(planted_split: Split) -> 
         ({"facts": dict(state.facts) | {"kernel": "x"}}, "unknown kernel"),
         ({"parts": dict(state.parts) | {"embedder": EASE()}}, "cannot embed"),
         ({"parts": dict(state.parts) | {"global": SVD}}, "not a recommender"),
-        ({"parts": dict(state.parts) | {"global": Popularity().fit(csr_array(np.eye(7, dtype=np.float32)))}}, "EASE"),
         (
-            {"parts": dict(state.parts) | {"local models": SeparateModels.of([Popularity().fit(seven)] * 6)}},
+            {
+                "parts": dict(state.parts)
+                | {"global": Popularity().fit(csr_array(np.eye(7, dtype=np.float32)))}
+            },
+            "EASE",
+        ),
+        (
+            {
+                "parts": dict(state.parts)
+                | {"local models": SeparateModels.of([Popularity().fit(seven)] * 6)}
+            },
             "score the same",
         ),
-        ({"arrays": dict(state.arrays) | {"distinctive_items": np.full((6, 20), 60, np.int32)}}, "score the same"),
-        ({"arrays": dict(state.arrays) | {"distinctive_items": np.full((6, 20), -1, np.int32)}}, "a row below 0"),
-        ({"arrays": dict(state.arrays) | {"anchor_embeddings": np.ones((6, 3), np.float32)}}, "gives 8 dimensions"),
+        (
+            {"arrays": dict(state.arrays) | {"distinctive_items": np.full((6, 20), 60, np.int32)}},
+            "score the same",
+        ),
+        (
+            {"arrays": dict(state.arrays) | {"distinctive_items": np.full((6, 20), -1, np.int32)}},
+            "a row below 0",
+        ),
+        (
+            {"arrays": dict(state.arrays) | {"anchor_embeddings": np.ones((6, 3), np.float32)}},
+            "gives 8 dimensions",
+        ),
     ]
     for change, message in broken:
         parts = {"arrays": state.arrays, "facts": state.facts, "parts": state.parts} | change
@@ -486,11 +618,15 @@ def test_an_ensemble_of_a_base_without_randomness_learns_from_bootstrap_samples(
 
 
 def test_an_ensemble_stops_where_its_mean_is_best(planted_split: Split) -> None:
-    model = Ensemble(base=small_vae(), models=2).fit(planted_split.train, validation=planted_split.validation)
+    model = Ensemble(base=small_vae(), models=2).fit(
+        planted_split.train, validation=planted_split.validation
+    )
     assert model.with_selected_params().base.epochs == model.epochs_
     histories = planted_split.test.history_matrix[:10]
     np.testing.assert_allclose(
-        model.with_selected_params().fit(planted_split.train).score(histories), model.score(histories), atol=1e-5
+        model.with_selected_params().fit(planted_split.train).score(histories),
+        model.score(histories),
+        atol=1e-5,
     )
 
 
@@ -507,9 +643,15 @@ def test_a_wrong_ensemble_is_refused(planted_split: Split) -> None:
     for engine in ("one_by_one", "stacked"):
         state = Ensemble(base=EASE(), models=2, engine=engine).fit(planted_split.train).state()
         with pytest.raises(ModelFileError, match="ensemble: expected models, found more"):
-            Ensemble.restore({"base": EASE()}, ModelState(facts=state.facts, parts={"more": EASE()}))
-    with pytest.raises(ModelFileError, match="expected an EASE or NextEASE that the local models differ from"):
-        Ensemble.restore({"base": EASE()}, ModelState(facts=state.facts, parts={"models": state.parts["models"]}))
+            Ensemble.restore(
+                {"base": EASE()}, ModelState(facts=state.facts, parts={"more": EASE()})
+            )
+    with pytest.raises(
+        ModelFileError, match="expected an EASE or NextEASE that the local models differ from"
+    ):
+        Ensemble.restore(
+            {"base": EASE()}, ModelState(facts=state.facts, parts={"models": state.parts["models"]})
+        )
 
 
 def test_separate_models_that_do_not_fit_together_are_refused() -> None:
@@ -524,8 +666,12 @@ def test_separate_models_that_do_not_fit_together_are_refused() -> None:
             SeparateModels.restore({}, ModelState(parts=parts))
 
 
-def test_the_default_number_of_communities_is_capped_by_the_users_and_a_requested_one_is_refused() -> None:
-    data = loca.planted_communities(users=30, items=20, groups=4, history=8, shortest_history=6).interactions
+def test_the_default_number_of_communities_is_capped_by_the_users_and_a_requested_one_is_refused() -> (
+    None
+):
+    data = loca.planted_communities(
+        users=30, items=20, groups=4, history=8, shortest_history=6
+    ).interactions
     model = Loca(base=EASE()).fit(data)
     assert (model.anchors, len(model.communities_), len(model.members_)) == (40, 30, 30)
     assert model.truncate(30) is model
@@ -533,7 +679,9 @@ def test_the_default_number_of_communities_is_capped_by_the_users_and_a_requeste
         Loca(base=EASE(), anchors=41).fit(data)
 
 
-def test_another_global_share_blends_anew_and_leaves_the_model_as_it_was(planted_split: Split) -> None:
+def test_another_global_share_blends_anew_and_leaves_the_model_as_it_was(
+    planted_split: Split,
+) -> None:
     model = small_loca(alpha=0.25).fit(planted_split.train)
     histories = planted_split.test.history_matrix[:30]
     before, whole_model = model.score(histories), model.global_.score(histories)

@@ -61,7 +61,11 @@ def solve_local(matrix: csr_array, weights: np.ndarray, l2: float) -> torch.Tens
 
 
 def a_task(
-    base: Any, matrix: csr_array, count: int, weights_of: Any = None, context: FitContext = NO_CONTEXT
+    base: Any,
+    matrix: csr_array,
+    count: int,
+    weights_of: Any = None,
+    context: FitContext = NO_CONTEXT,
 ) -> LocalTask:
     data = TrainingData(matrix, matrix, np.ones(matrix.shape[0], np.float32), None, context)
     return LocalTask([base] * count, data, weights_of, "local models")
@@ -92,16 +96,21 @@ def questions(seed: int, users: int, items: int, communities: int) -> tuple[csr_
 @given(seed=st.integers(0, 10_000), entries=st.integers(1, 400))
 def test_exactly_the_largest_differences_are_stored(seed: int, entries: int) -> None:
     matrix = random_matrix(seed, (15, 20))
-    solution = next(solve_systems([EaseSystem.of(matrix, random_weights(seed, 15) + 0.1, 2.0)], CPU))
+    solution = next(
+        solve_systems([EaseSystem.of(matrix, random_weights(seed, 15) + 0.1, 2.0)], CPU)
+    )
     centre = torch.from_numpy(EASE(l2=2.0).fit(matrix).weights_)
-    found = largest_differences(solution.weight_rows, centre, SizeBudget.of(20, 4 * 22 + 4 * entries))
+    found = largest_differences(
+        solution.weight_rows, centre, SizeBudget.of(20, 4 * 22 + 4 * entries)
+    )
     wanted = (solution.weights() - centre).numpy()
     order = np.lexsort((np.arange(400), -np.abs(wanted).ravel()))[: min(entries, 380)]
     expected = np.zeros(400, np.float32)
     expected[order] = wanted.ravel()[order]
     assert len(found["columns"]) == min(min(entries, 380), np.count_nonzero(wanted))
     stored = CompressedWeights(
-        offsets=np.array([0, len(found["columns"])]), **(found | {"row_starts": found["row_starts"][None]})
+        offsets=np.array([0, len(found["columns"])]),
+        **(found | {"row_starts": found["row_starts"][None]}),
     )
     np.testing.assert_allclose(stored.rows(np.arange(20)).toarray().ravel(), expected, rtol=1e-3)
 
@@ -109,7 +118,9 @@ def test_exactly_the_largest_differences_are_stored(seed: int, entries: int) -> 
 @pytest.mark.parametrize("odd", [False, True])
 def test_the_largest_are_found_in_many_blocks_and_where_the_sampled_rows_mislead(odd: bool) -> None:
     # Of 1,100 rows every second is sampled for the first threshold; where they are the large ones it is too high.
-    weights = torch.from_numpy(np.random.default_rng(0).normal(size=(1100, 1100)).astype(np.float32))
+    weights = torch.from_numpy(
+        np.random.default_rng(0).normal(size=(1100, 1100)).astype(np.float32)
+    )
     weights[::2] *= 1000 if odd else 1
     found = largest_differences(
         weights.__getitem__, torch.zeros(1100, 1100), SizeBudget.of(1100, 4 * 1102 + 4 * 900_000)
@@ -123,14 +134,18 @@ def test_the_largest_are_found_in_many_blocks_and_where_the_sampled_rows_mislead
 
 
 def test_among_equal_differences_the_first_are_kept() -> None:
-    found = largest_differences(torch.ones(6, 6).__getitem__, torch.zeros(6, 6), SizeBudget.of(6, 4 * 8 + 4 * 9))
+    found = largest_differences(
+        torch.ones(6, 6).__getitem__, torch.zeros(6, 6), SizeBudget.of(6, 4 * 8 + 4 * 9)
+    )
     assert found["columns"].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2]
     assert found["row_starts"].tolist() == [0, 6, 9, 9, 9, 9, 9]
 
 
 def test_very_small_differences_survive_16_bits() -> None:
     weights = solve_local(random_matrix(9, (15, 20)), np.ones(15), 2.0)
-    found = largest_differences((weights * 1e-12).__getitem__, torch.zeros(20, 20), SizeBudget.of(20, 4 * 22 + 4 * 380))
+    found = largest_differences(
+        (weights * 1e-12).__getitem__, torch.zeros(20, 20), SizeBudget.of(20, 4 * 22 + 4 * 380)
+    )
     assert found["values"].dtype == np.float16
     rows = np.repeat(np.arange(20), np.diff(found["row_starts"]))
     back = found["values"].astype(np.float64) * found["scales"][0]
@@ -145,25 +160,34 @@ def test_room_is_used_in_the_shortest_types_that_hold_everything() -> None:
     assert SizeBudget.of(100, 4 * 102 + 4 * 500 + 3).entries == 500
     assert SizeBudget.of(70_000, 4 * 70_002 + 6 * 10).entries == 10
     assert SizeBudget.of(70_000, 9_000_000).index_type == np.uint32
-    with pytest.raises(ConfigError, match="local_bytes: expected at least 412 for 100 items, found 411"):
+    with pytest.raises(
+        ConfigError, match="local_bytes: expected at least 412 for 100 items, found 411"
+    ):
         SizeBudget.of(100, 411)
 
 
 @pytest.mark.parametrize("shape", [TALL, WIDE])
 @pytest.mark.parametrize("at_once", [1, 10**7])
 @pytest.mark.parametrize("users", [17, 600])
-def test_everything_kept_answers_as_the_loop_of_dense_models(shape: tuple[int, int], at_once: int, users: int) -> None:
+def test_everything_kept_answers_as_the_loop_of_dense_models(
+    shape: tuple[int, int], at_once: int, users: int
+) -> None:
     kept, dense, _ = fitted_on(random_matrix(10, shape), 5, 10**6)
     kept.entries_at_once = at_once
     histories, answering = questions(11, users, shape[1], 5)
     expected = blend_local(histories, answering, lambda j, rows: dense[j].score(rows))
     found = kept.blend(histories, answering)
     assert isinstance(found, np.ndarray)
-    assert (found.dtype, kept.device) == (np.float32, None)  # an array: torch is not needed for an answer
+    assert (found.dtype, kept.device) == (
+        np.float32,
+        None,
+    )  # an array: torch is not needed for an answer
     np.testing.assert_allclose(found, expected, atol=SCORES)
     assert not expected[2].any()
     assert not found[2].any()
-    np.testing.assert_allclose(kept.score_with(3, histories), dense[3].score(histories), atol=SCORES)
+    np.testing.assert_allclose(
+        kept.score_with(3, histories), dense[3].score(histories), atol=SCORES
+    )
     assert (len(kept), kept.count_items()) == (5, shape[1])
 
 
@@ -173,7 +197,9 @@ def test_both_ways_to_blend_equal_the_sum_over_what_is_kept(seed: int, local_byt
     kept, _, centre = fitted_on(random_matrix(seed, (15, 40)), 3, local_bytes)
     histories, answering = questions(seed, 9, 40, 3)
     assert kept.differences_ is not None
-    models = kept.differences_.rows(np.arange(3 * 40)).toarray().reshape(3, 40, 40) + centre.weights_
+    models = (
+        kept.differences_.rows(np.arange(3 * 40)).toarray().reshape(3, 40, 40) + centre.weights_
+    )
     expected = blend_local(histories, answering, lambda j, rows: rows @ models[j])
     np.testing.assert_allclose(kept.blend(histories, answering), expected, atol=SCORES)
     spread = kept.blend(histories, answering, spread=True)
@@ -187,7 +213,9 @@ def test_rows_with_gaps_between_them_are_those_of_the_whole() -> None:
     whole = kept.rows(np.arange(3 * 60)).toarray()
     assert np.count_nonzero(whole) > 100
     for keys in ([3, 7, 59, 61, 150], [60, 61, 62], [179], []):
-        np.testing.assert_array_equal(kept.rows(np.array(keys, dtype=np.int64)).toarray(), whole[keys])
+        np.testing.assert_array_equal(
+            kept.rows(np.array(keys, dtype=np.int64)).toarray(), whole[keys]
+        )
 
 
 @pytest.mark.parametrize("items", [1, 40])
@@ -205,9 +233,14 @@ def test_more_room_means_a_smaller_error() -> None:
     errors = []
     for local_bytes in (600, 2000, 6000, 10**6):
         kept, dense, _ = fitted_on(matrix, 4, local_bytes)
-        expected = blend_local(histories, answering, lambda j, rows, dense=dense: dense[j].score(rows))
+        expected = blend_local(
+            histories, answering, lambda j, rows, dense=dense: dense[j].score(rows)
+        )
         errors.append(float(np.abs(kept.blend(histories, answering) - expected).mean()))
-        assert kept.state().arrays["columns"].nbytes + kept.state().arrays["values"].nbytes <= 4 * local_bytes
+        assert (
+            kept.state().arrays["columns"].nbytes + kept.state().arrays["values"].nbytes
+            <= 4 * local_bytes
+        )
     assert errors == sorted(errors, reverse=True)
 
 
@@ -216,7 +249,9 @@ def test_histories_without_any_item_and_no_users_at_all_are_answered() -> None:
     nothing, ones = csr_array((3, 60), dtype=np.float32), csr_array(np.ones((3, 2), np.float32))
     assert not kept.blend(nothing, ones).any()
     assert not kept.blend(nothing, ones, spread=True).any()
-    assert kept.blend(csr_array((0, 60), dtype=np.float32), csr_array((0, 2), dtype=np.float32)).shape == (0, 60)
+    assert kept.blend(
+        csr_array((0, 60), dtype=np.float32), csr_array((0, 2), dtype=np.float32)
+    ).shape == (0, 60)
 
 
 def test_finished_communities_are_saved_and_not_solved_again(tmp_path: Path) -> None:
@@ -229,28 +264,38 @@ def test_finished_communities_are_saved_and_not_solved_again(tmp_path: Path) -> 
     with checkpoint_in(tmp_path / "work", fingerprint={"a": 1}, resume=False) as context:
         whole, _, centre = fitted_on(matrix, 4, 900, context)
         context.checkpoint.delete("local models 2")
-        again = fit_ease_differences(a_task(EASE(l2=3.0, device="cpu"), matrix, 4, weights_of, context), centre, 900)
+        again = fit_ease_differences(
+            a_task(EASE(l2=3.0, device="cpu"), matrix, 4, weights_of, context), centre, 900
+        )
     assert solved == [2]
     for name, array in whole.state().arrays.items():
         np.testing.assert_array_equal(again.state().arrays[name], array)
 
 
-def test_groups_of_communities_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_communities_give_what_they_give_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     matrix = random_matrix(16, TALL)
     alone, _, _ = fitted_on(matrix, 5, 10**6)
     monkeypatch.setattr(differences_file, "plan_solving", lambda *given: 2)
     together, _, _ = fitted_on(matrix, 5, 10**6)
     histories, answering = questions(17, 10, 25, 5)
-    np.testing.assert_allclose(together.blend(histories, answering), alone.blend(histories, answering), atol=SCORES)
+    np.testing.assert_allclose(
+        together.blend(histories, answering), alone.blend(histories, answering), atol=SCORES
+    )
 
 
 def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
-    with pytest.raises(DataError, match=r"local models: 3 local EASE models: .* take fewer communities"):
+    with pytest.raises(
+        DataError, match=r"local models: 3 local EASE models: .* take fewer communities"
+    ):
         plan_solving(a_task(EASE(), random_matrix(18, TALL), 3), SizeBudget.of(25, 5000), CPU)
 
 
-def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     matrix, room, gpu = random_matrix(19, TALL), SizeBudget.of(25, 5000), torch.device("cuda")
     fixed, square = 4 * (25**2 + 4 * 1024 * 25), 4 * 25**2
     for free, expected in ((2 * (fixed + 6 * square), 3), (10**9, 40), (2 * fixed, 1)):
@@ -266,7 +311,9 @@ def test_the_plan_of_a_gpu_takes_as_many_systems_as_half_of_its_memory_holds(mon
 
 def restored(changes: Mapping[str, Any]) -> EaseDifferences:
     kept, _, _ = fitted_on(random_matrix(20, WIDE), 3, 900)
-    arrays = {name: array for name, array in (kept.state().arrays | changes).items() if array is not None}
+    arrays = {
+        name: array for name, array in (kept.state().arrays | changes).items() if array is not None
+    }
     return EaseDifferences.restore({"local_bytes": 900}, ModelState(arrays=arrays))
 
 
@@ -275,14 +322,19 @@ def test_a_saved_state_comes_back_without_a_copy_and_answers_the_same() -> None:
     state = kept.state()
     again = EaseDifferences.restore({"local_bytes": 900}, state)
     assert again.differences_ is not None
-    assert all(np.shares_memory(getattr(again.differences_, name), array) for name, array in state.arrays.items())
+    assert all(
+        np.shares_memory(getattr(again.differences_, name), array)
+        for name, array in state.arrays.items()
+    )
     histories, answering = questions(21, 9, 60, 3)
     with pytest.raises(NotFittedError):
         again.blend(histories, answering)
     frozen = EASE(l2=3.0)
     frozen.weights_ = centre.weights_.copy()
     frozen.weights_.flags.writeable = False
-    np.testing.assert_array_equal(again.around(frozen).blend(histories, answering), kept.blend(histories, answering))
+    np.testing.assert_array_equal(
+        again.around(frozen).blend(histories, answering), kept.blend(histories, answering)
+    )
     dense = again.blend(histories, answering, spread=True)
     np.testing.assert_allclose(dense, kept.blend(histories, answering), atol=SCORES)
 
@@ -295,7 +347,10 @@ def test_a_saved_state_comes_back_without_a_copy_and_answers_the_same() -> None:
         ({"values": np.zeros(3, np.float64)}, "values are float64"),
         ({"columns": None}, "the arrays columns are missing"),
         ({"row_starts": np.zeros((3, 61), np.uint32)}, "row starts that rise"),
-        ({"row_starts": np.zeros((4, 61), np.uint32)}, r"\(4,\) offsets do not fit row starts \(4, 61\)"),
+        (
+            {"row_starts": np.zeros((4, 61), np.uint32)},
+            r"\(4,\) offsets do not fit row starts \(4, 61\)",
+        ),
         ({"offsets": np.array([0, 5, 4, 9])}, "row starts that rise"),
         ({"scales": np.array([1, 0, 1], np.float32)}, "finite scales above 0"),
         ({"scales": np.array([1, 1], np.float32)}, "one scale per community"),

@@ -18,7 +18,9 @@ MODELS = 4
 @pytest.fixture(scope="module")
 def local(planted_split: Split) -> SeparateModels:
     """Models that differ, so that one asked in place of another would be seen."""
-    return SeparateModels.of([EASE(l2=10.0**number).fit(planted_split.train) for number in range(MODELS)])
+    return SeparateModels.of(
+        [EASE(l2=10.0**number).fit(planted_split.train) for number in range(MODELS)]
+    )
 
 
 def answering(users: int) -> csr_array:
@@ -29,7 +31,9 @@ def answering(users: int) -> csr_array:
     return csr_array(weights)
 
 
-def expected_of(local: SeparateModels, questions: HeldOut, weights: csr_array, number: int) -> float:
+def expected_of(
+    local: SeparateModels, questions: HeldOut, weights: csr_array, number: int
+) -> float:
     members = np.flatnonzero(weights.toarray()[:, number])
     own = HeldOut(questions.histories.of_users(members), questions.targets.of_users(members))
     return mean_ndcg(lambda rows: local.score_with(number, rows), own)
@@ -37,7 +41,10 @@ def expected_of(local: SeparateModels, questions: HeldOut, weights: csr_array, n
 
 @pytest.mark.parametrize("block_bytes", [None, 50_000])
 def test_each_community_is_judged_by_its_own_members(
-    block_bytes: int | None, local: SeparateModels, planted_split: Split, monkeypatch: pytest.MonkeyPatch
+    block_bytes: int | None,
+    local: SeparateModels,
+    planted_split: Split,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if block_bytes is not None:
         monkeypatch.setattr(validation_file, "ranking_bytes", lambda device: block_bytes)
@@ -51,7 +58,9 @@ def test_each_community_is_judged_by_its_own_members(
         assert score == pytest.approx(expected_of(local, questions, weights, number), abs=1e-12)
 
 
-def test_only_the_communities_asked_for_are_scored(local: SeparateModels, planted_split: Split) -> None:
+def test_only_the_communities_asked_for_are_scored(
+    local: SeparateModels, planted_split: Split
+) -> None:
     questions = planted_split.validation
     assert questions is not None
     members = Validator(questions, answering(questions.n_users))
@@ -60,7 +69,9 @@ def test_only_the_communities_asked_for_are_scored(local: SeparateModels, plante
     assert members.score_each(local, []) == {}
 
 
-def test_a_member_without_a_held_out_item_judges_nobody(local: SeparateModels, planted_split: Split) -> None:
+def test_a_member_without_a_held_out_item_judges_nobody(
+    local: SeparateModels, planted_split: Split
+) -> None:
     questions = planted_split.validation
     assert questions is not None
     whose = np.repeat(np.arange(questions.n_users), np.diff(questions.targets.offsets))
@@ -85,7 +96,10 @@ def test_the_global_model_has_its_share_of_covered_users_and_all_of_the_others()
     local = SeparateModels.of([Constant(1.0), Constant(2.0)])  # type: ignore[list-item]
     weights = csr_array(np.array([[1.0, 3.0], [0, 2.0], [0, 0]], np.float32))
     histories = csr_array(np.eye(3, dtype=np.float32))
-    both = [one[:, 0].tolist() for one in blended_scores(local, Constant(10.0), histories, weights, (0.5, 0.0))]  # type: ignore[arg-type]
+    both = [
+        one[:, 0].tolist()
+        for one in blended_scores(local, Constant(10.0), histories, weights, (0.5, 0.0))
+    ]  # type: ignore[arg-type]
     assert both == [pytest.approx([0.5 * 10 + 0.5 * 1.75, 6, 10]), pytest.approx([1.75, 2, 10])]
     whole = Constant(10.0)
     (alone,) = blended_scores(local, whole, histories, weights, (0.0,))  # type: ignore[arg-type]

@@ -15,7 +15,13 @@ from loca.data.splits import Split
 from loca.errors import DataError
 from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
-from loca.local.local_ease import EaseDifferences, SizeBudget, fit_ease_differences, is_centre_for, plan_solving
+from loca.local.local_ease import (
+    EaseDifferences,
+    SizeBudget,
+    fit_ease_differences,
+    is_centre_for,
+    plan_solving,
+)
 from loca.local.local_models import LocalTask, SeparateModels, blend_local
 from loca.models.ease import EASE
 from loca.models.next_ease import NextEASE
@@ -30,7 +36,9 @@ def ordered_rows(seed: int, users: int = 30, items: int = 20) -> csr_array:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 9, users)
     indices = np.concatenate([rng.permutation(items)[:length] for length in lengths])
-    return csr_array((np.ones(len(indices), np.float32), indices, np.cumsum([0, *lengths])), shape=(users, items))
+    return csr_array(
+        (np.ones(len(indices), np.float32), indices, np.cumsum([0, *lengths])), shape=(users, items)
+    )
 
 
 def a_task(base: NextEASE | EASE, matrix: csr_array, weights_of: Any = None) -> LocalTask:
@@ -44,7 +52,9 @@ def test_kept_differences_answer_as_the_loop_of_dense_models(base: NextEASE | EA
     weights = [rng.uniform(0, 2, 30) * (rng.random(30) < 0.7) for _ in range(3)]
     dense = [base.with_selected_params().fit(matrix, user_weights=one) for one in weights]
     centre = base.with_selected_params().fit(matrix)
-    kept = fit_ease_differences(a_task(clone(base, device="cpu"), matrix, weights.__getitem__), centre, 10**6)
+    kept = fit_ease_differences(
+        a_task(clone(base, device="cpu"), matrix, weights.__getitem__), centre, 10**6
+    )
     histories = ordered_rows(2, users=9)
     answering = csr_array(rng.uniform(0, 1, (9, 3)).astype(np.float32))
     expected = blend_local(histories, answering, lambda number, rows: dense[number].score(rows))
@@ -52,22 +62,36 @@ def test_kept_differences_answer_as_the_loop_of_dense_models(base: NextEASE | EA
     assert np.abs(expected - centre.score(histories)).max() > 1e-3
 
 
-@pytest.mark.parametrize(("engine", "kind"), [("one_by_one", SeparateModels), ("stacked", EaseDifferences)])
-def test_loca_takes_it_as_a_base_in_both_forms(engine: str, kind: type, planted_split: Split) -> None:
+@pytest.mark.parametrize(
+    ("engine", "kind"), [("one_by_one", SeparateModels), ("stacked", EaseDifferences)]
+)
+def test_loca_takes_it_as_a_base_in_both_forms(
+    engine: str, kind: type, planted_split: Split
+) -> None:
     base = NextEASE(l2=20.0)
-    model = Loca(base=base, embedding=TruncatedSVD(dimensions=8), engine=engine, alpha=0.5, **NARROW)
+    model = Loca(
+        base=base, embedding=TruncatedSVD(dimensions=8), engine=engine, alpha=0.5, **NARROW
+    )
     model.fit(planted_split.train)
     assert isinstance(model.locals_, kind)
     histories = planted_split.test.history_matrix[:20]
-    loop = Loca(base=base, embedding=TruncatedSVD(dimensions=8), engine="one_by_one", alpha=0.5, **NARROW)
-    np.testing.assert_allclose(model.score(histories), loop.fit(planted_split.train).score(histories), atol=1e-5)
+    loop = Loca(
+        base=base, embedding=TruncatedSVD(dimensions=8), engine="one_by_one", alpha=0.5, **NARROW
+    )
+    np.testing.assert_allclose(
+        model.score(histories), loop.fit(planted_split.train).score(histories), atol=1e-5
+    )
 
 
 def test_an_ensemble_of_kept_differences_has_a_centre_of_its_own_kind(planted_split: Split) -> None:
-    model = Ensemble(base=NextEASE(l2=20.0, next_count=3), models=2, engine="stacked").fit(planted_split.train)
+    model = Ensemble(base=NextEASE(l2=20.0, next_count=3), models=2, engine="stacked").fit(
+        planted_split.train
+    )
     assert isinstance(model.models_, EaseDifferences)
     assert isinstance(model.models_.centre_, NextEASE)
-    loop = Ensemble(base=NextEASE(l2=20.0, next_count=3), models=2, engine="one_by_one").fit(planted_split.train)
+    loop = Ensemble(base=NextEASE(l2=20.0, next_count=3), models=2, engine="one_by_one").fit(
+        planted_split.train
+    )
     histories = planted_split.test.history_matrix[:20]
     np.testing.assert_allclose(model.score(histories), loop.score(histories), atol=1e-5)
 
@@ -83,7 +107,9 @@ def test_only_the_same_model_on_any_device_is_a_centre() -> None:
 
 def test_the_plan_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
-    with pytest.raises(DataError, match=r"local models: 3 local NextEASE models: .* take fewer communities"):
+    with pytest.raises(
+        DataError, match=r"local models: 3 local NextEASE models: .* take fewer communities"
+    ):
         plan_solving(a_task(NextEASE(), ordered_rows(3)), SizeBudget.of(20, 5000), CPU)
 
 

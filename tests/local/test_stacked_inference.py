@@ -41,7 +41,9 @@ def test_the_blend_is_the_formula_over_each_network_alone(name: str, planted_spl
     histories = planted_split.test.history_matrix[:60]
     weights = model.communities_.answer_weights(model.embed(histories))
     covered = np.diff(weights.indptr) > 0
-    expected = blend_local(histories, weights, lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows)))
+    expected = blend_local(
+        histories, weights, lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows))
+    )
     found = model.locals_.blend(histories, weights).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert 0 < covered.mean() < 1
@@ -59,8 +61,12 @@ def test_few_communities_for_each_user_give_the_same_by_every_product(
 ) -> None:
     model = a_loca(planted_split, name, answer_precision=precision)
     histories = csr_array(planted_split.test.history_matrix[:60])
-    weights = csr_array(keep_strongest(np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32), 2))
-    expected = blend_local(histories, weights, lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows)))
+    weights = csr_array(
+        keep_strongest(np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32), 2)
+    )
+    expected = blend_local(
+        histories, weights, lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows))
+    )
     assert np.abs(expected).max() > 0.1
     for few in (0, 2, 100):  # of no, some and all networks' users the products are those for few
         monkeypatch.setattr(inference_file, "FEW_USERS", few)
@@ -80,16 +86,24 @@ def test_networks_that_answer_for_everybody_are_multiplied_together(
     model.locals_.joined_bytes = at_once * one
     joined: list[int] = []
     cat = torch.cat
-    monkeypatch.setattr(torch, "cat", lambda parts, dim: (joined.append(len(parts)), cat(parts, dim))[1])
+    monkeypatch.setattr(
+        torch, "cat", lambda parts, dim: (joined.append(len(parts)), cat(parts, dim))[1]
+    )
     weights = np.random.default_rng(0).uniform(0.1, 1, (60, 4)).astype(np.float32)
     weights[7:, 2] = 0  # one of them answers for some alone
     histories = planted_split.test.history_matrix[:60]
     expected = blend_local(
-        histories, csr_array(weights), lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows))
+        histories,
+        csr_array(weights),
+        lambda j, rows: torch.from_numpy(model.locals_.score_with(j, rows)),
     )
     joined.clear()
-    np.testing.assert_allclose(model.locals_.blend(histories, csr_array(weights)).numpy(), expected, atol=1e-5)
-    assert joined == {1: [1] * 6, 3: [3] * 2, 100: [3] * 2}[at_once]  # users and items of the three for everybody
+    np.testing.assert_allclose(
+        model.locals_.blend(histories, csr_array(weights)).numpy(), expected, atol=1e-5
+    )
+    assert (
+        joined == {1: [1] * 6, 3: [3] * 2, 100: [3] * 2}[at_once]
+    )  # users and items of the three for everybody
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -105,7 +119,9 @@ def test_histories_that_are_laid_out_give_the_same_answers(
     monkeypatch.setattr(inference_file, "multiplies_densely", lambda *_: True)
     left: list[torch.Tensor] = []
     multiply = torch.Tensor.__matmul__
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda *both: (left.append(both[0]), multiply(*both))[1])
+    monkeypatch.setattr(
+        torch.Tensor, "__matmul__", lambda *both: (left.append(both[0]), multiply(*both))[1]
+    )
     found = model.locals_.blend(csr_array(histories), csr_array(weights))
     laid = [one for one in left if one.shape[1] == histories.shape[1]]
     assert [len(one) for one in laid] == [60, 60, 7]
@@ -120,7 +136,12 @@ def test_histories_of_any_format_give_the_same_answers(planted_split: Split) -> 
     histories = csr_array(planted_split.test.history_matrix[:60])  # as many users as items
     weights = csr_array(np.full((60, 4), 0.25, dtype=np.float32))
     expected = model.locals_.blend(histories, weights).numpy()
-    for other in (histories.tocsc(), histories.tocoo(), histories.toarray(), histories.astype(np.float64)):
+    for other in (
+        histories.tocsc(),
+        histories.tocoo(),
+        histories.toarray(),
+        histories.astype(np.float64),
+    ):
         np.testing.assert_array_equal(model.locals_.blend(other, weights).numpy(), expected)
 
 
@@ -133,7 +154,9 @@ def test_nobody_covered_gives_zeros(planted_split: Split) -> None:
 def test_histories_over_other_items_are_refused(planted_split: Split) -> None:
     model = a_loca(planted_split, "variational")
     with pytest.raises(DataError, match="expected 60 items, found 7"):
-        model.locals_.blend(csr_array((1, 7), dtype=np.float32), csr_array(np.ones((1, 4), np.float32)))
+        model.locals_.blend(
+            csr_array((1, 7), dtype=np.float32), csr_array(np.ones((1, 4), np.float32))
+        )
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -151,32 +174,59 @@ def test_a_saved_stack_answers_as_before_also_from_mapped_files(
 
 
 def test_half_precision_loses_little_and_takes_half(planted_split: Split) -> None:
-    whole, half = (a_loca(planted_split, "variational", answer_precision=one) for one in ("float32", "float16"))
+    whole, half = (
+        a_loca(planted_split, "variational", answer_precision=one) for one in ("float32", "float16")
+    )
     histories = planted_split.test.history_matrix[:40]
     difference = np.abs(half.score(histories) - whole.score(histories)).max()
     assert 0 < difference < 0.01 * np.abs(whole.score(histories)).max()
-    sizes = [sum(array.nbytes for array in one.locals_.state().arrays.values()) for one in (whole, half)]
+    sizes = [
+        sum(array.nbytes for array in one.locals_.state().arrays.values()) for one in (whole, half)
+    ]
     assert sizes[0] == 2 * sizes[1]
 
 
 def test_a_variational_stack_stores_only_the_mean(planted_split: Split) -> None:
     assert a_loca(planted_split, "variational").locals_.weights_["input_table"].shape == (4, 60, 8)
-    assert a_loca(planted_split, "variational, hidden").locals_.weights_["code_weight"].shape == (4, 12, 8)
+    assert a_loca(planted_split, "variational, hidden").locals_.weights_["code_weight"].shape == (
+        4,
+        12,
+        8,
+    )
 
 
 def test_arrays_that_do_not_fit_are_refused(planted_split: Split) -> None:
     arrays = dict(a_loca(planted_split, "variational, hidden").locals_.state().arrays)
     plain = dict(a_loca(planted_split, "variational").locals_.state().arrays)
     broken = [
-        ({name: array for name, array in arrays.items() if name != "back_bias"}, "expected the arrays"),
-        (arrays | {"more": arrays["back_bias"]}, "expected the arrays"),
-        (arrays | {"output_table": arrays["output_table"].astype(np.float16)}, "32 bits or all in 16"),
-        ({name: array.astype(np.float64) for name, array in arrays.items()}, "32 bits or all in 16"),
-        (arrays | {"output_bias": arrays["output_bias"][0]}, "networks × weights"),
-        (arrays | {"input_bias": arrays["input_bias"][:, :5]}, "do not fit each other: input_table"),
-        (arrays | {"output_table": arrays["output_table"][:, :, :5]}, "do not fit each other: back_weight"),
         (
-            plain | {"input_table": plain["input_table"][..., :5], "input_bias": plain["input_bias"][:, :5]},
+            {name: array for name, array in arrays.items() if name != "back_bias"},
+            "expected the arrays",
+        ),
+        (arrays | {"more": arrays["back_bias"]}, "expected the arrays"),
+        (
+            arrays | {"output_table": arrays["output_table"].astype(np.float16)},
+            "32 bits or all in 16",
+        ),
+        (
+            {name: array.astype(np.float64) for name, array in arrays.items()},
+            "32 bits or all in 16",
+        ),
+        (arrays | {"output_bias": arrays["output_bias"][0]}, "networks × weights"),
+        (
+            arrays | {"input_bias": arrays["input_bias"][:, :5]},
+            "do not fit each other: input_table",
+        ),
+        (
+            arrays | {"output_table": arrays["output_table"][:, :, :5]},
+            "do not fit each other: back_weight",
+        ),
+        (
+            plain
+            | {
+                "input_table": plain["input_table"][..., :5],
+                "input_bias": plain["input_bias"][:, :5],
+            },
             "do not fit each other: output_table",
         ),
         ({name: array[:0] for name, array in plain.items()}, "they are empty"),
@@ -190,5 +240,7 @@ def test_a_part_of_a_model_is_not_a_model(planted_split: Split, tmp_path: Path) 
     from loca.persistence import save_model
 
     save_model(a_loca(planted_split, "variational").locals_, tmp_path / "part")
-    with pytest.raises(ModelFileError, match="expected a recommender, found a part of one, StackedNetworks"):
+    with pytest.raises(
+        ModelFileError, match="expected a recommender, found a part of one, StackedNetworks"
+    ):
         loca.load(tmp_path / "part")

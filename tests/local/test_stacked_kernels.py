@@ -12,7 +12,14 @@ import torch
 
 import loca.local.stacked.ops as arithmetic_file
 import loca.models.counter_rng as draws_file
-from loca.local.stacked.ops import AdamStep, DenseInputs, Entries, GatheredInputs, Moments, decode_and_differentiate
+from loca.local.stacked.ops import (
+    AdamStep,
+    DenseInputs,
+    Entries,
+    GatheredInputs,
+    Moments,
+    decode_and_differentiate,
+)
 from loca.models.counter_rng import normal_at, uniform_at
 from loca.models.mult_vae import MultDAE
 
@@ -38,14 +45,19 @@ def batch(networks: int = 3, users: int = 5, items: int = 5000, width: int = 24)
     draw = torch.Generator().manual_seed(0)
     lengths = torch.randint(0, 9, (networks * users,), generator=draw)
     owner = torch.repeat_interleave(torch.arange(networks * users), lengths)
-    columns = torch.cat([torch.randperm(items, generator=draw)[:count] for count in lengths.tolist()])
+    columns = torch.cat(
+        [torch.randperm(items, generator=draw)[:count] for count in lengths.tolist()]
+    )
     values = torch.rand(len(owner), generator=draw)
     starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
     amounts = torch.zeros(networks * users).index_add(0, owner, values).view(networks, users)
     inputs = values * 0.7 * (torch.rand(len(owner), generator=draw) > 0.4)  # some are dropped
     entries = Entries(owner, columns, values, inputs, starts, amounts)
     hidden = torch.randn(networks, users, width, generator=draw)
-    table, bias = torch.randn(networks, items, width, generator=draw), torch.randn(networks, items, generator=draw)
+    table, bias = (
+        torch.randn(networks, items, width, generator=draw),
+        torch.randn(networks, items, generator=draw),
+    )
     scale = torch.rand(networks, users, generator=draw)
     return hidden, table, bias, entries, scale
 
@@ -61,48 +73,82 @@ def moments_of(table: torch.Tensor) -> Moments:
 
 @pytest.mark.parametrize("items", [60, 5000, 40_000])  # the last are too many to be read once
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])
-def test_loss_and_gradients_are_those_of_plain_torch(precision: str, tolerance: float, items: int) -> None:
+def test_loss_and_gradients_are_those_of_plain_torch(
+    precision: str, tolerance: float, items: int
+) -> None:
     hidden, table, bias, entries, scale = batch(items=items)
     expected = decode_and_differentiate(hidden, table, bias, entries, scale, "float32")
-    given = (hidden.to(DEVICE), table.to(DEVICE), bias.to(DEVICE), there(entries), scale.to(DEVICE), precision)
+    given = (
+        hidden.to(DEVICE),
+        table.to(DEVICE),
+        bias.to(DEVICE),
+        there(entries),
+        scale.to(DEVICE),
+        precision,
+    )
     with kernels():
         found = decode_and_differentiate(*given)  # type: ignore[arg-type]
-    pairs = ((found.losses, expected.losses), (found.hidden, expected.hidden), (found.bias, expected.bias))
+    pairs = (
+        (found.losses, expected.losses),
+        (found.hidden, expected.hidden),
+        (found.bias, expected.bias),
+    )
     for one, other in (*pairs, (found.table[:, :items], expected.table)):
         assert float((one.cpu() - other).abs().max()) < tolerance * float(other.abs().max())
     assert not found.table[:, items:].any()
 
 
-@pytest.mark.parametrize("streams", [torch.tensor(-(2**40)), torch.arange(7)[:, None] * 3**30, torch.arange(999)])
+@pytest.mark.parametrize(
+    "streams", [torch.tensor(-(2**40)), torch.arange(7)[:, None] * 3**30, torch.arange(999)]
+)
 def test_draws_are_those_of_plain_torch(streams: torch.Tensor) -> None:
     places = torch.arange(999)
     with kernels():
-        uniform, normal = (draw_at(streams.to(DEVICE), places.to(DEVICE)).cpu() for draw_at in (uniform_at, normal_at))
+        uniform, normal = (
+            draw_at(streams.to(DEVICE), places.to(DEVICE)).cpu()
+            for draw_at in (uniform_at, normal_at)
+        )
     assert torch.equal(uniform, uniform_at(streams, places))
     torch.testing.assert_close(normal, normal_at(streams, places), rtol=1e-4, atol=1e-5)
 
 
 def test_adam_with_sparse_gradients_is_that_of_plain_torch() -> None:
     hidden, table, _, entries, _ = batch()
-    steps, expected, found = torch.tensor([0, 3, 9]), moments_of(table), moments_of(table.to(DEVICE))
+    steps, expected, found = (
+        torch.tensor([0, 3, 9]),
+        moments_of(table),
+        moments_of(table.to(DEVICE)),
+    )
     AdamStep(MODEL, steps).on_table(expected, hidden.flatten(0, 1), entries)
     with kernels():
-        AdamStep(MODEL, steps.to(DEVICE)).on_table(found, hidden.flatten(0, 1).to(DEVICE), there(entries))
+        AdamStep(MODEL, steps.to(DEVICE)).on_table(
+            found, hidden.flatten(0, 1).to(DEVICE), there(entries)
+        )
     for name in ("weights", "means", "squares"):
-        torch.testing.assert_close(getattr(found, name).cpu(), getattr(expected, name), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            getattr(found, name).cpu(), getattr(expected, name), rtol=1e-4, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])
-def test_dense_inputs_give_the_codes_and_changes_of_gathered_ones(precision: str, tolerance: float) -> None:
+def test_dense_inputs_give_the_codes_and_changes_of_gathered_ones(
+    precision: str, tolerance: float
+) -> None:
     hidden, table, _, entries, _ = batch()
-    steps, expected, found = torch.tensor([0, 3, 9]), moments_of(table), moments_of(table.to(DEVICE))
+    steps, expected, found = (
+        torch.tensor([0, 3, 9]),
+        moments_of(table),
+        moments_of(table.to(DEVICE)),
+    )
     expected_codes = GatheredInputs(entries).codes(table)
     GatheredInputs(entries).learn(AdamStep(MODEL, steps), expected, hidden)
     dense = DenseInputs(there(entries), precision)  # type: ignore[arg-type]
     with kernels():
         codes = dense.codes(found.weights).cpu()
         dense.learn(AdamStep(MODEL, steps.to(DEVICE)), found, hidden.to(DEVICE))
-    assert float((codes - expected_codes).abs().max()) < tolerance * float(expected_codes.abs().max())
+    assert float((codes - expected_codes).abs().max()) < tolerance * float(
+        expected_codes.abs().max()
+    )
     for name in ("means", "squares"):
         one, other = getattr(found, name).cpu(), getattr(expected, name)
         assert float((one - other).abs().max()) < tolerance * float(other.abs().max())
@@ -115,6 +161,8 @@ def test_a_step_gives_the_same_numbers_every_time() -> None:
     for _ in range(2):
         found = moments_of(table.to(DEVICE))
         with kernels():
-            AdamStep(MODEL, torch.zeros(3, dtype=torch.int64).to(DEVICE)).on_table(found, codes, there(entries))
+            AdamStep(MODEL, torch.zeros(3, dtype=torch.int64).to(DEVICE)).on_table(
+                found, codes, there(entries)
+            )
         results.append(found.weights.cpu())
     assert torch.equal(*results)

@@ -20,7 +20,14 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import LocalModels, LocalTask, Validator
 from loca.local.stacked.inference import StackedNetworks
-from loca.local.stacked.ops import AdamStep, DenseInputs, Entries, Moments, decode_and_differentiate, multiplies_densely
+from loca.local.stacked.ops import (
+    AdamStep,
+    DenseInputs,
+    Entries,
+    Moments,
+    decode_and_differentiate,
+    multiplies_densely,
+)
 from loca.local.stacked.trainer import StackedTrainer, StackPlan, plan_stacks
 from loca.local.training import Engine, copies_of, train_locals
 from loca.models.autoencoder import Autoencoder, multinomial_loss
@@ -29,12 +36,20 @@ from loca.models.mult_vae import MultDAE, MultVAE
 from loca.models.recommender import Recommender, TrainingData, clone
 
 BASES: dict[str, Recommender] = {
-    "variational": MultVAE(latent=8, epochs=4, batch_size=128, kl_weight=0.2, anneal_steps=20, learning_rate=1e-2),
-    "with a hidden layer": MultVAE(latent=8, hidden=12, epochs=4, batch_size=128, noise=0.01, kl_weight=0.0),
+    "variational": MultVAE(
+        latent=8, epochs=4, batch_size=128, kl_weight=0.2, anneal_steps=20, learning_rate=1e-2
+    ),
+    "with a hidden layer": MultVAE(
+        latent=8, hidden=12, epochs=4, batch_size=128, noise=0.01, kl_weight=0.0
+    ),
     "denoising": MultDAE(latent=8, epochs=4, batch_size=128, weight_decay=1e-3, learning_rate=1e-2),
     "without dropout": MultDAE(latent=8, hidden=12, epochs=4, batch_size=128, dropout=0.0),
-    "of next items": MultVAE(latent=8, epochs=4, batch_size=128, target="next", next_count=3, prefix_decay=0.7),
-    "of all that follows": MultDAE(latent=8, epochs=4, batch_size=128, target="following", set_share=0.4),
+    "of next items": MultVAE(
+        latent=8, epochs=4, batch_size=128, target="next", next_count=3, prefix_decay=0.7
+    ),
+    "of all that follows": MultDAE(
+        latent=8, epochs=4, batch_size=128, target="following", set_share=0.4
+    ),
 }
 # What 32 bits leave open of scores of size 1 after some dozen steps of Adam in another order of sums.
 ROUNDING = 1e-4
@@ -49,7 +64,9 @@ def weights_of(number: int) -> np.ndarray:
 
 
 def a_task(base: Recommender, split: Split, count: int = 4) -> LocalTask:
-    data = TrainingData(split.train.matrix(), split.train.matrix(), np.ones(split.train.n_users, np.float32))
+    data = TrainingData(
+        split.train.matrix(), split.train.matrix(), np.ones(split.train.n_users, np.float32)
+    )
     return LocalTask(copies_of(base, count, seed=3, name="local model"), data, weights_of, "test")
 
 
@@ -60,19 +77,30 @@ def answers(trained: tuple[LocalModels, int | None], split: Split) -> np.ndarray
 
 
 def planned(size: int, at_once: int) -> Callable[..., StackPlan]:
-    return lambda *_, networks, **__: StackPlan(networks, min(size, networks), at_once, 64, "cpu", 0, 0)
+    return lambda *_, networks, **__: StackPlan(
+        networks, min(size, networks), at_once, 64, "cpu", 0, 0
+    )
 
 
 @pytest.fixture(scope="module")
 def of_the_loop(planted_split: Split) -> Callable[[str], np.ndarray]:
     """The answers of a base's networks after the loop has trained them, which it does once for each base."""
-    return cache(lambda name: answers(train_locals(a_task(BASES[name], planted_split), LOOP, None), planted_split))
+    return cache(
+        lambda name: answers(
+            train_locals(a_task(BASES[name], planted_split), LOOP, None), planted_split
+        )
+    )
 
 
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.parametrize(("size", "at_once"), [(1, 1), (3, 2), (4, 1), (4, 4)])
 def test_the_stack_answers_as_the_loop_does(
-    name: str, size: int, at_once: int, planted_split: Split, of_the_loop: Any, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    size: int,
+    at_once: int,
+    planted_split: Split,
+    of_the_loop: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stacks_file, "plan_stacks", planned(size, at_once))
     found = answers(train_locals(a_task(BASES[name], planted_split), STACK, None), planted_split)
@@ -88,7 +116,9 @@ def test_histories_multiplied_as_dense_arrays_give_what_the_loop_gives(
     for part in ("codes", "learn"):
         really = getattr(DenseInputs, part)
 
-        def counted(self: DenseInputs, *rest: object, part: str = part, really: Callable = really) -> object:
+        def counted(
+            self: DenseInputs, *rest: object, part: str = part, really: Callable = really
+        ) -> object:
             called.append(part)
             return really(self, *rest)
 
@@ -103,7 +133,10 @@ def test_histories_multiplied_as_dense_arrays_give_what_the_loop_gives(
 def test_dense_arrays_are_for_full_histories_on_a_gpu() -> None:
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
     for precision, share in (("bfloat16", 0.01), ("float32", 0.03)):
-        full, thin = (csr_array(np.arange(10_000).reshape(100, 100) < 10_000 * part) for part in (share, share / 2))
+        full, thin = (
+            csr_array(np.arange(10_000).reshape(100, 100) < 10_000 * part)
+            for part in (share, share / 2)
+        )
         assert multiplies_densely(full, cuda, precision)
         assert not multiplies_densely(thin, cuda, precision)
         assert not multiplies_densely(full, cpu, precision)
@@ -117,34 +150,54 @@ def test_dense_arrays_are_for_full_histories_on_a_gpu() -> None:
 def test_dense_arrays_are_planned_for() -> None:
     network = Autoencoder(1000, 20, None, True, torch.device("meta"))
     sizes = [
-        plan_stacks(network, 512, networks=10, users=512, device=torch.device("cuda"), dense=dense, free=10**9)
+        plan_stacks(
+            network,
+            512,
+            networks=10,
+            users=512,
+            device=torch.device("cuda"),
+            dense=dense,
+            free=10**9,
+        )
         for dense in (False, True)
     ]
-    assert sizes[1].device_bytes - sizes[0].device_bytes == 10 * 4 * 1024 * 40  # 1,000 items in aligned rows
+    assert (
+        sizes[1].device_bytes - sizes[0].device_bytes == 10 * 4 * 1024 * 40
+    )  # 1,000 items in aligned rows
 
 
 def test_the_best_epoch_is_the_same_in_both_engines(planted_split: Split) -> None:
-    base = MultVAE(latent=8, epochs=12, patience=3, batch_size=64, learning_rate=3e-2, kl_weight=0.1)
+    base = MultVAE(
+        latent=8, epochs=12, patience=3, batch_size=64, learning_rate=3e-2, kl_weight=0.1
+    )
 
     def validate(models: LocalModels) -> float:
         assert planted_split.validation is not None
         return mean_ndcg(lambda rows: models.score_with(1, rows), planted_split.validation)
 
-    loop, stack = (train_locals(a_task(base, planted_split, 3), engine, validate) for engine in (LOOP, STACK))
+    loop, stack = (
+        train_locals(a_task(base, planted_split, 3), engine, validate) for engine in (LOOP, STACK)
+    )
     assert loop[1] == stack[1]
-    np.testing.assert_allclose(answers(stack, planted_split), answers(loop, planted_split), atol=ROUNDING)
+    np.testing.assert_allclose(
+        answers(stack, planted_split), answers(loop, planted_split), atol=ROUNDING
+    )
 
 
 def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_stack(
     planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = MultVAE(latent=8, epochs=14, patience=2, batch_size=64, learning_rate=5e-2, kl_weight=0.1)
+    base = MultVAE(
+        latent=8, epochs=14, patience=2, batch_size=64, learning_rate=5e-2, kl_weight=0.1
+    )
     validation = planted_split.validation
     assert validation is not None
     left: list[int] = []
     leave = StackedTrainer.leave
     monkeypatch.setattr(
-        StackedTrainer, "leave", lambda self, networks: (left.append(len(networks)), leave(self, networks))
+        StackedTrainer,
+        "leave",
+        lambda self, networks: (left.append(len(networks)), leave(self, networks)),
     )
 
     def members_of(number: int) -> np.ndarray:
@@ -155,31 +208,47 @@ def test_networks_that_stop_apart_stop_where_the_loop_stops_them_and_leave_the_s
     for number in range(4):
         answering[members_of(number), number] = 0.5
     members = Validator(validation, csr_array(answering))
-    own = HeldOut(validation.histories.of_users(members_of(1)), validation.targets.of_users(members_of(1)))
+    own = HeldOut(
+        validation.histories.of_users(members_of(1)), validation.targets.of_users(members_of(1))
+    )
 
-    trained = [train_locals(a_task(base, planted_split), engine, members=members) for engine in (LOOP, STACK)]
-    np.testing.assert_allclose(answers(trained[1], planted_split), answers(trained[0], planted_split), atol=ROUNDING)
+    trained = [
+        train_locals(a_task(base, planted_split), engine, members=members)
+        for engine in (LOOP, STACK)
+    ]
+    np.testing.assert_allclose(
+        answers(trained[1], planted_split), answers(trained[0], planted_split), atol=ROUNDING
+    )
     assert trained[0][1] == trained[1][1]
     assert left, "nobody left the stack: the test would show nothing"
     alone = clone(base, seed=a_task(base, planted_split).models[1].seed)  # type: ignore[attr-defined]
     alone.fit(planted_split.train.matrix(), user_weights=weights_of(1), validation=own)
     np.testing.assert_allclose(
-        answers(trained[1], planted_split)[1], alone.score(planted_split.test.history_matrix[:30]), atol=ROUNDING
+        answers(trained[1], planted_split)[1],
+        alone.score(planted_split.test.history_matrix[:30]),
+        atol=ROUNDING,
     )
 
 
 def test_the_loss_of_a_stack_is_the_mean_of_the_losses(planted_split: Split) -> None:
     def trainers() -> list:
         models = copies_of(BASES["variational"], 3, seed=3, name="local model")
-        return [model.begin(planted_split.train.matrix(), weights_of(j)) for j, model in enumerate(models)]  # type: ignore[attr-defined]
+        return [
+            model.begin(planted_split.train.matrix(), weights_of(j))
+            for j, model in enumerate(models)
+        ]  # type: ignore[attr-defined]
 
     loop = np.mean([one.run_epoch() for one in trainers()])
     assert StackedTrainer(trainers()).run_epoch() == pytest.approx(loop, rel=1e-5)
 
 
 def test_sixteen_bit_products_come_near_and_keep_32_bit_weights(planted_split: Split) -> None:
-    exact = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
-    rounded = train_locals(a_task(BASES["variational"], planted_split), Engine("stacked", "bfloat16"), None)
+    exact = answers(
+        train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split
+    )
+    rounded = train_locals(
+        a_task(BASES["variational"], planted_split), Engine("stacked", "bfloat16"), None
+    )
     difference = np.abs(answers(rounded, planted_split) - exact).max()
     assert 1e-6 < difference < 0.05 * np.abs(exact).max()
     assert isinstance(rounded[0], StackedNetworks)
@@ -189,7 +258,9 @@ def test_sixteen_bit_products_come_near_and_keep_32_bit_weights(planted_split: S
 def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
     planted_split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    expected = answers(
+        train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split
+    )
     monkeypatch.setattr(stacks_file, "plan_stacks", planned(4, 4))
     seen: list[int] = []
 
@@ -200,12 +271,16 @@ def test_a_step_that_runs_out_of_memory_goes_on_with_half_as_many_networks(
         return decode_and_differentiate(hidden, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ops_file, "decode_and_differentiate", small_memory)
-    found = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    found = answers(
+        train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split
+    )
     assert seen[:3] == [4, 2, 1]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 
 
-def test_one_network_that_does_not_fit_is_an_error(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_network_that_does_not_fit_is_an_error(
+    planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_memory(*_: object) -> None:
         raise torch.OutOfMemoryError("not that much")
 
@@ -214,8 +289,12 @@ def test_one_network_that_does_not_fit_is_an_error(planted_split: Split, monkeyp
         train_locals(a_task(BASES["variational"], planted_split), STACK, None)
 
 
-def test_a_stack_that_cannot_be_built_is_built_in_halves(planted_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+def test_a_stack_that_cannot_be_built_is_built_in_halves(
+    planted_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = answers(
+        train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split
+    )
     sizes: list[int] = []
 
     def small_memory(trainers: list, **how: object) -> StackedTrainer:
@@ -225,7 +304,9 @@ def test_a_stack_that_cannot_be_built_is_built_in_halves(planted_split: Split, m
         return StackedTrainer(trainers, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stacks_file, "StackedTrainer", small_memory)
-    found = answers(train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split)
+    found = answers(
+        train_locals(a_task(BASES["variational"], planted_split), STACK, None), planted_split
+    )
     assert sizes == [4, 2, 2]
     np.testing.assert_allclose(found, expected, atol=ROUNDING)
 
@@ -233,7 +314,15 @@ def test_a_stack_that_cannot_be_built_is_built_in_halves(planted_split: Split, m
 def test_a_plan_fills_the_device_and_no_more() -> None:
     device = torch.device("cuda")
     network = Autoencoder(11_797, 200, None, True, torch.device("meta"))
-    whole = plan_stacks(network, 512, networks=300, users=4000, device=device, precision="bfloat16", free=140 * 10**9)
+    whole = plan_stacks(
+        network,
+        512,
+        networks=300,
+        users=4000,
+        device=device,
+        precision="bfloat16",
+        free=140 * 10**9,
+    )
     assert (whole.stacks, whole.stack_size, whole.parked_bytes) == (1, 300, 0)
     assert 35e9 < whole.device_bytes < 50e9
     for free in (80, 24, 8, 2):
@@ -259,7 +348,9 @@ def test_loss_and_gradients_are_those_of_automatic_differentiation() -> None:
     entries = Entries(rows.owner, columns, values, values, starts, amounts)
     found = decode_and_differentiate(hidden, table, bias, entries, scale, "float32")
     leaves = [one.clone().requires_grad_() for one in (hidden, table, bias)]
-    losses = multinomial_loss(torch.baddbmm(leaves[2][:, None], leaves[0], leaves[1].mT).flatten(0, 1), rows)
+    losses = multinomial_loss(
+        torch.baddbmm(leaves[2][:, None], leaves[0], leaves[1].mT).flatten(0, 1), rows
+    )
     (losses * scale.view(-1)).sum().backward()
     torch.testing.assert_close(found.losses.view(-1), losses.detach())
     for one, leaf in zip((found.hidden, found.table, found.bias), leaves, strict=True):
@@ -270,7 +361,11 @@ def test_adam_counts_the_steps_of_each_network() -> None:
     model = MultDAE(learning_rate=0.1, weight_decay=0.01)
     weights = torch.tensor([[1.0, -2.0], [3.0, 0.5]])
     gradients = torch.tensor([[0.3, -0.1], [0.2, 0.4]])
-    moments = Moments(weights.clone(), torch.tensor([[0.0, 0.0], [0.1, 0.1]]), torch.tensor([[0.0, 0.0], [0.2, 0.3]]))
+    moments = Moments(
+        weights.clone(),
+        torch.tensor([[0.0, 0.0], [0.1, 0.1]]),
+        torch.tensor([[0.0, 0.0], [0.2, 0.3]]),
+    )
     AdamStep(model, torch.tensor([0, 4])).on_dense(moments, gradients)
     for number, steps in ((0, 0), (1, 4)):
         parameter = torch.nn.Parameter(weights[number].clone())
@@ -290,9 +385,13 @@ def test_a_loca_and_an_ensemble_answer_the_same_with_both_engines(planted_split:
         found = []
         for engine in ("one_by_one", "stacked", "auto"):
             model = kind(
-                base=BASES["variational"], engine=engine, **({"anchors": 3} if kind is Loca else {"models": 3})
+                base=BASES["variational"],
+                engine=engine,
+                **({"anchors": 3} if kind is Loca else {"models": 3}),
             )
-            found.append(model.fit(planted_split.train, validation=planted_split.validation).score(histories))
+            found.append(
+                model.fit(planted_split.train, validation=planted_split.validation).score(histories)
+            )
         np.testing.assert_allclose(found[1], found[0], atol=ROUNDING)
         np.testing.assert_allclose(found[2], found[0], atol=ROUNDING)
 

@@ -53,7 +53,9 @@ def made(loss: LossName, node_l2: float = 0.3, fold_steps: int = 4) -> NodeNetwo
 
 def dense_losses(network: NodeNetwork, dense: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
     """Each user's loss by the formula, with dense inputs and targets; the squares without the targets' own."""
-    hidden = torch.sigmoid(F.normalize(dense) @ network.input_table + network.input_bias + nodes) - 0.5
+    hidden = (
+        torch.sigmoid(F.normalize(dense) @ network.input_table + network.input_bias + nodes) - 0.5
+    )
     scores = hidden @ network.output_table.T + network.output_bias
     if network.is_logistic:
         return F.binary_cross_entropy_with_logits(scores, dense, reduction="none").sum(dim=1)
@@ -74,7 +76,9 @@ def test_the_sparse_losses_equal_the_dense_ones(loss: LossName) -> None:
 def test_the_first_step_to_a_node_follows_the_slope_of_the_users_own_loss(loss: LossName) -> None:
     network, rows = made(loss, fold_steps=1), random_rows()
     nodes = network.mean_node.repeat(30, 1).requires_grad_()
-    cost = dense_losses(network, torch.from_numpy(rows.toarray()), nodes) + 0.15 * nodes.square().sum(dim=1)
+    cost = dense_losses(
+        network, torch.from_numpy(rows.toarray()), nodes
+    ) + 0.15 * nodes.square().sum(dim=1)
     (slope,) = torch.autograd.grad(cost.sum(), nodes)
     expected = nodes.detach() - 0.1 * slope / slope.square().mean(dim=1, keepdim=True).sqrt()
     sparse = SparseRows.of(rows, CPU)
@@ -98,7 +102,9 @@ def test_more_steps_lower_the_loss_of_nearly_every_history(loss: LossName) -> No
 
 def test_without_steps_the_mean_node_answers_for_everybody() -> None:
     network, rows = made("logistic", fold_steps=0), random_rows()
-    inputs = F.normalize(torch.from_numpy(rows.toarray())) @ network.input_table + network.input_bias
+    inputs = (
+        F.normalize(torch.from_numpy(rows.toarray())) @ network.input_table + network.input_bias
+    )
     torch.testing.assert_close(network.means(rows), torch.sigmoid(inputs + network.mean_node) - 0.5)
 
 
@@ -109,7 +115,9 @@ def test_an_answer_depends_on_its_own_history_alone(seed: int, loss: LossName) -
     with torch.no_grad():
         together = network.answer(rows)
         for row in range(6):
-            torch.testing.assert_close(network.answer(csr_array(rows[[row]])), together[[row]], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                network.answer(csr_array(rows[[row]])), together[[row]], rtol=1e-4, atol=1e-4
+            )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -118,8 +126,12 @@ def test_an_empty_history_and_values_above_one_get_finite_scores(loss: LossName)
     model = CDAE(loss=loss, **SMALL).fit(rows)
     assert np.isfinite(model.score(rows)).all()
     assert model.embed(rows).shape == (3, 8)
-    only_ones = CDAE(loss=loss, **SMALL, dropout=0.0).fit(csr_array(np.array([[1, 0, 1, 0]], np.float32)))
-    fives = CDAE(loss=loss, **SMALL, dropout=0.0).fit(csr_array(np.array([[5, 0, 5, 0]], np.float32)))
+    only_ones = CDAE(loss=loss, **SMALL, dropout=0.0).fit(
+        csr_array(np.array([[1, 0, 1, 0]], np.float32))
+    )
+    fives = CDAE(loss=loss, **SMALL, dropout=0.0).fit(
+        csr_array(np.array([[5, 0, 5, 0]], np.float32))
+    )
     np.testing.assert_allclose(fives.score(rows), only_ones.score(rows), rtol=1e-5)
 
 
@@ -127,7 +139,9 @@ def test_the_initial_biases_answer_with_the_share_of_the_users_who_have_an_item(
     rows = csr_array(np.array([[1, 0, 1], [0, 1, 1], [0, 0, 4], [0, 0, 0]], np.float32))
     for loss, unlinked in (("logistic", torch.sigmoid), ("square", torch.clone)):
         network = CDAE(latent=4, loss=loss).begin(rows, np.array([2, 1, 1, 7], np.float32)).network
-        torch.testing.assert_close(unlinked(network.output_bias.detach()), torch.tensor([0.5, 0.25, 1.0]))
+        torch.testing.assert_close(
+            unlinked(network.output_bias.detach()), torch.tensor([0.5, 0.25, 1.0])
+        )
         assert 0 < network.input_table.abs().max() < 0.05
 
 
@@ -140,9 +154,18 @@ def test_the_network_knows_the_mean_and_the_spread_of_the_nodes() -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_learning_charges_each_node_by_its_square_in_the_units_of_that_user_s_loss(loss: LossName) -> None:
+def test_learning_charges_each_node_by_its_square_in_the_units_of_that_user_s_loss(
+    loss: LossName,
+) -> None:
     rows = csr_array(np.array([[1, 0, 0, 1], [0, 1, 1, 0]], np.float32))
-    settings = {"latent": 2, "loss": loss, "dropout": 0.0, "learning_rate": 0.05, "weight_decay": 0.0, "device": "cpu"}
+    settings = {
+        "latent": 2,
+        "loss": loss,
+        "dropout": 0.0,
+        "learning_rate": 0.05,
+        "weight_decay": 0.0,
+        "device": "cpu",
+    }
     trainer = CDAE(node_l2=0.2, **settings).begin(rows, np.array([3.0, 1.0], np.float32))
     for weight in trainer.network.parameters():
         weight.data.zero_()  # so that every item scores 0, whatever the node
@@ -152,7 +175,9 @@ def test_learning_charges_each_node_by_its_square_in_the_units_of_that_user_s_lo
     items = 4 * np.log(2) if loss == "logistic" else 0.0
     assert found.item() == pytest.approx(items + (1.5 * 2.5 + 0.5 * 0.1) / 2, rel=1e-6)
     (slope,) = torch.autograd.grad(found, nodes)
-    torch.testing.assert_close(slope, torch.tensor([[1.5 * 0.6 / 2, -1.5 * 0.8 / 2], [0.5 * 0.2 / 2, 0.0]]))
+    torch.testing.assert_close(
+        slope, torch.tensor([[1.5 * 0.6 / 2, -1.5 * 0.8 / 2], [0.5 * 0.2 / 2, 0.0]])
+    )
     trainer.nodes.copy_(nodes.detach())
     trainer.run_epoch()
     # The first step of Adam is one learning rate long: nothing but their cost pulls these nodes, and towards 0.
@@ -173,7 +198,9 @@ def test_the_dearer_nodes_are_the_smaller_the_learned_ones_become() -> None:
 
 
 def test_nodes_step_like_adam() -> None:
-    trainer = CDAE(latent=3, learning_rate=0.02, device="cpu").begin(csr_array(np.eye(7, dtype=np.float32)), None)
+    trainer = CDAE(latent=3, learning_rate=0.02, device="cpu").begin(
+        csr_array(np.eye(7, dtype=np.float32)), None
+    )
     weights = torch.nn.Parameter(torch.zeros(7, 3))
     adam = torch.optim.Adam([weights], lr=0.02)
     draws = torch.Generator().manual_seed(1)
@@ -207,7 +234,9 @@ def test_a_user_without_weight_leaves_no_trace() -> None:
 
 def test_weights_for_users_without_a_history_alone_are_refused() -> None:
     rows = csr_array(np.array([[0, 0], [1, 1]], np.float32))
-    with pytest.raises(DataError, match="expected a user with a history among those with a weight above 0"):
+    with pytest.raises(
+        DataError, match="expected a user with a history among those with a weight above 0"
+    ):
         CDAE(**SMALL).fit(rows, user_weights=np.array([1.0, 0.0]))
 
 
@@ -257,7 +286,9 @@ def test_a_second_fit_forgets_the_first_and_a_seed_makes_a_difference() -> None:
 
 
 LOCALS = {
-    "loca": lambda: Loca(base=CDAE(**SMALL), anchors=3, train_bandwidth=Quantile(0.6), answer_bandwidth=Quantile(0.2)),
+    "loca": lambda: Loca(
+        base=CDAE(**SMALL), anchors=3, train_bandwidth=Quantile(0.6), answer_bandwidth=Quantile(0.2)
+    ),
     "loca apart": lambda: Loca(base=CDAE(loss="square", **SMALL), anchors=3, stopping="community"),
     "ensemble": lambda: Ensemble(base=CDAE(**SMALL), models=2),
 }
@@ -284,9 +315,13 @@ def test_a_file_that_does_not_fit_is_refused() -> None:
     assert set(good.arrays) == tables | biases | {"mean_node", "node_spread"}
     assert all(array.dtype == np.float32 for array in good.arrays.values())
     broken = {
-        "arrays do not fit the parameters: input_table": {"input_table": np.zeros((20, 7), np.float32)},
+        "arrays do not fit the parameters: input_table": {
+            "input_table": np.zeros((20, 7), np.float32)
+        },
         "arrays do not fit the parameters: nodes": {"nodes": np.zeros(3, np.float32)},
-        "finite 32-bit numbers in the array mean_node": {"mean_node": np.full(8, np.nan, np.float32)},
+        "finite 32-bit numbers in the array mean_node": {
+            "mean_node": np.full(8, np.nan, np.float32)
+        },
         "finite 32-bit numbers in the array output_bias": {"output_bias": np.zeros(20)},
     }
     for message, changes in broken.items():

@@ -27,7 +27,9 @@ def test_splitmix64_gives_the_published_numbers() -> None:
     # The first outputs of the reference program for the seed 1234567; the upper 24 bits are what a uniform shows.
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     found = uniform_at(torch.tensor(1234567), torch.arange(3))
-    np.testing.assert_array_equal(found.numpy(), [np.float32(one >> 40) * np.float32(2.0**-24) for one in published])
+    np.testing.assert_array_equal(
+        found.numpy(), [np.float32(one >> 40) * np.float32(2.0**-24) for one in published]
+    )
 
 
 def test_uniform_numbers_are_from_0_to_below_1() -> None:
@@ -38,8 +40,12 @@ def test_uniform_numbers_are_from_0_to_below_1() -> None:
 
 def test_a_number_depends_on_its_place_alone_not_on_what_is_drawn_with_it() -> None:
     whole = normal_at(stream(3), PLACES[:1000])
-    torch.testing.assert_close(normal_at(stream(3), PLACES[:1000].flip(0)).flip(0), whole, rtol=0, atol=0)
-    torch.testing.assert_close(normal_at(stream(3), torch.tensor([7, 500])), whole[[7, 500]], rtol=0, atol=0)
+    torch.testing.assert_close(
+        normal_at(stream(3), PLACES[:1000].flip(0)).flip(0), whole, rtol=0, atol=0
+    )
+    torch.testing.assert_close(
+        normal_at(stream(3), torch.tensor([7, 500])), whole[[7, 500]], rtol=0, atol=0
+    )
 
 
 def test_streams_and_steps_share_nothing() -> None:
@@ -59,4 +65,6 @@ def test_many_streams_are_drawn_from_at_once() -> None:
 def test_filled_weights_are_the_stream_in_order_whatever_the_pieces() -> None:
     filled = fill_normal(torch.empty(30, 7), 5, 0.5)
     torch.testing.assert_close(filled.view(-1), normal_at(torch.tensor(5), torch.arange(210)) * 0.5)
-    torch.testing.assert_close(fill_normal(torch.empty(30, 7), 5, 0.5, piece=16), filled, rtol=0, atol=0)
+    torch.testing.assert_close(
+        fill_normal(torch.empty(30, 7), 5, 0.5, piece=16), filled, rtol=0, atol=0
+    )

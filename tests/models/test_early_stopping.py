@@ -41,7 +41,9 @@ class ScriptedScores:
         """The epochs that were run, and the best of them."""
         schedule = MultDAE(epochs=len(self.scores), patience=patience)
         runners: list[Any] = [self]
-        best = train_epochs(runners, schedule, "scripted", lambda: self.scores[self.epoch - 1], context)
+        best = train_epochs(
+            runners, schedule, "scripted", lambda: self.scores[self.epoch - 1], context
+        )
         assert self.network.output_bias.tolist() == [best.epoch] * 2
         return self.epoch, best.epoch
 
@@ -105,7 +107,10 @@ def test_a_callback_gets_every_score_and_may_end_the_training() -> None:
             [0.1, 0.2, 0.3],
             "stopped at the limit of 3 epochs, while the validation score was still rising: raise epochs",
         ),
-        ([0.1, 0.3, 0.2], "stopped at the limit of 3 epochs, not by early stopping; best at epoch 2"),
+        (
+            [0.1, 0.3, 0.2],
+            "stopped at the limit of 3 epochs, not by early stopping; best at epoch 2",
+        ),
         ([0.3, *[0.2] * 20], ""),
     ],
 )
@@ -117,7 +122,9 @@ def test_a_training_that_its_limit_of_epochs_ends_says_so(
     assert caplog.messages == ([f"scripted: {ending}"] if ending else [])
 
 
-def test_the_report_of_a_network_of_a_local_model_and_of_an_ensemble_names_the_limit(planted_split: Split) -> None:
+def test_the_report_of_a_network_of_a_local_model_and_of_an_ensemble_names_the_limit(
+    planted_split: Split,
+) -> None:
     network = MultDAE(latent=4, epochs=2, learning_rate=1e-3)
     local, ensemble = Loca(base=network, anchors=2), Ensemble(base=network, models=2)
     what: dict[str, Recommender] = {"MultDAE": network, "local models": local, "ensemble": ensemble}

@@ -43,7 +43,9 @@ def test_the_weights_equal_a_direct_dense_solution(seed: int, l2: float) -> None
     np.testing.assert_allclose(model.weights_, dense_solution(matrix, user_weights, l2), atol=2e-5)
 
 
-def dense_denoised_solution(matrix: np.ndarray, weights: np.ndarray, l2: float, denoising: float) -> np.ndarray:
+def dense_denoised_solution(
+    matrix: np.ndarray, weights: np.ndarray, l2: float, denoising: float
+) -> np.ndarray:
     """Each column as a ridge regression on the other items, whose penalty grows with how often an item is there."""
     gram = matrix.T @ np.diag(weights) @ matrix
     square = gram + np.diag(l2 + denoising / (1 - denoising) * np.diag(gram))
@@ -76,7 +78,9 @@ def test_denoising_raises_the_diagonal_in_every_system(
 
 def test_denoising_that_is_no_probability_below_one_is_refused() -> None:
     for wrong in (1.0, -0.1, float("nan")):
-        with pytest.raises(ConfigError, match="denoising: expected a number from 0 to below 1, found"):
+        with pytest.raises(
+            ConfigError, match="denoising: expected a number from 0 to below 1, found"
+        ):
             EASE(denoising=wrong)
 
 
@@ -85,7 +89,9 @@ def test_each_column_solves_its_own_ridge_regression() -> None:
     weights = EASE(l2=l2).fit(csr_array(matrix)).weights_
     for item in range(matrix.shape[1]):
         others = np.delete(matrix, item, axis=1)
-        ridge = np.linalg.solve(others.T @ others + l2 * np.eye(others.shape[1]), others.T @ matrix[:, item])
+        ridge = np.linalg.solve(
+            others.T @ others + l2 * np.eye(others.shape[1]), others.T @ matrix[:, item]
+        )
         np.testing.assert_allclose(np.delete(weights[:, item], item), ridge, atol=1e-5)
 
 
@@ -111,9 +117,14 @@ def test_a_32_bit_factorisation_that_fails_is_done_again_in_64_bits() -> None:
     np.testing.assert_allclose(model.weights_, dense_solution(matrix, weights, 0.01), rtol=1e-3)
 
 
-def test_a_catalogue_that_does_not_fit_into_memory_is_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalogue_that_does_not_fit_into_memory_is_refused_before_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
-    with pytest.raises(DataError, match="EASE for 25 items: 2 kB of memory needed, 1 kB are free; filter rare items"):
+    with pytest.raises(
+        DataError,
+        match="EASE for 25 items: 2 kB of memory needed, 1 kB are free; filter rare items",
+    ):
         EASE().fit(csr_array(random_matrix(1)))
 
 
@@ -154,11 +165,24 @@ def test_the_kept_weights_are_the_largest_and_minimise_the_loss_among_them(
 ) -> None:
     matrix, l2 = random_matrix(seed, *shape), 3.0
     user_weights = np.random.default_rng(seed + 1).uniform(0, 3, len(matrix))
-    sparse = EASE(l2=l2, denoising=denoising, keep=keep).fit(csr_array(matrix), user_weights=user_weights).weights_
+    sparse = (
+        EASE(l2=l2, denoising=denoising, keep=keep)
+        .fit(csr_array(matrix), user_weights=user_weights)
+        .weights_
+    )
     assert isinstance(sparse, csr_array)
-    assert (sparse.indices.dtype, sparse.indptr.dtype, sparse.dtype) == (np.int32, np.int32, np.float32)
+    assert (sparse.indices.dtype, sparse.indptr.dtype, sparse.dtype) == (
+        np.int32,
+        np.int32,
+        np.float32,
+    )
     assert sparse.has_sorted_indices
-    kept = csr_array((np.ones(sparse.nnz), sparse.indices, sparse.indptr), shape=sparse.shape).toarray() > 0
+    kept = (
+        csr_array(
+            (np.ones(sparse.nnz), sparse.indices, sparse.indptr), shape=sparse.shape
+        ).toarray()
+        > 0
+    )
     gram = matrix.T @ np.diag(user_weights) @ matrix
     # The largest changes of the scores of the dense solution stay, up to rounding of those at the limit.
     dense = dense_denoised_solution(matrix, user_weights, l2, denoising)
@@ -176,7 +200,9 @@ def test_the_kept_weights_are_the_largest_and_minimise_the_loss_among_them(
 def test_all_weights_are_kept_where_a_sparse_model_would_be_larger() -> None:
     matrix = csr_array(random_matrix(4))
     for keep in (12, 13, 1000):
-        np.testing.assert_array_equal(EASE(keep=keep).fit(matrix).weights_, EASE().fit(matrix).weights_)
+        np.testing.assert_array_equal(
+            EASE(keep=keep).fit(matrix).weights_, EASE().fit(matrix).weights_
+        )
     assert isinstance(EASE(keep=11).fit(matrix).weights_, csr_array)
 
 
@@ -186,7 +212,9 @@ def test_the_fewest_weights_that_lose_little_on_validation_are_kept(planted_spli
     dense = mean_ndcg(EASE(l2=20.0).fit(train).score, validation)
     model = EASE(l2=20.0, keep="auto").fit(train, validation=validation)
     tried = sorted({int(train.n_items / part - 0.5) for part in (80, 40, 20, 10)} - {0})
-    scores = {keep: mean_ndcg(EASE(l2=20.0, keep=keep).fit(train).score, validation) for keep in tried}
+    scores = {
+        keep: mean_ndcg(EASE(l2=20.0, keep=keep).fit(train).score, validation) for keep in tried
+    }
     good = [keep for keep in tried if scores[keep] >= 0.995 * dense]
     assert model.keep_ == (good[0] if good else None)
     assert isinstance(model.weights_, csr_array if good else np.ndarray)
@@ -215,7 +243,9 @@ def test_a_model_that_pruning_harms_keeps_all_weights() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -3, 2.5, True, "some"])
 def test_a_number_of_weights_that_is_none_is_refused(wrong: object) -> None:
-    with pytest.raises(ConfigError, match="keep: expected a whole number ≥ 1, 'auto' or none, found"):
+    with pytest.raises(
+        ConfigError, match="keep: expected a whole number ≥ 1, 'auto' or none, found"
+    ):
         EASE(keep=wrong)  # type: ignore[arg-type]
 
 
@@ -234,11 +264,15 @@ def test_the_largest_entries_are_found_block_by_block_without_a_second_array() -
     assert peak < 0.6 * dense.nbytes
 
 
-def test_a_sparse_model_is_saved_sparse_and_answers_the_same(tmp_path: Path, planted_split: Split) -> None:
+def test_a_sparse_model_is_saved_sparse_and_answers_the_same(
+    tmp_path: Path, planted_split: Split
+) -> None:
     model = EASE(l2=20.0, keep=5).fit(planted_split.train)
     model.save(tmp_path / "model")
     loaded = loca.load(tmp_path / "model", verify=True)
     assert isinstance(loaded.weights_, csr_array)  # type: ignore[attr-defined]
     histories = planted_split.test.history_matrix
     np.testing.assert_array_equal(loaded.score(histories), model.score(histories))
-    np.testing.assert_allclose(model.score(histories), histories.toarray() @ model.weights_.toarray(), atol=1e-5)
+    np.testing.assert_allclose(
+        model.score(histories), histories.toarray() @ model.weights_.toarray(), atol=1e-5
+    )

@@ -33,12 +33,18 @@ ROUNDING = 2e-5
 TALL, WIDE = (60, 25), (25, 60)
 
 
-def solve_local(matrix: csr_array, weights: np.ndarray, l2: float, denoising: float = 0.0) -> np.ndarray:
+def solve_local(
+    matrix: csr_array, weights: np.ndarray, l2: float, denoising: float = 0.0
+) -> np.ndarray:
     """The weights of one local system."""
-    return next(solve_systems([EaseSystem.of(matrix, weights, l2, denoising)], CPU)).weights().numpy()
+    return (
+        next(solve_systems([EaseSystem.of(matrix, weights, l2, denoising)], CPU)).weights().numpy()
+    )
 
 
-def of_condition(condition: float, shape: tuple[int, int], l2: float = 1.0) -> tuple[csr_array, np.ndarray]:
+def of_condition(
+    condition: float, shape: tuple[int, int], l2: float = 1.0
+) -> tuple[csr_array, np.ndarray]:
     """Values whose Gram matrix plus l2 has eigenvalues from l2 to l2 · condition, and the inverse of that matrix."""
     rng, size = np.random.default_rng(7), min(shape)
     left, right = (np.linalg.qr(rng.normal(size=(length, size)))[0] for length in shape)
@@ -72,7 +78,9 @@ def test_of_a_known_condition_what_is_accepted_is_right_and_the_rest_refused(
     if condition <= 1e3:
         assert solution is not None
         assert solution.error <= LARGEST_ERROR
-    if condition >= 1e8:  # ε · condition is 10 and more: nothing is left of the smallest eigenvalues
+    if (
+        condition >= 1e8
+    ):  # ε · condition is 10 and more: nothing is left of the smallest eigenvalues
         assert solution is None or solution.error > LARGEST_ERROR
     if solution is not None and solution.error <= LARGEST_ERROR:
         assert found_error(solution, 1.0, inverse) <= solution.error <= LARGEST_ERROR
@@ -93,7 +101,11 @@ def test_no_inverse_is_accepted_that_64_bits_find_wrong(
     chance = {"all alike": 1.0, "nearly alike": 0.97, "sparse": 0.2, "two kinds of user": 0.9}[kind]
     rows = (rng.random((users, items)) < chance).astype(np.float32)
     rows[0] = 1
-    weights = np.full(users, 10.0**weight) if kind != "two kinds of user" else 10.0 ** rng.uniform(-3, 3, users)
+    weights = (
+        np.full(users, 10.0**weight)
+        if kind != "two kinds of user"
+        else 10.0 ** rng.uniform(-3, 3, users)
+    )
     solution = in_32_bits(csr_array(rows), weights, 1.0)
     if solution is not None and solution.error <= LARGEST_ERROR:
         exact = rows.T.astype(np.float64) @ (weights[:, None] * rows) + np.eye(items)
@@ -112,7 +124,9 @@ def test_an_l2_that_is_lost_beside_the_rest_is_noticed_even_where_the_factorisat
 
 
 def test_a_small_l2_does_not_matter_where_the_items_differ() -> None:
-    matrix = csr_array(np.kron(np.eye(20), np.ones((50, 1))))  # 20 items of 50 users each, no user with two
+    matrix = csr_array(
+        np.kron(np.eye(20), np.ones((50, 1)))
+    )  # 20 items of 50 users each, no user with two
     solution = in_32_bits(matrix, np.ones(1000), 1e-6)
     assert solution is not None
     assert solution.error <= LARGEST_ERROR
@@ -120,7 +134,9 @@ def test_a_small_l2_does_not_matter_where_the_items_differ() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
-def test_an_inverse_with_a_diagonal_that_is_no_positive_number_is_refused(kind: torch.dtype) -> None:
+def test_an_inverse_with_a_diagonal_that_is_no_positive_number_is_refused(
+    kind: torch.dtype,
+) -> None:
     for wrong in (0.0, -1.0, float("inf"), float("nan")):
         inverse = torch.eye(3, dtype=kind)
         inverse[1, 1] = wrong
@@ -131,7 +147,9 @@ def test_an_inverse_with_a_diagonal_that_is_no_positive_number_is_refused(kind: 
 
 
 @pytest.mark.parametrize("l2", [1.0, 10.0, 1000.0])
-def test_ordinary_data_are_solved_in_32_bits(l2: float, planted: PlantedData, caplog: pytest.LogCaptureFixture) -> None:
+def test_ordinary_data_are_solved_in_32_bits(
+    l2: float, planted: PlantedData, caplog: pytest.LogCaptureFixture
+) -> None:
     matrix = planted.interactions.matrix()
     few = np.where(np.arange(matrix.shape[0]) < 40, 1.0, 0.0)
     with caplog.at_level(logging.INFO, "loca"):
@@ -148,7 +166,10 @@ def test_ease_and_next_ease_solve_in_64_bits_what_32_cannot_hold(
 ) -> None:
     matrix, weights = csr_array(np.ones(shape, np.float32)), np.full(shape[0], 1e6)
     # Everybody has everything: each weight is 1 / (items − 1) but for what l2 takes.
-    for model in (EASE(l2=0.01), NextEASE(l2=0.01, denoising=0.0, next_count=1, prefix_decay=0.0, ordinary=1e3)):
+    for model in (
+        EASE(l2=0.01),
+        NextEASE(l2=0.01, denoising=0.0, next_count=1, prefix_decay=0.0, ordinary=1e3),
+    ):
         caplog.clear()
         with caplog.at_level(logging.INFO, "loca"):
             found = model.fit(matrix, user_weights=weights).weights_
@@ -160,7 +181,9 @@ def test_ease_and_next_ease_solve_in_64_bits_what_32_cannot_hold(
 
 
 @pytest.mark.parametrize("shape", [TALL, WIDE])
-def test_a_condition_beyond_32_bits_is_solved_in_64(shape: tuple[int, int], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_condition_beyond_32_bits_is_solved_in_64(
+    shape: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
     matrix, inverse = of_condition(1e8, shape)
     expected = -inverse / np.diag(inverse)
     np.fill_diagonal(expected, 0)
@@ -174,7 +197,9 @@ def test_a_condition_beyond_32_bits_is_solved_in_64(shape: tuple[int, int], capl
 def test_where_nobody_with_a_history_has_a_weight_there_is_nothing_to_solve() -> None:
     matrix = csr_array(np.array([[0, 0, 0], [1, 1, 0], [0, 1, 1]], dtype=np.float32))
     nobody, somebody = np.array([1, 0, 0], np.float32), np.array([1, 1, 1], np.float32)
-    np.testing.assert_array_equal(EASE(l2=10.0).fit(matrix, user_weights=nobody).weights_, np.zeros((3, 3)))
+    np.testing.assert_array_equal(
+        EASE(l2=10.0).fit(matrix, user_weights=nobody).weights_, np.zeros((3, 3))
+    )
     systems = [EaseSystem.of(matrix, weights, 10.0) for weights in (nobody, somebody)]
     empty, whole = solve_systems(systems, torch.device("cpu"))
     assert max(empty.error, whole.error) <= LARGEST_ERROR
@@ -201,12 +226,20 @@ def dense_solution(matrix: csr_array, weights: np.ndarray, l2: float) -> np.ndar
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), shape=st.sampled_from([TALL, WIDE]), l2=st.sampled_from([0.5, 3.0, 100.0]))
-def test_both_systems_give_the_dense_solution_and_that_of_ease(seed: int, shape: tuple[int, int], l2: float) -> None:
+@given(
+    seed=st.integers(0, 10_000),
+    shape=st.sampled_from([TALL, WIDE]),
+    l2=st.sampled_from([0.5, 3.0, 100.0]),
+)
+def test_both_systems_give_the_dense_solution_and_that_of_ease(
+    seed: int, shape: tuple[int, int], l2: float
+) -> None:
     matrix, weights = random_matrix(seed, shape), random_weights(seed + 1, shape[0])
     found = solve_local(matrix, weights, l2)
     np.testing.assert_allclose(found, dense_solution(matrix, weights, l2), atol=ROUNDING)
-    np.testing.assert_allclose(found, EASE(l2=l2).fit(matrix, user_weights=weights).weights_, atol=ROUNDING)
+    np.testing.assert_allclose(
+        found, EASE(l2=l2).fit(matrix, user_weights=weights).weights_, atol=ROUNDING
+    )
 
 
 def test_the_users_system_is_taken_where_the_support_is_smaller_than_the_catalogue() -> None:
@@ -215,7 +248,9 @@ def test_the_users_system_is_taken_where_the_support_is_smaller_than_the_catalog
     few = np.zeros(60)
     few[:20] = 1
     assert EaseSystem.of(matrix, few, 1.0).dual
-    np.testing.assert_allclose(solve_local(matrix, few, 1.0), dense_solution(matrix, few, 1.0), atol=ROUNDING)
+    np.testing.assert_allclose(
+        solve_local(matrix, few, 1.0), dense_solution(matrix, few, 1.0), atol=ROUNDING
+    )
 
 
 def test_users_without_weight_or_history_are_no_part_of_the_system() -> None:
@@ -241,7 +276,9 @@ def test_many_systems_at_once_give_what_each_gives_alone(shape: tuple[int, int])
     together = [solution.weights() for solution in solve_systems(systems, CPU)]
     assert len({system.size for system in systems}) > (1 if shape == WIDE else 0)
     for system, found in zip(systems, together, strict=True):
-        torch.testing.assert_close(found, next(solve_systems([system], CPU)).weights(), atol=ROUNDING, rtol=0)
+        torch.testing.assert_close(
+            found, next(solve_systems([system], CPU)).weights(), atol=ROUNDING, rtol=0
+        )
 
 
 def test_too_little_memory_for_all_systems_halves_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,11 +292,18 @@ def test_too_little_memory_for_all_systems_halves_them(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(ease_solver, "invert_systems", at_most_two)
     weights = [random_weights(number, 25) for number in range(5)]
-    found = [one.weights() for one in solve_systems([EaseSystem.of(matrix, one, 2.0) for one in weights], CPU)]
+    found = [
+        one.weights()
+        for one in solve_systems([EaseSystem.of(matrix, one, 2.0) for one in weights], CPU)
+    ]
     assert sizes == [5, 2, 3, 1, 2]
     for one, user_weights in zip(found, weights, strict=True):
         np.testing.assert_allclose(one, dense_solution(matrix, user_weights, 2.0), atol=ROUNDING)
-    monkeypatch.setattr(ease_solver, "invert_systems", lambda systems, device, kind: at_most_two([None] * 3, CPU, kind))
+    monkeypatch.setattr(
+        ease_solver,
+        "invert_systems",
+        lambda systems, device, kind: at_most_two([None] * 3, CPU, kind),
+    )
     with pytest.raises(torch.OutOfMemoryError):
         next(solve_systems([EaseSystem.of(matrix, weights[0], 2.0)], CPU))
 
@@ -267,7 +311,9 @@ def test_too_little_memory_for_all_systems_halves_them(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_the_inverse_from_a_factor_is_the_inverse(shape: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(1)
-    tall = torch.randn(*shape, 300, 330, generator=generator, dtype=torch.float64)  # more rows than one triangle
+    tall = torch.randn(
+        *shape, 300, 330, generator=generator, dtype=torch.float64
+    )  # more rows than one triangle
     square = tall @ tall.mT + torch.eye(300, dtype=torch.float64)
     found = invert_from_factor(torch.linalg.cholesky(square))
     torch.testing.assert_close(found, torch.linalg.inv(square))
@@ -278,7 +324,9 @@ def test_blocks_of_the_equations_and_of_the_weights_change_nothing(shape: tuple[
     matrix, weights = random_matrix(4, shape), random_weights(5, shape[0])
     expected = dense_solution(matrix, weights, 50.0)  # more items than a block has
     np.testing.assert_allclose(solve_local(matrix, weights, 50.0), expected, atol=ROUNDING)
-    np.testing.assert_allclose(EASE(l2=50.0).fit(matrix, user_weights=weights).weights_, expected, atol=ROUNDING)
+    np.testing.assert_allclose(
+        EASE(l2=50.0).fit(matrix, user_weights=weights).weights_, expected, atol=ROUNDING
+    )
 
 
 def test_the_products_keep_all_bits_and_leave_the_setting_as_it_was() -> None:

@@ -17,7 +17,9 @@ def random_matrix(seed: int, users: int = 50, items: int = 20) -> np.ndarray:
     return (np.random.default_rng(seed).random((users, items)) < 0.25).astype(np.float64)
 
 
-def dense_similarities(matrix: np.ndarray, weights: np.ndarray, neighbours: int, shrinkage: float) -> np.ndarray:
+def dense_similarities(
+    matrix: np.ndarray, weights: np.ndarray, neighbours: int, shrinkage: float
+) -> np.ndarray:
     """Every pair, then for each column the largest similarities, the first of equal ones."""
     counts = matrix.T @ np.diag(weights) @ matrix
     norms = np.sqrt(np.diag(counts))
@@ -36,7 +38,9 @@ def test_three_items_have_the_similarities_of_a_hand_worked_case() -> None:
     first = 2 / (2 * np.sqrt(2) + 1)
     second = 1 / (2 * 1 + 1)
     found = ItemKNN(neighbours=5, shrinkage=1.0).fit(matrix).weights_.toarray()
-    np.testing.assert_allclose(found, [[0, first, second], [first, 0, 0], [second, 0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(
+        found, [[0, first, second], [first, 0, 0], [second, 0, 0]], rtol=1e-6
+    )
     # Item 0 keeps one neighbour; items 1 and 2 keep theirs.
     alone = ItemKNN(neighbours=1, shrinkage=1.0).fit(matrix).weights_.toarray()
     np.testing.assert_allclose(alone, [[0, first, second], [first, 0, 0], [0, 0, 0]], rtol=1e-6)
@@ -51,7 +55,9 @@ def test_three_items_have_the_similarities_of_a_hand_worked_case() -> None:
 def test_the_similarities_equal_dense_ones(seed: int, neighbours: int, shrinkage: float) -> None:
     matrix = random_matrix(seed)
     user_weights = np.random.default_rng(seed + 1).integers(0, 5, len(matrix)).astype(np.float64)
-    model = ItemKNN(neighbours=neighbours, shrinkage=shrinkage).fit(csr_array(matrix), user_weights=user_weights)
+    model = ItemKNN(neighbours=neighbours, shrinkage=shrinkage).fit(
+        csr_array(matrix), user_weights=user_weights
+    )
     expected = dense_similarities(matrix, user_weights, neighbours, shrinkage)
     np.testing.assert_allclose(model.weights_.toarray(), expected, rtol=1e-6, atol=1e-7)
 
@@ -110,9 +116,13 @@ def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, float], mess
         ItemKNN(**wrong)
 
 
-def test_more_neighbours_than_memory_holds_are_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_neighbours_than_memory_holds_are_refused_before_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
-    with pytest.raises(DataError, match=r"ItemKNN for 20 items: .* are free; take fewer neighbours"):
+    with pytest.raises(
+        DataError, match=r"ItemKNN for 20 items: .* are free; take fewer neighbours"
+    ):
         ItemKNN().fit(csr_array(random_matrix(1)))
 
 

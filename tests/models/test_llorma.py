@@ -19,12 +19,23 @@ from loca.models.wmf import WMF
 from loca.persistence import load_model
 
 Dense = np.ndarray
-SMALL = {"anchors": 5, "factors": 4, "confidence": 8.0, "user_l2": 2.0, "item_l2": 3.0, "iterations": 3}
+SMALL = {
+    "anchors": 5,
+    "factors": 4,
+    "confidence": 8.0,
+    "user_l2": 2.0,
+    "item_l2": 3.0,
+    "iterations": 3,
+}
 
 
 def binary(seed: int = 0, users: int = 40, items: int = 25) -> csr_array:
-    drawn = random_array((users, items), density=0.25, rng=np.random.default_rng(seed), format="csr")
-    return csr_array((np.ones(drawn.nnz, np.float32), drawn.indices, drawn.indptr), shape=drawn.shape)
+    drawn = random_array(
+        (users, items), density=0.25, rng=np.random.default_rng(seed), format="csr"
+    )
+    return csr_array(
+        (np.ones(drawn.nnz, np.float32), drawn.indices, drawn.indptr), shape=drawn.shape
+    )
 
 
 def kernel_by_hand(factors: Dense, anchors: Dense, bandwidth: float) -> Dense:
@@ -33,12 +44,16 @@ def kernel_by_hand(factors: Dense, anchors: Dense, bandwidth: float) -> Dense:
     return np.maximum(1 - (distances / bandwidth) ** 2, 0)
 
 
-def dense_step(values: Dense, fixed: Dense, row_weights: Dense, column_weights: Dense, l2: float, of: float) -> Dense:
+def dense_step(
+    values: Dense, fixed: Dense, row_weights: Dense, column_weights: Dense, l2: float, of: float
+) -> Dense:
     """All rows of one side from the other; the loss of a pair counts row weight × column weight, each penalty once."""
     solved = np.zeros((len(values), fixed.shape[1]))
     for row, own in enumerate(values):
         weights = row_weights[row] * column_weights
-        system = (fixed * (weights * (1 + of * own))[:, None]).T @ fixed + l2 * np.eye(fixed.shape[1])
+        system = (fixed * (weights * (1 + of * own))[:, None]).T @ fixed + l2 * np.eye(
+            fixed.shape[1]
+        )
         solved[row] = np.linalg.solve(system, fixed.T @ (weights * (1 + of) * own))
     return solved
 
@@ -47,18 +62,29 @@ def dense_scores(model: LLORMA, matrix: csr_array, histories: csr_array) -> Dens
     """Lee et al.'s mean of local models, each alternated densely from the model's own start."""
     assert model.global_ is not None
     assert model.global_.item_factors_ is not None
-    values, asked, of = matrix.toarray().astype(float), histories.toarray().astype(float), model.confidence
+    values, asked, of = (
+        matrix.toarray().astype(float),
+        histories.toarray().astype(float),
+        model.confidence,
+    )
     of_items = model.global_.item_factors_.astype(float)
     near_users = kernel_by_hand(model.global_.embed(matrix), model.anchor_users_, model.bandwidth)
-    near_asked = kernel_by_hand(model.global_.embed(histories), model.anchor_users_, model.bandwidth)
+    near_asked = kernel_by_hand(
+        model.global_.embed(histories), model.anchor_users_, model.bandwidth
+    )
     near_items = kernel_by_hand(of_items, of_items[model.anchor_items_], model.bandwidth)
     sums, total = np.zeros(asked.shape), near_asked @ near_items.T
     for anchor, (users_near, items_near) in enumerate(zip(near_users.T, near_items.T, strict=True)):
-        items = initial_factors(model.seed, anchor, len(of_items), model.factors) * (items_near > 0)[:, None]
+        items = (
+            initial_factors(model.seed, anchor, len(of_items), model.factors)
+            * (items_near > 0)[:, None]
+        )
         for _ in range(model.iterations):
             users = dense_step(values, items, users_near, items_near, model.user_l2, of)
             items = dense_step(values.T, users, items_near, users_near, model.item_l2, of)
-        answered = dense_step(asked, items, near_asked[:, anchor], items_near, model.user_l2, of) @ items.T
+        answered = (
+            dense_step(asked, items, near_asked[:, anchor], items_near, model.user_l2, of) @ items.T
+        )
         sums += np.outer(near_asked[:, anchor], items_near) * answered
     return np.where(total > 0, sums / np.maximum(total, 1e-300), model.global_.score(histories))
 
@@ -74,9 +100,15 @@ def test_the_answers_equal_dense_local_models_blended_by_hand(bandwidth: float) 
 def test_the_kernel_falls_with_the_angle_and_is_cut_at_the_bandwidth() -> None:
     factors = torch.tensor([[3.0, 0.0], [1.0, 1.0], [0.0, 2.0], [-1.0, 0.0], [0.0, 0.0]])
     anchor = torch.tensor([[0.5, 0.0]])
-    np.testing.assert_allclose(kernel_weights(factors, anchor, 2.0)[:, 0], [1, 1 - 1 / 16, 0.75, 0, 0.75], atol=1e-6)
-    np.testing.assert_allclose(kernel_weights(factors, anchor, 1.0)[:, 0], [1, 0.75, 0, 0, 0], atol=1e-6)
-    np.testing.assert_allclose(kernel_weights(factors, anchor, 0.4)[:, 0], [1, 0, 0, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        kernel_weights(factors, anchor, 2.0)[:, 0], [1, 1 - 1 / 16, 0.75, 0, 0.75], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        kernel_weights(factors, anchor, 1.0)[:, 0], [1, 0.75, 0, 0, 0], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        kernel_weights(factors, anchor, 0.4)[:, 0], [1, 0, 0, 0, 0], atol=1e-6
+    )
     assert kernel_weights(factors, anchor, 2.1).min() > 0
 
 
@@ -115,7 +147,9 @@ def test_a_weight_of_two_is_a_user_twice_in_every_local_model() -> None:
 
 def test_anchors_are_stored_pairs_of_users_with_weight_and_never_more_than_there_are() -> None:
     matrix = csr_array(np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]], np.float32))
-    model = LLORMA(anchors=10, bandwidth=4.0, factors=2, user_l2=0.1, item_l2=0.1).fit(matrix, user_weights=[1, 2, 0])
+    model = LLORMA(anchors=10, bandwidth=4.0, factors=2, user_l2=0.1, item_l2=0.1).fit(
+        matrix, user_weights=[1, 2, 0]
+    )
     np.testing.assert_array_equal(model.anchor_items_, [0, 1, 1, 2])
     assert model.global_ is not None
     users = model.global_.embed(matrix)
@@ -124,17 +158,25 @@ def test_anchors_are_stored_pairs_of_users_with_weight_and_never_more_than_there
 
 def test_a_blend_of_small_models_beats_the_small_model(planted_split: Split) -> None:
     small = {"factors": 3, "user_l2": 3.0, "item_l2": 3.0, "confidence": 10.0}
-    local = evaluate(LLORMA(anchors=20, bandwidth=2.0, **small).fit(planted_split.train), planted_split.test, at=(10,))
+    local = evaluate(
+        LLORMA(anchors=20, bandwidth=2.0, **small).fit(planted_split.train),
+        planted_split.test,
+        at=(10,),
+    )
     alone = evaluate(WMF(**small).fit(planted_split.train), planted_split.test, at=(10,))
     assert local.means()["ndcg@10"] > alone.means()["ndcg@10"]
 
 
-def test_it_answers_the_same_after_saving_and_another_seed_draws_other_anchors(tmp_path: Path) -> None:
+def test_it_answers_the_same_after_saving_and_another_seed_draws_other_anchors(
+    tmp_path: Path,
+) -> None:
     model = LLORMA(**SMALL).fit(binary())
     model.save(tmp_path / "model")
     loaded = load_model(tmp_path / "model", {"LLORMA": LLORMA, "WMF": WMF})
     np.testing.assert_array_equal(loaded.score(binary(4)), model.score(binary(4)))
-    np.testing.assert_array_equal(LLORMA(**SMALL).fit(binary()).score(binary(4)), model.score(binary(4)))
+    np.testing.assert_array_equal(
+        LLORMA(**SMALL).fit(binary()).score(binary(4)), model.score(binary(4))
+    )
     assert (LLORMA(seed=1, **SMALL).fit(binary()).anchor_items_ != model.anchor_items_).any()
 
 
@@ -159,8 +201,16 @@ def test_values_below_zero_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("local_factors", np.zeros((5, 24, 4), np.float32), "expected local_factors of 25 items, found 24"),
-        ("local_factors", np.zeros((5, 25, 4)), "local_factors: expected .* of float32, found .* of float64"),
+        (
+            "local_factors",
+            np.zeros((5, 24, 4), np.float32),
+            "expected local_factors of 25 items, found 24",
+        ),
+        (
+            "local_factors",
+            np.zeros((5, 25, 4)),
+            "local_factors: expected .* of float32, found .* of float64",
+        ),
         ("anchor_users", np.zeros((5, 3), np.float32), r"anchor_users: expected shape \(5, 4\)"),
         ("anchor_items", np.arange(5) + 21, "expected item rows below 25"),
         ("anchor_items", np.arange(5) - 1, "expected item rows below 25"),
@@ -171,7 +221,9 @@ def test_a_state_that_does_not_fit_is_refused(name: str, array: Dense, message: 
     model = LLORMA(**SMALL).fit(binary())
     state = model.state()
     with pytest.raises(ModelFileError, match=message):
-        LLORMA.restore(get_params(model), ModelState({**state.arrays, name: array}, parts=state.parts))
+        LLORMA.restore(
+            get_params(model), ModelState({**state.arrays, name: array}, parts=state.parts)
+        )
     other = ModelState(state.arrays, parts={"global": WMF(factors=3).fit(binary())})
     with pytest.raises(ModelFileError, match="expected a global WMF of 4 factors"):
         LLORMA.restore(get_params(model), other)

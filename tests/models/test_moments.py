@@ -42,29 +42,43 @@ def timed(histories: list[History], items: int = ITEMS) -> Interactions:
     item_rows = np.array([item for one in histories for item, _ in one], dtype=np.int32)
     times = np.array([time for one in histories for _, time in one], dtype=np.int64)
     return Interactions(
-        IdMap.numbered(len(histories), "user"), IdMap.numbered(items, "item"), offsets, item_rows, times
+        IdMap.numbered(len(histories), "user"),
+        IdMap.numbered(items, "item"),
+        offsets,
+        item_rows,
+        times,
     )
 
 
-def random_histories(seed: int, users: int = 12, items: int = ITEMS, longest: int = 8) -> list[History]:
+def random_histories(
+    seed: int, users: int = 12, items: int = ITEMS, longest: int = 8
+) -> list[History]:
     """Distinct items with many equal times; some histories hold one moment, one item or nothing."""
     rng = np.random.default_rng(seed)
     histories = []
     for _ in range(users):
         taken = rng.permutation(items)[: rng.integers(0, longest)].tolist()
-        histories.append(list(zip(taken, np.sort(rng.integers(0, 4, len(taken))).tolist(), strict=True)))
+        histories.append(
+            list(zip(taken, np.sort(rng.integers(0, 4, len(taken))).tolist(), strict=True))
+        )
     return [*histories, [(1, 0), (0, 0), (3, 5), (2, 7)], [(4, 2), (5, 2)], [(6, 1)], []]
 
 
 def shuffled(histories: list[History], seed: int) -> list[History]:
     """The same histories with the items of every moment in another order."""
     rng = np.random.default_rng(seed)
-    return [sorted((one[place] for place in rng.permutation(len(one))), key=lambda pair: pair[1]) for one in histories]
+    return [
+        sorted((one[place] for place in rng.permutation(len(one))), key=lambda pair: pair[1])
+        for one in histories
+    ]
 
 
 def by_moment(history: History) -> list[list[int]]:
     """The items of every moment, oldest first."""
-    return [[item for item, at in history if at == time] for time in sorted({time for _, time in history})]
+    return [
+        [item for item, at in history if at == time]
+        for time in sorted({time for _, time in history})
+    ]
 
 
 def prefix_rows(
@@ -87,10 +101,16 @@ def prefix_rows(
 
 
 def sums_of(
-    data: Interactions, weights: npt.NDArray[np.float64], decay: float, next_count: int | None, blocks: Any = None
+    data: Interactions,
+    weights: npt.NDArray[np.float64],
+    decay: float,
+    next_count: int | None,
+    blocks: Any = None,
 ) -> tuple[Floats, Floats]:
     gram, cross = torch.zeros(2, ITEMS, ITEMS, dtype=torch.float64)
-    add_prefix_sums(gram, cross, as_matrix(data), weights, decay, next_count, as_moments(data), blocks)
+    add_prefix_sums(
+        gram, cross, as_matrix(data), weights, decay, next_count, as_moments(data), blocks
+    )
     return gram.numpy(), cross.numpy()
 
 
@@ -116,8 +136,12 @@ def test_the_sums_are_those_over_prefixes_of_moments(
 def test_items_of_one_moment_do_not_follow_each_other_but_stand_together() -> None:
     # Moments {0, 1}, {2}, {3}: the prefixes are {0, 1} and then {2} with {0, 1} at a half.
     gram, cross = sums_of(timed([[(0, 5), (1, 5), (2, 6), (3, 9)]]), np.ones(1), 0.5, 1)
-    np.testing.assert_allclose(gram[:4, :4], [[1.25, 1.25, 0.5, 0], [1.25, 1.25, 0.5, 0], [0.5, 0.5, 1, 0], [0] * 4])
-    np.testing.assert_allclose(cross[:4, :4], [[0, 0, 1, 0.5], [0, 0, 1, 0.5], [0, 0, 0, 1], [0] * 4])
+    np.testing.assert_allclose(
+        gram[:4, :4], [[1.25, 1.25, 0.5, 0], [1.25, 1.25, 0.5, 0], [0.5, 0.5, 1, 0], [0] * 4]
+    )
+    np.testing.assert_allclose(
+        cross[:4, :4], [[0, 0, 1, 0.5], [0, 0, 1, 0.5], [0, 0, 0, 1], [0] * 4]
+    )
 
 
 def test_lags_that_hardly_count_are_left_out_by_moments_too() -> None:
@@ -135,16 +159,23 @@ def test_lags_that_hardly_count_are_left_out_by_moments_too() -> None:
         target[[item for moment in moments[last + 1 : last + 11] for item in moment]] = 1
         inputs.append(prefix)
         wanted.append(target)
-    for found, expected in ((gram, np.array(inputs).T @ inputs), (cross, np.array(inputs).T @ wanted)):
+    for found, expected in (
+        (gram, np.array(inputs).T @ inputs),
+        (cross, np.array(inputs).T @ wanted),
+    ):
         assert np.count_nonzero(found) < np.count_nonzero(expected) * 0.8
         np.testing.assert_allclose(found, expected, atol=1.001e-4)
 
 
 def test_moments_of_one_item_each_give_the_same_bits_as_an_order_without_times() -> None:
-    data = timed([[(item, place) for place, (item, _) in enumerate(one)] for one in random_histories(4)])
+    data = timed(
+        [[(item, place) for place, (item, _) in enumerate(one)] for one in random_histories(4)]
+    )
     assert as_moments(data) is None
     matrix, weights = as_matrix(data), np.random.default_rng(0).uniform(0, 2, data.n_users)
-    moments = csr_array((data.places().astype(np.int32), matrix.indices, matrix.indptr), shape=matrix.shape)
+    moments = csr_array(
+        (data.places().astype(np.int32), matrix.indices, matrix.indptr), shape=matrix.shape
+    )
     for decay, next_count in ((0.5, 2), (0.9, None), (0.0, 1), (1.0, 3)):
         plain, numbered = torch.zeros(2, 2, ITEMS, ITEMS, dtype=torch.float64)
         add_prefix_sums(plain[0], plain[1], matrix, weights, decay, next_count)
@@ -172,11 +203,17 @@ def test_the_loss_of_a_batch_is_that_of_prefixes_cut_between_moments() -> None:
         inputs = torch.zeros(ITEMS)
         for age, moment in enumerate(reversed(history[:cut])):
             inputs[moment] = 1.0 if cut is None else 0.8**age
-        wanted = [item for moment in (history if cut is None else history[cut : cut + 2]) for item in moment]
+        wanted = [
+            item
+            for moment in (history if cut is None else history[cut : cut + 2])
+            for item in moment
+        ]
         codes = torch.tanh(inputs / inputs.norm() @ net.input_table + net.input_bias)
         log_shares = torch.log_softmax(net.output_table @ codes + net.output_bias, dim=0)
         losses.append(-log_shares[wanted].sum().item())
-    assert learning.batch_loss(np.arange(len(histories))).item() == pytest.approx(np.mean(losses), rel=1e-5)
+    assert learning.batch_loss(np.arange(len(histories))).item() == pytest.approx(
+        np.mean(losses), rel=1e-5
+    )
 
 
 def test_rows_know_the_places_of_their_entries_and_how_many_there_are() -> None:
@@ -192,7 +229,14 @@ def test_rows_know_the_places_of_their_entries_and_how_many_there_are() -> None:
     assert plain.place_counts().tolist() == [3, 0, 1, 2]
 
 
-QUIET = {"latent": 6, "epochs": 4, "batch_size": 16, "dropout": 0.0, "learning_rate": 0.01, "device": "cpu"}
+QUIET = {
+    "latent": 6,
+    "epochs": 4,
+    "batch_size": 16,
+    "dropout": 0.0,
+    "learning_rate": 0.01,
+    "device": "cpu",
+}
 NEXT = {"target": "next", "next_count": 2, "set_share": 0.3, "seed": 1}
 
 
@@ -219,8 +263,12 @@ MADE: dict[str, Callable[[], Recommender]] = {
     "Loca of NextEASE, differences": lambda: Loca(
         base=next_ease(), anchors=3, embedding=TruncatedSVD(dimensions=4), engine="stacked"
     ),
-    "Ensemble of NextEASE, dense": lambda: Ensemble(base=next_ease(), models=2, engine="one_by_one"),
-    "Ensemble of NextEASE, differences": lambda: Ensemble(base=next_ease(), models=2, engine="stacked"),
+    "Ensemble of NextEASE, dense": lambda: Ensemble(
+        base=next_ease(), models=2, engine="one_by_one"
+    ),
+    "Ensemble of NextEASE, differences": lambda: Ensemble(
+        base=next_ease(), models=2, engine="stacked"
+    ),
     "Blend": lambda: Blend(parts=[next_ease(), vae()]),
 }
 
@@ -229,32 +277,44 @@ MADE: dict[str, Callable[[], Recommender]] = {
 def test_the_order_of_items_inside_moments_does_not_matter(name: str) -> None:
     histories = random_histories(11, users=60, items=20, longest=16)
     recency = Recency.per_position(0.8)
-    first, second = (timed(one, items=20).with_recency(recency) for one in (histories, shuffled(histories, 3)))
+    first, second = (
+        timed(one, items=20).with_recency(recency) for one in (histories, shuffled(histories, 3))
+    )
     assert (first.item_rows != second.item_rows).any()
     asked = first.histories()
     scores = [MADE[name]().fit(one).score(asked) for one in (first, second)]
     np.testing.assert_allclose(scores[0], scores[1], atol=2e-4)
     # Without times the stored order is taken as given, and says something else.
-    given_order = MADE[name]().fit(Interactions(first.users, first.items, first.offsets, first.item_rows))
+    given_order = MADE[name]().fit(
+        Interactions(first.users, first.items, first.offsets, first.item_rows)
+    )
     assert np.abs(scores[0] - given_order.score(asked)).max() > 5e-3
 
 
 @pytest.mark.parametrize("name", MADE)
 def test_times_that_never_tie_change_nothing(name: str) -> None:
-    histories = [[(item, place) for place, (item, _) in enumerate(one)] for one in random_histories(7, 40)]
+    histories = [
+        [(item, place) for place, (item, _) in enumerate(one)] for one in random_histories(7, 40)
+    ]
     with_times = timed(histories)
-    without = Interactions(with_times.users, with_times.items, with_times.offsets, with_times.item_rows)
+    without = Interactions(
+        with_times.users, with_times.items, with_times.offsets, with_times.item_rows
+    )
     asked = without.histories()
     np.testing.assert_array_equal(
         MADE[name]().fit(with_times).score(asked), MADE[name]().fit(without.matrix()).score(asked)
     )
 
 
-@pytest.mark.parametrize(("loop", "stack"), [("Loca, loop", "Loca, stack"), ("Ensemble, loop", "Ensemble, stack")])
+@pytest.mark.parametrize(
+    ("loop", "stack"), [("Loca, loop", "Loca, stack"), ("Ensemble, loop", "Ensemble, stack")]
+)
 def test_both_engines_cut_between_the_same_moments(loop: str, stack: str) -> None:
     data = timed(random_histories(21, users=60, items=20, longest=16), items=20)
     asked = data.histories()
-    np.testing.assert_allclose(MADE[loop]().fit(data).score(asked), MADE[stack]().fit(data).score(asked), atol=2e-4)
+    np.testing.assert_allclose(
+        MADE[loop]().fit(data).score(asked), MADE[stack]().fit(data).score(asked), atol=2e-4
+    )
 
 
 def test_a_saved_model_weighs_its_histories_by_moments_as_before(tmp_path: Path) -> None:

@@ -63,16 +63,23 @@ def test_the_multinomial_loss_equals_the_written_out_one() -> None:
 def test_the_divergence_equals_that_of_torch() -> None:
     mean, log_variance = torch.randn(5, 4), torch.randn(5, 4)
     code = torch.distributions.Normal(mean, torch.exp(0.5 * log_variance))
-    expected = torch.distributions.kl_divergence(code, torch.distributions.Normal(0.0, 1.0)).sum(dim=1)
+    expected = torch.distributions.kl_divergence(code, torch.distributions.Normal(0.0, 1.0)).sum(
+        dim=1
+    )
     torch.testing.assert_close(divergence(mean, log_variance), expected)
 
 
 @pytest.mark.parametrize(
     "model",
-    [MultVAE(latent=4, dropout=0.0, noise=0.0, kl_weight=0.3, anneal_steps=0), MultDAE(latent=4, dropout=0.0)],
+    [
+        MultVAE(latent=4, dropout=0.0, noise=0.0, kl_weight=0.3, anneal_steps=0),
+        MultDAE(latent=4, dropout=0.0),
+    ],
     ids=["variational", "denoising"],
 )
-def test_weighting_users_by_whole_numbers_equals_repeating_them_in_the_gradient(model: MultVAE | MultDAE) -> None:
+def test_weighting_users_by_whole_numbers_equals_repeating_them_in_the_gradient(
+    model: MultVAE | MultDAE,
+) -> None:
     rows = random_rows()
     times = np.random.default_rng(4).integers(0, 4, rows.shape[0]).astype(np.float32)
     repeated = csr_array(rows[np.repeat(np.arange(rows.shape[0]), times.astype(int))])
@@ -104,7 +111,9 @@ def test_the_kl_weight_grows_in_a_line_and_stays() -> None:
     steps = torch.tensor([0, 50, 100, 1000])
     grown = MultVAE(kl_weight=0.2, anneal_steps=100).kl_weights_at(steps)
     torch.testing.assert_close(grown, torch.tensor([0.0, 0.1, 0.2, 0.2]))
-    torch.testing.assert_close(MultVAE(kl_weight=0.3, anneal_steps=0).kl_weights_at(steps), torch.full((4,), 0.3))
+    torch.testing.assert_close(
+        MultVAE(kl_weight=0.3, anneal_steps=0).kl_weights_at(steps), torch.full((4,), 0.3)
+    )
 
 
 @pytest.mark.parametrize("kind", [MultVAE, MultDAE])
@@ -125,7 +134,9 @@ def test_the_best_epoch_on_validation_stays(kind: type, planted_split: Split) ->
     assert again.epochs == model.best_epoch_
     again.fit(planted_split.train)
     assert mean_ndcg(again.score, planted_split.validation, 100) == pytest.approx(best, abs=1e-6)
-    one_more = kind(latent=8, learning_rate=4e-2, epochs=model.best_epoch_ + 1, seed=3).fit(planted_split.train)
+    one_more = kind(latent=8, learning_rate=4e-2, epochs=model.best_epoch_ + 1, seed=3).fit(
+        planted_split.train
+    )
     assert mean_ndcg(one_more.score, planted_split.validation, 100) <= best
 
 
@@ -156,7 +167,9 @@ def test_a_longer_history_of_the_same_taste_scales_nothing() -> None:
         ({"device": "gpu"}, "device: expected 'auto', 'cpu' or 'cuda', found 'gpu'"),
     ],
 )
-def test_impossible_parameters_are_refused_when_the_model_is_made(wrong: dict[str, float], message: str) -> None:
+def test_impossible_parameters_are_refused_when_the_model_is_made(
+    wrong: dict[str, float], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         MultVAE(**wrong)
 

@@ -20,7 +20,9 @@ DAY = 86_400
 def events(*rows: tuple[int, int, int]) -> Interactions:
     """Interactions of three users and three items from (user, item, day)."""
     users, items, days = np.array(rows).T
-    return Interactions.from_events(IdMap.numbered(3, "user"), IdMap.numbered(3, "item"), users, items, days * DAY)
+    return Interactions.from_events(
+        IdMap.numbered(3, "user"), IdMap.numbered(3, "item"), users, items, days * DAY
+    )
 
 
 # Item 0 was everybody's long ago, item 1 is two users' of late, item 2 one user's today.
@@ -47,7 +49,9 @@ def test_without_a_window_all_that_ever_happened_counts() -> None:
         ("100y", [1, 2 / 3, 1 / 3]),
     ],
 )
-def test_a_window_reaches_back_from_the_newest_time_of_all(window: float | str, expected: list[float]) -> None:
+def test_a_window_reaches_back_from_the_newest_time_of_all(
+    window: float | str, expected: list[float]
+) -> None:
     assert shares(Popularity(window=window).fit(TRAIN)) == pytest.approx(expected)
 
 
@@ -65,9 +69,13 @@ def test_a_window_survives_its_file(tmp_path: Path) -> None:
     assert shares(loaded) == shares(model)
 
 
-@pytest.mark.parametrize("window", [0, -1.0, float("inf"), float("nan"), True, "0d", "30x", "soon", "", [3]])
+@pytest.mark.parametrize(
+    "window", [0, -1.0, float("inf"), float("nan"), True, "0d", "30x", "soon", "", [3]]
+)
 def test_a_window_that_is_no_time_is_refused(window: object) -> None:
-    with pytest.raises(ConfigError, match="window: expected a time such as 30d, or a number above 0 in units of it"):
+    with pytest.raises(
+        ConfigError, match="window: expected a time such as 30d, or a number above 0 in units of it"
+    ):
         Popularity(window=window)  # type: ignore[arg-type]
 
 

@@ -22,13 +22,30 @@ from loca.local.ensemble import Ensemble
 from loca.local.loca import Loca
 from loca.local.local_models import SeparateModels
 from loca.models.devices import SparseRows
-from loca.models.rec_vae import AlternatingTrainer, RecVAE, RecVaeNetwork, log_posterior, log_prior, sample
+from loca.models.rec_vae import (
+    AlternatingTrainer,
+    RecVAE,
+    RecVaeNetwork,
+    log_posterior,
+    log_prior,
+    sample,
+)
 from loca.models.recommender import ModelState, Recommender
 from loca.persistence.model_io import load_model
 
 CPU = torch.device("cpu")
-SMALL: dict[str, Any] = {"latent": 16, "hidden": 24, "learning_rate": 1e-2, "epochs": 12, "batch_size": 100}
-NARROW: dict[str, Any] = {"train_bandwidth": Quantile(0.6), "answer_bandwidth": Quantile(0.2), "anchors": 3}
+SMALL: dict[str, Any] = {
+    "latent": 16,
+    "hidden": 24,
+    "learning_rate": 1e-2,
+    "epochs": 12,
+    "batch_size": 100,
+}
+NARROW: dict[str, Any] = {
+    "train_bandwidth": Quantile(0.6),
+    "answer_bandwidth": Quantile(0.2),
+    "anchors": 3,
+}
 
 
 def random_rows(users: int = 30, items: int = 20, seed: int = 0) -> csr_array:
@@ -44,7 +61,9 @@ def network(items: int = 20) -> RecVaeNetwork:
     return net
 
 
-def trainer(matrix: csr_array, weights: np.ndarray | None = None, **changes: Any) -> AlternatingTrainer:
+def trainer(
+    matrix: csr_array, weights: np.ndarray | None = None, **changes: Any
+) -> AlternatingTrainer:
     usual = {"latent": 4, "hidden": 6, "learning_rate": 1e-3, "batch_size": 1000, "device": "cpu"}
     return RecVAE(**usual | changes).begin(matrix, weights)
 
@@ -84,15 +103,21 @@ def test_the_sparse_network_equals_the_dense_one() -> None:
 
 @given(st.integers(0, 10_000), st.floats(0.1, 30.0))
 @settings(max_examples=30, deadline=None)
-def test_the_prior_is_the_mixture_of_three_normals_in_every_coordinate(seed: int, spread: float) -> None:
+def test_the_prior_is_the_mixture_of_three_normals_in_every_coordinate(
+    seed: int, spread: float
+) -> None:
     draw = torch.Generator().manual_seed(seed)
     latent = spread * torch.randn(5, 3, generator=draw)
     remembered = torch.randn(5, 6, generator=draw)
     mean, log_variance = remembered[:, :3], remembered[:, 3:]
     means = torch.stack([torch.zeros(5, 3), mean, torch.zeros(5, 3)], dim=-1).double()
-    log_variances = torch.stack([torch.zeros(5, 3), log_variance, torch.full((5, 3), 10.0)], dim=-1).double()
+    log_variances = torch.stack(
+        [torch.zeros(5, 3), log_variance, torch.full((5, 3), 10.0)], dim=-1
+    ).double()
     mixture = distributions.MixtureSameFamily(
-        distributions.Categorical(torch.tensor([0.15, 0.75, 0.1], dtype=torch.float64).expand(5, 3, 3)),
+        distributions.Categorical(
+            torch.tensor([0.15, 0.75, 0.1], dtype=torch.float64).expand(5, 3, 3)
+        ),
         distributions.Normal(means, torch.exp(0.5 * log_variances)),
     )
     expected = mixture.log_prob(latent.double()).sum(dim=1).float()
@@ -102,13 +127,17 @@ def test_the_prior_is_the_mixture_of_three_normals_in_every_coordinate(seed: int
 def test_the_prior_of_one_point_by_hand() -> None:
     # At 0, the code of the epoch before N(0, 1) too: (0.15 + 0.75 + 0.1 · e⁻⁵) / √(2π).
     by_hand = np.log((0.9 + 0.1 * np.exp(-5)) / np.sqrt(2 * np.pi))
-    assert log_prior(torch.zeros(1, 1), torch.zeros(1, 2)).item() == pytest.approx(by_hand, rel=1e-6)
+    assert log_prior(torch.zeros(1, 1), torch.zeros(1, 2)).item() == pytest.approx(
+        by_hand, rel=1e-6
+    )
 
 
 def test_a_sample_has_the_density_of_its_own_normal() -> None:
     code, noise = torch.randn(5, 8), torch.randn(5, 4)
     normal = distributions.Normal(code[:, :4], torch.exp(0.5 * code[:, 4:]))
-    torch.testing.assert_close(log_posterior(code, noise), normal.log_prob(sample(code, noise)).sum(dim=1))
+    torch.testing.assert_close(
+        log_posterior(code, noise), normal.log_prob(sample(code, noise)).sum(dim=1)
+    )
 
 
 def test_the_prior_counts_by_the_length_of_the_history_or_for_all_alike() -> None:
@@ -138,7 +167,9 @@ def test_each_half_rests_while_the_other_learns(monkeypatch: pytest.MonkeyPatch)
     seen = [halves(one.network)]
     real = AlternatingTrainer.learn_from
     monkeypatch.setattr(
-        AlternatingTrainer, "learn_from", lambda *given: (real(*given), seen.append(halves(one.network)))[0]
+        AlternatingTrainer,
+        "learn_from",
+        lambda *given: (real(*given), seen.append(halves(one.network)))[0],
     )
     one.run_epoch()
     (encoder, decoder), (moved, rested), (at_rest, learned) = seen
@@ -148,14 +179,20 @@ def test_each_half_rests_while_the_other_learns(monkeypatch: pytest.MonkeyPatch)
     assert all((learned[name] != decoder[name]).any() for name in decoder)
 
 
-def test_an_epoch_takes_the_planned_turns_and_no_gradient_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_takes_the_planned_turns_and_no_gradient_outlives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     turns: list[str] = []
     for half in ("encoder_loss", "decoder_loss"):
         real = getattr(AlternatingTrainer, half)
 
-        def noted(self: AlternatingTrainer, *given: Any, half: str = half, real: Any = real) -> torch.Tensor:
+        def noted(
+            self: AlternatingTrainer, *given: Any, half: str = half, real: Any = real
+        ) -> torch.Tensor:
             turns.append(half)
-            resting = [name for name, weight in self.network.named_parameters() if not weight.requires_grad]
+            resting = [
+                name for name, weight in self.network.named_parameters() if not weight.requires_grad
+            ]
             assert resting == ([] if half == "decoder_loss" else ["output_table", "output_bias"])
             return real(self, *given)
 
@@ -167,7 +204,9 @@ def test_an_epoch_takes_the_planned_turns_and_no_gradient_outlives_it(monkeypatc
     assert all(weight.grad is None and weight.requires_grad for weight in one.network.parameters())
 
 
-def test_the_prior_of_an_epoch_is_the_encoder_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prior_of_an_epoch_is_the_encoder_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[torch.Tensor] = []
     real = AlternatingTrainer.encoder_loss
 
@@ -192,13 +231,21 @@ def gradients(matrix: csr_array, weights: np.ndarray, gamma: float) -> dict[str,
     with torch.no_grad():
         one.network.code_bias[4:] = -40.0
     users = np.arange(len(one.support))
-    (one.encoder_loss(users, torch.zeros(len(users), 8)) + one.decoder_loss(users, one.codes())).backward()
-    return {name: weight.grad for name, weight in one.network.named_parameters() if weight.grad is not None}
+    (
+        one.encoder_loss(users, torch.zeros(len(users), 8)) + one.decoder_loss(users, one.codes())
+    ).backward()
+    return {
+        name: weight.grad
+        for name, weight in one.network.named_parameters()
+        if weight.grad is not None
+    }
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.05]))
 @settings(max_examples=10, deadline=None)
-def test_weighting_users_by_whole_numbers_equals_repeating_them_in_the_gradient(seed: int, gamma: float) -> None:
+def test_weighting_users_by_whole_numbers_equals_repeating_them_in_the_gradient(
+    seed: int, gamma: float
+) -> None:
     rows = random_rows(seed=seed)
     times = np.random.default_rng(seed).integers(0, 4, 30)
     times[0] = 2
@@ -245,7 +292,9 @@ def test_interrupted_learning_goes_on_with_the_same_numbers(planted_split: Split
     first = RecVAE(**SMALL).begin(matrix, None)
     assert [first.run_epoch() for _ in range(2)] == losses[:2]
     saved = first.state()
-    saved = ModelState({name: array.copy() for name, array in saved.arrays.items()}, dict(saved.facts))
+    saved = ModelState(
+        {name: array.copy() for name, array in saved.arrays.items()}, dict(saved.facts)
+    )
     first.run_epoch()
     second = RecVAE(**SMALL).begin(matrix, None)
     second.run_epoch()
@@ -319,7 +368,9 @@ def test_an_empty_history_and_a_longer_one_of_the_same_taste_are_answered() -> N
         ({"device": "gpu"}, "device: expected 'auto', 'cpu' or 'cuda', found 'gpu'"),
     ],
 )
-def test_impossible_parameters_are_refused_when_the_model_is_made(wrong: dict[str, Any], message: str) -> None:
+def test_impossible_parameters_are_refused_when_the_model_is_made(
+    wrong: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         RecVAE(**wrong)
 
@@ -332,10 +383,14 @@ def test_weights_of_another_shape_are_refused_on_loading() -> None:
             RecVAE.restore(wrong, ModelState(arrays=arrays, facts={"best_epoch": 1}))
     del arrays["output_bias"]
     with pytest.raises(ModelFileError, match="output_bias is missing"):
-        RecVAE.restore({"latent": 4, "hidden": 6}, ModelState(arrays=arrays, facts={"best_epoch": 1}))
+        RecVAE.restore(
+            {"latent": 4, "hidden": 6}, ModelState(arrays=arrays, facts={"best_epoch": 1})
+        )
 
 
-def test_a_model_trained_on_a_gpu_opens_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_trained_on_a_gpu_opens_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = random_rows()
     model = RecVAE(latent=4, hidden=6, epochs=1, device="cpu").fit(rows)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -46,7 +46,11 @@ def two_blocks(seed: int, users: int = 60, items: int = 40) -> tuple[np.ndarray,
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10_000), shape=st.sampled_from([(60, 25), (25, 60)]), rank=st.sampled_from([1, 4, 12]))
+@given(
+    seed=st.integers(0, 10_000),
+    shape=st.sampled_from([(60, 25), (25, 60)]),
+    rank=st.sampled_from([1, 4, 12]),
+)
 def test_without_local_directions_it_is_the_projection_of_pure_svd(
     seed: int, shape: tuple[int, int], rank: int
 ) -> None:
@@ -54,19 +58,25 @@ def test_without_local_directions_it_is_the_projection_of_pure_svd(
     values = np.linalg.svd(matrix, compute_uv=False)
     assume(values[rank - 1] - values[rank] > 1e-3)
     model = SGLSVD(clusters=1, global_rank=rank, local_rank=0).fit(csr_array(matrix))
-    np.testing.assert_allclose(model.score(csr_array(matrix)), matrix @ projection(matrix, rank), atol=1e-4)
+    np.testing.assert_allclose(
+        model.score(csr_array(matrix)), matrix @ projection(matrix, rank), atol=1e-4
+    )
 
 
 def test_one_cluster_of_the_global_rank_is_pure_svd_too() -> None:
     matrix = random_matrix(4)
     model = SGLSVD(clusters=1, global_rank=5, local_rank=5).fit(csr_array(matrix))
-    np.testing.assert_allclose(model.score(csr_array(matrix)), matrix @ projection(matrix, 5), atol=1e-4)
+    np.testing.assert_allclose(
+        model.score(csr_array(matrix)), matrix @ projection(matrix, 5), atol=1e-4
+    )
 
 
 def test_the_weights_of_a_history_enter_its_projection() -> None:
     matrix, weighted = random_matrix(1), random_matrix(2) * np.linspace(0.1, 2.0, 25)
     model = SGLSVD(clusters=3, global_rank=6, local_rank=0).fit(csr_array(matrix))
-    np.testing.assert_allclose(model.score(csr_array(weighted)), weighted @ projection(matrix, 6), atol=1e-4)
+    np.testing.assert_allclose(
+        model.score(csr_array(weighted)), weighted @ projection(matrix, 6), atol=1e-4
+    )
 
 
 @settings(max_examples=15, deadline=None)
@@ -97,11 +107,15 @@ def test_directions_beyond_the_rank_of_a_matrix_are_zeros(solved_whole: int) -> 
 def test_the_best_share_in_closed_form_is_that_of_brute_force(seed: int) -> None:
     rng = np.random.default_rng(seed)
     row = rng.normal(size=8)
-    ours, theirs = (np.linalg.qr(rng.normal(size=(8, rank)))[0] for rank in rng.integers(1, 5, size=2))
+    ours, theirs = (
+        np.linalg.qr(rng.normal(size=(8, rank)))[0] for rank in rng.integers(1, 5, size=2)
+    )
     shared, local = row @ ours @ ours.T, row @ theirs @ theirs.T
     grid = np.linspace(0, 1, 1001)[:, None]
     errors = ((row - grid * shared - (1 - grid) * local) ** 2).sum(axis=1)
-    share = best_shares(np.array([shared @ shared]), np.array([local @ local]), np.array([shared @ local]))[0]
+    share = best_shares(
+        np.array([shared @ shared]), np.array([local @ local]), np.array([shared @ local])
+    )[0]
     assert 0 <= share <= 1
     own_error = ((row - share * shared - (1 - share) * local) ** 2).sum()
     assert own_error <= errors.min() + 1e-9
@@ -128,7 +142,9 @@ def test_users_join_the_cluster_of_the_smallest_error() -> None:
 
 
 def test_a_user_stays_where_no_other_cluster_is_better() -> None:
-    twice = np.repeat(np.linalg.qr(np.random.default_rng(0).normal(size=(9, 2)))[0][:, None], 3, axis=1)
+    twice = np.repeat(
+        np.linalg.qr(np.random.default_rng(0).normal(size=(9, 2)))[0][:, None], 3, axis=1
+    )
     bases = SpectralBases.of(np.zeros((9, 0)), twice)
     current = np.array([2, 1, 0, 2])
     members = bases.join(csr_array(random_matrix(0, 4, 9)).astype(np.float32), current)
@@ -155,9 +171,13 @@ def test_each_set_of_directions_is_that_of_its_own_scaled_rows() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_two_planted_blocks_become_two_clusters(seed: int, global_rank: int) -> None:
     matrix, halves = two_blocks(seed)
-    model = SGLSVD(clusters=2, global_rank=global_rank, local_rank=3, seed=seed).fit(csr_array(matrix))
+    model = SGLSVD(clusters=2, global_rank=global_rank, local_rank=3, seed=seed).fit(
+        csr_array(matrix)
+    )
     members = model.bases_.join(csr_array(matrix, dtype=np.float32))
-    matters = members.shares < 1  # a user whom the global part serves alone is as well off in either
+    matters = (
+        members.shares < 1
+    )  # a user whom the global part serves alone is as well off in either
     assert matters.mean() > 0.9
     own = members.clusters[matters]
     assert (own == halves[matters]).all() or (own == 1 - halves[matters]).all()
@@ -175,7 +195,10 @@ def test_weighting_users_by_whole_numbers_equals_repeating_them_in_any_order() -
         weighted.fit(csr_array(matrix), user_weights=times)
         repeated.fit(csr_array(copies))
         np.testing.assert_allclose(
-            weighted.score(csr_array(matrix)), repeated.score(csr_array(matrix)), rtol=1e-3, atol=1e-4
+            weighted.score(csr_array(matrix)),
+            repeated.score(csr_array(matrix)),
+            rtol=1e-3,
+            atol=1e-4,
         )
 
 
@@ -190,7 +213,9 @@ def test_first_groups_do_not_depend_on_copies_or_on_the_order_of_users() -> None
 
 def test_equal_users_are_one_group_however_many_there_may_be() -> None:
     points = np.repeat(np.eye(3)[:2], 6, axis=0)
-    groups = group_users(points, np.ones(12), 5, np.array([1.0, 0.5, 0.0]), np.random.default_rng(0))
+    groups = group_users(
+        points, np.ones(12), 5, np.array([1.0, 0.5, 0.0]), np.random.default_rng(0)
+    )
     assert len(set(groups[:6])) == len(set(groups[6:])) == 1
     assert groups[0] != groups[6]
 
@@ -199,7 +224,9 @@ def test_more_clusters_and_ranks_than_users_and_items_are_answered() -> None:
     matrix = random_matrix(8, users=6, items=5)
     model = SGLSVD(clusters=9, global_rank=30, local_rank=20).fit(csr_array(matrix))
     scores = model.score(csr_array(matrix))
-    np.testing.assert_allclose(scores, matrix, atol=1e-4)  # nothing is left out of so many directions
+    np.testing.assert_allclose(
+        scores, matrix, atol=1e-4
+    )  # nothing is left out of so many directions
 
 
 def test_an_empty_history_scores_zero_everywhere() -> None:
@@ -241,9 +268,13 @@ def test_parameters_that_make_no_model_are_refused(params: dict[str, int], messa
         SGLSVD(**params)
 
 
-def test_directions_that_do_not_fit_into_memory_are_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directions_that_do_not_fit_into_memory_are_refused_before_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
-    with pytest.raises(DataError, match=r"SGLSVD for 25 items: .* take fewer clusters or smaller ranks"):
+    with pytest.raises(
+        DataError, match=r"SGLSVD for 25 items: .* take fewer clusters or smaller ranks"
+    ):
         SGLSVD().fit(csr_array(random_matrix(1)))
 
 

@@ -51,7 +51,9 @@ def random_regressions(seed: int, users: int = 40, items: int = 15) -> np.ndarra
     return values * np.sqrt(rng.integers(0, 4, users))[:, None]
 
 
-def solve(features: np.ndarray, by_gram: bool | None, l1: float, l2: float, **how: float) -> np.ndarray:
+def solve(
+    features: np.ndarray, by_gram: bool | None, l1: float, l2: float, **how: float
+) -> np.ndarray:
     model = SLIM(l1=l1, l2=l2, **({"tolerance": 1e-6, "iterations": 10_000} | how))  # type: ignore[arg-type]
     return solve_elastic_nets(csr_array(features), model, by_gram).toarray()
 
@@ -63,7 +65,9 @@ def solve_by_least_squares(features: np.ndarray, l1: float, l2: float) -> np.nda
     for item in range(len(gram)):
         others = np.delete(np.arange(len(gram)), item)
         lower = cholesky(gram[np.ix_(others, others)] + l2 * np.eye(len(others)), lower=True)
-        solution[others, item] = nnls(lower.T, solve_triangular(lower, gram[others, item] - l1, lower=True))[0]
+        solution[others, item] = nnls(
+            lower.T, solve_triangular(lower, gram[others, item] - l1, lower=True)
+        )[0]
     return solution
 
 
@@ -71,13 +75,21 @@ def solve_by_least_squares(features: np.ndarray, l1: float, l2: float) -> np.nda
 def test_two_items_have_the_weights_of_a_hand_worked_case(by_gram: bool) -> None:
     features = np.linalg.cholesky(np.array([[3.0, 1.0], [1.0, 4.0]])).T  # its Gram matrix
     # (1 − 0.5) / (4 + 1) and (1 − 0.5) / (3 + 1)
-    np.testing.assert_allclose(solve(features, by_gram, 0.5, 1.0), [[0, 0.125], [0.1, 0]], atol=1e-6)
+    np.testing.assert_allclose(
+        solve(features, by_gram, 0.5, 1.0), [[0, 0.125], [0.1, 0]], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("by_gram", [True, False])
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10_000), l1=st.sampled_from([0.0, 0.3, 50.0]), l2=st.sampled_from([0.1, 3.0]))
-def test_both_ways_equal_non_negative_least_squares(by_gram: bool, seed: int, l1: float, l2: float) -> None:
+@given(
+    seed=st.integers(0, 10_000),
+    l1=st.sampled_from([0.0, 0.3, 50.0]),
+    l2=st.sampled_from([0.1, 3.0]),
+)
+def test_both_ways_equal_non_negative_least_squares(
+    by_gram: bool, seed: int, l1: float, l2: float
+) -> None:
     features = random_regressions(seed)
     expected = solve_by_least_squares(features, l1, l2)
     np.testing.assert_allclose(solve(features, by_gram, l1, l2), expected, atol=1e-4)
@@ -90,7 +102,9 @@ def test_more_items_than_a_block_has_change_nothing(by_gram: bool) -> None:
     wide = np.zeros((len(features), 600))
     wide[:, 500:515] = features
     found = solve(wide, by_gram, 0.2, 1.0)
-    np.testing.assert_allclose(found[500:515, 500:515], solve(features, by_gram, 0.2, 1.0), atol=1e-5)
+    np.testing.assert_allclose(
+        found[500:515, 500:515], solve(features, by_gram, 0.2, 1.0), atol=1e-5
+    )
     assert np.count_nonzero(found) == np.count_nonzero(found[500:515, 500:515])
 
 
@@ -100,7 +114,9 @@ def test_sparse_data_with_many_users_of_nothing_keep_their_optimum() -> None:
     features[rng.integers(0, 40, 150), rng.integers(0, 60, 150)] = 1
     found = solve(features, None, 0.3, 0.5)
     assert found.any()
-    np.testing.assert_array_equal(found, solve(features, False, 0.3, 0.5))  # few pairs have common users
+    np.testing.assert_array_equal(
+        found, solve(features, False, 0.3, 0.5)
+    )  # few pairs have common users
     np.testing.assert_allclose(found, solve_by_least_squares(features, 0.3, 0.5), atol=1e-4)
 
 
@@ -141,7 +157,9 @@ def test_the_number_of_threads_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("by_gram", [True, False])
-def test_items_that_need_more_sweeps_are_counted_aloud(by_gram: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_items_that_need_more_sweeps_are_counted_aloud(
+    by_gram: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, logger="loca"):
         found = solve(random_regressions(4), by_gram, 0.0, 0.01, iterations=1)
     assert "of 15 columns are not within tolerance; allow more sweeps" in caplog.text
@@ -149,17 +167,27 @@ def test_items_that_need_more_sweeps_are_counted_aloud(by_gram: bool, caplog: py
 
 
 @settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 10_000), l1=st.sampled_from([0.1, 1.0, 4.0]), l2=st.sampled_from([0.5, 10.0]))
+@given(
+    seed=st.integers(0, 10_000),
+    l1=st.sampled_from([0.1, 1.0, 4.0]),
+    l2=st.sampled_from([0.5, 10.0]),
+)
 def test_the_weights_equal_those_of_scikit_learn(seed: int, l1: float, l2: float) -> None:
     matrix = random_matrix(seed)
     model = SLIM(l1=l1, l2=l2, tolerance=1e-6).fit(csr_array(matrix))
-    np.testing.assert_allclose(model.weights_.toarray(), elastic_net_solution(matrix, l1, l2), atol=1e-4)
+    np.testing.assert_allclose(
+        model.weights_.toarray(), elastic_net_solution(matrix, l1, l2), atol=1e-4
+    )
 
 
 def test_whole_user_weights_equal_repeated_users() -> None:
     matrix = random_matrix(7)
     times = np.random.default_rng(8).integers(0, 4, len(matrix))
-    weighted = SLIM(l1=1.0, l2=5.0, tolerance=1e-6).fit(csr_array(matrix), user_weights=times).weights_.toarray()
+    weighted = (
+        SLIM(l1=1.0, l2=5.0, tolerance=1e-6)
+        .fit(csr_array(matrix), user_weights=times)
+        .weights_.toarray()
+    )
     repeated = np.repeat(matrix, times, axis=0)
     np.testing.assert_array_equal(
         weighted, SLIM(l1=1.0, l2=5.0, tolerance=1e-6).fit(csr_array(repeated)).weights_.toarray()
@@ -170,7 +198,11 @@ def test_whole_user_weights_equal_repeated_users() -> None:
 def test_fractions_of_users_count_as_scikit_learn_weighs_them() -> None:
     matrix, l1, l2 = random_matrix(9), 1.0, 3.0
     user_weights = np.random.default_rng(10).uniform(0.1, 2, len(matrix)).astype(np.float32)
-    weights = SLIM(l1=l1, l2=l2, tolerance=1e-6).fit(csr_array(matrix), user_weights=user_weights).weights_
+    weights = (
+        SLIM(l1=l1, l2=l2, tolerance=1e-6)
+        .fit(csr_array(matrix), user_weights=user_weights)
+        .weights_
+    )
     scaled = np.sqrt(user_weights)[:, None] * matrix
     np.testing.assert_allclose(weights.toarray(), elastic_net_solution(scaled, l1, l2), atol=1e-4)
 
@@ -206,9 +238,13 @@ def test_values_below_zero_are_refused() -> None:
         SLIM().fit(csr_array(-random_matrix(1)))
 
 
-def test_more_pairs_than_memory_holds_are_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_pairs_than_memory_holds_are_refused_before_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("loca.memory.available_bytes", lambda: 1000)
-    with pytest.raises(DataError, match=r"SLIM for 25 items: .* of memory needed, 1 kB are free; filter rare items"):
+    with pytest.raises(
+        DataError, match=r"SLIM for 25 items: .* of memory needed, 1 kB are free; filter rare items"
+    ):
         SLIM().fit(csr_array(random_matrix(1)))
 
 
@@ -255,7 +291,9 @@ def test_a_state_becomes_the_model_again() -> None:
         ({"weights_data": np.array([1, 1])}, "other kinds of numbers"),
     ],
 )
-def test_arrays_that_are_no_sparse_matrix_are_refused(changes: dict[str, np.ndarray], message: str) -> None:
+def test_arrays_that_are_no_sparse_matrix_are_refused(
+    changes: dict[str, np.ndarray], message: str
+) -> None:
     with pytest.raises(ModelFileError, match=message):
         SLIM.restore({}, ModelState(arrays={**STORED, **changes}))
 

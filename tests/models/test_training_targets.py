@@ -26,7 +26,9 @@ def ordered(histories: list[list[int]], items: int) -> csr_array:
     lengths = [len(one) for one in histories]
     columns = np.concatenate([np.array(one, dtype=np.int32) for one in histories])
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(len(histories), items))
+    return csr_array(
+        (np.ones(len(columns), np.float32), columns, starts), shape=(len(histories), items)
+    )
 
 
 def test_a_prefix_is_decayed_and_the_next_items_are_targets() -> None:
@@ -43,12 +45,18 @@ def test_a_prefix_is_decayed_and_the_next_items_are_targets() -> None:
 
 def test_a_history_that_is_not_cut_is_input_and_target_as_a_set() -> None:
     values = torch.tensor([1.0, 0.5, 2.0])
-    inputs, targets = TargetSpec("next").inputs_and_targets(values, torch.arange(3), torch.zeros(3, dtype=torch.int64))
+    inputs, targets = TargetSpec("next").inputs_and_targets(
+        values, torch.arange(3), torch.zeros(3, dtype=torch.int64)
+    )
     assert torch.equal(inputs, values)
     assert torch.equal(targets, values)
 
 
-@given(length=st.integers(0, 50), draw=st.floats(0, 1, exclude_max=True, width=32), share=st.floats(0, 1, width=32))
+@given(
+    length=st.integers(0, 50),
+    draw=st.floats(0, 1, exclude_max=True, width=32),
+    share=st.floats(0, 1, width=32),
+)
 def test_a_cut_leaves_something_on_both_sides(length: int, draw: float, share: float) -> None:
     spec = TargetSpec("next", set_share=share)
     cut = int(spec.cut(torch.tensor([length]), torch.tensor([[draw, 0.5]]))[0])
@@ -71,7 +79,9 @@ def test_the_loss_of_a_batch_is_that_of_the_prefixes_written_out() -> None:
     model = MultDAE(latent=3, dropout=0.0, target="next", next_count=2, prefix_decay=0.8, seed=5)
     trainer = model.begin(ordered(histories, 6), None)
     net = trainer.network
-    draws = uniform_at(streams_at(torch.tensor(trainer.prefix_stream), 0), torch.arange(8)).view(-1, 2)
+    draws = uniform_at(streams_at(torch.tensor(trainer.prefix_stream), 0), torch.arange(8)).view(
+        -1, 2
+    )
     losses = []
     for history, draw in zip(histories, draws[:, 0].tolist(), strict=True):
         cut = 1 + int(np.float32(draw) * np.float32(len(history) - 1)) if len(history) > 1 else None
@@ -89,7 +99,10 @@ def test_the_order_of_a_history_does_not_matter_to_a_set() -> None:
     histories = [rng.choice(30, 8, replace=False).tolist() for _ in range(40)]
     backwards = [one[::-1] for one in histories]
     base = {"latent": 4, "epochs": 3, "batch_size": 16}
-    scores = [MultVAE(**base).fit(ordered(one, 30)).score(ordered(histories, 30)) for one in (histories, backwards)]
+    scores = [
+        MultVAE(**base).fit(ordered(one, 30)).score(ordered(histories, 30))
+        for one in (histories, backwards)
+    ]
     np.testing.assert_array_equal(*scores)
     of_order = [
         MultVAE(**base, target="next").fit(ordered(one, 30)).score(ordered(histories, 30))
@@ -107,13 +120,24 @@ def pairs_of_neighbours(users: int = 300, items: int = 40) -> Interactions:
         histories.append(np.stack([starts, (starts + 1) % items], axis=1).ravel())
     offsets = np.arange(users + 1) * 12
     item_rows = np.concatenate(histories).astype(np.int32)
-    return Interactions(IdMap.numbered(users, "user"), IdMap.numbered(items, "item"), offsets, item_rows)
+    return Interactions(
+        IdMap.numbered(users, "user"), IdMap.numbered(items, "item"), offsets, item_rows
+    )
 
 
 @pytest.mark.parametrize("kind", [MultVAE, MultDAE])
-def test_a_network_of_next_items_tells_before_from_after_where_one_of_sets_cannot(kind: type) -> None:
+def test_a_network_of_next_items_tells_before_from_after_where_one_of_sets_cannot(
+    kind: type,
+) -> None:
     split = leave_last_out(pairs_of_neighbours(), test=1).with_recency(Recency.per_position(0.3))
-    base = {"latent": 24, "epochs": 80, "dropout": 0.1, "learning_rate": 1e-2, "next_count": 1, "prefix_decay": 0.3}
+    base = {
+        "latent": 24,
+        "epochs": 80,
+        "dropout": 0.1,
+        "learning_rate": 1e-2,
+        "next_count": 1,
+        "prefix_decay": 0.3,
+    }
     found = {
         target: mean_ndcg(kind(**base, target=target).fit(split.train).score, split.test, 10)
         for target in ("set", "next")

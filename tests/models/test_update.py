@@ -21,7 +21,11 @@ from loca.models.recommender import Recommender, TrainingData
 SVD = loca.TruncatedSVD(dimensions=8)
 # At so small a rate weights stay as they are drawn: what follows from them shows where they come from.
 RESTING = {"latent": 8, "learning_rate": 1e-12, "epochs": 1, "batch_size": 100}
-NARROW = {"train_bandwidth": loca.Quantile(0.6), "answer_bandwidth": loca.Quantile(0.4), "anchors": 3}
+NARROW = {
+    "train_bandwidth": loca.Quantile(0.6),
+    "answer_bandwidth": loca.Quantile(0.4),
+    "anchors": 3,
+}
 
 CLOSED: dict[str, Callable[[], Recommender]] = {
     "popularity": loca.Popularity,
@@ -31,8 +35,12 @@ CLOSED: dict[str, Callable[[], Recommender]] = {
     "ease": lambda: loca.EASE(l2=20.0, denoising=0.2),
     "next-ease": lambda: loca.NextEASE(l2=20.0),
     "ensemble": lambda: loca.Ensemble(base=loca.EASE(l2=20.0), models=2),
-    "ensemble in differences": lambda: loca.Ensemble(base=loca.EASE(l2=20.0), models=2, engine="stacked"),
-    "blend": lambda: loca.Blend(parts=[loca.EASE(l2=20.0), loca.ItemKNN()], columns=[(0, 1.0, 0.7), (1, 0.5, 0.3)]),
+    "ensemble in differences": lambda: loca.Ensemble(
+        base=loca.EASE(l2=20.0), models=2, engine="stacked"
+    ),
+    "blend": lambda: loca.Blend(
+        parts=[loca.EASE(l2=20.0), loca.ItemKNN()], columns=[(0, 1.0, 0.7), (1, 0.5, 0.3)]
+    ),
     "auto": lambda: loca.Auto(chosen=loca.EASE(l2=20.0)),
 }
 ITEMS_STAY: dict[str, Callable[[], Recommender]] = {
@@ -49,7 +57,11 @@ def later(planted_split: Split) -> tuple[Interactions, Interactions]:
     data = planted_split.validation.targets
     day = float(data.times.max())  # type: ignore[union-attr]
     frame = pl.DataFrame(
-        {"user": ["n1", "n1", "n2", "n2"], "item": ["i01", "i02", "i01", "i99"], "time": [day, day + 1, day, day + 2]}
+        {
+            "user": ["n1", "n1", "n2", "n2"],
+            "item": ["i01", "i02", "i01", "i99"],
+            "time": [day, day + 1, day, day + 2],
+        }
     )
     return data, loca.read_interactions(frame)
 
@@ -78,11 +90,16 @@ def test_an_update_in_closed_form_is_the_fit_of_everything(
 @pytest.mark.parametrize(
     "make",
     [
-        *(CLOSED[name] for name in ("item-knn", "slim", "ease", "next-ease", "ensemble in differences", "auto")),
+        *(
+            CLOSED[name]
+            for name in ("item-knn", "slim", "ease", "next-ease", "ensemble in differences", "auto")
+        ),
         lambda: loca.WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0),
         lambda: loca.Loca(base=loca.EASE(l2=20.0), embedding=SVD, **NARROW),
         lambda: loca.Loca(base=loca.EASE(l2=20.0), embedding=SVD, engine="stacked", **NARROW),
-        lambda: loca.Loca(base=loca.WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0), **NARROW),
+        lambda: loca.Loca(
+            base=loca.WMF(factors=8, confidence=5.0, user_l2=5.0, item_l2=5.0), **NARROW
+        ),
     ],
 )
 def test_a_new_item_is_recommended_to_who_has_what_its_users_have(
@@ -108,11 +125,16 @@ def test_a_model_that_takes_no_new_items_says_what_it_leaves_out(
     frame = pl.DataFrame({"user": ["n1", "n1", "n2"], "item": ["i01", "i99", "i99"]})
     with caplog.at_level(logging.INFO, "loca"):
         model.update(frame, epochs=1)
-    assert f"interactions left out: 2, with items that this {type(model).__name__} does not know" in caplog.text
+    assert (
+        f"interactions left out: 2, with items that this {type(model).__name__} does not know"
+        in caplog.text
+    )
     assert "they count as newer than all known ones" in caplog.text
     assert model.train_data_ is not None
     assert (model.count_items(), model.train_data_.n_users) == (60, 401)  # n2 has nothing else
-    with pytest.raises(DataError, match=r"found none: all 1 are with items that this .* knows only after a fit"):
+    with pytest.raises(
+        DataError, match=r"found none: all 1 are with items that this .* knows only after a fit"
+    ):
         model.update(frame[2:])
 
 
@@ -126,13 +148,18 @@ def test_a_model_that_takes_no_new_items_says_what_it_leaves_out(
         lambda: loca.RecVAE(hidden=12, **RESTING),
         lambda: loca.Ensemble(base=loca.MultVAE(**RESTING), models=2),
         lambda: loca.Ensemble(base=loca.MultVAE(**RESTING), models=2, engine="one_by_one"),
-        lambda: loca.Ensemble(base=loca.MultDAE(hidden=12, **RESTING), models=2, answer_precision="float16"),
+        lambda: loca.Ensemble(
+            base=loca.MultDAE(hidden=12, **RESTING), models=2, answer_precision="float16"
+        ),
         lambda: loca.Loca(base=loca.MultVAE(hidden=12, **RESTING), **NARROW),
         lambda: loca.Loca(base=loca.RecVAE(hidden=12, **RESTING), **NARROW),
     ],
 )
 def test_networks_go_on_from_their_present_weights(
-    make: Callable[[], Recommender], planted_split: Split, later: tuple[Interactions, Interactions], tmp_path: Path
+    make: Callable[[], Recommender],
+    planted_split: Split,
+    later: tuple[Interactions, Interactions],
+    tmp_path: Path,
 ) -> None:
     make().fit(planted_split.train).save(tmp_path)
     model = loca.load(tmp_path)
@@ -143,7 +170,9 @@ def test_networks_go_on_from_their_present_weights(
     np.testing.assert_allclose(model.score(rows), before, rtol=1e-4, atol=1e-5)
 
 
-def test_a_network_learns_in_an_update(planted_split: Split, later: tuple[Interactions, Interactions]) -> None:
+def test_a_network_learns_in_an_update(
+    planted_split: Split, later: tuple[Interactions, Interactions]
+) -> None:
     settings = {**RESTING, "learning_rate": 1e-2, "epochs": 2}
     model = loca.MultVAE(**settings).fit(planted_split.train)
 
@@ -158,7 +187,9 @@ def test_a_network_learns_in_an_update(planted_split: Split, later: tuple[Intera
 
 def test_the_divergence_keeps_the_weight_that_it_had_grown_to(planted_split: Split) -> None:
     model = loca.MultVAE(kl_weight=0.1, anneal_steps=100, batch_size=100)
-    more = model.going_on(TrainingData.of(planted_split.train), 3, 5)  # 5 epochs of 4 batches are 20 steps
+    more = model.going_on(
+        TrainingData.of(planted_split.train), 3, 5
+    )  # 5 epochs of 4 batches are 20 steps
     assert (more.epochs, more.anneal_steps) == (3, 0)
     assert more.kl_weight == pytest.approx(0.02)
     assert more.seed != model.seed
@@ -167,7 +198,9 @@ def test_the_divergence_keeps_the_weight_that_it_had_grown_to(planted_split: Spl
 def test_as_many_weights_stay_as_validation_chose(
     planted_split: Split, later: tuple[Interactions, Interactions]
 ) -> None:
-    model = loca.EASE(l2=20.0, keep="auto").fit(planted_split.train, validation=planted_split.validation)
+    model = loca.EASE(l2=20.0, keep="auto").fit(
+        planted_split.train, validation=planted_split.validation
+    )
     chosen = model.keep_
     model.update(later[1])
     assert (model.keep, model.keep_) == ("auto", chosen)
@@ -178,7 +211,9 @@ def test_as_many_weights_stay_as_validation_chose(
 def test_communities_stay_and_new_users_join_them(
     planted_split: Split, later: tuple[Interactions, Interactions]
 ) -> None:
-    fitted = loca.Loca(base=loca.EASE(l2=20.0), embedding=SVD, **NARROW).fit(planted_split.train, validation=None)
+    fitted = loca.Loca(base=loca.EASE(l2=20.0), embedding=SVD, **NARROW).fit(
+        planted_split.train, validation=None
+    )
     model = copy(fitted).update(later[1])
     data = model.train_data_
     assert data is not None
@@ -186,7 +221,8 @@ def test_communities_stay_and_new_users_join_them(
     assert model.alpha_ == fitted.alpha_
     known = planted_split.train.histories()
     np.testing.assert_array_equal(
-        model.answer_weights(data.histories())[:400].toarray(), fitted.answer_weights(known).toarray()
+        model.answer_weights(data.histories())[:400].toarray(),
+        fitted.answer_weights(known).toarray(),
     )
     # Who has just what a known user has belongs where that user belongs.
     twin = pl.DataFrame({"user": "twin", "item": data.items.ids(data.items_of(5))})
@@ -200,7 +236,9 @@ def test_an_update_that_fails_leaves_the_model_as_it_was(planted_split: Split) -
     data = Interactions.from_matrix(planted_split.train.matrix())
     model = loca.EASE(l2=20.0).fit(data)
     before = vars(model).copy()
-    with pytest.raises(DataError, match="item ids: expected numbers, as the known ones are, found 'tea'"):
+    with pytest.raises(
+        DataError, match="item ids: expected numbers, as the known ones are, found 'tea'"
+    ):
         model.update(pl.DataFrame({"user": [1], "item": ["tea"]}))
     assert vars(model) == before
 
@@ -208,8 +246,16 @@ def test_an_update_that_fails_leaves_the_model_as_it_was(planted_split: Split) -
 @pytest.mark.parametrize(
     ("new", "kind", "message"),
     [
-        (csr_array(np.eye(60)), DataError, "expected Interactions or a data frame, found a sparse matrix"),
-        ("new.csv", DataError, "expected Interactions or a data frame, found 'new.csv'; read_interactions makes some"),
+        (
+            csr_array(np.eye(60)),
+            DataError,
+            "expected Interactions or a data frame, found a sparse matrix",
+        ),
+        (
+            "new.csv",
+            DataError,
+            "expected Interactions or a data frame, found 'new.csv'; read_interactions makes some",
+        ),
         (pl.DataFrame({"user": ["u000"]}), DataError, "item"),
     ],
 )
@@ -226,12 +272,16 @@ def test_models_without_data_to_add_to_are_refused_with_what_to_do(planted_split
     with pytest.raises(NotFittedError):
         loca.EASE().update(new)
     bare = loca.EASE().fit(planted_split.train.matrix())
-    with pytest.raises(DataError, match=r"this EASE has no training data to add to: .*; fit it on Interactions"):
+    with pytest.raises(
+        DataError, match=r"this EASE has no training data to add to: .*; fit it on Interactions"
+    ):
         bare.update(new)
     with pytest.raises(ConfigError, match="epochs: expected a whole number ≥ 1, found 0"):
         loca.EASE().fit(planted_split.train).update(new, epochs=0)
     nothing = new.where(np.zeros(len(new), bool))
-    with pytest.raises(DataError, match=r"update: expected at least one new interaction, found none$"):
+    with pytest.raises(
+        DataError, match=r"update: expected at least one new interaction, found none$"
+    ):
         loca.EASE().fit(planted_split.train).update(nothing)
 
 
@@ -243,4 +293,7 @@ def test_an_update_says_how_many_of_its_interactions_are_known_already(
         model.update(later[0])
         assert "known already" not in caplog.text
         model.update(later[0])
-    assert f"known already: {len(later[0]):,} of the new interactions; they stay as repeats" in caplog.text
+    assert (
+        f"known already: {len(later[0]):,} of the new interactions; they stay as repeats"
+        in caplog.text
+    )

@@ -26,11 +26,17 @@ def without_implicit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def binary(seed: int = 0, users: int = 50, items: int = 30, density: float = 0.2) -> csr_array:
-    drawn = random_array((users, items), density=density, rng=np.random.default_rng(seed), format="csr")
-    return csr_array((np.ones(drawn.nnz, np.float32), drawn.indices, drawn.indptr), shape=drawn.shape)
+    drawn = random_array(
+        (users, items), density=density, rng=np.random.default_rng(seed), format="csr"
+    )
+    return csr_array(
+        (np.ones(drawn.nnz, np.float32), drawn.indices, drawn.indptr), shape=drawn.shape
+    )
 
 
-def dense_step(values: Dense, fixed: Dense, weights: Dense, confidence: float, ridges: Dense) -> Dense:
+def dense_step(
+    values: Dense, fixed: Dense, weights: Dense, confidence: float, ridges: Dense
+) -> Dense:
     """All rows of one side from the other, row by row over every column, in 64 bits."""
     solved = np.zeros((len(values), fixed.shape[1]))
     for row, own in enumerate(values):
@@ -47,7 +53,9 @@ def dense_scores(model: WMF, matrix: csr_array, weights: Dense, histories: csr_a
     of_items = weights @ (1 + model.confidence * values)
     mean = np.average(of_users, weights=weights)
     item_ridges = model.item_l2 * (of_items / of_items.mean()) ** power
-    items = np.abs(initial_factors(model.seed, "items", values.shape[1], model.factors)).astype(float)
+    items = np.abs(initial_factors(model.seed, "items", values.shape[1], model.factors)).astype(
+        float
+    )
     everywhere = np.ones(len(items))
     for _ in range(model.iterations):
         user_ridges = model.user_l2 * (of_users / mean) ** power
@@ -64,52 +72,75 @@ def dense_scores(model: WMF, matrix: csr_array, weights: Dense, histories: csr_a
 def test_the_answers_equal_dense_alternating_least_squares(power: float, weighted: bool) -> None:
     matrix = binary()
     weights = np.random.default_rng(1).uniform(0.2, 3, 50) if weighted else np.ones(50)
-    model = WMF(factors=6, confidence=12.0, user_l2=2.0, item_l2=5.0, frequency_scaling=power, iterations=4)
+    model = WMF(
+        factors=6, confidence=12.0, user_l2=2.0, item_l2=5.0, frequency_scaling=power, iterations=4
+    )
     model.fit(matrix, user_weights=weights)
     asked = csr_array(matrix[:10].multiply(np.random.default_rng(2).uniform(0.1, 1, (10, 30))))
-    np.testing.assert_allclose(model.score(asked), dense_scores(model, matrix, weights, asked), atol=1e-4)
+    np.testing.assert_allclose(
+        model.score(asked), dense_scores(model, matrix, weights, asked), atol=1e-4
+    )
 
 
 @pytest.mark.usefixtures("without_implicit")
 def test_the_own_solver_takes_the_steps_of_implicit_solved_exactly() -> None:
     matrix = binary(seed=3)
-    model = WMF(factors=5, confidence=9.0, user_l2=3.0, item_l2=3.0, iterations=3, seed=4).fit(matrix)
-    library = AlternatingLeastSquares(factors=5, regularization=3.0, iterations=3, use_cg=False, num_threads=1)
+    model = WMF(factors=5, confidence=9.0, user_l2=3.0, item_l2=3.0, iterations=3, seed=4).fit(
+        matrix
+    )
+    library = AlternatingLeastSquares(
+        factors=5, regularization=3.0, iterations=3, use_cg=False, num_threads=1
+    )
     library.item_factors = np.abs(initial_factors(4, "items", 30, 5))
-    library.fit(csr_matrix((1 + 9 * matrix.data, matrix.indices, matrix.indptr), matrix.shape), show_progress=False)
+    library.fit(
+        csr_matrix((1 + 9 * matrix.data, matrix.indices, matrix.indptr), matrix.shape),
+        show_progress=False,
+    )
     assert model.item_factors_ is not None
     np.testing.assert_allclose(
-        model.item_factors_ @ model.item_factors_.T, library.item_factors @ library.item_factors.T, atol=1e-4
+        model.item_factors_ @ model.item_factors_.T,
+        library.item_factors @ library.item_factors.T,
+        atol=1e-4,
     )
 
 
-def both_ways(model: WMF, matrix: csr_array, monkeypatch: pytest.MonkeyPatch) -> tuple[Dense, Dense]:
+def both_ways(
+    model: WMF, matrix: csr_array, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Dense, Dense]:
     """The model's answers for its training rows, by implicit and by the own solver."""
     by_implicit = model.fit(matrix).score(matrix)
     monkeypatch.setitem(sys.modules, "implicit.cpu.als", None)
     return by_implicit, model.fit(matrix).score(matrix)
 
 
-def test_implicit_and_the_own_solver_end_at_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_implicit_and_the_own_solver_end_at_the_same_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = WMF(factors=4, confidence=10.0, user_l2=3.0, item_l2=3.0, iterations=120)
     by_implicit, own = both_ways(model, binary(seed=5), monkeypatch)
     assert own.std() > 0.1
     np.testing.assert_allclose(by_implicit, own, atol=2e-3)
 
 
-def test_implicit_serves_two_regularisations_by_the_length_of_the_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_implicit_serves_two_regularisations_by_the_length_of_the_factors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = WMF(factors=4, confidence=10.0, user_l2=0.5, item_l2=18.0, iterations=500)
     by_implicit, own = both_ways(model, binary(seed=5), monkeypatch)
     np.testing.assert_allclose(by_implicit, own, atol=2e-3)
     same_product = WMF(factors=4, confidence=10.0, user_l2=3.0, item_l2=3.0, iterations=500)
-    np.testing.assert_allclose(same_product.fit(binary(seed=5)).score(binary(seed=5)), own, atol=2e-3)
+    np.testing.assert_allclose(
+        same_product.fit(binary(seed=5)).score(binary(seed=5)), own, atol=2e-3
+    )
 
 
 @pytest.mark.usefixtures("without_implicit")
 @pytest.mark.parametrize("power", [0.0, 1.0])
 def test_a_weight_of_two_is_a_user_twice_and_a_weight_of_zero_is_nobody(power: float) -> None:
     matrix, counts = binary(seed=6), np.random.default_rng(7).integers(0, 4, 50)
-    model = WMF(factors=5, confidence=10.0, user_l2=3.0, item_l2=3.0, frequency_scaling=power, iterations=5)
+    model = WMF(
+        factors=5, confidence=10.0, user_l2=3.0, item_l2=3.0, frequency_scaling=power, iterations=5
+    )
     weighted = model.fit(matrix, user_weights=counts).score(matrix)
     repeated = model.fit(csr_array(matrix[np.repeat(np.arange(50), counts)])).score(matrix)
     np.testing.assert_allclose(weighted, repeated, atol=1e-4)
@@ -133,7 +164,9 @@ def test_an_item_that_counts_less_says_less_and_an_empty_history_says_nothing() 
     assert model.embed(csr_array(asked)).shape == (3, 6)
 
 
-def test_the_absence_of_implicit_is_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_absence_of_implicit_is_said(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO, logger="loca")
     WMF(factors=3).fit(binary())
     assert "implicit" not in caplog.text
@@ -142,7 +175,9 @@ def test_the_absence_of_implicit_is_said(caplog: pytest.LogCaptureFixture, monke
     assert "implicit is not installed" in caplog.text
 
 
-def test_a_loaded_model_answers_without_implicit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaded_model_answers_without_implicit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = WMF(factors=5, frequency_scaling=0.5).fit(binary())
     model.save(tmp_path / "model")
     monkeypatch.setitem(sys.modules, "implicit", None)
@@ -193,7 +228,9 @@ def test_a_state_that_does_not_fit_is_refused(factors: Dense, mean: object, mess
 
 def test_an_item_of_value_zero_counts_as_one_that_is_not_there() -> None:
     model = WMF(factors=6, confidence=20.0, user_l2=3.0, item_l2=3.0).fit(binary(seed=8))
-    stored = csr_array((np.array([1, 0], np.float32), np.array([3, 7]), np.array([0, 2])), shape=(1, 30))
+    stored = csr_array(
+        (np.array([1, 0], np.float32), np.array([3, 7]), np.array([0, 2])), shape=(1, 30)
+    )
     absent = csr_array((np.array([1], np.float32), np.array([3]), np.array([0, 1])), shape=(1, 30))
     np.testing.assert_allclose(model.score(stored), model.score(absent), atol=1e-5)
 

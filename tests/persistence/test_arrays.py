@@ -93,7 +93,9 @@ def test_a_large_array_is_a_read_only_view_of_its_file_and_a_small_one_is_not(fo
     back["small"][0] = 0
 
 
-def test_a_mapped_model_stays_itself_when_others_are_saved_over_it_or_its_folder_goes(folder: Path) -> None:
+def test_a_mapped_model_stays_itself_when_others_are_saved_over_it_or_its_folder_goes(
+    folder: Path,
+) -> None:
     back = load(folder)
     save_model(large_model(1), folder)
     save_model(large_model(2), folder)
@@ -113,14 +115,20 @@ def test_a_mapped_model_can_be_saved_over_itself(folder: Path) -> None:
 def test_a_large_file_that_was_cut_is_refused(folder: Path, cut: int) -> None:
     path = array_file(folder)
     os.truncate(path, path.stat().st_size - cut)
-    with pytest.raises(ModelFileError, match=r"expected 18,022,.* bytes, found .*; damaged, copy the folder again"):
+    with pytest.raises(
+        ModelFileError, match=r"expected 18,022,.* bytes, found .*; damaged, copy the folder again"
+    ):
         load(folder)
 
 
 def test_a_flipped_bit_of_a_mapped_array_is_noticed_by_verify(folder: Path) -> None:
     flip(array_file(folder), place_of(array_file(folder), "state/large") + 9_000_000)
-    assert not same(load(folder), large_model()), "the contents of mapped arrays are not read at opening"
-    with pytest.raises(ModelFileError, match="'state/large' has changed since it was saved; copy the folder again"):
+    assert not same(load(folder), large_model()), (
+        "the contents of mapped arrays are not read at opening"
+    )
+    with pytest.raises(
+        ModelFileError, match="'state/large' has changed since it was saved; copy the folder again"
+    ):
         load_model(folder, KINDS, verify=True)
 
 
@@ -152,7 +160,9 @@ def make_huge(folder: Path, rows: int) -> None:
     manifest = json.loads((folder / "model.json").read_text())
     manifest["files"][path.name] = path.stat().st_size
     manifest["model"]["arrays"]["arrays"]["state/large"]["shape"] = [rows, 4096]
-    manifest["checksum"] = seal({name: manifest[name] for name in ("written_by", "files", "known", "model")})
+    manifest["checksum"] = seal(
+        {name: manifest[name] for name in ("written_by", "files", "known", "model")}
+    )
     (folder / "model.json").write_text(json.dumps(manifest))
 
 
@@ -175,7 +185,9 @@ def test_opening_a_model_of_many_gigabytes_takes_next_to_no_memory(
     assert same(back["small"], large_model().arrays_["small"])
 
 
-def test_what_must_be_read_at_once_still_counts_as_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_must_be_read_at_once_still_counts_as_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("loca.persistence.model_io.available_bytes", lambda: 39)
     with pytest.raises(ModelFileError, match="the model needs 40 B of memory and 39 B are free"):
         load(folder)
@@ -198,7 +210,9 @@ MADE: dict[str, Callable[[], Recommender]] = {
     "mult-vae": lambda: MultVAE(hidden=6, **SMALL),
     "mult-dae": lambda: MultDAE(**SMALL),
     "loca-ease": lambda: Loca(base=EASE(), embedding=TruncatedSVD(dimensions=4), **NARROW),
-    "loca-given": lambda: Loca(base=EASE(), embedding=GivenEmbeddings(embeddings=EMBEDDINGS), **NARROW),
+    "loca-given": lambda: Loca(
+        base=EASE(), embedding=GivenEmbeddings(embeddings=EMBEDDINGS), **NARROW
+    ),
     "loca-vae": lambda: Loca(base=MultVAE(**SMALL), **NARROW),
     "ensemble-dae": lambda: Ensemble(base=MultDAE(**SMALL), models=2),
 }
@@ -235,7 +249,12 @@ def test_arrays_written_in_many_pieces_are_the_same(tmp_path: Path) -> None:
         "big": grid.astype(">f4"),
         "one": grid[0, 0, 0:1],
     }
-    arrays |= {"none": grid[:0], "number": np.array(3.0), "halves": grid.T.astype(np.float16), "flags": grid > 7}
+    arrays |= {
+        "none": grid[:0],
+        "number": np.array(3.0),
+        "halves": grid.T.astype(np.float16),
+        "flags": grid > 7,
+    }
     whole = write(tmp_path / "whole", arrays)
     notes = write(tmp_path / "pieces", arrays, piece_bytes=64)
     assert notes == whole
@@ -267,12 +286,16 @@ def test_arrays_start_at_multiples_of_64_where_their_sizes_allow_it(tmp_path: Pa
     assert min(starts.values()) % 64 == 0
 
 
-def test_an_array_that_a_foreign_program_left_unaligned_is_copied(tmp_path: Path, all_mapped: None) -> None:
+def test_an_array_that_a_foreign_program_left_unaligned_is_copied(
+    tmp_path: Path, all_mapped: None
+) -> None:
     header = {"a": {"dtype": "F64", "shape": [6], "data_offsets": [0, 48]}}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8 + 1)
     (tmp_path / "a").write_bytes(len(text).to_bytes(8, "little") + text + np.arange(6.0).tobytes())
-    (back,) = read_arrays(map_arrays(tmp_path / "a"), {"a": {"dtype": "F64", "shape": [6]}}, verify=False).values()
+    (back,) = read_arrays(
+        map_arrays(tmp_path / "a"), {"a": {"dtype": "F64", "shape": [6]}}, verify=False
+    ).values()
     assert back.flags.aligned
     assert back.tolist() == [0, 1, 2, 3, 4, 5]
 
@@ -297,7 +320,9 @@ NUMBER_TYPES = [
 
 
 @pytest.mark.parametrize("dtype", NUMBER_TYPES)
-def test_arrays_of_every_number_type_come_back_writable_and_equal(tmp_path: Path, dtype: type) -> None:
+def test_arrays_of_every_number_type_come_back_writable_and_equal(
+    tmp_path: Path, dtype: type
+) -> None:
     rng = np.random.default_rng(0)
     model = Tree()
     model.arrays_ = {
@@ -334,7 +359,9 @@ def test_the_array_files_are_plain_safetensors_that_start_aligned(tmp_path: Path
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     for note in json.loads(data[8:start]).values():
-        assert (start + note["data_offsets"][0]) % (int(note["dtype"].lstrip("FIUBOL") or 8) // 8) == 0
+        assert (start + note["data_offsets"][0]) % (
+            int(note["dtype"].lstrip("FIUBOL") or 8) // 8
+        ) == 0
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,9 @@ def before_every_line(act: Callable[[int], None]) -> Callable[[FrameType, str, A
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
         nonlocal count
-        if not frame.f_code.co_filename.endswith(("persistence/atomic_write.py", "persistence/arrays.py")):
+        if not frame.f_code.co_filename.endswith(
+            ("persistence/atomic_write.py", "persistence/arrays.py")
+        ):
             return None
         if event == "line":
             count += 1
@@ -88,7 +90,9 @@ def in_a_child(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_save_killed_before_any_of_its_lines_leaves_the_old_model_or_the_new(folder: Path, quick_disk: None) -> None:
+def test_a_save_killed_before_any_of_its_lines_leaves_the_old_model_or_the_new(
+    folder: Path, quick_disk: None
+) -> None:
     lines = lines_of_a_save(folder)
     assert lines > 200
     found = []
@@ -119,7 +123,10 @@ def test_a_save_interrupted_before_any_of_its_lines_leaves_a_whole_model_and_no_
             if line == moment:
                 raise KeyboardInterrupt
 
-        assert in_a_child(lambda interrupt=interrupt: save_traced(NEW, folder, interrupt)) == INTERRUPTED
+        assert (
+            in_a_child(lambda interrupt=interrupt: save_traced(NEW, folder, interrupt))
+            == INTERRUPTED
+        )
         back = load(folder)
         assert same(back, OLD) or same(back, NEW)
         kept.add(same(back, OLD))
@@ -195,7 +202,9 @@ def test_only_the_names_that_a_save_gives_are_its_own() -> None:
 @pytest.mark.parametrize("holds", ["photo.jpg", "model.json", "arrays"])
 def test_a_folder_of_something_else_is_refused_and_not_touched(tmp_path: Path, holds: str) -> None:
     (tmp_path / holds).write_text('{"format": "another"}')
-    with pytest.raises(ModelFileError, match=r"not empty and not a loca model.*choose a new or empty folder"):
+    with pytest.raises(
+        ModelFileError, match=r"not empty and not a loca model.*choose a new or empty folder"
+    ):
         save_model(NEW, tmp_path)
     assert os.listdir(tmp_path) == [holds]
     assert (tmp_path / holds).read_text() == '{"format": "another"}'
@@ -220,10 +229,14 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ModelFileError, match="expected a folder to save into, found a file"):
         save_model(NEW, tmp_path / "file")
-    with pytest.raises(ModelFileError, match=r"cannot save the model: Not a directory; nothing was left behind"):
+    with pytest.raises(
+        ModelFileError, match=r"cannot save the model: Not a directory; nothing was left behind"
+    ):
         save_model(NEW, tmp_path / "file" / "m")
     assert (tmp_path / "file").read_text() == "mine"
-    with pytest.raises(ModelFileError, match="cannot save the model: File name too long; nothing was left behind"):
+    with pytest.raises(
+        ModelFileError, match="cannot save the model: File name too long; nothing was left behind"
+    ):
         save_model(NEW, tmp_path / ("x" * 300))
 
 
@@ -239,7 +252,9 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, call: str, moment: int) -> None:
     monkeypatch.setattr(os, call, full)
 
 
-@pytest.mark.parametrize(("call", "moment"), [("replace", 0), *(("fsync", moment) for moment in range(8))])
+@pytest.mark.parametrize(
+    ("call", "moment"), [("replace", 0), *(("fsync", moment) for moment in range(8))]
+)
 def test_an_error_of_the_disk_keeps_the_old_model_and_removes_the_new_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch, call: str, moment: int
 ) -> None:
@@ -255,7 +270,9 @@ def test_an_error_of_the_disk_keeps_the_old_model_and_removes_the_new_files(
     assert set(os.listdir(folder)) == before
 
 
-def test_the_old_files_stay_until_the_move_is_safely_on_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_old_files_stay_until_the_move_is_safely_on_the_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = set(os.listdir(folder))
     # Six data files, the manifest and the folder are on the disk and the move is made: its own sync fails.
     fail_at(monkeypatch, "fsync", 8)
@@ -273,7 +290,9 @@ def test_a_limit_on_file_sizes_really_met_keeps_the_old_model(folder: Path) -> N
 
     def save_under_limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-        with pytest.raises(ModelFileError, match="File too large; the model that was there stays; free some"):
+        with pytest.raises(
+            ModelFileError, match="File too large; the model that was there stays; free some"
+        ):
             save_model(large, folder)
 
     assert in_a_child(save_under_limit) == 0
@@ -293,30 +312,42 @@ def test_a_disk_really_full_keeps_the_old_model(tmp_path: Path) -> None:
         before = set(os.listdir(disk / "m"))
         large = Tree()
         large.arrays_ = {"large": np.ones(100_000)}
-        with pytest.raises(ModelFileError, match="No space left on device; the model that was there stays"):
+        with pytest.raises(
+            ModelFileError, match="No space left on device; the model that was there stays"
+        ):
             save_model(large, disk / "m")
         assert same(load(disk / "m"), OLD)
         assert set(os.listdir(disk / "m")) == before
-        with pytest.raises(ModelFileError, match="No space left on device; nothing was left behind"):
+        with pytest.raises(
+            ModelFileError, match="No space left on device; nothing was left behind"
+        ):
             save_model(large, disk / "a" / "b")
         assert os.listdir(disk) == ["m"]
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_folder_that_may_not_be_written_to_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_may_not_be_written_to_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*args: Any, **options: Any) -> Any:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    monkeypatch.setattr("loca.persistence.model_io.read_plain", lambda path: b'{"format": "loca-model"}')
-    with pytest.raises(ModelFileError, match="Permission denied; the model that was there stays; choose another"):
+    monkeypatch.setattr(
+        "loca.persistence.model_io.read_plain", lambda path: b'{"format": "loca-model"}'
+    )
+    with pytest.raises(
+        ModelFileError, match="Permission denied; the model that was there stays; choose another"
+    ):
         save_model(NEW, folder)
     monkeypatch.undo()
     assert same(load(folder), OLD)
 
 
-def test_two_saves_into_one_folder_do_not_mix(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_saves_into_one_folder_do_not_mix(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inside: list[str] = []
     real = os.replace
 
@@ -332,7 +363,9 @@ def test_two_saves_into_one_folder_do_not_mix(folder: Path, monkeypatch: pytest.
     assert same(load(folder), NEW)
 
 
-def test_a_file_system_without_locks_is_saved_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_saved_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_locks(*args: Any) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -341,7 +374,9 @@ def test_a_file_system_without_locks_is_saved_to(folder: Path, monkeypatch: pyte
     assert same(load(folder), NEW)
 
 
-def test_a_model_can_be_loaded_while_another_is_saved_over_it(folder: Path, quick_disk: None) -> None:
+def test_a_model_can_be_loaded_while_another_is_saved_over_it(
+    folder: Path, quick_disk: None
+) -> None:
     ended = threading.Event()
 
     def save_both() -> None:
@@ -395,7 +430,9 @@ def test_a_full_disk_leaves_the_old_file_and_no_litter(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_folder_that_cannot_be_waited_for_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_waited_for_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[int] = []
 
     def sync_files_alone(handle: int) -> None:

@@ -32,8 +32,18 @@ from loca.persistence.manifest import ModelState
 from saved_model_examples import Tree, same
 
 SUBJECT = {"loca": "0.1.0", "model": "Loca", "base.l2": 100.0, "data": "0011"}
-ARRAYS = {"weights": np.arange(6, dtype=np.float32).reshape(2, 3), "counts": np.array([3, -1]), "one": np.array(2.5)}
-FACTS = {"epoch": 7, "scores": [0.25, float("inf")], "by": {3: "three"}, "pair": (1, None), "rng": {"$odd": 2**127}}
+ARRAYS = {
+    "weights": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "counts": np.array([3, -1]),
+    "one": np.array(2.5),
+}
+FACTS = {
+    "epoch": 7,
+    "scores": [0.25, float("inf")],
+    "by": {3: "three"},
+    "pair": (1, None),
+    "rng": {"$odd": 2**127},
+}
 STATE = ModelState(ARRAYS, FACTS)
 OTHER = ModelState({"weights": np.ones(4)}, {"epoch": 8})
 
@@ -51,7 +61,9 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]
 
 
 @contextmanager
-def open_checkpoint(folder: Path, fingerprint: dict[str, Any], **options: Any) -> Iterator[Checkpoint]:
+def open_checkpoint(
+    folder: Path, fingerprint: dict[str, Any], **options: Any
+) -> Iterator[Checkpoint]:
     """The checkpoint of `checkpoint_in`, without its context."""
     with checkpoint_in(folder, fingerprint=fingerprint, **options) as context:
         yield context.checkpoint
@@ -61,7 +73,9 @@ class Stopped(Exception):
     """The end of a run that did not end well."""
 
 
-def interrupted(folder: Path, work: Callable[[Checkpoint], Any], *, resume: bool = False, **options: Any) -> None:
+def interrupted(
+    folder: Path, work: Callable[[Checkpoint], Any], *, resume: bool = False, **options: Any
+) -> None:
     """A run that does the work and is interrupted before its end."""
     try:
         with open_checkpoint(folder, SUBJECT, resume=resume, **options) as kept:
@@ -73,7 +87,9 @@ def interrupted(folder: Path, work: Callable[[Checkpoint], Any], *, resume: bool
 
 def same_state(left: ModelState | None, right: ModelState) -> bool:
     return (
-        left is not None and same(dict(left.arrays), dict(right.arrays)) and same(dict(left.facts), dict(right.facts))
+        left is not None
+        and same(dict(left.arrays), dict(right.arrays))
+        and same(dict(left.facts), dict(right.facts))
     )
 
 
@@ -162,7 +178,10 @@ def test_the_folder_stays_after_any_exception_and_goes_where_nothing_was_kept(
     work.__enter__().save("a", STATE)
     assert not work.__exit__(end, end(), None), "the exception goes on"
     assert same_state(recalled(folder, "a"), STATE)
-    assert f"{folder} keeps what is done; the same command with --resume goes on from there" in said.messages
+    assert (
+        f"{folder} keeps what is done; the same command with --resume goes on from there"
+        in said.messages
+    )
 
 
 def test_a_checkpoint_without_a_folder_saves_and_loads_nothing_and_is_never_due() -> None:
@@ -215,10 +234,14 @@ def test_fresh_starts_over(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_resume_without_unfinished_work_says_so_and_starts(folder: Path, said: pytest.LogCaptureFixture) -> None:
+def test_resume_without_unfinished_work_says_so_and_starts(
+    folder: Path, said: pytest.LogCaptureFixture
+) -> None:
     with open_checkpoint(folder, SUBJECT, resume=True) as work:
         assert work.load("a") is None
-    assert said.messages == [f"{folder}: no unfinished work to go on with; this run starts from the beginning"]
+    assert said.messages == [
+        f"{folder}: no unfinished work to go on with; this run starts from the beginning"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +267,12 @@ def test_a_changed_subject_is_refused_by_its_first_difference(
 
 def test_differences_are_found_however_deep() -> None:
     then = {"a": {"b": [1, {"c": 2}]}, "d": float("nan"), "e": None, "f": (1, 2)}
-    assert first_difference(then, {"a": {"b": [1, {"c": 2}]}, "d": float("nan"), "e": None, "f": [1, 2]}) is None
+    assert (
+        first_difference(
+            then, {"a": {"b": [1, {"c": 2}]}, "d": float("nan"), "e": None, "f": [1, 2]}
+        )
+        is None
+    )
     assert first_difference(then, {**then, "a": {"b": [1, {"c": 3}]}}) == "a.b.1.c: 2 then, 3 now"
     assert first_difference(then, {**then, "f": [1]}) == "f.1: 2 then, not set now"
     assert first_difference(then, {**then, "new": None}) is None
@@ -268,7 +296,9 @@ def test_half_written_files_are_cleared_away_at_the_next_start(folder: Path) -> 
     (folder / "subject.json.new").write_bytes(b"half")
     assert same_state(recalled(folder, "a"), STATE)
     assert set(os.listdir(folder)) == {"subject.json", file_name_of("a")}
-    (folder / "subject.json").unlink()  # as a kill would leave it that came while a finished run cleared up
+    (
+        folder / "subject.json"
+    ).unlink()  # as a kill would leave it that came while a finished run cleared up
     with open_checkpoint(folder, SUBJECT, resume=True) as work:
         assert work.load("a") is None
 
@@ -314,7 +344,10 @@ def test_a_file_in_the_way_and_a_folder_that_cannot_be_read_are_refused(
     folder.unlink()
     folder.mkdir()
     with monkeypatch.context() as patched:
-        patched.setattr("os.listdir", lambda path: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+        patched.setattr(
+            "os.listdir",
+            lambda path: (_ for _ in ()).throw(PermissionError(13, "Permission denied")),
+        )
         with (
             pytest.raises(ModelFileError, match="cannot be looked into"),
             open_checkpoint(folder, {}, resume=False),
@@ -347,11 +380,17 @@ def test_a_full_disk_is_refused_in_one_line_and_keeps_what_was_kept(
 
     monkeypatch.setattr(os, "fsync", full)
     with (
-        pytest.raises(ModelFileError, match="cannot keep unfinished work: No space left on device; what was saved"),
+        pytest.raises(
+            ModelFileError,
+            match="cannot keep unfinished work: No space left on device; what was saved",
+        ),
         open_checkpoint(folder, SUBJECT, resume=True) as work,
     ):
         work.save("a", OTHER)
-    with pytest.raises(ModelFileError, match="No space left"), open_checkpoint(folder / "b", SUBJECT, resume=True):
+    with (
+        pytest.raises(ModelFileError, match="No space left"),
+        open_checkpoint(folder / "b", SUBJECT, resume=True),
+    ):
         pytest.fail("the work began")
     monkeypatch.undo()
     assert set(os.listdir(folder)) == {"subject.json", file_name_of("a")}
@@ -361,7 +400,9 @@ def test_a_full_disk_is_refused_in_one_line_and_keeps_what_was_kept(
 def test_two_runs_do_not_share_a_folder(folder: Path) -> None:
     with open_checkpoint(folder, SUBJECT, resume=False) as work:
         for options in ({}, {"resume": True}, {"fresh": True}):
-            assert "another run keeps its unfinished work there; try again" in refusal(folder, **options)
+            assert "another run keeps its unfinished work there; try again" in refusal(
+                folder, **options
+            )
         work.save("a", STATE)
         assert "another run keeps" in refusal(folder, resume=True)
 
@@ -370,7 +411,10 @@ def test_a_damaged_subject_is_refused_and_fresh_starts_over(folder: Path) -> Non
     interrupted(folder, lambda work: work.save("a", STATE))
     whole = (folder / "subject.json").read_bytes()
     for damaged, line in (
-        (whole.replace(b"100.0", b"200.0"), "changed or damaged since it was saved; start over with --fresh"),
+        (
+            whole.replace(b"100.0", b"200.0"),
+            "changed or damaged since it was saved; start over with --fresh",
+        ),
         (whole.replace(b'"version": 1', b'"version": 2'), "written in format 2 by a newer loca"),
         (whole.replace(b'"checksum"', b'"check"'), "'checksum' is missing"),
     ):
@@ -381,7 +425,9 @@ def test_a_damaged_subject_is_refused_and_fresh_starts_over(folder: Path) -> Non
         assert work.load("a") is None
 
 
-def test_a_damaged_state_counts_as_not_there_and_that_is_said(folder: Path, said: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_state_counts_as_not_there_and_that_is_said(
+    folder: Path, said: pytest.LogCaptureFixture
+) -> None:
     interrupted(folder, lambda work: work.save("a", STATE))
     path = folder / file_name_of("a")
     whole = path.read_bytes()
@@ -421,7 +467,10 @@ def test_a_state_under_another_name_or_of_another_kind_is_not_taken(
     assert "expected a plain file" in said.messages[2]
     assert same_state(work.load("a"), STATE)
     about = b'{"format": "loca-state", "version": 2, "name": "e", "facts": {}, "arrays": {}}'
-    newer = {"about": np.frombuffer(about, np.uint8), "checksums": np.array([zlib.crc32(about)], np.uint32)}
+    newer = {
+        "about": np.frombuffer(about, np.uint8),
+        "checksums": np.array([zlib.crc32(about)], np.uint32),
+    }
     with open(folder / file_name_of("e"), "wb") as file:
         array_files.write_arrays(file, newer)
     assert work.load("e") is None
@@ -450,7 +499,9 @@ def test_large_arrays_come_back_as_views_of_the_file_and_outlive_it(
 def test_a_state_with_parts_or_odd_values_is_refused_and_leaves_no_litter(folder: Path) -> None:
     def work(kept: Checkpoint) -> None:
         kept.save("a", STATE)
-        with pytest.raises(ModelFileError, match="expected arrays and facts, found the part 'inner'"):
+        with pytest.raises(
+            ModelFileError, match="expected arrays and facts, found the part 'inner'"
+        ):
             kept.save("a", ModelState(parts={"inner": Tree()}))
         with pytest.raises(ModelFileError, match="cannot save a set"):
             kept.save("a", ModelState(facts={"odd": {1}}))
@@ -463,15 +514,24 @@ def test_a_state_with_parts_or_odd_values_is_refused_and_leaves_no_litter(folder
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.floats(width=32).map(np.float32),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.floats(width=32).map(np.float32),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 @given(st.text(min_size=1, max_size=20), values)
 @settings(max_examples=30, deadline=None)
-def test_any_name_and_any_fact_come_back(tmp_path_factory: pytest.TempPathFactory, name: str, fact: Any) -> None:
+def test_any_name_and_any_fact_come_back(
+    tmp_path_factory: pytest.TempPathFactory, name: str, fact: Any
+) -> None:
     folder = tmp_path_factory.getbasetemp() / "any-name"
     folder.mkdir(exist_ok=True)
     work = Checkpoint(folder)
@@ -493,7 +553,9 @@ def lines_traced(act: Callable[[int], None]) -> Callable[[FrameType, str, Any], 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
         nonlocal count
         name = frame.f_code.co_filename
-        if not name.endswith(("persistence/checkpoint.py", "persistence/arrays.py", "persistence/fit_context.py")):
+        if not name.endswith(
+            ("persistence/checkpoint.py", "persistence/arrays.py", "persistence/fit_context.py")
+        ):
             return None
         if event == "line":
             count += 1
@@ -530,7 +592,11 @@ def test_a_kill_before_any_line_leaves_each_state_old_or_new(
         shutil.copytree(before, folder)
         child = os.fork()
         if child == 0:
-            sys.settrace(lines_traced(lambda line, moment=moment: os.kill(os.getpid(), 9) if line == moment else None))
+            sys.settrace(
+                lines_traced(
+                    lambda line, moment=moment: os.kill(os.getpid(), 9) if line == moment else None
+                )
+            )
             keep_two_and_end(folder)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL

@@ -73,7 +73,9 @@ def test_a_loca_is_the_same_to_the_bit_whether_it_fits_or_finds_its_parts(
         assert vars(chosen.global_model) == pytest.approx(vars(expected.global_model))
 
 
-def test_what_was_fitted_before_is_not_fitted_again(planted_split: Split, tmp_path: Path, fits: list[float]) -> None:
+def test_what_was_fitted_before_is_not_fitted_again(
+    planted_split: Split, tmp_path: Path, fits: list[float]
+) -> None:
     train, questions = planted_split.train, validation_of(planted_split)
     context = FitContext(cache=FitCache(tmp_path, KINDS))
     first = context.fit_part("part", EASE(l2=3.0), train, validation=questions)
@@ -94,7 +96,9 @@ def test_what_was_fitted_before_is_not_fitted_again(planted_split: Split, tmp_pa
     assert len(fits) == 7, "without a cache, a fit is a fit"
 
 
-def test_a_fit_with_user_weights_is_not_shared(planted_split: Split, tmp_path: Path, fits: list[float]) -> None:
+def test_a_fit_with_user_weights_is_not_shared(
+    planted_split: Split, tmp_path: Path, fits: list[float]
+) -> None:
     weights = np.ones(planted_split.train.n_users, np.float32)
     context = FitContext(cache=FitCache(tmp_path, KINDS))
     for _ in range(2):
@@ -103,7 +107,9 @@ def test_a_fit_with_user_weights_is_not_shared(planted_split: Split, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_fits_that_were_not_asked_for_longest_go(planted_split: Split, tmp_path: Path, fits: list[float]) -> None:
+def test_the_fits_that_were_not_asked_for_longest_go(
+    planted_split: Split, tmp_path: Path, fits: list[float]
+) -> None:
     context = FitContext(cache=FitCache(tmp_path, KINDS))
     for place, l2 in enumerate((1.0, 2.0, 3.0, 4.0, 1.0, 5.0)):
         context.fit_part("part", EASE(l2=l2), planted_split.train)
@@ -119,7 +125,9 @@ def test_the_fits_that_were_not_asked_for_longest_go(planted_split: Split, tmp_p
     assert len(fits) == 6
 
 
-def test_a_damaged_fit_is_made_anew(planted_split: Split, tmp_path: Path, fits: list[float]) -> None:
+def test_a_damaged_fit_is_made_anew(
+    planted_split: Split, tmp_path: Path, fits: list[float]
+) -> None:
     context = FitContext(cache=FitCache(tmp_path, KINDS))
     for _ in range(2):
         context.fit_part("part", EASE(l2=3.0), planted_split.train)
@@ -142,7 +150,9 @@ def test_a_fit_that_cannot_be_kept_is_a_fit_all_the_same(
     assert not any(one.is_dir() for one in tmp_path.iterdir())
 
 
-def test_one_that_is_removed_while_it_is_used_stays_readable(planted_split: Split, tmp_path: Path) -> None:
+def test_one_that_is_removed_while_it_is_used_stays_readable(
+    planted_split: Split, tmp_path: Path
+) -> None:
     context = FitContext(cache=FitCache(tmp_path, KINDS))
     for _ in range(2):
         model = context.fit_part("part", EASE(l2=3.0), planted_split.train)
@@ -151,10 +161,13 @@ def test_one_that_is_removed_while_it_is_used_stays_readable(planted_split: Spli
     assert np.array_equal(fitted(model.weights_, model), fitted(expected.weights_, expected))
 
 
-def test_the_callback_is_not_given_the_scores_of_a_part(planted_split: Split, tmp_path: Path) -> None:
+def test_the_callback_is_not_given_the_scores_of_a_part(
+    planted_split: Split, tmp_path: Path
+) -> None:
     seen: list[tuple[int, bool]] = []
     context = FitContext(
-        on_validation=lambda epoch, score: seen.append((epoch, score is None)), cache=FitCache(tmp_path, KINDS)
+        on_validation=lambda epoch, score: seen.append((epoch, score is None)),
+        cache=FitCache(tmp_path, KINDS),
     )
     network, questions = MultVAE(**NETWORK), validation_of(planted_split)
     context.fit_part("part", network, planted_split.train, validation=questions)

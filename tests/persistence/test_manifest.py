@@ -30,7 +30,9 @@ from saved_model_examples import (
 
 plain_values = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 number_scalars = st.one_of(
-    st.floats(width=32).map(np.float32), st.integers(-128, 127).map(np.int8), st.booleans().map(np.bool_)
+    st.floats(width=32).map(np.float32),
+    st.integers(-128, 127).map(np.int8),
+    st.booleans().map(np.bool_),
 )
 shares = st.builds(Share, st.floats(0, 1), st.text())
 arrays = st.lists(st.floats()).map(np.array)
@@ -83,7 +85,9 @@ Point = namedtuple("Point", "x y")
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_value_that_cannot_be_saved_is_named_and_nothing_is_written(tmp_path: Path, value: Any) -> None:
+def test_a_value_that_cannot_be_saved_is_named_and_nothing_is_written(
+    tmp_path: Path, value: Any
+) -> None:
     with pytest.raises(ModelFileError, match=r"Tree, parameter 'base' 'strength': cannot save a "):
         save_model(Tree(base=Leaf(strength=[value])), tmp_path / "m")
     assert not (tmp_path / "m").exists()
@@ -146,5 +150,7 @@ def test_a_digest_changes_with_everything_that_a_model_learns_from() -> None:
     ]
     assert len({base, *(fingerprint(one) for one in changed)}) == len(changed) + 1
     assert fingerprint(known.with_titles({30: "another title"})) == base
-    none = Interactions(IdMap.numbered(0, "user"), IdMap.numbered(0, "item"), np.array([0]), np.array([], np.int32))
+    none = Interactions(
+        IdMap.numbered(0, "user"), IdMap.numbered(0, "item"), np.array([0]), np.array([], np.int32)
+    )
     assert len(fingerprint(none)) == 32

@@ -68,7 +68,11 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 def write_sealed(folder: Path, manifest: dict[str, Any]) -> None:
     """Writes a manifest as one would who wants it to be believed: with a right checksum."""
-    body = {name: value for name, value in manifest.items() if name not in ("format", "version", "checksum")}
+    body = {
+        name: value
+        for name, value in manifest.items()
+        if name not in ("format", "version", "checksum")
+    }
     manifest["checksum"] = seal(body)
     (folder / "model.json").write_text(json.dumps(manifest), errors="surrogatepass")
 
@@ -96,7 +100,9 @@ def test_a_folder_that_is_missing_empty_a_file_or_foreign_is_refused(tmp_path: P
     assert "File name too long" in refusal(tmp_path / ("x" * 300))
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '"loca-model"', '{"format": "gguf", "version": 1}', "\xff{"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", '"loca-model"', '{"format": "gguf", "version": 1}', "\xff{"]
+)
 def test_a_foreign_model_json_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "model.json").write_bytes(text.encode("latin-1"))
     refusal(tmp_path)
@@ -108,7 +114,14 @@ def test_a_model_json_nested_too_deeply_is_refused(folder: Path) -> None:
 
     def nest(manifest: dict[str, Any], depth: int) -> None:
         manifest["files"], manifest["known"] = {}, None
-        leaf = {"kind": "Tree", "params": {}, "facts": {}, "arrays": None, "shares_known": False, "parts": {}}
+        leaf = {
+            "kind": "Tree",
+            "params": {},
+            "facts": {},
+            "arrays": None,
+            "shares_known": False,
+            "parts": {},
+        }
         model = leaf
         for _ in range(depth):
             model = {**leaf, "parts": {"p": model}}
@@ -137,8 +150,12 @@ def test_a_newer_format_asks_for_an_upgrade_and_an_impossible_one_is_refused(fol
     assert "by a newer loca, this one reads up to 1; upgrade loca" in refusal_after(
         folder, lambda manifest: manifest.update(version=2)
     )
-    assert "unknown format version 0" in refusal_after(folder, lambda manifest: manifest.update(version=0))
-    assert "'version': expected int" in refusal_after(folder, lambda manifest: manifest.update(version=True))
+    assert "unknown format version 0" in refusal_after(
+        folder, lambda manifest: manifest.update(version=0)
+    )
+    assert "'version': expected int" in refusal_after(
+        folder, lambda manifest: manifest.update(version=True)
+    )
 
 
 def test_an_edited_model_json_is_refused(folder: Path) -> None:
@@ -201,7 +218,13 @@ def test_a_changed_id_is_refused_by_its_checksum(folder: Path) -> None:
 
 def places(value: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where every value inside a JSON value stands."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, one in inner:
         yield (*trail, key)
         yield from places(one, (*trail, key))
@@ -235,18 +258,41 @@ HOSTILE = [
         "Tree",
         "$model",
     ),
-    *([], {}, [None], {"a": 1}, [[]], {"$array": "none"}, {"$tuple": 3}, {"$map": [1]}, {"$map": [[[], 1]]}),
-    *({"$number": "int8", "value": 300}, {"$number": "object", "value": 1}, {"$oops": 1}, {"$value": "Share"}),
-    *({"$value": "Share", "fields": {"of": 7}}, {"$value": "Tree", "fields": {}}, {"$value": "str", "fields": {}}),
+    *(
+        [],
+        {},
+        [None],
+        {"a": 1},
+        [[]],
+        {"$array": "none"},
+        {"$tuple": 3},
+        {"$map": [1]},
+        {"$map": [[[], 1]]},
+    ),
+    *(
+        {"$number": "int8", "value": 300},
+        {"$number": "object", "value": 1},
+        {"$oops": 1},
+        {"$value": "Share"},
+    ),
+    *(
+        {"$value": "Share", "fields": {"of": 7}},
+        {"$value": "Tree", "fields": {}},
+        {"$value": "str", "fields": {}},
+    ),
     *({"$model": "Share", "params": {}}, {"$model": "Tree", "params": {"anchors": -1}}),
     *({"$model": "Tree", "params": {"x": 1}}, {"$value": "Share", "fields": {"x": 1}}),
 ]
 
 
-def test_a_believable_manifest_with_any_value_replaced_loads_or_is_refused_and_nothing_else(folder: Path) -> None:
+def test_a_believable_manifest_with_any_value_replaced_loads_or_is_refused_and_nothing_else(
+    folder: Path,
+) -> None:
     rng = random.Random(3)
     whole = manifest_of(folder)
-    everywhere = [trail for trail in places(whole) if trail[0] not in ("format", "version", "checksum")]
+    everywhere = [
+        trail for trail in places(whole) if trail[0] not in ("format", "version", "checksum")
+    ]
     refused = 0
     for trail in rng.sample(everywhere, 120):
         for new in rng.sample(HOSTILE, 3):
@@ -259,7 +305,9 @@ def test_a_believable_manifest_with_any_value_replaced_loads_or_is_refused_and_n
     assert refused > 150
 
 
-def test_believable_ids_with_any_value_replaced_load_or_are_refused_and_nothing_else(folder: Path) -> None:
+def test_believable_ids_with_any_value_replaced_load_or_are_refused_and_nothing_else(
+    folder: Path,
+) -> None:
     rng = random.Random(5)
     manifest = manifest_of(folder)
     for index, what in enumerate(("users", "items")):
@@ -280,7 +328,15 @@ def test_believable_ids_with_any_value_replaced_load_or_are_refused_and_nothing_
 
 @pytest.mark.parametrize(
     "name",
-    ["../outside.safetensors", "/etc/passwd", "arrays-00000000-0.safetensors/../x", "model.json", "", ".", "a\0b"],
+    [
+        "../outside.safetensors",
+        "/etc/passwd",
+        "arrays-00000000-0.safetensors/../x",
+        "model.json",
+        "",
+        ".",
+        "a\0b",
+    ],
 )
 def test_a_file_name_that_leads_elsewhere_is_refused(folder: Path, name: str) -> None:
     (folder.parent / "outside.safetensors").write_bytes(b"x" * 100)
@@ -316,8 +372,12 @@ def test_links_folders_and_pipes_in_place_of_files_are_refused(folder: Path) -> 
     assert same(load(folder), MODEL)
 
 
-@pytest.mark.parametrize("shape", [[10**12, 10**12], [2**62, 4], [-1], [1] * 40, [2.0, 5], ["2"], [True, 10], 10])
-def test_a_claim_of_another_shape_is_refused_before_any_array_is_read(folder: Path, shape: Any) -> None:
+@pytest.mark.parametrize(
+    "shape", [[10**12, 10**12], [2**62, 4], [-1], [1] * 40, [2.0, 5], ["2"], [True, 10], 10]
+)
+def test_a_claim_of_another_shape_is_refused_before_any_array_is_read(
+    folder: Path, shape: Any
+) -> None:
     def claim(manifest: dict[str, Any]) -> None:
         manifest["model"]["arrays"]["arrays"]["state/half"]["shape"] = shape
 
@@ -337,7 +397,12 @@ def test_a_header_that_claims_more_than_the_file_holds_is_refused(folder: Path) 
     path = folder / manifest["model"]["arrays"]["file"]
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
-    for claim in ({"shape": [10**15]}, {"data_offsets": [0, 10**15]}, {"shape": [2**63, 2**63]}, {"dtype": "F4"}):
+    for claim in (
+        {"shape": [10**15]},
+        {"data_offsets": [0, 10**15]},
+        {"shape": [2**63, 2**63]},
+        {"dtype": "F4"},
+    ):
         header = json.loads(data[8:start])
         header["state/half"] |= claim
         text = json.dumps(header).encode()
@@ -356,7 +421,9 @@ def test_missing_and_surplus_arrays_are_named(folder: Path) -> None:
     write_sealed(folder, whole)
     assert "array 'state/quarter' is missing" in refusal_after(
         folder,
-        lambda manifest: manifest["model"]["arrays"]["arrays"].update({"state/quarter": notes["state/half"]}),
+        lambda manifest: manifest["model"]["arrays"]["arrays"].update(
+            {"state/quarter": notes["state/half"]}
+        ),
     )
 
 
@@ -419,7 +486,9 @@ def test_a_state_that_the_model_refuses_is_refused_in_one_line(tmp_path: Path) -
     assert refusal(tmp_path / "m").endswith("weights: expected 2 axes, found 1")
 
 
-def test_an_error_without_words_is_named_by_its_kind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_without_words_is_named_by_its_kind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def run_out(*args: Any, **options: Any) -> None:
         raise MemoryError
 
@@ -431,7 +500,9 @@ def test_a_refused_model_is_an_error_that_commands_show_as_one_line() -> None:
     assert issubclass(ModelFileError, LocaError)
 
 
-def test_the_folder_is_read_again_when_it_was_replaced_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_read_again_when_it_was_replaced_meanwhile(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from loca.persistence import model_io as loading
 
     real, calls = loading.map_arrays, []
@@ -446,7 +517,9 @@ def test_the_folder_is_read_again_when_it_was_replaced_meanwhile(folder: Path, m
     assert same(load(folder), example_model(4))
 
 
-def test_a_folder_removed_while_it_is_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_removed_while_it_is_read_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from loca.persistence import model_io as loading
 
     def remove(path: Path) -> None:
@@ -476,7 +549,9 @@ def test_a_recency_of_an_older_model_has_no_shape_and_no_floor(folder: Path) -> 
         ({"floor": True}, "'floor': expected int or float"),
     ],
 )
-def test_an_impossible_recency_is_refused(folder: Path, change: dict[str, Any], message: str) -> None:
+def test_an_impossible_recency_is_refused(
+    folder: Path, change: dict[str, Any], message: str
+) -> None:
     manifest = manifest_of(folder)
     manifest["known"]["recency"].update(change)
     write_sealed(folder, manifest)
@@ -512,7 +587,9 @@ def test_saving_leaves_the_model_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text", "int", "float"])
-def test_interactions_come_back_with_ids_labels_times_and_recency(tmp_path: Path, kind: str) -> None:
+def test_interactions_come_back_with_ids_labels_times_and_recency(
+    tmp_path: Path, kind: str
+) -> None:
     known = example_interactions(kind)
     back = through_a_folder(Tree().fit(known), tmp_path / "m").train_data_
     assert same(back, known)
@@ -528,7 +605,9 @@ def test_every_recency_comes_back(tmp_path: Path, recency: Recency | None) -> No
 
 def test_interactions_without_times_labels_or_users_come_back(tmp_path: Path) -> None:
     none = np.array([], dtype=object)
-    known = Interactions(IdMap(none, "user"), IdMap(none, "item"), np.array([0]), np.array([], np.int32))
+    known = Interactions(
+        IdMap(none, "user"), IdMap(none, "item"), np.array([0]), np.array([], np.int32)
+    )
     back = through_a_folder(Tree().fit(known), tmp_path / "m").train_data_
     assert same(back, known)
 
@@ -557,7 +636,10 @@ def test_a_part_that_is_no_recommender_keeps_no_interactions(tmp_path: Path) -> 
 
 def test_a_part_fitted_on_other_interactions_comes_back_without_them(tmp_path: Path) -> None:
     model = Tree().fit(example_interactions())
-    model.parts_ = {"other": Tree().fit(example_interactions()), "same": Tree().fit(model.train_data_)}
+    model.parts_ = {
+        "other": Tree().fit(example_interactions()),
+        "same": Tree().fit(model.train_data_),
+    }
     back = through_a_folder(model, tmp_path / "m")
     assert back.parts_["other"].train_data_ is None
     assert back.parts_["same"].train_data_ is back.train_data_
@@ -566,9 +648,17 @@ def test_a_part_fitted_on_other_interactions_comes_back_without_them(tmp_path: P
 def test_the_manifest_is_readable_and_names_versions_and_sizes(tmp_path: Path) -> None:
     save_model(example_model(), tmp_path / "m")
     manifest = json.loads((tmp_path / "m" / "model.json").read_text())
-    assert (manifest["format"], manifest["version"], manifest["model"]["kind"]) == ("loca-model", 1, "Tree")
+    assert (manifest["format"], manifest["version"], manifest["model"]["kind"]) == (
+        "loca-model",
+        1,
+        "Tree",
+    )
     assert manifest["written_by"]["numpy"] == np.__version__
-    on_disk = {one.name: one.stat().st_size for one in (tmp_path / "m").iterdir() if one.name != "model.json"}
+    on_disk = {
+        one.name: one.stat().st_size
+        for one in (tmp_path / "m").iterdir()
+        if one.name != "model.json"
+    }
     assert manifest["files"] == on_disk
     assert len(on_disk) == 6  # three models with arrays, users, items, the rest of the interactions
 
@@ -586,7 +676,9 @@ def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
         save_model("model", tmp_path / "m")
     broken = Tree()
     broken.parts_ = {"local": [Tree()]}
-    with pytest.raises(ModelFileError, match="Tree, part 'local': expected a fitted model, found list"):
+    with pytest.raises(
+        ModelFileError, match="Tree, part 'local': expected a fitted model, found list"
+    ):
         save_model(broken, tmp_path / "m")
     with pytest.raises(NotFittedError):
         save_model(Leaf(), tmp_path / "m")
@@ -594,7 +686,11 @@ def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_saving_and_loading_need_no_torch() -> None:
-    code = "import sys, loca.persistence; sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
+    code = (
+        "import sys, loca.persistence; sys.exit('torch' in sys.modules or 'polars' in sys.modules)"
+    )
     source = Path(__file__).parents[2] / "src"
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, check=False
+    )
     assert done.returncode == 0

@@ -24,7 +24,9 @@ from loca.errors import DataError
 
 @pytest.fixture(scope="module")
 def model() -> loca.EASE:
-    data = loca.planted_communities(users=90, items=30, groups=5, history=12, shortest_history=10).interactions
+    data = loca.planted_communities(
+        users=90, items=30, groups=5, history=12, shortest_history=10
+    ).interactions
     return loca.EASE().fit(data)
 
 
@@ -38,12 +40,16 @@ READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
     "recs.csv": lambda path: from_csv(path.read_text()),
     "Recs.CSV.gz": lambda path: from_csv(gzip.decompress(path.read_bytes()).decode()),
     "recs.jsonl": lambda path: [json.loads(line) for line in path.read_text().splitlines()],
-    "recs.jsonl.gz": lambda path: [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()],
+    "recs.jsonl.gz": lambda path: [
+        json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()
+    ],
 }
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_every_format_holds_the_lists_of_recommend(model: loca.EASE, tmp_path: Path, name: str) -> None:
+def test_every_format_holds_the_lists_of_recommend(
+    model: loca.EASE, tmp_path: Path, name: str
+) -> None:
     written = loca.recommend_to_file(model, model.train_data_, tmp_path / name, n=4, never=["i03"])
     assert (written.users, written.users_without_items, written.rows) == (90, 0, 360)
     assert [one.name for one in tmp_path.iterdir()] == [name]
@@ -61,15 +67,24 @@ def test_parquet_keeps_numbers_as_numbers(tmp_path: Path) -> None:
     fitted = loca.Popularity().fit(data)
     loca.recommend_to_file(fitted, data, tmp_path / "a.parquet", n=2)
     found = pl.read_parquet(tmp_path / "a.parquet")
-    assert found.schema == {"user": pl.Int64, "item": pl.Int64, "score": pl.Float32, "rank": pl.Int64}
+    assert found.schema == {
+        "user": pl.Int64,
+        "item": pl.Int64,
+        "score": pl.Float32,
+        "rank": pl.Int64,
+    }
     # An unknown user whose id is a number leaves them numbers; a text makes them text.
     for unknown, users in ((77, [1, 77]), ("nobody", ["1", "nobody"])):
-        loca.recommend_to_file(fitted, [1, unknown], tmp_path / "b.parquet", n=1, on_unknown="popular")
+        loca.recommend_to_file(
+            fitted, [1, unknown], tmp_path / "b.parquet", n=1, on_unknown="popular"
+        )
         assert pl.read_parquet(tmp_path / "b.parquet")["user"].to_list() == users
 
 
 def test_users_without_a_list_are_counted_and_have_no_row(model: loca.EASE, tmp_path: Path) -> None:
-    written = loca.recommend_to_file(model, ["u07", "nobody"], tmp_path / "a.csv", n=2, on_unknown="skip")
+    written = loca.recommend_to_file(
+        model, ["u07", "nobody"], tmp_path / "a.csv", n=2, on_unknown="skip"
+    )
     assert (written.users, written.users_without_items, written.rows) == (2, 1, 2)
     assert {row["user"] for row in from_csv((tmp_path / "a.csv").read_text())} == {"u07"}
 
@@ -109,20 +124,30 @@ def test_after_an_error_the_old_file_stays_and_nothing_else(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["a.txt", "parquet", ".csv", "a.parquet.gz", "folder.csv"])
-def test_a_name_that_is_no_file_of_lists_is_refused_before_any_work(tmp_path: Path, name: str) -> None:
+def test_a_name_that_is_no_file_of_lists_is_refused_before_any_work(
+    tmp_path: Path, name: str
+) -> None:
     (tmp_path / "folder.csv").mkdir()
-    expected = "expected a file, found a folder" if "folder" in name else "expected a file name that ends in .parquet, "
+    expected = (
+        "expected a file, found a folder"
+        if "folder" in name
+        else "expected a file name that ends in .parquet, "
+    )
     with pytest.raises(DataError, match=expected):
         loca.recommend_to_file(Scripted(break_at=0), many_users(), tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl.gz"])
-def test_a_full_disk_is_one_line_and_leaves_nothing(model: loca.EASE, tmp_path: Path, name: str) -> None:
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    model: loca.EASE, tmp_path: Path, name: str
+) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-        with pytest.raises(DataError, match=f"{name}: cannot be written .*File too large.*; choose another place"):
+        with pytest.raises(
+            DataError, match=f"{name}: cannot be written .*File too large.*; choose another place"
+        ):
             loca.recommend_to_file(model, model.train_data_, tmp_path / name)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -43,10 +43,14 @@ def browse(folder: Path, page: str, *flags: str) -> subprocess.CompletedProcess[
 
 def measured(folder: Path, page: str, width: int, height: int) -> dict[str, Any]:
     """Sizes in pixels on a screen of that size."""
-    free = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace("</body>", f"{RULER}</body>")
+    free = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace(
+        "</body>", f"{RULER}</body>"
+    )
     # A window cannot be as narrow as a phone; a frame can.
     frame = f'<iframe style="border:0;width:{width}px;height:{height}px" srcdoc="{html.escape(free)}"></iframe>'
-    dumped = browse(folder, f"<!DOCTYPE html><title>frame</title><body>{frame}</body>", "--dump-dom").stdout
+    dumped = browse(
+        folder, f"<!DOCTYPE html><title>frame</title><body>{frame}</body>", "--dump-dom"
+    ).stdout
     found = re.search(r'data-measured="([^"]*)"', dumped)
     assert found is not None, dumped[-500:]
     sizes: dict[str, Any] = json.loads(html.unescape(found[1]))

@@ -102,14 +102,20 @@ def histories() -> Interactions:
 
 
 def bench(
-    protocol: ProtocolName = "clean", *, printed: str | None = None, label: str = "Hand", sizes: Sizes = SIZES
+    protocol: ProtocolName = "clean",
+    *,
+    printed: str | None = None,
+    label: str = "Hand",
+    sizes: Sizes = SIZES,
 ) -> Benchmark:
     """The histories under a protocol; `printed` is the name of the data in the paper's tables."""
     data = StudiedData(label.lower(), label, histories(), printed=printed)
     return Benchmark(data, protocol, data.split(protocol), sizes)
 
 
-def with_singles(cells: Mapping[str, Sequence[ComparedModel]]) -> dict[str, Sequence[ComparedModel]]:
+def with_singles(
+    cells: Mapping[str, Sequence[ComparedModel]],
+) -> dict[str, Sequence[ComparedModel]]:
     """The cells, and every single model that is not among them: the worst on test and where choices are made."""
     return {name: [compared(level(0.01), chosen_by=-1.0)] for name in BASELINES} | dict(cells)
 
@@ -133,7 +139,9 @@ def headlines_of(*studied: Results) -> tuple[Headline, ...]:
     return tuple(headlines(studied))
 
 
-def accuracies(protocol: ProtocolName = "clean", printed: str | None = None, label: str = "Hand") -> Results:
+def accuracies(
+    protocol: ProtocolName = "clean", printed: str | None = None, label: str = "Hand"
+) -> Results:
     """EASE is best on test, MultVAE where choices are made; LOCA_VAE has 0.02 more than MultVAE for every user.
 
     LOCA_EASE has 0.04 less than EASE for every user, and 0.01 more than MultVAE in the mean, which is not sure. The
@@ -143,15 +151,24 @@ def accuracies(protocol: ProtocolName = "clean", printed: str | None = None, lab
     cells = {
         "popularity": [compared(level(0.05), chosen_by=0.05)],
         "ease": [compared(level(0.30), chosen_by=0.20)],
-        "mult-vae": [compared(swaying(0.24), chosen_by=0.27), compared(swaying(0.26), seed=1, chosen_by=0.29)],
+        "mult-vae": [
+            compared(swaying(0.24), chosen_by=0.27),
+            compared(swaying(0.26), seed=1, chosen_by=0.29),
+        ],
         "loca-vae": [
             compared(
-                swaying(0.25), chosen_by=0.1, parameters=settings, seconds=2.0, found={"coverage_by_count": {"3": 0.9}}
+                swaying(0.25),
+                chosen_by=0.1,
+                parameters=settings,
+                seconds=2.0,
+                found={"coverage_by_count": {"3": 0.9}},
             ),
             compared(swaying(0.29), parameters=settings, seconds=4.0, seed=1),
         ],
         "loca-ease": [compared(level(0.26)), compared(level(0.26), seed=1)],
-        "ensemble-vae": [compared(swaying(0.27, by=-0.05), parameters={"model": "Ensemble", "models": 3})],
+        "ensemble-vae": [
+            compared(swaying(0.27, by=-0.05), parameters={"model": "Ensemble", "models": 3})
+        ],
     }
     return results(with_singles(cells), on=bench(protocol, printed=printed, label=label))
 
@@ -191,7 +208,9 @@ TABLE = ReportItem(
     caption="All models.",
     tables=(
         ReportTable(
-            "AMusic", TextTable(("metric", "EASE", "LOCA EASE"), (("NDCG@100", "0.0821", "0.0826"),)), "One seed."
+            "AMusic",
+            TextTable(("metric", "EASE", "LOCA EASE"), (("NDCG@100", "0.0821", "0.0826"),)),
+            "One seed.",
         ),
     ),
     findings=(Finding("found", "An ensemble explains half."),),
@@ -202,18 +221,24 @@ PROVENANCE = Provenance(
 )
 
 
-def gain(over: str = BASE, other: str = "MultVAE", difference: float = 0.002, reach: float = 0.001) -> Gain:
+def gain(
+    over: str = BASE, other: str = "MultVAE", difference: float = 0.002, reach: float = 0.001
+) -> Gain:
     """A gain over a model whose mean is 0.1; it is sure where the interval leaves 0 out."""
     low, high = difference - reach, difference + reach
     paired = PairedDifference(difference, difference / 0.1, low, high, 2.0, 0.0, 0.0, 40)
     return Gain("loca-vae", other, over, paired, 0.01, 0.01)
 
 
-def headline(data: str = "AMusic", protocol: str = "clean", model: str = "LOCA VAE", *gains: Gain) -> Headline:
+def headline(
+    data: str = "AMusic", protocol: str = "clean", model: str = "LOCA VAE", *gains: Gain
+) -> Headline:
     """A headline; without gains it is better than its base, undecided and worse. Printed is its figure under paper."""
     given = gains or (gain(), gain(BEST, "RecVAE", 0.0005), gain(ENSEMBLE, "40 MultVAE", -0.003))
     printed = 0.1059 if protocol == "paper" else None
-    return Headline(data, protocol, model, "0.1020 ± 0.0003", printed, {one.over: one for one in given})
+    return Headline(
+        data, protocol, model, "0.1020 ± 0.0003", printed, {one.over: one for one in given}
+    )
 
 
 def many_headlines() -> list[Headline]:
@@ -243,7 +268,9 @@ TABLES: dict[str, dict[str, Any]] = {
 TINY = Sizes(local_models=3, sweep_models=3, pilot_models=3, loop_models=2, seeds=2)
 
 
-def tiny_benchmark(planted: PlantedData, protocol: ProtocolName = "clean", sizes: Sizes = TINY) -> Benchmark:
+def tiny_benchmark(
+    planted: PlantedData, protocol: ProtocolName = "clean", sizes: Sizes = TINY
+) -> Benchmark:
     """The small planted data under a protocol, with the smallest networks."""
     data = StudiedData("tiny", "tiny", planted.interactions, genres=genres_of_planted(planted))
     return Benchmark(data, protocol, data.split(protocol), sizes, TABLES)

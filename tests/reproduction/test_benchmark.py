@@ -28,7 +28,10 @@ from loca.tuning.model_selection import EvaluationProtocol, run_protocol
 
 # Two users with eleven films each, in the order of their times.
 FILMS = {1: list(range(101, 112)), 2: list(range(111, 100, -1))}
-MOVIES = {film: (f"Film {film} (1995)", "Comedy|Drama" if film % 2 else "Horror") for film in range(101, 112)}
+MOVIES = {
+    film: (f"Film {film} (1995)", "Comedy|Drama" if film % 2 else "Horror")
+    for film in range(101, 112)
+}
 
 
 @pytest.fixture
@@ -72,12 +75,21 @@ def movies_csv() -> str:
 
 def u_item() -> str:
     comedy = "|".join("1" if place == 5 else "0" for place in range(19))
-    return "".join(f"{film}|{title}|01-Jan-1995||http://x|{comedy}\n" for film, (title, _) in MOVIES.items())
+    return "".join(
+        f"{film}|{title}|01-Jan-1995||http://x|{comedy}\n" for film, (title, _) in MOVIES.items()
+    )
 
 
 def reviews() -> bytes:
     lines = [
-        json.dumps({"reviewerID": f"A{user}", "asin": f"B{film}", "overall": 5.0, "unixReviewTime": 1000 + place})
+        json.dumps(
+            {
+                "reviewerID": f"A{user}",
+                "asin": f"B{film}",
+                "overall": 5.0,
+                "unixReviewTime": 1000 + place,
+            }
+        )
         for user, films in FILMS.items()
         for place, film in enumerate(films)
     ]
@@ -88,14 +100,24 @@ def as_published(path: Path) -> None:
     """A small file in the published format of the set whose file has that name."""
     name, inside = path.name, {"ml-10m": "ml-10M100K"}.get(path.stem, path.stem)
     if name == "ml-100k.zip":
-        write_zip(path, {f"{inside}/README": "x", f"{inside}/u.data": ratings("\t"), f"{inside}/u.item": u_item()})
+        write_zip(
+            path,
+            {
+                f"{inside}/README": "x",
+                f"{inside}/u.data": ratings("\t"),
+                f"{inside}/u.item": u_item(),
+            },
+        )
     elif name in ("ml-1m.zip", "ml-10m.zip"):
         members = {f"{inside}/movies.dat": movies_dat(), f"{inside}/ratings.dat": ratings("::")}
         write_zip(path, {**members, f"{inside}/tags.dat": "1::101::x::1\n"})
     elif name.endswith(".zip"):
         table = ratings(",", "userId,movieId,rating,timestamp\n")
         links = f"{inside}/links.csv"
-        write_zip(path, {links: "a,b\n", f"{inside}/movies.csv": movies_csv(), f"{inside}/ratings.csv": table})
+        write_zip(
+            path,
+            {links: "a,b\n", f"{inside}/movies.csv": movies_csv(), f"{inside}/ratings.csv": table},
+        )
     elif name.endswith(".json.gz"):
         path.parent.mkdir(parents=True)
         path.write_bytes(reviews())
@@ -109,12 +131,18 @@ def history_of(data: StudiedData, user: object) -> list[object]:
 
 
 @pytest.mark.parametrize("name", PUBLIC_SETS)
-def test_whatever_is_fetched_is_found_and_read_in_the_order_of_time(folder: Path, name: str) -> None:
+def test_whatever_is_fetched_is_found_and_read_in_the_order_of_time(
+    folder: Path, name: str
+) -> None:
     as_published(folder / name / PUBLIC_SETS[name].file_name)
     data = open_data(name)
     is_json = PUBLIC_SETS[name].layouts[0] == "amazon-reviews"
     assert data.name == name
-    assert (data.interactions.n_users, data.interactions.n_items, len(data.interactions)) == (2, 11, 22)
+    assert (data.interactions.n_users, data.interactions.n_items, len(data.interactions)) == (
+        2,
+        11,
+        22,
+    )
     for user, films in FILMS.items():
         expected = [f"B{film}" for film in films] if is_json else films
         assert history_of(data, f"A{user}" if is_json else user) == expected
@@ -134,7 +162,11 @@ def test_films_have_titles_and_genres(folder: Path, name: str) -> None:
 
 
 def test_ratings_in_their_order_stand_in_for_those_with_times(folder: Path) -> None:
-    lines = [f"{user},{film},5,{place}" for user, films in FILMS.items() for place, film in enumerate(films, start=1)]
+    lines = [
+        f"{user},{film},5,{place}"
+        for user, films in FILMS.items()
+        for place, film in enumerate(films, start=1)
+    ]
     packed = gzip.compress("\n".join(["user,item,rating,rank", *reversed(lines)]).encode())
     write(folder / "ml-1m" / "movies.dat", movies_dat())
     (folder / "ml-1m" / "ratings-ordered.csv.gz").write_bytes(packed)
@@ -162,7 +194,11 @@ def repeated(folder: Path) -> StudiedData:
         3: list(range(1, 11)),
         4: [*range(1, 9), 99],
     }
-    lines = [f"{user},{item},5,{place}" for user, listed in items.items() for place, item in enumerate(listed)]
+    lines = [
+        f"{user},{item},5,{place}"
+        for user, listed in items.items()
+        for place, item in enumerate(listed)
+    ]
     write(folder / "amusic" / "amusic.rating", "\n".join(lines) + "\n")
     return open_data("amusic")
 
@@ -171,8 +207,16 @@ def test_repeated_pairs_stay_under_paper_and_go_under_clean(folder: Path) -> Non
     data = repeated(folder)
     paper, clean = data.split("paper"), data.split("clean")
     # 12 + 10 + 10 rows, and the item that only a user with too few has: the paper counts it.
-    assert (len(paper.train) + len(paper.test.targets), paper.train.n_users, paper.train.n_items) == (32, 3, 11)
-    assert (clean.train.users.ids([0, 1]), clean.train.n_users, clean.train.n_items) == ([1, 3], 2, 10)
+    assert (
+        len(paper.train) + len(paper.test.targets),
+        paper.train.n_users,
+        paper.train.n_items,
+    ) == (32, 3, 11)
+    assert (clean.train.users.ids([0, 1]), clean.train.n_users, clean.train.n_items) == (
+        [1, 3],
+        2,
+        10,
+    )
     assert data.printed == "AMusic"
 
 
@@ -195,9 +239,16 @@ def test_films_have_five_for_validation(folder: Path) -> None:
     assert clean.test.targets.counts().tolist() == [5, 5]
 
 
-def test_data_that_the_paper_has_not_are_the_same_under_both_protocols_but_for_validation(tmp_path: Path) -> None:
+def test_data_that_the_paper_has_not_are_the_same_under_both_protocols_but_for_validation(
+    tmp_path: Path,
+) -> None:
     data = open_data(str(write(tmp_path / "own.csv", ratings(",", "user,item,rating,timestamp\n"))))
-    assert (data.name, data.label, data.printed, data.as_printed) == ("own.csv", "own.csv", None, None)
+    assert (data.name, data.label, data.printed, data.as_printed) == (
+        "own.csv",
+        "own.csv",
+        None,
+        None,
+    )
     assert len(data.split("paper").train) == len(data.split("clean").train_and_validation) == 12
 
 
@@ -210,14 +261,22 @@ def test_users_with_fewer_than_ten_have_no_place(tmp_path: Path) -> None:
 
 def test_planted_data_are_made_by_their_seed_with_communities_for_genres() -> None:
     data, same, other = open_data("planted"), open_data("planted"), open_data("planted", seed=1)
-    assert (data.name, data.interactions.n_users, data.interactions.n_items) == ("planted", 1000, 150)
+    assert (data.name, data.interactions.n_users, data.interactions.n_items) == (
+        "planted",
+        1000,
+        150,
+    )
     assert data.interactions.item_rows.tolist() == same.interactions.item_rows.tolist()
     assert data.interactions.item_rows.tolist() != other.interactions.item_rows.tolist()
-    assert {genre for genres in data.genres.values() for genre in genres} == {f"community {n}" for n in range(1, 7)}
+    assert {genre for genres in data.genres.values() for genre in genres} == {
+        f"community {n}" for n in range(1, 7)
+    }
 
 
 @pytest.mark.parametrize("name", PUBLIC_SETS)
-def test_a_known_set_that_is_not_there_is_refused_with_the_way_to_get_it(folder: Path, name: str) -> None:
+def test_a_known_set_that_is_not_there_is_refused_with_the_way_to_get_it(
+    folder: Path, name: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         open_data(name)
     told = str(caught.value)
@@ -228,8 +287,12 @@ def test_a_known_set_that_is_not_there_is_refused_with_the_way_to_get_it(folder:
 
 
 @pytest.mark.parametrize("name", ["games-2018", "ml-1m-ordered"])
-def test_a_set_that_cannot_be_fetched_is_refused_without_such_advice(folder: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"below .*{folder.name}; set LOCA_DATA to the folder that holds it$"):
+def test_a_set_that_cannot_be_fetched_is_refused_without_such_advice(
+    folder: Path, name: str
+) -> None:
+    with pytest.raises(
+        ConfigError, match=f"below .*{folder.name}; set LOCA_DATA to the folder that holds it$"
+    ):
         open_data(name)
 
 
@@ -242,8 +305,12 @@ def test_a_set_that_cannot_be_fetched_is_refused_without_such_advice(folder: Pat
         ("nothing/like/it.csv", "known by name are planted, ml-100k, ml-1m"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_or_all(folder: Path, name: str, advice: str) -> None:
-    with pytest.raises(ConfigError, match="there is no such file, and no data set of that name") as caught:
+def test_an_unknown_name_is_refused_with_the_nearest_or_all(
+    folder: Path, name: str, advice: str
+) -> None:
+    with pytest.raises(
+        ConfigError, match="there is no such file, and no data set of that name"
+    ) as caught:
         open_data(name)
     assert advice in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -273,7 +340,9 @@ def test_plain_ease_under_paper_has_the_row_that_the_paper_prints(
     real_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCA_DATA", str(real_data))
-    outcome = run_protocol([EASE(l2=100.0)], open_data("amusic").split("paper"), EvaluationProtocol("paper"))
+    outcome = run_protocol(
+        [EASE(l2=100.0)], open_data("amusic").split("paper"), EvaluationProtocol("paper")
+    )
     means = outcome.evaluation.means()
     # Recall@100 is printed as .1506: one hit of one user in 24,820 targets less.
     known = {"recall@50": 0.1129, "ndcg@50": 0.0717, "recall@100": 0.1507, "ndcg@100": 0.0821}
@@ -287,15 +356,25 @@ def test_models_are_made_once_for_each_seed_and_given_out_as_copies(
 ) -> None:
     seeds: list[int] = []
     monkeypatch.setattr(
-        benchmark_file, "build_models", lambda *asked: (seeds.append(asked[-1]), build_models(*asked))[1]
+        benchmark_file,
+        "build_models",
+        lambda *asked: (seeds.append(asked[-1]), build_models(*asked))[1],
     )
     bench = tiny_benchmark(planted)
-    first, again, other = bench.model("mult-vae"), bench.model("mult-vae"), bench.model("mult-vae", 1)
+    first, again, other = (
+        bench.model("mult-vae"),
+        bench.model("mult-vae"),
+        bench.model("mult-vae", 1),
+    )
     bench.model("loca-vae")
     assert seeds == [0, 1]
     assert first is not again
     assert get_params(first) == get_params(again)
-    assert (get_params(first)["latent"], get_params(first)["seed"], get_params(other)["seed"]) == (8, 0, 1)
+    assert (get_params(first)["latent"], get_params(first)["seed"], get_params(other)["seed"]) == (
+        8,
+        0,
+        1,
+    )
     first.latent = 99  # type: ignore[attr-defined]
     assert get_params(bench.model("mult-vae"))["latent"] == 8
     inside, next_inside = bench.model("loca-vae"), bench.model("loca-vae")
@@ -314,26 +393,40 @@ def test_models_are_made_once_for_each_seed_and_given_out_as_copies(
         (1, (1,)),
     ],
 )
-def test_counts_are_the_paper_s_or_fewer_below_the_whole_and_the_whole(whole: int, expected: tuple[int, ...]) -> None:
+def test_counts_are_the_paper_s_or_fewer_below_the_whole_and_the_whole(
+    whole: int, expected: tuple[int, ...]
+) -> None:
     assert Sizes().counts(whole) == expected
 
 
 @pytest.mark.parametrize(
-    ("whole", "expected"), [(300, (100, 200, 300)), (100, (33, 66, 100)), (6, (2, 4, 6)), (2, (1, 2)), (1, (1,))]
+    ("whole", "expected"),
+    [(300, (100, 200, 300)), (100, (33, 66, 100)), (6, (2, 4, 6)), (2, (1, 2)), (1, (1,))],
 )
-def test_thirds_are_the_paper_s_steps_at_300_and_rise_at_any_size(whole: int, expected: tuple[int, ...]) -> None:
+def test_thirds_are_the_paper_s_steps_at_300_and_rise_at_any_size(
+    whole: int, expected: tuple[int, ...]
+) -> None:
     assert Sizes().thirds(whole) == expected
 
 
 @pytest.mark.parametrize(
     ("local_models", "expected"),
-    [(300, (1, 2, 5, 10, 15, 20, 50, 100, 300)), (20, (1, 2, 5, 10, 15, 20)), (12, (1, 2, 5, 10)), (1, (1,))],
+    [
+        (300, (1, 2, 5, 10, 15, 20, 50, 100, 300)),
+        (20, (1, 2, 5, 10, 15, 20)),
+        (12, (1, 2, 5, 10)),
+        (1, (1,)),
+    ],
 )
-def test_timed_are_the_steps_of_table_5_up_to_the_local_models(local_models: int, expected: tuple[int, ...]) -> None:
+def test_timed_are_the_steps_of_table_5_up_to_the_local_models(
+    local_models: int, expected: tuple[int, ...]
+) -> None:
     assert Sizes(local_models=local_models).timed() == expected
 
 
-@pytest.mark.parametrize("name", ["local_models", "sweep_models", "pilot_models", "loop_models", "seeds"])
+@pytest.mark.parametrize(
+    "name", ["local_models", "sweep_models", "pilot_models", "loop_models", "seeds"]
+)
 @pytest.mark.parametrize("wrong", [0, -3])
 def test_a_size_below_one_is_refused_in_one_line(name: str, wrong: int) -> None:
     sizes: dict[str, Any] = {name: wrong}
@@ -343,7 +436,9 @@ def test_a_size_below_one_is_refused_in_one_line(name: str, wrong: int) -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1.5, float("nan")])
 def test_no_seconds_for_auto_are_refused_in_one_line(wrong: float) -> None:
-    with pytest.raises(ConfigError, match=rf"^auto_seconds: expected a number above 0, found {wrong}$"):
+    with pytest.raises(
+        ConfigError, match=rf"^auto_seconds: expected a number above 0, found {wrong}$"
+    ):
         Sizes(auto_seconds=wrong)
     assert Sizes(auto_seconds=0.5).auto_seconds == 0.5
 
@@ -390,7 +485,9 @@ def test_the_interval_is_over_users_not_over_seeds() -> None:
     apart = SeedMeans((evaluation(swaying(0.3)), evaluation(swaying(0.3), seed=1)))
     low, high = interval_of(apart.of_users())
     assert 0.26 < low < 0.3 < high < 0.34
-    assert (low, high) == pytest.approx(tuple(bootstrap_intervals(swaying(0.3)[:, None], seed=0)[0]))
+    assert (low, high) == pytest.approx(
+        tuple(bootstrap_intervals(swaying(0.3)[:, None], seed=0)[0])
+    )
 
 
 def test_differences_are_paired_user_by_user() -> None:

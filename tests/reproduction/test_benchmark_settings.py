@@ -46,7 +46,9 @@ def test_without_settings_only_the_built_in_data_has_any() -> None:
 
 def test_all_models_of_the_built_in_data_are_built_with_the_small_networks() -> None:
     data = open_data("planted")
-    bench = Benchmark(data, "clean", data.split("clean"), SMALL, tables_for("planted", "clean", None))
+    bench = Benchmark(
+        data, "clean", data.split("clean"), SMALL, tables_for("planted", "clean", None)
+    )
     for name in ALL_NAMES:
         bench.model(name)
     alone, many, control = (bench.model(name) for name in ("mult-vae", "loca-vae", "ensemble-vae"))
@@ -63,8 +65,17 @@ def test_all_models_of_the_built_in_data_are_built_with_the_small_networks() -> 
 def test_mixtures_have_the_settings_of_the_kernels_row_and_dealt_ones_those_of_the_mixtures(
     planted: PlantedData,
 ) -> None:
-    kernels = {"communities": "kernel", "answer_bandwidth": 0.3, "alpha": 0.5, "base": {"latent": 9}}
-    tables = {"loca-vae": kernels, "mixture-vae": {"focus": 0.3}, "loca-ease": {"embedding": {"dimensions": 4}}}
+    kernels = {
+        "communities": "kernel",
+        "answer_bandwidth": 0.3,
+        "alpha": 0.5,
+        "base": {"latent": 9},
+    }
+    tables = {
+        "loca-vae": kernels,
+        "mixture-vae": {"focus": 0.3},
+        "loca-ease": {"embedding": {"dimensions": 4}},
+    }
     bench = replace(tiny_benchmark(planted), tables=tables)
     names = ("loca-vae", "mixture-vae", "dealt-vae")
     found = [bench.model(name) for name in names]
@@ -77,7 +88,9 @@ def test_mixtures_have_the_settings_of_the_kernels_row_and_dealt_ones_those_of_t
 
 
 def test_one_local_model_is_one_mixture(planted: PlantedData) -> None:
-    model = tiny_benchmark(planted, sizes=Sizes(local_models=1, sweep_models=1)).model("mixture-vae")
+    model = tiny_benchmark(planted, sizes=Sizes(local_models=1, sweep_models=1)).model(
+        "mixture-vae"
+    )
     assert (model.anchors, model.mixtures) == (1, 1)
 
 
@@ -95,7 +108,9 @@ def test_in_a_folder_name_and_protocol_come_before_the_name(tmp_path: Path) -> N
 
 
 def test_a_file_says_the_sizes_of_its_data_and_what_is_said_wins(tmp_path: Path) -> None:
-    write(tmp_path / "amusic.toml", "[reproduce]\nlocal_models = 100\nseeds = 2\n" + EASE.format(30.0))
+    write(
+        tmp_path / "amusic.toml", "[reproduce]\nlocal_models = 100\nseeds = 2\n" + EASE.format(30.0)
+    )
     write(tmp_path / "amusic-paper.toml", "[reproduce]\nseeds = 5\n")
     write(tmp_path / "ml-1m.toml", EASE.format(30.0))
     assert sizes_for("amusic", "clean", tmp_path, {}) == Sizes(local_models=100, seeds=2)
@@ -131,7 +146,9 @@ def test_sizes_that_are_no_table_are_refused(tmp_path: Path) -> None:
         sizes_for("amusic", "clean", path, {})
 
 
-def test_a_folder_without_settings_of_the_data_is_refused_with_the_names_looked_for(tmp_path: Path) -> None:
+def test_a_folder_without_settings_of_the_data_is_refused_with_the_names_looked_for(
+    tmp_path: Path,
+) -> None:
     write(tmp_path / "amusic-paper.toml", EASE.format(100.0))
     with pytest.raises(ConfigError, match=r"expected amusic\.toml or amusic-clean\.toml in it"):
         tables_for("amusic", "clean", tmp_path)
@@ -140,7 +157,9 @@ def test_a_folder_without_settings_of_the_data_is_refused_with_the_names_looked_
 
 
 def test_the_sections_of_other_commands_and_models_are_passed_over(tmp_path: Path) -> None:
-    text = '[compare]\nmodels = ["ease"]\nprotocol = "clean"\n[tune]\ntrials = 3\n' + EASE.format(3.0)
+    text = '[compare]\nmodels = ["ease"]\nprotocol = "clean"\n[tune]\ntrials = 3\n' + EASE.format(
+        3.0
+    )
     assert tables_for("amusic", "clean", write(tmp_path / "s.toml", text)) == {"ease": {"l2": 3.0}}
 
 
@@ -150,14 +169,27 @@ def test_the_sections_of_other_commands_and_models_are_passed_over(tmp_path: Pat
         (None, "there is no such file"),
         ("[ease\n", "not TOML"),
         ("[eaze]\nl2 = 3.0\n", "did you mean 'ease'"),
-        ("[ease]\nl2 = [30.0, 100.0]\n", r"ease\.l2: expected one value, found a list .*\(30\.0, 100\.0\); keep one"),
+        (
+            "[ease]\nl2 = [30.0, 100.0]\n",
+            r"ease\.l2: expected one value, found a list .*\(30\.0, 100\.0\); keep one",
+        ),
         ("[loca-vae]\nbase.latent = [8]\n", r"loca-vae\.base\.latent: expected one value"),
         ("[mult-dae]\nseed = 4\n", r"mult-dae\.seed: every model gets the seeds that --seeds says"),
         ("[loca-vae.base]\nseed = 4\n", r"loca-vae\.base\.seed: every model gets the seeds"),
     ],
-    ids=["missing", "no TOML", "unknown model", "a list", "a list inside", "a seed", "a seed inside"],
+    ids=[
+        "missing",
+        "no TOML",
+        "unknown model",
+        "a list",
+        "a list inside",
+        "a seed",
+        "a seed inside",
+    ],
 )
-def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: str | None, told: str) -> None:
+def test_a_file_that_cannot_be_used_is_refused_in_one_line(
+    tmp_path: Path, text: str | None, told: str
+) -> None:
     path = tmp_path / "settings.toml" if text is None else write(tmp_path / "settings.toml", text)
     with pytest.raises(ConfigError, match=told) as caught:
         tables_for("amusic", "clean", path)
@@ -173,7 +205,9 @@ def bench(planted: PlantedData) -> Benchmark:
     return tiny_benchmark(planted)
 
 
-def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Benchmark, tmp_path: Path) -> None:
+def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(
+    bench: Benchmark, tmp_path: Path
+) -> None:
     found = tune_models(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=False)
     kept = tables_for("any", "clean", tmp_path / "tiny-clean" / "settings.toml")
     assert {"ease", "loca-ease"} <= set(kept) <= set(NAMES)
@@ -185,9 +219,13 @@ def test_tuning_gives_tables_and_keeps_them_as_a_file_of_settings(bench: Benchma
     assert not [one for one in (tmp_path / "tiny-clean").iterdir() if one.name.endswith(".new")]
 
 
-def test_what_tuning_found_is_found_again(bench: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_tuning_found_is_found_again(
+    bench: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = tune_models(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=False)
-    monkeypatch.setattr("loca.experiments.runs.Run.execute", lambda *_, **__: pytest.fail("tuned again"))
+    monkeypatch.setattr(
+        "loca.experiments.runs.Run.execute", lambda *_, **__: pytest.fail("tuned again")
+    )
     assert tune_models(bench, NAMES, Budget(trials=1), tmp_path, processes=1, resume=True) == found
 
 
@@ -217,5 +255,10 @@ def test_a_model_that_could_not_be_tuned_is_told_and_never_measured_with_its_def
         return replace(really(*asked, **more), failed={"rec-vae": "out of memory"})
 
     monkeypatch.setattr(benchmark_file, "compare", fail)
-    with pytest.raises(LocaError, match=r"tiny-clean: tuning failed: rec-vae: out of memory; .*--resume tries again"):
-        tune_models(bench, ("popularity", "ease"), Budget(trials=1), tmp_path, processes=1, resume=False)
+    with pytest.raises(
+        LocaError,
+        match=r"tiny-clean: tuning failed: rec-vae: out of memory; .*--resume tries again",
+    ):
+        tune_models(
+            bench, ("popularity", "ease"), Budget(trials=1), tmp_path, processes=1, resume=False
+        )

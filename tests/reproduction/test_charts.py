@@ -100,16 +100,26 @@ def test_log_axes_say_plain_numbers_and_leave_room_between_them() -> None:
 
 def test_a_model_of_many_figures_looks_the_same_in_all() -> None:
     def colours(*labels: str) -> dict[str, str]:
-        curves = tuple(Curve(label, (1.0, 2.0), (place, place + 1.0)) for place, label in enumerate(labels))
+        curves = tuple(
+            Curve(label, (1.0, 2.0), (place, place + 1.0)) for place, label in enumerate(labels)
+        )
         (axes,) = draw_charts([Chart("a", "x", "y", curves)]).axes
         return dict(zip(labels, (str(line.get_color()) for line in axes.lines), strict=True))
 
-    first, second = colours("other", "MultVAE", "LOCA_VAE"), colours("LOCA_VAE", "LLORMA_VAE", "MultVAE", "one more")
+    first, second = (
+        colours("other", "MultVAE", "LOCA_VAE"),
+        colours("LOCA_VAE", "LLORMA_VAE", "MultVAE", "one more"),
+    )
     assert (first["LOCA_VAE"], first["MultVAE"]) == (second["LOCA_VAE"], second["MultVAE"])
     assert len(set(first.values())) == 3
     assert len(set(second.values())) == 4
     said = colours("LOCA_VAE (1 of 3 seeds)", "MultVAE, not refitted")
     assert list(said.values()) == [first["LOCA_VAE"], first["MultVAE"]]
-    others = colours("LOCA_VAE, mixture (1 of 3 seeds)", "LOCA_VAE, dealt", "LOCA_VAE", "Ensemble_VAE, not refitted")
+    others = colours(
+        "LOCA_VAE, mixture (1 of 3 seeds)",
+        "LOCA_VAE, dealt",
+        "LOCA_VAE",
+        "Ensemble_VAE, not refitted",
+    )
     assert len(set(others.values())) == 4
     assert others["LOCA_VAE"] == first["LOCA_VAE"]

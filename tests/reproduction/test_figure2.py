@@ -33,7 +33,9 @@ def measured(protocol: ProtocolName) -> tuple[Records, list[csr_array]]:
     learned_from: list[csr_array] = []
 
     class Noting(Scripted):
-        def begin(self, matrix: csr_array, user_weights: Any, moments: Any = None, network: Any = None) -> Any:
+        def begin(
+            self, matrix: csr_array, user_weights: Any, moments: Any = None, network: Any = None
+        ) -> Any:
             learned_from.append(matrix)
             return super().begin(matrix, user_weights, moments)
 
@@ -47,12 +49,20 @@ def measured(protocol: ProtocolName) -> tuple[Records, list[csr_array]]:
     return first.measure(), learned_from
 
 
-@pytest.mark.parametrize(("protocol", "reached"), [("clean", SECOND), ("paper", 1.0)], ids=["clean", "paper"])
-def test_every_model_of_figure_2_stops_where_the_protocol_chooses(protocol: ProtocolName, reached: float) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "reached"), [("clean", SECOND), ("paper", 1.0)], ids=["clean", "paper"]
+)
+def test_every_model_of_figure_2_stops_where_the_protocol_chooses(
+    protocol: ProtocolName, reached: float
+) -> None:
     records, _ = measured(protocol)
     found = {(line["model"], line["share"], line["anchor"]): line["ndcg@100"] for line in records}
     asked = [("MultVAE", None), *(("local", share) for share in SHARES)]
-    assert found == {(*model, anchor): pytest.approx(reached) for model in asked for anchor in range(TINY.pilot_models)}
+    assert found == {
+        (*model, anchor): pytest.approx(reached)
+        for model in asked
+        for anchor in range(TINY.pilot_models)
+    }
 
 
 def test_under_clean_no_model_of_figure_2_learns_from_what_test_asks_for() -> None:
@@ -71,7 +81,9 @@ def piloted(local: dict[float, float], whole: float = 0.3, sway: float = 0.01) -
         lines: Records = []
         for anchor, side in enumerate((-1, 1)):
             facts: dict[str, Value] = {"seed": seed, "anchor": anchor, "users": 3}
-            lines.append({**facts, "model": "MultVAE", "share": None, "ndcg@100": whole + 0.01 * side})
+            lines.append(
+                {**facts, "model": "MultVAE", "share": None, "ndcg@100": whole + 0.01 * side}
+            )
             for share, value in local.items():
                 reached = value + 0.001 * (2 * seed - 1) + side * (sway if share == 0.2 else 0.01)
                 lines.append({**facts, "model": "local", "share": share, "ndcg@100": reached})
@@ -122,12 +134,16 @@ def test_figure_2_holds_1_percent_against_20_percent_and_the_global_model(
         f"{told} {wide:.4f} {interval} against {narrow:.4f} trained on the closest 1% that they answer for."
     )
     assert worse.text.startswith(f"Hand, clean: the global model has NDCG@100 {whole:.4f} [")
-    assert worse.text.endswith(f"against {narrow:.4f} of local models trained on the closest 1% that they answer for.")
+    assert worse.text.endswith(
+        f"against {narrow:.4f} of local models trained on the closest 1% that they answer for."
+    )
     assert [wider.kind, worse.kind] == kinds
     # The paper does not say how the wide ones stand to the global model.
-    assert (found.kind, found.text.startswith(f"{told} {wide:.4f} ["), found.text.endswith("of the global model.")) == (
-        *("found", True, True),
-    )
+    assert (
+        found.kind,
+        found.text.startswith(f"{told} {wide:.4f} ["),
+        found.text.endswith("of the global model."),
+    ) == (*("found", True, True),)
 
 
 def test_figure_2_differs_where_the_gain_is_not_sure_over_the_anchors() -> None:
@@ -146,7 +162,10 @@ def test_figure_2_says_that_its_intervals_are_over_anchors_and_too_narrow() -> N
     lines: Records = [
         {"seed": 0, "anchor": anchor, "users": 3, "model": model, "share": share, "ndcg@100": value}
         for anchor in (0, 1)
-        for model, share, value in [("MultVAE", None, 0.2), *(("local", share, 0.3) for share in SHARES)]
+        for model, share, value in [
+            ("MultVAE", None, 0.2),
+            *(("local", share, 0.3) for share in SHARES),
+        ]
     ]
     item = Figure2().make([results({}, {f"{NAME} seed 0": lines})])
     assert "over the anchors of all seeds" in item.caption

@@ -109,7 +109,9 @@ def test_figure_4_finds_users_by_their_ids_and_not_by_their_places() -> None:
         backwards = replace(one.evaluation, users=np.array(IDS[::-1], dtype=object), values=values)
         turned[name] = replace(one, evaluation=backwards)
     charts = Figure4().make([Results(straight.benchmark, turned)]).charts
-    for curve, same in zip(charts[0].curves, Figure4().make([straight]).charts[0].curves, strict=True):
+    for curve, same in zip(
+        charts[0].curves, Figure4().make([straight]).charts[0].curves, strict=True
+    ):
         assert curve.y == pytest.approx(same.y)
 
 
@@ -135,35 +137,58 @@ def test_figure_5_has_a_line_for_each_way_to_join_models_and_the_one_model_as_a_
     assert list(curves) == ["LOCA_VAE", "LLORMA_VAE", "Ensemble_VAE", "MultVAE"]
     assert curves["LOCA_VAE"].x == (1.0, 2.0, 3.0)
     assert curves["LOCA_VAE"].y == pytest.approx((0.18, 0.2, 0.26))
-    assert [pytest.approx(seed) for seed in curves["LOCA_VAE"].seeds] == [(0.17, 0.19, 0.25), (0.19, 0.21, 0.27)]
-    for low, mean, high in zip(*(getattr(curves["LOCA_VAE"], name) for name in ("low", "y", "high")), strict=True):
+    assert [pytest.approx(seed) for seed in curves["LOCA_VAE"].seeds] == [
+        (0.17, 0.19, 0.25),
+        (0.19, 0.21, 0.27),
+    ]
+    for low, mean, high in zip(
+        *(getattr(curves["LOCA_VAE"], name) for name in ("low", "y", "high")), strict=True
+    ):
         assert low < mean < high
     assert (curves["MultVAE"].is_level, curves["MultVAE"].y) == (True, pytest.approx((0.18,)))
     (table,) = item.tables
     assert table.table.header == ("NDCG@100 with local models", "1", "2", "3")
-    assert table.table.rows[0] == ("LOCA_VAE", "0.1800 ± 0.0141", "0.2000 ± 0.0141", "0.2600 ± 0.0141")
+    assert table.table.rows[0] == (
+        "LOCA_VAE",
+        "0.1800 ± 0.0141",
+        "0.2000 ± 0.0141",
+        "0.2600 ± 0.0141",
+    )
     assert table.table.rows[-1] == ("MultVAE, one", "0.1800 ± 0.0000", "", "")
 
 
 def test_a_model_without_all_its_seeds_says_so_and_is_held_against_nothing() -> None:
     item = Figure5().make([by_number({"llorma-vae": counted({1: 0.16, 2: 0.17, 3: 0.17}, 3)[:1]})])
     assert "LLORMA_VAE (1 of 2 seeds)" in by_label(item)
-    assert item.tables[0].table.rows[1] == ("LLORMA_VAE (1 of 2 seeds)", "0.1600", "0.1700", "0.1700")
+    assert item.tables[0].table.rows[1] == (
+        "LLORMA_VAE (1 of 2 seeds)",
+        "0.1600",
+        "0.1700",
+        "0.1700",
+    )
     assert not any("LLORMA_VAE" in one.text for one in item.findings)
 
 
 def test_figure_5_has_one_record_for_each_seed_and_number() -> None:
     records = Figure5().make([by_number()]).records
     assert len(records) == 3 * 2 * 3 + 2
-    one = next(x for x in records if (x["model"], x["seed"], x.get("local models")) == ("loca-vae", 1, 2))
+    one = next(
+        x for x in records if (x["model"], x["seed"], x.get("local models")) == ("loca-vae", 1, 2)
+    )
     assert (one["ndcg@100"], one["found coverage"]) == (pytest.approx(0.21), pytest.approx(2 / 3))
     assert "found coverage_by_count" not in one
 
 
 def test_figure_5_tells_what_more_models_bring_and_what_locality_brings() -> None:
     assert [(one.kind, one.text) for one in Figure5().make([by_number()]).findings] == [
-        ("matches", "Hand, clean: 3 instead of 2 local models change NDCG@100 by +30.0% [+0.0600, +0.0600]."),
-        ("matches", "Hand, clean: LOCA_VAE over the ensemble of as many MultVAEs: +23.8% [+0.0500, +0.0500]."),
+        (
+            "matches",
+            "Hand, clean: 3 instead of 2 local models change NDCG@100 by +30.0% [+0.0600, +0.0600].",
+        ),
+        (
+            "matches",
+            "Hand, clean: LOCA_VAE over the ensemble of as many MultVAEs: +23.8% [+0.0500, +0.0500].",
+        ),
         ("matches", "Hand, clean: LOCA_VAE over LLORMA_VAE: +44.4% [+0.0800, +0.0800]."),
     ]
 
@@ -171,12 +196,37 @@ def test_figure_5_tells_what_more_models_bring_and_what_locality_brings() -> Non
 @pytest.mark.parametrize(
     ("name", "by_count", "kinds", "told"),
     [
-        ("loca-vae", {1: 0.17, 2: 0.26, 3: 0.25}, ["differs", "matches", "matches"], "2 local models change NDCG@100"),
-        ("ensemble-vae", {1: 0.18, 2: 0.2, 3: 0.26}, ["matches", "differs", "matches"], "as many MultVAEs: -3.7%"),
-        ("llorma-vae", {1: 0.16, 2: 0.17, 3: 0.26}, ["matches", "matches", "differs"], "over LLORMA_VAE: -3.7%"),
-        ("llorma-vae", {1: 0.16, 2: 0.17, 3: 0.25}, ["matches", "matches", "differs"], "over LLORMA_VAE: +0.0%"),
+        (
+            "loca-vae",
+            {1: 0.17, 2: 0.26, 3: 0.25},
+            ["differs", "matches", "matches"],
+            "2 local models change NDCG@100",
+        ),
+        (
+            "ensemble-vae",
+            {1: 0.18, 2: 0.2, 3: 0.26},
+            ["matches", "differs", "matches"],
+            "as many MultVAEs: -3.7%",
+        ),
+        (
+            "llorma-vae",
+            {1: 0.16, 2: 0.17, 3: 0.26},
+            ["matches", "matches", "differs"],
+            "over LLORMA_VAE: -3.7%",
+        ),
+        (
+            "llorma-vae",
+            {1: 0.16, 2: 0.17, 3: 0.25},
+            ["matches", "matches", "differs"],
+            "over LLORMA_VAE: +0.0%",
+        ),
     ],
-    ids=["fewer are better", "the ensemble is better", "LLORMA_VAE is better", "LLORMA_VAE is as good"],
+    ids=[
+        "fewer are better",
+        "the ensemble is better",
+        "LLORMA_VAE is better",
+        "LLORMA_VAE is as good",
+    ],
 )
 def test_each_finding_of_figure_5_differs_alone_where_its_own_claim_does_not_hold(
     name: str, by_count: Mapping[int, float], kinds: list[str], told: str
@@ -191,10 +241,15 @@ def test_each_finding_of_figure_5_differs_alone_where_its_own_claim_does_not_hol
     [
         ({1: 0.2, 3: 0.3}, "3 instead of 1 local models"),
         ({1: 0.1, 5: 0.2, 7: 0.3}, "7 instead of 5 local models"),
-        ({1: 0.1, 10: 0.2, 50: 0.2, 100: 0.25, 200: 0.28, 300: 0.3}, "300 instead of 100 local models"),
+        (
+            {1: 0.1, 10: 0.2, 50: 0.2, 100: 0.25, 200: 0.28, 300: 0.3},
+            "300 instead of 100 local models",
+        ),
     ],
 )
-def test_more_models_are_never_held_against_as_many(by_count: Mapping[int, float], told: str) -> None:
+def test_more_models_are_never_held_against_as_many(
+    by_count: Mapping[int, float], told: str
+) -> None:
     found = results({"loca-vae": counted(by_count, max(by_count))})
     (finding,) = Figure5().make([found]).findings
     assert (finding.kind, told in finding.text) == ("matches", True)
@@ -220,23 +275,38 @@ def test_figure_6_sets_both_local_models_beside_their_bases() -> None:
 
 def test_mixtures_are_points_of_figures_5_and_6_beside_their_controls() -> None:
     names = ("mixture-vae", "dealt-vae", "mixture-ease", "ensemble-ease")
-    mixed = {name: [compared(swaying(0.3 + 0.02 * seed), seed=seed) for seed in (0, 1)] for name in names}
+    mixed = {
+        name: [compared(swaying(0.3 + 0.02 * seed), seed=seed) for seed in (0, 1)] for name in names
+    }
     of_5, of_6 = (figure.make([by_number(mixed)]) for figure in (Figure5(), Figure6()))
     assert list(by_label(of_5))[3:] == ["LOCA_VAE, mixture", "LOCA_VAE, dealt", "MultVAE"]
     point = by_label(of_5)["LOCA_VAE, mixture"]
     assert (point.x, point.y) == ((3.0,), pytest.approx((0.31,)))
     assert of_5.tables[0].table.rows[3] == ("LOCA_VAE, mixture", "", "", "0.3100 ± 0.0141")
-    assert list(by_label(of_6))[2:6] == ["LOCA_VAE, mixture", "Ensemble_VAE", "LOCA_EASE, mixture", "Ensemble_EASE"]
+    assert list(by_label(of_6))[2:6] == [
+        "LOCA_VAE, mixture",
+        "Ensemble_VAE",
+        "LOCA_EASE, mixture",
+        "Ensemble_EASE",
+    ]
     assert [(one.kind, one.text) for one in of_6.findings[2:]] == [
         ("found", "Hand, clean: LOCA_VAE, mixture over Ensemble_VAE: +47.6% [+0.1000, +0.1000]."),
         ("found", "Hand, clean: LOCA_EASE, mixture over Ensemble_EASE: +0.0% [+0.0000, +0.0000]."),
     ]
-    assert {line["model"] for line in of_6.records} >= {"mixture-vae", "mixture-ease", "ensemble-ease"}
+    assert {line["model"] for line in of_6.records} >= {
+        "mixture-vae",
+        "mixture-ease",
+        "ensemble-ease",
+    }
 
 
 @pytest.mark.parametrize("figure", [Figure5(), Figure6(), Figure7(), Figure8()])
-def test_figures_have_mixtures_under_clean_alone(figure: Figure5 | Figure6 | Figure7 | Figure8) -> None:
-    clean, paper = ({key.model for key in figure.runs(bench(protocol))} for protocol in ("clean", "paper"))
+def test_figures_have_mixtures_under_clean_alone(
+    figure: Figure5 | Figure6 | Figure7 | Figure8,
+) -> None:
+    clean, paper = (
+        {key.model for key in figure.runs(bench(protocol))} for protocol in ("clean", "paper")
+    )
     assert "mixture-vae" in clean - paper
     assert not {"mixture-vae", "mixture-ease", "dealt-vae"} & paper
 
@@ -250,7 +320,12 @@ def swept(widths: Mapping[str, object], best: str, sway: float = 0.0) -> Results
     cells: dict[str, list[ComparedModel]] = {"mult-vae not refitted": alone}
     for place, called in enumerate(widths):
         value = 0.25 if called == best else 0.2
-        facts = {"train_share": 0.1 * (place + 1), "answer_share": 0.01 * (place + 1), "coverage": 0.5, "epochs": 7}
+        facts = {
+            "train_share": 0.1 * (place + 1),
+            "answer_share": 0.01 * (place + 1),
+            "coverage": 0.5,
+            "epochs": 7,
+        }
         by = sway if called == best else 0.0
         by_count = {count: swaying(value - 0.01 * (3 - count), by) for count in (1, 2, 3)}
         cells[f"loca-vae {called}"] = [
@@ -264,7 +339,10 @@ Make = Callable[[Sequence[Results]], ReportItem]
 
 @pytest.mark.parametrize(
     ("make", "widths", "step", "best"),
-    [(Figure7().make, Figure7().widths, 10.0, "h_T 0.6"), (Figure8().make, Figure8().widths, 1.0, "h_W 0.2")],
+    [
+        (Figure7().make, Figure7().widths, 10.0, "h_T 0.6"),
+        (Figure8().make, Figure8().widths, 1.0, "h_W 0.2"),
+    ],
     ids=["figure 7", "figure 8"],
 )
 def test_figures_7_and_8_have_a_line_for_each_number_over_the_measured_share(
@@ -272,7 +350,12 @@ def test_figures_7_and_8_have_a_line_for_each_number_over_the_measured_share(
 ) -> None:
     item = make([swept(widths, best)])
     curves = by_label(item)
-    assert list(curves) == ["1 local models", "2 local models", "3 local models", "MultVAE, not refitted"]
+    assert list(curves) == [
+        "1 local models",
+        "2 local models",
+        "3 local models",
+        "MultVAE, not refitted",
+    ]
     assert curves["3 local models"].x == pytest.approx([step * place for place in range(1, 6)])
     assert curves["3 local models"].y == pytest.approx((0.2, 0.2, 0.25, 0.2, 0.2))
     assert curves["1 local models"].y == pytest.approx((0.18, 0.18, 0.23, 0.18, 0.18))
@@ -288,11 +371,17 @@ def test_figures_7_and_8_have_a_line_for_each_number_over_the_measured_share(
 def mixed(figure: Figure7 | Figure8) -> Results:
     """Mixtures rise from 0.21 by 0.01 with every value; dealt ones have 0.2, the ensemble 0.22."""
     facts = {"effective_share": 0.6, "answering": 2.5, "epochs": 7}
-    cells = {"ensemble-vae not refitted": [compared(level(0.22), seed=seed, found={"epochs": 9}) for seed in (0, 1)]}
+    cells = {
+        "ensemble-vae not refitted": [
+            compared(level(0.22), seed=seed, found={"epochs": 9}) for seed in (0, 1)
+        ]
+    }
     for place, value in enumerate(figure.values):
         for name in figure.mixtures:
             reached = level(0.21 + 0.01 * place if name == "mixture-vae" else 0.2)
-            cells[f"{name} {figure.mixed} {value:g}"] = [compared(reached, seed=seed, found=facts) for seed in (0, 1)]
+            cells[f"{name} {figure.mixed} {value:g}"] = [
+                compared(reached, seed=seed, found=facts) for seed in (0, 1)
+            ]
     return results(cells)
 
 
@@ -311,7 +400,10 @@ def test_figure_7_shows_mixtures_by_focus_beside_dealt_memberships_and_the_ensem
     assert rows[-1] == ("Ensemble_VAE, not refitted", "", "", "", "9, 9", "0.2200 ± 0.0000")
     assert len(item.records) == (5 + 5 + 1) * 2
     assert [(one.kind, one.text) for one in item.findings] == [
-        ("found", "Hand, clean: LOCA_VAE, mixture over LOCA_VAE, dealt, with focus 0.8: +20.0% [+0.0400, +0.0400]."),
+        (
+            "found",
+            "Hand, clean: LOCA_VAE, mixture over LOCA_VAE, dealt, with focus 0.8: +20.0% [+0.0400, +0.0400].",
+        ),
         (
             "found",
             "Hand, clean: LOCA_VAE, mixture over Ensemble_VAE, not refitted, with focus 0.8: +9.1% [+0.0200, +0.0200].",
@@ -342,12 +434,18 @@ def test_a_sweep_of_mixtures_changes_one_parameter_and_is_as_large_as_its_ensemb
 def test_every_point_and_level_of_figure_7_is_in_its_records() -> None:
     records = Figure7().make([swept(Figure7().widths, "h_T 0.6")]).records
     local = [line for line in records if line["model"] == "loca-vae"]
-    assert len({(line["bandwidth"], line["seed"], line["local models"]) for line in local}) == len(local) == 5 * 2 * 3
+    assert (
+        len({(line["bandwidth"], line["seed"], line["local models"]) for line in local})
+        == len(local)
+        == 5 * 2 * 3
+    )
     alone = [line["ndcg@100"] for line in records if line["model"] == "mult-vae not refitted"]
     assert alone == pytest.approx([0.22, 0.22])
 
 
-TRAINING = "Hand, clean: training wider than answering (h_T 0.9 instead of h_T 0.1) changes NDCG@100 by"
+TRAINING = (
+    "Hand, clean: training wider than answering (h_T 0.9 instead of h_T 0.1) changes NDCG@100 by"
+)
 ANSWERING = "Hand, clean: answering for more than the very closest (h_W 0.2 instead of h_W 0.01) changes NDCG@100 by"
 NARROWLY = "Hand, clean: answering narrowly (h_W 0.2 instead of h_W 0.9) changes NDCG@100 by"
 
@@ -355,14 +453,62 @@ NARROWLY = "Hand, clean: answering narrowly (h_W 0.2 instead of h_W 0.9) changes
 @pytest.mark.parametrize(
     ("make", "widths", "best", "kind", "told"),
     [
-        (Figure7().make, Figure7().widths, "h_T 0.9", "matches", f"{TRAINING} +25.0% [+0.0500, +0.0500]."),
-        (Figure7().make, Figure7().widths, "h_T 0.1", "differs", f"{TRAINING} -20.0% [-0.0500, -0.0500]."),
-        (Figure7().make, Figure7().widths, "h_T 1.3 × 0.9", "differs", f"{TRAINING} +0.0% [+0.0000, +0.0000]."),
-        (Figure8().make, Figure8().widths, "h_W 0.2", "matches", f"{ANSWERING} +25.0% [+0.0500, +0.0500]."),
-        (Figure8().make, Figure8().widths, "h_W 0.01", "differs", f"{ANSWERING} -20.0% [-0.0500, -0.0500]."),
-        (Figure8().make, Figure8().widths, "h_W 0.5", "differs", f"{ANSWERING} +0.0% [+0.0000, +0.0000]."),
-        (Figure8().make, Figure8().widths, "h_W 0.2", "matches", f"{NARROWLY} +25.0% [+0.0500, +0.0500]."),
-        (Figure8().make, Figure8().widths, "h_W 0.9", "differs", f"{NARROWLY} -20.0% [-0.0500, -0.0500]."),
+        (
+            Figure7().make,
+            Figure7().widths,
+            "h_T 0.9",
+            "matches",
+            f"{TRAINING} +25.0% [+0.0500, +0.0500].",
+        ),
+        (
+            Figure7().make,
+            Figure7().widths,
+            "h_T 0.1",
+            "differs",
+            f"{TRAINING} -20.0% [-0.0500, -0.0500].",
+        ),
+        (
+            Figure7().make,
+            Figure7().widths,
+            "h_T 1.3 × 0.9",
+            "differs",
+            f"{TRAINING} +0.0% [+0.0000, +0.0000].",
+        ),
+        (
+            Figure8().make,
+            Figure8().widths,
+            "h_W 0.2",
+            "matches",
+            f"{ANSWERING} +25.0% [+0.0500, +0.0500].",
+        ),
+        (
+            Figure8().make,
+            Figure8().widths,
+            "h_W 0.01",
+            "differs",
+            f"{ANSWERING} -20.0% [-0.0500, -0.0500].",
+        ),
+        (
+            Figure8().make,
+            Figure8().widths,
+            "h_W 0.5",
+            "differs",
+            f"{ANSWERING} +0.0% [+0.0000, +0.0000].",
+        ),
+        (
+            Figure8().make,
+            Figure8().widths,
+            "h_W 0.2",
+            "matches",
+            f"{NARROWLY} +25.0% [+0.0500, +0.0500].",
+        ),
+        (
+            Figure8().make,
+            Figure8().widths,
+            "h_W 0.9",
+            "differs",
+            f"{NARROWLY} -20.0% [-0.0500, -0.0500].",
+        ),
     ],
     ids=lambda one: one if isinstance(one, str) and one.startswith("h_") else "",
 )
@@ -404,7 +550,9 @@ def test_a_wider_one_that_is_not_surely_better_differs_and_without_either_nothin
         Figure8().make,
     ],
 )
-def test_figures_of_nothing_have_no_findings_and_can_still_be_written(make: Make, tmp_path: Path) -> None:
+def test_figures_of_nothing_have_no_findings_and_can_still_be_written(
+    make: Make, tmp_path: Path
+) -> None:
     item = make([results({}, on=bench(sizes=Sizes(local_models=3, sweep_models=3, seeds=1)))])
     assert (item.records, item.findings) == ((), ())
     write_item(item, tmp_path)
@@ -444,10 +592,16 @@ def test_a_refitted_model_is_no_level_of_a_sweep(make: Callable[..., object]) ->
 def test_figure_4_has_a_table_of_each_group_with_its_number_of_users() -> None:
     group = np.arange(USERS) // 8
     base = 0.1 * (group + 1)
-    cells = {"mult-vae": [compared(base)], "loca-vae": [compared(base), compared(base + 0.02, seed=1)]}
+    cells = {
+        "mult-vae": [compared(base)],
+        "loca-vae": [compared(base), compared(base + 0.02, seed=1)],
+    }
     (table,) = Figure4().make([results(cells)]).tables
     assert table.heading == "Hand, clean"
-    assert table.table.header == ("NDCG@100", *(f"{count} ratings (8 users)" for count in range(3, 8)))
+    assert table.table.header == (
+        "NDCG@100",
+        *(f"{count} ratings (8 users)" for count in range(3, 8)),
+    )
     assert table.table.rows == (
         ("MultVAE", "0.1000", "0.2000", "0.3000", "0.4000", "0.5000"),
         ("LOCA_VAE", "0.1100", "0.2100", "0.3100", "0.4100", "0.5100"),

@@ -32,14 +32,18 @@ IN_TABLE_2 = {
         ("Yelp", "sglsvd", "ndcg@50", 0.0672),
     ],
 )
-def test_table_2_has_the_paper_s_figure(data: str, model: str, metric: str, expected: float) -> None:
+def test_table_2_has_the_paper_s_figure(
+    data: str, model: str, metric: str, expected: float
+) -> None:
     assert printed_accuracy(data, model, metric) == expected
 
 
 def test_table_2_prints_ten_models_on_five_data_sets_and_no_other() -> None:
     for data in PRINTED:
         for metric in METRICS:
-            assert {name for name in ALL_NAMES if printed_accuracy(data, name, metric) is not None} == IN_TABLE_2
+            assert {
+                name for name in ALL_NAMES if printed_accuracy(data, name, metric) is not None
+            } == IN_TABLE_2
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,9 @@ def test_table_2_prints_ten_models_on_five_data_sets_and_no_other() -> None:
         ("AMusic", "ease", "ndcg@10"),
     ],
 )
-def test_table_2_prints_nothing_for_anything_else(data: str | None, model: str, metric: str) -> None:
+def test_table_2_prints_nothing_for_anything_else(
+    data: str | None, model: str, metric: str
+) -> None:
     assert printed_accuracy(data, model, metric) is None
 
 

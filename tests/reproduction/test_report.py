@@ -34,12 +34,17 @@ from loca.reproduction.report import (
 from loca.text_table import TextTable
 
 
-def test_an_exhibit_becomes_four_files_and_one_without_charts_and_records_becomes_markdown(tmp_path: Path) -> None:
+def test_an_exhibit_becomes_four_files_and_one_without_charts_and_records_becomes_markdown(
+    tmp_path: Path,
+) -> None:
     for item in (FIGURE, TABLE):
         write_item(item, tmp_path / "new")
     assert FIGURE.file_names == ("figure-4.csv", "figure-4.md", "figure-4.png", "figure-4.svg")
     assert TABLE.file_names == ("table-2.md",)
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {*FIGURE.file_names, *TABLE.file_names}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {
+        *FIGURE.file_names,
+        *TABLE.file_names,
+    }
     with open(tmp_path / "new" / "figure-4.csv", newline="") as file:
         assert list(csv.DictReader(file))[1] == {"anchors": "100", "ndcg@100": "0.085", "seed": "1"}
     assert (tmp_path / "new" / "figure-4.png").read_bytes().startswith(b"\x89PNG")
@@ -57,7 +62,11 @@ def test_files_that_the_exhibit_no_longer_has_are_removed_and_others_stay(tmp_pa
     write_item(FIGURE, tmp_path)
     write_item(TABLE, tmp_path)
     write_item(replace(FIGURE, charts=()), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure-4.csv", "figure-4.md", "table-2.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "figure-4.csv",
+        "figure-4.md",
+        "table-2.md",
+    ]
 
 
 def test_the_markdown_says_what_matches_and_what_does_not() -> None:
@@ -75,7 +84,10 @@ def test_the_markdown_says_what_matches_and_what_does_not() -> None:
 def test_signs_of_markdown_in_a_name_are_shown_as_they_are() -> None:
     table_ = TextTable(("a|b", "*"), (("<b>x</b>", "1\n2"),))
     odd = replace(
-        TABLE, title="[x](y) &lt;", tables=(ReportTable("h", table_),), findings=(Finding("found", "`a|b` and ` *"),)
+        TABLE,
+        title="[x](y) &lt;",
+        tables=(ReportTable("h", table_),),
+        findings=(Finding("found", "`a|b` and ` *"),),
     )
     text = as_markdown(odd)
     assert "# \\[x\\](y) &amp;lt;" in text
@@ -84,7 +96,9 @@ def test_signs_of_markdown_in_a_name_are_shown_as_they_are() -> None:
     assert "`a|b` and \\` \\*" in text
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_one_clear_line_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").write_text("old")
     with pytest.raises(DataError, match=r"table-2\.md: cannot be written"):
         write_item(TABLE, tmp_path / "file")
@@ -159,7 +173,9 @@ def test_a_gain_of_nothing_and_one_without_a_percentage_are_told_in_ndcg() -> No
 
 def test_a_cell_says_the_verdict_whatever_the_figures_would_say() -> None:
     sure, unsure = gain(), replace(gain(BEST), wilcoxon_p=0.2)
-    told = cells_of(page_of([headline("ML1M", "clean", "LOCA VAE", sure, unsure)], [], PROVENANCE, TITLE))
+    told = cells_of(
+        page_of([headline("ML1M", "clean", "LOCA VAE", sure, unsure)], [], PROVENANCE, TITLE)
+    )
     assert ["better" in cell for cell in told] == [True, False, False, False, False, False]
     assert ["undecided" in cell for cell in told] == [False, False, True, False, False, False]
 
@@ -168,7 +184,10 @@ def test_what_differs_for_nobody_is_called_equal() -> None:
     same = gain(difference=0.0, reach=0.0)
     assert figures_of(same) == ("0 %", "for every user")
     told = overall_sentence([headline("ML1M", "clean", "LOCA EASE", same)])
-    assert told == "Where nothing is chosen on test, LOCA beats its base in 0 of 1 case; the others are equal."
+    assert (
+        told
+        == "Where nothing is chosen on test, LOCA beats its base in 0 of 1 case; the others are equal."
+    )
 
 
 def test_the_sentence_counts_clean_cases_alone() -> None:
@@ -179,7 +198,9 @@ def test_the_sentence_counts_clean_cases_alone() -> None:
     assert overall_sentence([headline("ML1M", "clean", "LOCA VAE", gain())]) == (
         "Where nothing is chosen on test, LOCA beats its base in 1 of 1 case."
     )
-    assert overall_sentence([headline(protocol="paper")]).startswith("No LOCA was compared under the clean protocol")
+    assert overall_sentence([headline(protocol="paper")]).startswith(
+        "No LOCA was compared under the clean protocol"
+    )
 
 
 def test_a_missing_comparison_leaves_its_own_cell_empty() -> None:
@@ -205,7 +226,10 @@ def test_each_row_shows_both_protocols_side_by_side_under_three_comparisons(page
 def test_a_printed_figure_stands_beside_the_protocol_that_it_is_printed_for_alone() -> None:
     clean, paper = headline(), headline(protocol="paper")
     assert "0.1059 printed" in page_of([clean, paper], [], PROVENANCE, TITLE)
-    assert "printed" not in Outline(page_of([replace(clean, printed=0.1059)], [], PROVENANCE, TITLE)).text
+    assert (
+        "printed"
+        not in Outline(page_of([replace(clean, printed=0.1059)], [], PROVENANCE, TITLE)).text
+    )
 
 
 def test_the_page_is_well_formed_and_its_headings_are_in_order(page: str) -> None:
@@ -218,7 +242,12 @@ def test_the_page_is_well_formed_and_its_headings_are_in_order(page: str) -> Non
     assert all(attributes.get("scope") for tag, attributes in outline.tags if tag == "th")
     assert page.count("<table") == page.count("<caption>")
     sections = re.findall(r"<h2[^>]*>(.*?)</h2>", page)
-    assert sections == ["What matches the paper, and what does not", "Contents", "Tables and figures", "What was run"]
+    assert sections == [
+        "What matches the paper, and what does not",
+        "Contents",
+        "Tables and figures",
+        "What was run",
+    ]
     assert page.index("What LOCA gains") < page.index("<h2")
 
 
@@ -237,7 +266,10 @@ def test_nothing_is_asked_from_outside_and_links_lead_somewhere(page: str) -> No
 
 def test_findings_are_collected_by_kind_and_linked_to_their_exhibit(page: str) -> None:
     text = re.sub(r"\s+", " ", page)
-    assert '<h3>Matches the paper</h3> <ul> <li>It rises. <small><a href="#figure-4">Figure 4: anchors' in text
+    assert (
+        '<h3>Matches the paper</h3> <ul> <li>It rises. <small><a href="#figure-4">Figure 4: anchors'
+        in text
+    )
     assert "<h3>Differs from the paper</h3>" in text
     assert "Nothing." not in text
     assert page_of([], [TABLE], PROVENANCE, TITLE).count('<p class="quiet">Nothing.</p>') == 2
@@ -258,8 +290,13 @@ def test_words_between_backticks_are_code_and_nothing_else_is() -> None:
 
 
 def test_a_table_of_words_is_read_from_the_left() -> None:
-    for cell, has_words in (("0.0951 ± 0.0003", False), ("X-Files: Fight the Future, The (1998)", True)):
-        table = replace(TABLE, tables=(ReportTable("a", TextTable(("model", "Top-1"), (("LOCA", cell),))),))
+    for cell, has_words in (
+        ("0.0951 ± 0.0003", False),
+        ("X-Files: Fight the Future, The (1998)", True),
+    ):
+        table = replace(
+            TABLE, tables=(ReportTable("a", TextTable(("model", "Top-1"), (("LOCA", cell),))),)
+        )
         assert ('class="words"' in page_of([], [table], PROVENANCE, TITLE)) == has_words
 
 
@@ -272,10 +309,17 @@ def test_names_from_outside_are_shown_and_never_become_tags() -> None:
         findings=(Finding("found", bad),), records=({bad: bad},),
     )  # fmt: skip
     gains = {over: gain(over, bad) for over in (BASE, BEST, ENSEMBLE)}
-    page = page_of([Headline(bad, "clean", bad, bad, None, gains)], [item], Provenance(bad, {bad: {bad: bad}}), bad)
+    page = page_of(
+        [Headline(bad, "clean", bad, bad, None, gains)],
+        [item],
+        Provenance(bad, {bad: {bad: bad}}),
+        bad,
+    )
     outline = Outline(page)
     assert "script" not in {tag for tag, _ in outline.tags}
-    assert not [name for _, attributes in outline.tags for name in attributes if name.startswith("on")]
+    assert not [
+        name for _, attributes in outline.tags for name in attributes if name.startswith("on")
+    ]
     assert outline.text.count(bad) >= 20
 
 
@@ -285,11 +329,15 @@ def test_the_same_contents_give_the_same_page_and_an_empty_page_is_one_too(page:
     assert "No LOCA was compared" in Outline(empty).text
 
 
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs the command chromium, which is not on the PATH")
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="needs the command chromium, which is not on the PATH"
+)
 
 
 @needs_browser
-def test_on_a_phone_every_picture_is_seen_and_the_page_does_not_scroll_sideways(page: str, tmp_path: Path) -> None:
+def test_on_a_phone_every_picture_is_seen_and_the_page_does_not_scroll_sideways(
+    page: str, tmp_path: Path
+) -> None:
     sizes = measured(tmp_path, page, 390, 844)
     assert sizes["window"] == 390
     assert sizes["page"] <= 390
@@ -311,7 +359,9 @@ def test_the_first_screen_holds_three_data_sets_and_two_models(page: str, tmp_pa
 
 
 @needs_browser
-def test_the_page_as_it_is_opens_without_errors_and_can_be_pictured(page: str, tmp_path: Path) -> None:
+def test_the_page_as_it_is_opens_without_errors_and_can_be_pictured(
+    page: str, tmp_path: Path
+) -> None:
     picture = tmp_path / "picture.png"
     browse(tmp_path, page, "--window-size=1280,800", f"--screenshot={picture}")
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -109,12 +109,16 @@ def test_nothing_is_computed_twice_and_the_page_stays_the_same(
     assert {one.name: one.read_bytes() for one in whole.folder.iterdir() if one.is_file()} == before
 
 
-def test_a_piece_made_alone_takes_what_another_has_computed(whole: Reproduction, computed: list[str]) -> None:
+def test_a_piece_made_alone_takes_what_another_has_computed(
+    whole: Reproduction, computed: list[str]
+) -> None:
     (item,) = reproduce(replace(whole, items=("figure5",)), resume=True)
     assert (computed, item.key) == ([], "figure5")
 
 
-def test_after_a_kill_only_the_rest_is_computed(planted: PlantedData, tmp_path: Path, computed: list[str]) -> None:
+def test_after_a_kill_only_the_rest_is_computed(
+    planted: PlantedData, tmp_path: Path, computed: list[str]
+) -> None:
     bench = tiny_benchmark(planted)
     only = ("ease", "mult-vae", "ensemble-vae", "loca-vae")
     asked = Reproduction(("table2", "figure5"), (bench,), tmp_path / "killed", COMMAND, only=only)
@@ -136,7 +140,9 @@ def test_after_a_kill_only_the_rest_is_computed(planted: PlantedData, tmp_path: 
     resumed = reproduce(asked, resume=True)
     assert sorted(computed) == sorted(names)
     straight = reproduce(replace(asked, folder=tmp_path / "straight"), resume=False)
-    assert [_without_seconds(one.records) for one in resumed] == [_without_seconds(one.records) for one in straight]
+    assert [_without_seconds(one.records) for one in resumed] == [
+        _without_seconds(one.records) for one in straight
+    ]
 
 
 def _without_seconds(records: Any) -> list[dict[str, Any]]:
@@ -169,11 +175,16 @@ def test_what_is_kept_is_shown_without_computing_the_rest(
     asked = Reproduction(("table2",), benches[:1], tmp_path, COMMAND, only=("ease", "slim"))
     reproduce(asked, resume=False)
     count = len(computed)
-    shown = Reproduction(("table1", "table2", "table4", "figure7"), benches, tmp_path, COMMAND, computes=False)
+    shown = Reproduction(
+        ("table1", "table2", "table4", "figure7"), benches, tmp_path, COMMAND, computes=False
+    )
     items = reproduce(shown, resume=True)
     assert len(computed) == count
     assert [one.key for one in items] == ["table1", "table2"]  # nothing is stored of the others
-    assert {(line["protocol"], line["model"]) for line in items[1].records} == {("clean", "ease"), ("clean", "slim")}
+    assert {(line["protocol"], line["model"]) for line in items[1].records} == {
+        ("clean", "ease"),
+        ("clean", "slim"),
+    }
     assert items[0].missing == ()
     (missing,) = items[1].missing
     assert missing.startswith("tiny, clean: popularity, item-knn, wmf, cdae, mult-dae, ")
@@ -182,11 +193,19 @@ def test_what_is_kept_is_shown_without_computing_the_rest(
     assert f"## Not computed\n\n- {missing}\n" in (tmp_path / "table2.md").read_text()
     assert not (tmp_path / "figure7.md").exists()
     assert 'id="figure7"' not in (tmp_path / PAGE).read_text()
-    assert 'id="table4"' not in (tmp_path / PAGE).read_text()  # `paper` has no need of it, which is no result
+    assert (
+        'id="table4"' not in (tmp_path / PAGE).read_text()
+    )  # `paper` has no need of it, which is no result
     # Nor is a piece written of which no model is asked for: it would take the place of what was there.
     (tmp_path / "figure5.csv").write_text("made before")
     for computes in (False, True):
-        few = replace(shown, benchmarks=benches[:1], items=("table2", "figure5"), only=("ease",), computes=computes)
+        few = replace(
+            shown,
+            benchmarks=benches[:1],
+            items=("table2", "figure5"),
+            only=("ease",),
+            computes=computes,
+        )
         assert [one.key for one in reproduce(few, resume=True)] == ["table2"]
     assert (tmp_path / "figure5.csv").read_text() == "made before"
     # An earlier piece stays on the page with what is kept of it.
@@ -238,8 +257,12 @@ def test_with_one_process_too_what_fails_leaves_the_rest(
         return really(store, run, split)
 
     monkeypatch.setattr(RunStore, "execute", fail)
-    asked = Reproduction(("table2",), (bench,), tmp_path, COMMAND, only=("popularity", "ease", "slim"))
-    with pytest.raises(LocaError, match=r"^tiny-clean: ease seed 0: RuntimeError: out of memory; .*--resume tries"):
+    asked = Reproduction(
+        ("table2",), (bench,), tmp_path, COMMAND, only=("popularity", "ease", "slim")
+    )
+    with pytest.raises(
+        LocaError, match=r"^tiny-clean: ease seed 0: RuntimeError: out of memory; .*--resume tries"
+    ):
         reproduce(asked, resume=False)
     text = (tmp_path / "table2.md").read_text()
     assert "Popularity" in text
@@ -259,12 +282,16 @@ def test_a_measuring_that_fails_leaves_the_rest(
 
     monkeypatch.setattr(tables, "selection_data", fail)
     asked = Reproduction(("table1", "table5"), (bench,), tmp_path, COMMAND)
-    with pytest.raises(LocaError, match="tiny-clean: training seconds stacked 1: RuntimeError: no clock"):
+    with pytest.raises(
+        LocaError, match="tiny-clean: training seconds stacked 1: RuntimeError: no clock"
+    ):
         reproduce(asked, resume=False)
     assert (tmp_path / "table1.md").exists()
 
 
-def test_wrong_settings_are_refused_before_anything_is_dropped(planted: PlantedData, tmp_path: Path) -> None:
+def test_wrong_settings_are_refused_before_anything_is_dropped(
+    planted: PlantedData, tmp_path: Path
+) -> None:
     bench = tiny_benchmark(planted)
     asked = Reproduction(("table2",), (bench,), tmp_path, COMMAND, only=("ease",))
     reproduce(asked, resume=False)
@@ -275,7 +302,9 @@ def test_wrong_settings_are_refused_before_anything_is_dropped(planted: PlantedD
 
 
 def test_seeds_that_are_missing_are_named(planted: PlantedData, tmp_path: Path) -> None:
-    asked = Reproduction(("figure6",), (tiny_benchmark(planted),), tmp_path, COMMAND, only=("mult-vae",))
+    asked = Reproduction(
+        ("figure6",), (tiny_benchmark(planted),), tmp_path, COMMAND, only=("mult-vae",)
+    )
     reproduce(asked, resume=False)
     (tmp_path / "kept" / "tiny-clean" / "cells" / "work-mult-vae%20seed%201.safetensors").unlink()
     (item,) = reproduce(replace(asked, only=(), computes=False), resume=True)
@@ -283,7 +312,9 @@ def test_seeds_that_are_missing_are_named(planted: PlantedData, tmp_path: Path) 
     assert item.missing == (f"{missing}, ensemble-ease",)
 
 
-def test_fresh_leaves_what_is_kept_of_other_data(planted: PlantedData, tmp_path: Path, computed: list[str]) -> None:
+def test_fresh_leaves_what_is_kept_of_other_data(
+    planted: PlantedData, tmp_path: Path, computed: list[str]
+) -> None:
     clean, paper = (tiny_benchmark(planted, protocol) for protocol in ("clean", "paper"))
     asked = Reproduction(("table2",), (clean,), tmp_path, COMMAND, only=("ease",))
     reproduce(asked, resume=False)
@@ -296,34 +327,48 @@ def test_fresh_leaves_what_is_kept_of_other_data(planted: PlantedData, tmp_path:
 def test_rows_that_are_kept_stay_beside_those_that_are_asked_for(
     planted: PlantedData, tmp_path: Path, computed: list[str]
 ) -> None:
-    asked = Reproduction(("table2",), (tiny_benchmark(planted),), tmp_path, COMMAND, only=("ease", "slim"))
+    asked = Reproduction(
+        ("table2",), (tiny_benchmark(planted),), tmp_path, COMMAND, only=("ease", "slim")
+    )
     reproduce(asked, resume=False)
     (item,) = reproduce(replace(asked, only=("popularity",)), resume=True)
     assert {line["model"] for line in item.records} == {"ease", "slim", "popularity"}
     assert len(computed) == 3
 
 
-def test_fresh_drops_what_was_kept(planted: PlantedData, tmp_path: Path, computed: list[str]) -> None:
+def test_fresh_drops_what_was_kept(
+    planted: PlantedData, tmp_path: Path, computed: list[str]
+) -> None:
     asked = Reproduction(("table2",), (tiny_benchmark(planted),), tmp_path, COMMAND, only=("ease",))
     reproduce(asked, resume=False)
     reproduce(asked, resume=False)
     assert computed == ["ease seed 0", "ease seed 0"]
 
 
-def test_a_cell_that_fails_leaves_the_others_and_is_told(planted: PlantedData, tmp_path: Path) -> None:
+def test_a_cell_that_fails_leaves_the_others_and_is_told(
+    planted: PlantedData, tmp_path: Path
+) -> None:
     bench = tiny_benchmark(planted, sizes=replace(TINY, local_models=5000, seeds=1))
-    asked = Reproduction(("table2",), (bench,), tmp_path, COMMAND, processes=2, only=("ease", "loca-ease"))
-    with pytest.raises(LocaError, match=r"tiny-clean: loca-ease seed 0: .*anchors.*--resume tries again"):
+    asked = Reproduction(
+        ("table2",), (bench,), tmp_path, COMMAND, processes=2, only=("ease", "loca-ease")
+    )
+    with pytest.raises(
+        LocaError, match=r"tiny-clean: loca-ease seed 0: .*anchors.*--resume tries again"
+    ):
         reproduce(asked, resume=False)
     assert "EASE" in (tmp_path / "table2.md").read_text()
 
 
 def test_both_protocols_stand_side_by_side(planted: PlantedData, tmp_path: Path) -> None:
     benches = tuple(tiny_benchmark(planted, protocol) for protocol in ("clean", "paper"))
-    asked = Reproduction(("table2",), benches, tmp_path, COMMAND, only=("ease", "loca-ease", "ensemble-ease"))
+    asked = Reproduction(
+        ("table2",), benches, tmp_path, COMMAND, only=("ease", "loca-ease", "ensemble-ease")
+    )
     (item,) = reproduce(asked, resume=False)
     beside = item.tables[0]
-    assert beside.table.header == (*("NDCG@100", "here, clean (400 users)", "95 %", "here, paper (400 users)", "95 %"),)
+    assert beside.table.header == (
+        *("NDCG@100", "here, clean (400 users)", "95 %", "here, paper (400 users)", "95 %"),
+    )
     assert [row[0] for row in beside.table.rows] == ["EASE", "Ensemble_EASE (3)", "LOCA_EASE (3)"]
     assert "NOT A RESULT" in beside.note
     seeds = {(line["protocol"], line["model"], line["seed"]) for line in item.records}
@@ -342,11 +387,21 @@ def test_an_unknown_piece_is_refused_with_the_nearest() -> None:
 
 
 def test_settings_have_as_many_models_as_were_asked_for() -> None:
-    tables = {"loca-vae": {"anchors": 40, "alpha": 0.5}, "ensemble-vae": {"models": 139}, "ease": {"l2": 7.0}}
+    tables = {
+        "loca-vae": {"anchors": 40, "alpha": 0.5},
+        "ensemble-vae": {"models": 139},
+        "ease": {"l2": 7.0},
+    }
     on = replace(bench(sizes=Sizes(local_models=3, seeds=1)), tables=tables)
     names = ("loca-vae", "ensemble-vae", "ease", "slim")
-    told = describe_run("loca reproduce table2", [results({name: [compared(level(0.2))] for name in names}, on=on)])
-    settings = {name: value for name, value in told.facts["Settings"].items() if name.split(": ")[1] in names}
+    told = describe_run(
+        "loca reproduce table2", [results({name: [compared(level(0.2))] for name in names}, on=on)]
+    )
+    settings = {
+        name: value
+        for name, value in told.facts["Settings"].items()
+        if name.split(": ")[1] in names
+    }
     assert settings == {
         "Hand, clean: slim": "defaults",
         "Hand, clean: ease": "l2 7.0",
@@ -366,30 +421,46 @@ def test_settings_have_as_many_models_as_were_asked_for() -> None:
         ("figure2", "mult-vae loca-vae"),
         ("figure4", "mult-vae loca-vae ensemble-vae"),
         ("figure5", "mult-vae loca-vae ensemble-vae llorma-vae mixture-vae dealt-vae"),
-        ("figure6", "mult-dae mult-vae ease loca-vae loca-dae ensemble-vae ensemble-ease mixture-vae mixture-ease"),
+        (
+            "figure6",
+            "mult-dae mult-vae ease loca-vae loca-dae ensemble-vae ensemble-ease mixture-vae mixture-ease",
+        ),
         ("figure7", "mult-vae loca-vae ensemble-vae mixture-vae dealt-vae"),
         ("figure8", "mult-vae loca-vae ensemble-vae mixture-vae"),
-        ("figure8 figure5 table1", "mult-vae loca-vae ensemble-vae llorma-vae mixture-vae dealt-vae"),
+        (
+            "figure8 figure5 table1",
+            "mult-vae loca-vae ensemble-vae llorma-vae mixture-vae dealt-vae",
+        ),
     ],
 )
-def test_the_models_of_pieces_come_once_each_in_the_order_of_the_bench(pieces: str, expected: str) -> None:
+def test_the_models_of_pieces_come_once_each_in_the_order_of_the_bench(
+    pieces: str, expected: str
+) -> None:
     assert models_of(pieces.split(), bench()) == tuple(expected.split())
 
 
 def test_what_the_paper_has_not_is_not_asked_for_under_its_protocol() -> None:
     clean = tuple(name for name in ALL_NAMES if name not in AUTHORS)
     assert models_of(tuple(PAPER), bench()) == clean
-    assert models_of(tuple(PAPER), bench("paper")) == tuple(name for name in clean if name not in BEYOND)
+    assert models_of(tuple(PAPER), bench("paper")) == tuple(
+        name for name in clean if name not in BEYOND
+    )
 
 
-def test_the_authors_own_settings_are_asked_for_where_the_paper_prints_figures_of_the_data() -> None:
+def test_the_authors_own_settings_are_asked_for_where_the_paper_prints_figures_of_the_data() -> (
+    None
+):
     beside_print = models_of(("table2",), bench("paper", printed="AMusic"))
     assert beside_print == tuple(name for name in ALL_NAMES if name not in BEYOND)
     assert not set(AUTHORS) & set(models_of(("table2",), bench("clean", printed="AMusic")))
-    assert "ease" in models_of(("table2",), bench("paper", printed="AMusic"), only=["loca-paper-ease"])
+    assert "ease" in models_of(
+        ("table2",), bench("paper", printed="AMusic"), only=["loca-paper-ease"]
+    )
 
 
-def test_a_case_study_asks_for_the_local_model_where_items_have_genres_under_clean(planted: PlantedData) -> None:
+def test_a_case_study_asks_for_the_local_model_where_items_have_genres_under_clean(
+    planted: PlantedData,
+) -> None:
     assert models_of(["table4"], tiny_benchmark(planted)) == ("mult-vae", "loca-vae")
     assert models_of(["table4"], tiny_benchmark(planted, "paper")) == ()
 
@@ -423,14 +494,18 @@ def test_a_folder_with_cells_or_tuning_of_an_earlier_run_is_refused_unless_resum
     tmp_path: Path, kept: str
 ) -> None:
     (tmp_path / kept).mkdir()
-    with pytest.raises(ConfigError, match=r"holds results of an earlier run; add --resume .* or --fresh") as caught:
+    with pytest.raises(
+        ConfigError, match=r"holds results of an earlier run; add --resume .* or --fresh"
+    ) as caught:
         check_start(tmp_path, resume=False, fresh=False)
     assert str(tmp_path) in str(caught.value)
     check_start(tmp_path, resume=True, fresh=False)
     check_start(tmp_path, resume=False, fresh=True)
 
 
-def test_tuning_is_kept_in_a_folder_of_that_name_and_any_other_is_no_earlier_run(tmp_path: Path) -> None:
+def test_tuning_is_kept_in_a_folder_of_that_name_and_any_other_is_no_earlier_run(
+    tmp_path: Path,
+) -> None:
     assert TUNED == "tuning"
     (tmp_path / "pictures").mkdir()
     check_start(tmp_path, resume=False, fresh=False)
@@ -496,13 +571,20 @@ def test_nothing_is_kept_of_one_that_fails(tmp_path: Path) -> None:
         ({**INPUTS, "data": "another"}, "the data have changed"),
         ({**INPUTS, "latent": 16}, "latent: 8 then, 16 now"),
         ({**INPUTS, "epochs": 2}, "epochs: not set then, 2 now"),
-        ({key: value for key, value in INPUTS.items() if key != "latent"}, "latent: 8 then, not set now"),
+        (
+            {key: value for key, value in INPUTS.items() if key != "latent"},
+            "latent: 8 then, not set now",
+        ),
     ],
 )
-def test_records_of_another_subject_are_refused_and_stay(tmp_path: Path, now: Mapping[str, Any], told: str) -> None:
+def test_records_of_another_subject_are_refused_and_stay(
+    tmp_path: Path, now: Mapping[str, Any], told: str
+) -> None:
     find_or_measure(Measurement("timing", INPUTS, Counted(LINES)), tmp_path)
     other = Counted([])
-    with pytest.raises(ConfigError, match="records of timing that are not those requested") as caught:
+    with pytest.raises(
+        ConfigError, match="records of timing that are not those requested"
+    ) as caught:
         find_or_measure(Measurement("timing", now, other), tmp_path)
     assert told in str(caught.value)
     assert "--fresh" in str(caught.value)
@@ -556,7 +638,9 @@ def test_models_that_read_the_same_but_for_the_last_bit_are_told_apart() -> None
 
 
 @pytest.mark.parametrize("key", ["table3", "table4", "table5", "figure2"])
-def test_the_inputs_of_every_measurement_have_its_model_to_the_last_bit(planted: PlantedData, key: str) -> None:
+def test_the_inputs_of_every_measurement_have_its_model_to_the_last_bit(
+    planted: PlantedData, key: str
+) -> None:
     found = PAPER[key].measurements(tiny_benchmark(planted))
     assert found
     assert all(isinstance(one.inputs["to the last bit"], str) for one in found)

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from examples import accuracies, bench, compared, headlines_of, level, results, swaying, with_singles
+from examples import (
+    accuracies,
+    bench,
+    compared,
+    headlines_of,
+    level,
+    results,
+    swaying,
+    with_singles,
+)
 
 from loca.evaluation.significance import PairedDifference
 from loca.reproduction.benchmark import BASELINES, SINGLES, Results, RunKey, Sizes
@@ -17,7 +26,12 @@ PROTOCOLS: tuple[ProtocolName, ...] = ("clean", "paper")
 
 def test_headlines_tell_the_gains_over_base_best_single_and_ensemble_in_this_order() -> None:
     vae, ease = headlines_of(accuracies("paper", printed="AMusic"))
-    assert (vae.data, vae.protocol, vae.model, vae.printed) == ("Hand", "paper", "LOCA_VAE (3)", 0.0893)
+    assert (vae.data, vae.protocol, vae.model, vae.printed) == (
+        "Hand",
+        "paper",
+        "LOCA_VAE (3)",
+        0.0893,
+    )
     assert vae.ndcg == "0.2700 ± 0.0283"
     assert [(over, one.other, one.verdict) for over, one in vae.gains.items()] == [
         (BASE, "MultVAE", "better"),
@@ -31,10 +45,15 @@ def test_headlines_tell_the_gains_over_base_best_single_and_ensemble_in_this_ord
         (BEST, "MultVAE", "undecided"),
     ]
     assert ease.gains[BASE].paired.mean == pytest.approx(-0.04)
-    assert [one.printed for one in headlines_of(accuracies("clean", printed="AMusic"))] == [None, None]
+    assert [one.printed for one in headlines_of(accuracies("clean", printed="AMusic"))] == [
+        None,
+        None,
+    ]
 
 
-def test_a_local_model_without_rivals_has_a_headline_without_gains_and_one_not_measured_none() -> None:
+def test_a_local_model_without_rivals_has_a_headline_without_gains_and_one_not_measured_none() -> (
+    None
+):
     (line,) = headlines_of(results({"loca-dae": [compared(level(0.2))]}))
     assert (line.model, line.printed, line.gains) == ("LOCA_DAE", None, {})
     assert headlines_of(results({})) == ()
@@ -45,7 +64,14 @@ def test_printed_figures_stand_beside_both_protocols_which_say_how_many_users_th
     beside = item.tables[0]
     assert beside.heading == "Hand: beside the paper"
     assert beside.table.header == (
-        *("NDCG@100", "paper prints", "here, clean (40 users)", "95 %", "here, paper (40 users)", "95 %"),
+        *(
+            "NDCG@100",
+            "paper prints",
+            "here, clean (40 users)",
+            "95 %",
+            "here, paper (40 users)",
+            "95 %",
+        ),
     )
     printed = {row[0]: row[1] for row in beside.table.rows}
     assert printed == {
@@ -74,10 +100,14 @@ def test_clean_alone_does_not_stand_beside_printed_figures_of_other_data() -> No
     item = make([accuracies("clean", printed="AMusic")])
     assert [one.heading for one in item.tables] == ["Hand, clean", "Hand, clean: differences"]
     told = str(item.tables)
-    assert not [value for value in ("0.0821", "0.0893", "brackets", "paper prints") if value in told]
+    assert not [
+        value for value in ("0.0821", "0.0893", "brackets", "paper prints") if value in told
+    ]
 
 
-def test_both_protocols_of_data_that_the_paper_has_not_stand_side_by_side_without_printed_figures() -> None:
+def test_both_protocols_of_data_that_the_paper_has_not_stand_side_by_side_without_printed_figures() -> (
+    None
+):
     beside = make([accuracies("clean"), accuracies("paper")]).tables[0]
     assert beside.heading == "Hand: protocols side by side"
     assert beside.table.header[:2] == ("NDCG@100", "here, clean (40 users)")
@@ -85,9 +115,17 @@ def test_both_protocols_of_data_that_the_paper_has_not_stand_side_by_side_withou
 
 
 def test_under_paper_the_printed_figure_stands_behind_each_metric() -> None:
-    panels = {one.heading: one for one in make([accuracies("clean", "AMusic"), accuracies("paper", "AMusic")]).tables}
+    panels = {
+        one.heading: one
+        for one in make([accuracies("clean", "AMusic"), accuracies("paper", "AMusic")]).tables
+    }
     rows = {row[0]: row[2:6] for row in panels["Hand, paper"].table.rows}
-    assert rows["EASE"] == ("0.4500 (0.1129)", "0.1500 (0.0717)", "0.6000 (0.1506)", "0.3000 (0.0821)")
+    assert rows["EASE"] == (
+        "0.4500 (0.1129)",
+        "0.1500 (0.0717)",
+        "0.6000 (0.1506)",
+        "0.3000 (0.0821)",
+    )
     assert rows["LOCA_VAE (3)"][3] == "0.2700 ± 0.0283 (0.0893)"
     assert rows["Popularity"][3] == "0.0500"
     assert "MultVAE. In brackets: what the paper prints." in panels["Hand, paper"].note
@@ -107,8 +145,16 @@ def test_a_row_says_how_many_models_it_has_where_it_is_of_many() -> None:
     }
     few = {"loca-vae": [compared(level(0.2), parameters={"model": "Loca", "anchors": 12})]}
     beside, clean, beyond, _, paper = make([results(cells), results(few, on=bench("paper"))]).tables
-    assert [row[0] for row in beside.table.rows] == ["LLORMA", "Ensemble_VAE (299)", "LOCA_VAE (300, 12)"]
-    assert [row[0] for row in clean.table.rows] == ["LLORMA", "Ensemble_VAE (299)", "LOCA_VAE (300)"]
+    assert [row[0] for row in beside.table.rows] == [
+        "LLORMA",
+        "Ensemble_VAE (299)",
+        "LOCA_VAE (300, 12)",
+    ]
+    assert [row[0] for row in clean.table.rows] == [
+        "LLORMA",
+        "Ensemble_VAE (299)",
+        "LOCA_VAE (300)",
+    ]
     assert [row[0] for row in beyond.table.rows] == ["Auto"]
     assert [row[0] for row in paper.table.rows] == ["LOCA_VAE (12)"]
 
@@ -126,7 +172,12 @@ def test_a_row_holds_the_means_over_seeds_and_the_panel_names_the_best_single() 
         "Best single model where choices are made: MultVAE. Not yet with all 2 seeds: WMF, "
     )
     lines = panels["Hand, clean: differences"].table.rows
-    assert lines[0][:4] == ("LOCA_VAE − MultVAE (its base)", "+0.0200", "+8.0%", "+0.0200 … +0.0200")
+    assert lines[0][:4] == (
+        "LOCA_VAE − MultVAE (its base)",
+        "+0.0200",
+        "+8.0%",
+        "+0.0200 … +0.0200",
+    )
     assert [line[-1] for line in lines] == ["better", "better", "undecided", "worse", "undecided"]
     assert "0" not in (line[5] for line in lines)
 
@@ -141,7 +192,9 @@ def test_what_the_paper_has_not_stands_apart_and_is_held_against_the_best_single
 
 
 def test_all_tables_have_as_many_cells_in_a_row_as_in_the_header() -> None:
-    for table in make([accuracies("clean", "AMusic"), accuracies("paper", "AMusic"), accuracies(label="Other")]).tables:
+    for table in make(
+        [accuracies("clean", "AMusic"), accuracies("paper", "AMusic"), accuracies(label="Other")]
+    ).tables:
         assert {len(row) for row in table.table.rows} == {len(table.table.header)}, table.heading
 
 
@@ -153,9 +206,9 @@ def test_every_seed_of_every_model_is_one_record() -> None:
     assert len(records) == len(expected)
     one = next(line for line in records if (line["model"], line["seed"]) == ("loca-vae", 1))
     assert (one["data"], one["protocol"], one["seconds"]) == ("hand", "clean", 4.0)
-    assert [one[metric] for metric in ("recall@50", "ndcg@50", "recall@100", "ndcg@100")] == pytest.approx(
-        [0.435, 0.145, 0.58, 0.29]
-    )
+    assert [
+        one[metric] for metric in ("recall@50", "ndcg@50", "recall@100", "ndcg@100")
+    ] == pytest.approx([0.435, 0.145, 0.58, 0.29])
     low, high = one["ndcg@100 low"], one["ndcg@100 high"]
     assert isinstance(low, float)
     assert isinstance(high, float)
@@ -164,7 +217,9 @@ def test_every_seed_of_every_model_is_one_record() -> None:
 
 
 def test_the_settings_of_a_model_change_nothing_else_in_its_record() -> None:
-    searched = compared(level(0.3), chosen_by=0.25, seconds=7.5, parameters={"model": "Auto", "seconds": 90.0})
+    searched = compared(
+        level(0.3), chosen_by=0.25, seconds=7.5, parameters={"model": "Auto", "seconds": 90.0}
+    )
     (line,) = make([results({"auto": [searched]})]).records
     assert (line["model"], line["seconds"], line["chosen by ndcg@100"]) == ("auto", 7.5, 0.25)
     assert (line["setting model"], line["setting seconds"]) == ("Auto", 90.0)
@@ -178,7 +233,9 @@ def test_a_seed_keeps_its_number_where_the_one_before_it_failed() -> None:
 
 
 def test_what_is_not_sure_does_not_match_and_findings_say_how_large_a_difference_is() -> None:
-    assert [(one.kind, one.text) for one in make([accuracies()]).findings if "ensemble" not in one.text] == [
+    assert [
+        (one.kind, one.text) for one in make([accuracies()]).findings if "ensemble" not in one.text
+    ] == [
         (
             "matches",
             "Hand, clean: the better LOCA, LOCA_VAE against the best single model (MultVAE): "
@@ -188,7 +245,10 @@ def test_what_is_not_sure_does_not_match_and_findings_say_how_large_a_difference
             "matches",
             "Hand, clean: LOCA_VAE against its base (MultVAE): +8.0% of NDCG@100 [+0.0200, +0.0200], better.",
         ),
-        ("differs", "Hand, clean: LOCA_EASE against its base (EASE): -13.3% of NDCG@100 [-0.0400, -0.0400], worse."),
+        (
+            "differs",
+            "Hand, clean: LOCA_EASE against its base (EASE): -13.3% of NDCG@100 [-0.0400, -0.0400], worse.",
+        ),
     ]
     (unsure,) = (one for one in make([accuracies()]).findings if "ensemble" in one.text)
     assert (unsure.kind, unsure.text.endswith(", undecided.")) == ("differs", True)
@@ -203,12 +263,23 @@ def test_nothing_measured_makes_an_empty_table() -> None:
 def test_needed_are_all_models_with_every_seed_that_draws_anything() -> None:
     sizes = Sizes(local_models=3, sweep_models=2, seeds=2)
     clean, paper = (
-        {str(key): run for key, run in Table2().runs(bench(protocol, sizes=sizes)).items()} for protocol in PROTOCOLS
+        {str(key): run for key, run in Table2().runs(bench(protocol, sizes=sizes)).items()}
+        for protocol in PROTOCOLS
     )
-    assert {"ease seed 0", "mult-vae seed 0", "mult-vae seed 1", "loca-ease seed 1", "auto seed 0"} <= set(clean)
+    assert {
+        "ease seed 0",
+        "mult-vae seed 0",
+        "mult-vae seed 1",
+        "loca-ease seed 1",
+        "auto seed 0",
+    } <= set(clean)
     assert "ease seed 1" not in clean
     mixtures = {"mixture-vae", "dealt-vae", "mixture-ease", "dealt-ease"}
-    assert {name.split(" seed ")[0] for name in set(clean) - set(paper)} == {"auto", "next-ease", *mixtures}
+    assert {name.split(" seed ")[0] for name in set(clean) - set(paper)} == {
+        "auto",
+        "next-ease",
+        *mixtures,
+    }
     assert clean["loca-vae seed 0"].counts == (1, 2, 3)
     assert clean["loca-dae seed 0"].counts == (1, 2)
     assert clean["loca-ease seed 0"].counts == ()
@@ -232,7 +303,9 @@ def test_a_row_of_loca_says_how_local_it_is() -> None:
 
 
 def test_the_authors_settings_stand_beside_print_in_a_row_of_their_own() -> None:
-    found = results({"loca-paper-vae": [compared(level(0.05))]}, on=bench("paper", printed="AMusic"))
+    found = results(
+        {"loca-paper-vae": [compared(level(0.05))]}, on=bench("paper", printed="AMusic")
+    )
     item = make([found])
     assert item.tables[0].table.rows[0][:2] == ("LOCA_VAE, authors' settings", "0.0893")
     (finding,) = (one for one in item.findings if "authors' settings is below" in one.text)
@@ -245,7 +318,10 @@ def test_the_best_single_model_is_chosen_where_choices_are_made_and_not_by_the_r
 
 
 def test_the_best_baseline_is_chosen_where_choices_are_made_and_not_by_the_result() -> None:
-    cells = {"sglsvd": [compared(level(0.4), chosen_by=0.2)], "llorma": [compared(level(0.1), chosen_by=0.3)]}
+    cells = {
+        "sglsvd": [compared(level(0.4), chosen_by=0.2)],
+        "llorma": [compared(level(0.1), chosen_by=0.3)],
+    }
     assert best_baseline(results(with_singles(cells))) == "llorma"
 
 
@@ -253,7 +329,9 @@ def test_the_best_baseline_is_chosen_where_choices_are_made_and_not_by_the_resul
 def test_without_every_single_model_there_is_no_best_one(left_out: str) -> None:
     cells = with_singles({})
     assert best_single(results(cells)) is not None
-    assert best_single(results({name: one for name, one in cells.items() if name != left_out})) is None
+    assert (
+        best_single(results({name: one for name, one in cells.items() if name != left_out})) is None
+    )
 
 
 def test_local_models_and_what_the_paper_has_not_are_no_single_models() -> None:
@@ -289,7 +367,14 @@ def test_differences_are_of_the_means_over_seeds() -> None:
 
 def rival(low: float, high: float, t_p: float, wilcoxon_p: float) -> Gain:
     mean = (low + high) / 2
-    return Gain("a", "b", "its base", PairedDifference(mean, mean, low, high, 2.0, 0.0, 0.0, 40), t_p, wilcoxon_p)
+    return Gain(
+        "a",
+        "b",
+        "its base",
+        PairedDifference(mean, mean, low, high, 2.0, 0.0, 0.0, 40),
+        t_p,
+        wilcoxon_p,
+    )
 
 
 @pytest.mark.parametrize(
@@ -316,7 +401,9 @@ def test_p_values_are_corrected_over_all_differences_of_the_bench() -> None:
 
 def nearly_unsure() -> Results:
     """LOCA_VAE and MultVAE, its base and the best single model: sure if corrected for once, not sure if for two."""
-    return results(with_singles({"mult-vae": [compared(level(0.25))], "loca-vae": [compared(swaying(0.268))]}))
+    return results(
+        with_singles({"mult-vae": [compared(level(0.25))], "loca-vae": [compared(swaying(0.268))]})
+    )
 
 
 def test_a_pair_that_is_asked_for_twice_is_corrected_for_once() -> None:
@@ -338,7 +425,9 @@ def test_another_pair_is_corrected_for_beside_the_one_that_is_asked_for_twice() 
     base, best, equal = gains_of(Results(found.benchmark, {**found.runs, **ensemble}))
     assert (equal.other, equal.verdict) == ("ensemble-vae", "undecided")
     for one in (base, best):
-        assert (one.t_p, one.wilcoxon_p) == pytest.approx((2 * one.paired.t_p, 2 * one.paired.wilcoxon_p))
+        assert (one.t_p, one.wilcoxon_p) == pytest.approx(
+            (2 * one.paired.t_p, 2 * one.paired.wilcoxon_p)
+        )
         assert one.verdict == "undecided"
 
 
@@ -351,7 +440,9 @@ def test_what_is_beyond_the_paper_is_of_one_family_with_the_local_models() -> No
         "undecided",
     )
     for one in (base, best):
-        assert (one.t_p, one.wilcoxon_p) == pytest.approx((2 * one.paired.t_p, 2 * one.paired.wilcoxon_p))
+        assert (one.t_p, one.wilcoxon_p) == pytest.approx(
+            (2 * one.paired.t_p, 2 * one.paired.wilcoxon_p)
+        )
         assert one.verdict == "undecided"
 
 
@@ -364,7 +455,9 @@ def mixed(levels: dict[str, float]) -> Results:
     return results(with_singles(cells))
 
 
-def test_mixtures_are_held_against_base_ensemble_and_dealt_memberships_which_are_held_against_the_ensemble() -> None:
+def test_mixtures_are_held_against_base_ensemble_and_dealt_memberships_which_are_held_against_the_ensemble() -> (
+    None
+):
     found = [(one.model, one.other, one.over, one.verdict) for one in gains_of(mixed(MIXED))]
     assert found == [
         ("mixture-vae", "mult-vae", BASE, "better"),
@@ -422,7 +515,9 @@ ABOVE = {
 }
 CLAIMED = (VAE_BEST, VAE_BASE, VAE_ENSEMBLE, EASE_BASE)
 FOUND = (EASE_ENSEMBLE, DAE_BASE, DAE_ENSEMBLE)
-ALL_BETTER = dict.fromkeys(CLAIMED, ("matches", "better")) | dict.fromkeys(FOUND, ("found", "better"))
+ALL_BETTER = dict.fromkeys(CLAIMED, ("matches", "better")) | dict.fromkeys(
+    FOUND, ("found", "better")
+)
 
 
 def told(levels: dict[str, float], chosen: str = "loca-vae") -> dict[str, tuple[str, str]]:
@@ -431,11 +526,16 @@ def told(levels: dict[str, float], chosen: str = "loca-vae") -> dict[str, tuple[
     Where choices are made, MultVAE is the best single model and `chosen` the better LOCA.
     """
     first = ("mult-vae", chosen)
-    cells = {name: [compared(level(value), chosen_by=float(name in first))] for name, value in levels.items()}
+    cells = {
+        name: [compared(level(value), chosen_by=float(name in first))]
+        for name, value in levels.items()
+    }
     findings = make([results(with_singles(cells))]).findings
     by_text = {one.text.removeprefix("Hand, clean: ").split(" (")[0]: one for one in findings}
     assert len(by_text) == len(findings)
-    return {what: (one.kind, one.text.rstrip(".").rsplit(", ", 1)[1]) for what, one in by_text.items()}
+    return {
+        what: (one.kind, one.text.rstrip(".").rsplit(", ", 1)[1]) for what, one in by_text.items()
+    }
 
 
 def test_findings_are_on_the_paper_s_claims_and_the_rest_is_found() -> None:
@@ -464,7 +564,9 @@ def test_a_claim_that_does_not_hold_differs_and_what_is_only_found_stays_found(
 def test_the_better_of_the_two_is_held_against_the_best_single_model_and_never_the_dae() -> None:
     ease = told({**ABOVE, "loca-vae": 0.20}, chosen="loca-ease")
     assert (ease[EASE_BEST], VAE_BEST in ease) == (("matches", "better"), False)
-    neither = told({**ABOVE, "loca-vae": 0.20, "loca-ease": 0.22, "loca-dae": 0.90}, chosen="loca-ease")
+    neither = told(
+        {**ABOVE, "loca-vae": 0.20, "loca-ease": 0.22, "loca-dae": 0.90}, chosen="loca-ease"
+    )
     assert (neither[EASE_BEST], VAE_BEST in neither) == (("differs", "worse"), False)
     assert list(told({"mult-vae": 0.25, "loca-dae": 0.90})) == [DAE_BASE]
 
@@ -482,7 +584,9 @@ def test_one_loca_alone_is_not_the_better_one_and_the_paper_claims_nothing_on_it
 
 @pytest.mark.parametrize("left_out", ["rec-vae", "popularity"])
 def test_where_a_single_model_is_missing_nothing_speaks_of_the_best_one(left_out: str) -> None:
-    cells = with_singles({name: [compared(level(value))] for name, value in {**ABOVE, "auto": 0.5}.items()})
+    cells = with_singles(
+        {name: [compared(level(value))] for name, value in {**ABOVE, "auto": 0.5}.items()}
+    )
     del cells[left_out]
     found = results(cells)
     item = make([found])
@@ -494,18 +598,31 @@ def test_where_a_single_model_is_missing_nothing_speaks_of_the_best_one(left_out
 
 
 def test_where_a_rival_of_many_models_is_the_best_baseline_the_claim_is_held_against_it() -> None:
-    levels = {"mult-vae": 0.25, "llorma": 0.29, "loca-vae": 0.30, "loca-ease": 0.28, "ease": 0.20, "auto": 0.5}
+    levels = {
+        "mult-vae": 0.25,
+        "llorma": 0.29,
+        "loca-vae": 0.30,
+        "loca-ease": 0.28,
+        "ease": 0.20,
+        "auto": 0.5,
+    }
     chosen = {"mult-vae": 0.5, "llorma": 0.6, "loca-vae": 1.0}
-    cells = {name: [compared(level(value), chosen_by=chosen.get(name, 0))] for name, value in levels.items()}
+    cells = {
+        name: [compared(level(value), chosen_by=chosen.get(name, 0))]
+        for name, value in levels.items()
+    }
     found = results(with_singles(cells))
     texts = {one.text.split(": ")[1].split(" (")[0]: one.kind for one in make([found]).findings}
     assert texts["the better LOCA, LOCA_VAE against the best baseline"] == "matches"
     assert (
-        texts["LOCA_VAE against the best single model"] == texts["LOCA_EASE against the best single model"] == "found"
+        texts["LOCA_VAE against the best single model"]
+        == texts["LOCA_EASE against the best single model"]
+        == "found"
     )
     notes = [table.note for table in make([found]).tables]
     assert any(
-        "Best single model where choices are made: MultVAE. Best baseline there: LLORMA." in one for one in notes
+        "Best single model where choices are made: MultVAE. Best baseline there: LLORMA." in one
+        for one in notes
     )
     assert {line.gains[BEST].other for line in headlines_of(found)} == {"MultVAE"}
     rows = [row[0] for table in make([found]).tables for row in table.table.rows]
@@ -513,7 +630,9 @@ def test_where_a_rival_of_many_models_is_the_best_baseline_the_claim_is_held_aga
 
 
 @pytest.mark.parametrize(("left_out", "known"), [("llorma", False), ("item-knn", True)])
-def test_the_best_baseline_needs_all_rivals_of_the_paper_and_no_other(left_out: str, known: bool) -> None:
+def test_the_best_baseline_needs_all_rivals_of_the_paper_and_no_other(
+    left_out: str, known: bool
+) -> None:
     cells = with_singles({name: [compared(level(value))] for name, value in ABOVE.items()})
     del cells[left_out]
     kinds = {one.kind for one in make([results(cells)]).findings if "best" in one.text}
@@ -522,7 +641,9 @@ def test_the_best_baseline_needs_all_rivals_of_the_paper_and_no_other(left_out: 
 
 def test_findings_tell_which_of_the_four_printed_figures_are_reached_under_paper_alone() -> None:
     # AMusic prints 0.1235, 0.0748, 0.1764 and 0.0893; the values are 1.5, 0.5, 2 and 1 times the level.
-    def against(value: float, protocol: ProtocolName = "paper", printed: str | None = "AMusic") -> list[Finding]:
+    def against(
+        value: float, protocol: ProtocolName = "paper", printed: str | None = "AMusic"
+    ) -> list[Finding]:
         found = results({"loca-vae": [compared(level(value))]}, on=bench(protocol, printed=printed))
         return list(make([found]).findings)
 

@@ -87,7 +87,9 @@ def test_only_a_long_history_with_two_leading_genres_is_taken() -> None:
 def test_genres_that_are_mostly_in_the_same_items_are_not_two() -> None:
     alike = [0, 10, 20, 21, *drama(4)]  # three of eight in each, two of them in both
     assert two_genre_users(histories(alike, drama(30)), OF_ITEMS, EIGHT) == []
-    (loose,) = two_genre_users(histories(alike, drama(30)), OF_ITEMS, Criteria(history=8, overlap=0.5))
+    (loose,) = two_genre_users(
+        histories(alike, drama(30)), OF_ITEMS, Criteria(history=8, overlap=0.5)
+    )
     assert (loose.row, loose.both) == (0, 0.25)
 
 
@@ -100,7 +102,9 @@ def test_the_most_promising_user_comes_first_and_equal_ones_by_row() -> None:
 
 # Items 0 … 9 are War, 10 … 19 are Love, 20 … 39 are Drama.
 WAR, LOVE, DRAMA = list(range(10)), list(range(10, 20)), list(range(20, 40))
-GENRES = {one: ("War",) if one in WAR else ("Love",) if one in LOVE else ("Drama",) for one in range(40)}
+GENRES = {
+    one: ("War",) if one in WAR else ("Love",) if one in LOVE else ("Drama",) for one in range(40)
+}
 FOUR = Criteria(history=4)
 MIXED = [2, 12, 20, 21, 22]
 WARLIKE = [0, 2, 3, 4, 5, 20]  # 0 is seen
@@ -123,7 +127,9 @@ class Preference:
 
 def interactions_of(*of_users: list[int]) -> Interactions:
     offsets = np.cumsum([0, *map(len, of_users)])
-    rows = csr_array((np.ones(offsets[-1]), np.concatenate(of_users), offsets), shape=(len(of_users), 40))
+    rows = csr_array(
+        (np.ones(offsets[-1]), np.concatenate(of_users), offsets), shape=(len(of_users), 40)
+    )
     known = Interactions.from_matrix(rows)
     return known.with_titles({one: f"Film {one}" for one in range(40)})
 
@@ -138,7 +144,9 @@ def laid_out(local: list[list[int]], held_out: list[list[int]]) -> tuple[Loca, S
     model = Loca(base=Popularity(), anchors=len(local), alpha="paper")
     model.embedder_ = TruncatedSVD(dimensions=2).fit(histories)
     anchors = np.zeros(len(local), np.int64)
-    model.communities_ = KernelCommunities(anchors, model.embed(histories)[anchors], 3.0, 3.0, "uniform", 1.0)
+    model.communities_ = KernelCommunities(
+        anchors, model.embed(histories)[anchors], 3.0, 3.0, "uniform", 1.0
+    )
     model.locals_ = SeparateModels.of([Preference(one) for one in local])  # type: ignore[list-item]
     model.global_ = Preference(DRAMA)  # type: ignore[assignment]
     model.alpha_ = 0.0
@@ -148,7 +156,9 @@ def laid_out(local: list[list[int]], held_out: list[list[int]]) -> tuple[Loca, S
 
 
 def divided(held_out: list[list[int]] | None = None) -> Case:
-    model, split = laid_out([MIXED, LOVING, WARLIKE], held_out or [[30], [3, 12, 30, 31, 32, 33], [0]])
+    model, split = laid_out(
+        [MIXED, LOVING, WARLIKE], held_out or [[30], [3, 12, 30, 31, 32, 33], [0]]
+    )
     return find_case(model, split, GENRES, criteria=FOUR)
 
 
@@ -226,10 +236,21 @@ def test_the_table_shows_titles_genres_and_what_was_held_out() -> None:
     assert list(rows) == ["Local 1 (33.3%)", "Local 2 (33.3%)", "Global (0.0%)", "LOCA", "Held out"]
     assert rows["Local 1 (33.3%)"][:2] == ("✓ Film 12 — Love ①", "Film 13 — Love ①")
     assert rows["Global (0.0%)"][0] == "Film 20 — Drama"
-    assert rows["Held out"] == ("Film 3 — War ②", "Film 12 — Love ①", *(f"Film {one} — Drama" for one in (30, 31, 32)))
+    assert rows["Held out"] == (
+        "Film 3 — War ②",
+        "Film 12 — Love ①",
+        *(f"Film {one} — Drama" for one in (30, 31, 32)),
+    )
     assert "Held-out items that are not shown: 1." in story.note
-    assert all(len(row) == len(one.table.header) for one in (story, average) for row in one.table.rows)
-    assert average.table.rows[1][:4] == ("All: best two, chosen by their lists", "80%", "0%", "0.80")
+    assert all(
+        len(row) == len(one.table.header) for one in (story, average) for row in one.table.rows
+    )
+    assert average.table.rows[1][:4] == (
+        "All: best two, chosen by their lists",
+        "80%",
+        "0%",
+        "0.80",
+    )
     assert average.table.rows[1][4] == "2 of 2 (100%)"
     assert [one.kind for one in item.findings] == ["matches", "found", "found"]
     assert item.findings[0].text.startswith("by hand: The two tastes of user 1")
@@ -251,7 +272,9 @@ def test_nobody_who_meets_the_criteria_is_said_with_what_was_looked_for() -> Non
     assert case.study is None
     item = case_item(case)
     assert (item.tables, item.records) == ((), ())
-    assert item.findings[0].text.startswith("No user for a case study: 0 of 3 test users have two tastes (at least 21")
+    assert item.findings[0].text.startswith(
+        "No user for a case study: 0 of 3 test users have two tastes (at least 21"
+    )
 
 
 def test_a_user_whom_fewer_than_two_local_models_answer_for_is_not_examined() -> None:
@@ -274,9 +297,13 @@ def test_genres_of_other_data_are_refused() -> None:
         find_case(model, split, {})
 
 
-def test_small_networks_on_planted_data_have_a_case_study(planted: PlantedData, planted_split: Split) -> None:
+def test_small_networks_on_planted_data_have_a_case_study(
+    planted: PlantedData, planted_split: Split
+) -> None:
     base = MultVAE(latent=8, learning_rate=2e-2, epochs=4, batch_size=100)
-    model = Loca(base=base, anchors=4, train_bandwidth=Quantile(0.6), answer_bandwidth=Quantile(0.4))
+    model = Loca(
+        base=base, anchors=4, train_bandwidth=Quantile(0.6), answer_bandwidth=Quantile(0.4)
+    )
     model.fit(planted_split.train)
     criteria = Criteria(history=7, lift=1.1, overlap=0.5, users=20)
     case = find_case(model, planted_split, genres_of_planted(planted), criteria=criteria)
@@ -293,7 +320,9 @@ def test_small_networks_on_planted_data_have_a_case_study(planted: PlantedData, 
         assert not seen & set(shown)
         answer = next(one for one in explanation.communities if one.community == number)
         assert shown == planted.interactions.items.ids(answer.items)
-        assert list_of(case, f"Local {number}", "weight")[0] == pytest.approx(answer.weight, rel=1e-5)
+        assert list_of(case, f"Local {number}", "weight")[0] == pytest.approx(
+            answer.weight, rel=1e-5
+        )
     assert find_case(model, planted_split, genres_of_planted(planted), criteria=criteria) == case
 
 
@@ -303,11 +332,18 @@ def test_a_report_item_comes_back_equal_from_its_stored_records() -> None:
         title="Table 4: a user's two tastes",
         caption='Titles such as "Amélie" | and ‘100 %’,\nover two lines.',
         tables=(
-            ReportTable("Local 70", TextTable(("film", "genres"), (("Alien (1979)", "Horror|Sci-Fi"), ("", "")))),
+            ReportTable(
+                "Local 70",
+                TextTable(("film", "genres"), (("Alien (1979)", "Horror|Sci-Fi"), ("", ""))),
+            ),
             ReportTable("", TextTable(("nothing",), ()), "No film."),
         ),
         records=({"rank": 1, "score": 1 / 3, "seen": False, "title": "Amélie", "none": None}, {}),
-        findings=(Finding("matches", "One."), Finding("differs", "Two."), Finding("found", "Three.")),
+        findings=(
+            Finding("matches", "One."),
+            Finding("differs", "Two."),
+            Finding("found", "Three."),
+        ),
     )
     assert from_records(as_records(whole)) == whole
 
@@ -318,7 +354,9 @@ def test_the_stored_records_of_an_older_run_are_read() -> None:
         '"rows": [["b"]]}], "records": [{"x": 1}], "findings": [["found", "F"]]}'
     )
     table = ReportTable("h", TextTable(("a",), (("b",),)), "n")
-    expected = ReportItem("table4", "T", "C", (table,), records=({"x": 1},), findings=(Finding("found", "F"),))
+    expected = ReportItem(
+        "table4", "T", "C", (table,), records=({"x": 1},), findings=(Finding("found", "F"),)
+    )
     assert from_records([{"exhibit": text}]) == expected
 
 

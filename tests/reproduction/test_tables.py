@@ -51,7 +51,10 @@ def test_findings_tell_exact_matches_from_differences_and_say_how_large_they_are
     printed = replace(PRINTED, users=4, concentration=50.0)
     findings = Table1().compare({"Tiny": ten_ratings(), "Other": ten_ratings()}, {"Tiny": printed})
     told = [(one.kind, one.text) for one in findings.findings]
-    assert told[0] == ("matches", "Tiny: items (100), ratings (10) and sparsity (95.00 %) as printed.")
+    assert told[0] == (
+        "matches",
+        "Tiny: items (100), ratings (10) and sparsity (95.00 %) as printed.",
+    )
     assert told[1] == (
         "differs",
         "Tiny: users 2 here, 4 printed (-2, -50.0%); concentration 80.00 % here, 50.00 % printed (+30.00 points), "
@@ -91,9 +94,13 @@ def selected(on: Benchmark, levels: dict[str, float] = LEVELS) -> dict[str, list
         runs = {f" {count}": [count] for count in thirds} if selection == "kmeans" else {"": thirds}
         for ending, counts in runs.items():
             own = {count: by_count[count] for count in counts}
-            facts = {"coverage": 0.75, "coverage_by_count": {str(count): covered[str(count)] for count in counts}}
+            facts = {
+                "coverage": 0.75,
+                "coverage_by_count": {str(count): covered[str(count)] for count in counts},
+            }
             cells[f"loca-vae by {selection}{ending}"] = [
-                compared(own[max(counts)], seed=seed, by_count=own, found=facts) for seed in range(on.sizes.seeds)
+                compared(own[max(counts)], seed=seed, by_count=own, found=facts)
+                for seed in range(on.sizes.seeds)
             ]
     return cells
 
@@ -121,8 +128,18 @@ def test_table_3_has_accuracy_and_coverage_by_selection_and_number() -> None:
     assert accuracy.table.rows == (
         ("random", "0.1800 ± 0.0000 (25.0%)", "0.1900 ± 0.0000 (50.0%)", "0.2000 ± 0.0000 (75.0%)"),
         ("kmeans", "0.1900 ± 0.0000 (25.0%)", "0.2000 ± 0.0000 (50.0%)", "0.2100 ± 0.0000 (75.0%)"),
-        ("farthest", "0.1700 ± 0.0000 (25.0%)", "0.1800 ± 0.0000 (50.0%)", "0.1900 ± 0.0000 (75.0%)"),
-        ("coverage", "0.2000 ± 0.0000 (25.0%)", "0.2100 ± 0.0000 (50.0%)", "0.2200 ± 0.0000 (75.0%)"),
+        (
+            "farthest",
+            "0.1700 ± 0.0000 (25.0%)",
+            "0.1800 ± 0.0000 (50.0%)",
+            "0.1900 ± 0.0000 (75.0%)",
+        ),
+        (
+            "coverage",
+            "0.2000 ± 0.0000 (25.0%)",
+            "0.2100 ± 0.0000 (50.0%)",
+            "0.2200 ± 0.0000 (75.0%)",
+        ),
     )
     assert coverage.table.header[0] == "selection of 3 anchors"
     assert coverage.table.rows[0] == ("coverage", "88.6%", "87.6% – 89.6%")
@@ -155,7 +172,9 @@ def test_table_3_has_a_record_for_each_seed_and_number_and_for_each_coverage() -
     accuracy = [line for line in records if "measured" not in line]
     keys = {(line["selection"], line["seed"], line["local models"]) for line in accuracy}
     assert len(keys) == len(accuracy) == 4 * 2 * 3
-    one = next(x for x in accuracy if (x["selection"], x["seed"], x["local models"]) == ("kmeans", 1, 2))
+    one = next(
+        x for x in accuracy if (x["selection"], x["seed"], x["local models"]) == ("kmeans", 1, 2)
+    )
     assert (one["ndcg@100"], one["found coverage"]) == (pytest.approx(0.2), 0.5)
     alone = [line for line in records if line.get("measured") == "coverage alone"]
     assert {(line["selection"], line["seed"]) for line in alone} == {
@@ -222,7 +241,13 @@ def timed(loop: tuple[int, ...] = (1, 2)) -> Results:
 
 def test_table_5_has_the_seconds_of_both_ways_beside_the_paper_s() -> None:
     (table,) = Table5().make([timed()]).tables
-    assert table.table.header == ("local models", "stacked, s", "in a loop, s", "epochs, stacked", "paper, s")
+    assert table.table.header == (
+        "local models",
+        "stacked, s",
+        "in a loop, s",
+        "epochs, stacked",
+        "paper, s",
+    )
     assert table.table.rows == (
         ("MultVAE", "4.0", "", "", "46"),
         ("1", "3.0", "10.0", "7", "18"),
@@ -232,7 +257,9 @@ def test_table_5_has_the_seconds_of_both_ways_beside_the_paper_s() -> None:
     assert table.note == "2 cores"
 
 
-def test_table_5_draws_both_ways_over_the_number_of_models_and_the_global_model_as_a_level() -> None:
+def test_table_5_draws_both_ways_over_the_number_of_models_and_the_global_model_as_a_level() -> (
+    None
+):
     item = Table5().make([timed()])
     (chart,) = item.charts
     stacked, loop, alone = chart.curves
@@ -275,7 +302,9 @@ def network(epochs: int) -> MultVAE:
     return MultVAE(latent=4, epochs=epochs, batch_size=200)
 
 
-@pytest.mark.parametrize(("global_model", "epochs"), [(None, 1), (network(3), 3)], ids=["the base", "its own"])
+@pytest.mark.parametrize(
+    ("global_model", "epochs"), [(None, 1), (network(3), 3)], ids=["the base", "its own"]
+)
 def test_the_global_model_is_fitted_once_and_before_the_local_ones_are_timed(
     planted: PlantedData, monkeypatch: pytest.MonkeyPatch, global_model: MultVAE | None, epochs: int
 ) -> None:
@@ -299,7 +328,10 @@ def test_the_global_model_is_fitted_once_and_before_the_local_ones_are_timed(
 
     monkeypatch.setattr(Loca, "fit", noted)
     (line,) = stacked.measure()
-    assert (fitted_before, fits) == ([[epochs]], [epochs])  # the local ones are stacked: none has a fit of its own
+    assert (fitted_before, fits) == (
+        [[epochs]],
+        [epochs],
+    )  # the local ones are stacked: none has a fit of its own
     assert line["local models"] == 1
 
 
@@ -312,12 +344,17 @@ def test_seconds_of_two_machines_are_shown_with_a_warning_and_not_divided() -> N
         for engine, machine in (("stacked", "a GPU"), ("one_by_one", "2 cores"))
     }  # fmt: skip
     item = Table5().make([results({}, lines, bench())])
-    assert item.tables[0].note == "Timed on several machines, whose seconds do not compare: a GPU; 2 cores"
+    assert (
+        item.tables[0].note
+        == "Timed on several machines, whose seconds do not compare: a GPU; 2 cores"
+    )
     assert not any("as fast" in one.text for one in item.findings)
 
 
 def test_a_timing_is_the_same_however_many_more_are_timed() -> None:
-    few, more = (Table5().measurements(bench(sizes=replace(TINY, local_models=most))) for most in (2, 5))
+    few, more = (
+        Table5().measurements(bench(sizes=replace(TINY, local_models=most))) for most in (2, 5)
+    )
     inputs = {one.name: one.inputs for one in more}
     assert [inputs[one.name] for one in few] == [one.inputs for one in few]
     assert inputs[f"{TIMES} stacked 1"] != inputs[f"{TIMES} one_by_one 1"]
@@ -334,7 +371,11 @@ def timed_once(on: Benchmark) -> Results:
 def test_printed_seconds_stand_only_beside_the_paper_s_own_protocol() -> None:
     paper, clean, other = (
         Table5().make([timed_once(on)]).tables[0].table
-        for on in (bench("paper", printed="AMusic"), bench("clean", printed="AMusic"), bench("paper"))
+        for on in (
+            bench("paper", printed="AMusic"),
+            bench("clean", printed="AMusic"),
+            bench("paper"),
+        )
     )
     assert (paper.header[-1], [row[-1] for row in paper.rows]) == ("paper, s", ["46", "18"])
     for table_ in (clean, other):

@@ -14,6 +14,8 @@ from loca.data.synthetic import PlantedData
 def model_folder(planted: PlantedData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A local EASE with communities of a mixture."""
     folder = tmp_path_factory.mktemp("served") / "films.loca"
-    local = loca.Loca(base=loca.EASE(l2=20.0), communities="mixture", anchors=4, mixtures=1, alpha=0.3)
+    local = loca.Loca(
+        base=loca.EASE(l2=20.0), communities="mixture", anchors=4, mixtures=1, alpha=0.3
+    )
     local.fit(planted.interactions).save(folder)
     return folder

@@ -27,10 +27,18 @@ from loca.serving.server import CalmServer, bind
 
 MODELS: dict[str, Callable[[], Any]] = {
     "ease": lambda: loca.EASE(l2=10),
-    "mixture": lambda: loca.Loca(base=loca.EASE(l2=10), communities="mixture", anchors=6, mixtures=2, alpha=0.3),
-    "kernel": lambda: loca.Loca(base=loca.EASE(l2=10), anchors=4, answer_bandwidth=loca.Quantile(0.6), alpha=0.3),
+    "mixture": lambda: loca.Loca(
+        base=loca.EASE(l2=10), communities="mixture", anchors=6, mixtures=2, alpha=0.3
+    ),
+    "kernel": lambda: loca.Loca(
+        base=loca.EASE(l2=10), anchors=4, answer_bandwidth=loca.Quantile(0.6), alpha=0.3
+    ),
     "blend": lambda: loca.Blend(
-        parts=[loca.EASE(), loca.Popularity(), loca.Loca(base=loca.EASE(l2=10), anchors=3, alpha=0.2)],
+        parts=[
+            loca.EASE(),
+            loca.Popularity(),
+            loca.Loca(base=loca.EASE(l2=10), anchors=3, alpha=0.2),
+        ],
         columns=[(0, 1.0, 0.4), (1, 1.0, 0.2), (2, 0.0, 0.4)],
     ),
 }
@@ -41,7 +49,10 @@ RECENCIES = ["model", None, loca.Recency(2.5), loca.Recency(3, shape="power", fl
 @pytest.fixture(scope="module")
 def models(planted_split: Split) -> dict[str, Any]:
     train = planted_split.train.with_recency(loca.Recency(4))
-    return {name: make().fit(train, validation=planted_split.validation) for name, make in MODELS.items()}
+    return {
+        name: make().fit(train, validation=planted_split.validation)
+        for name, make in MODELS.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +60,9 @@ def address(models: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("models")
     for name, model in models.items():
         model.save(folder / name)
-    settings = Settings({name: str(folder / name) for name in models}, token=TOKEN, log_requests=False)
+    settings = Settings(
+        {name: str(folder / name) for name in models}, token=TOKEN, log_requests=False
+    )
     service, started = Service(settings), threading.Event()
     service.store.load()
     server = CalmServer(uvicorn.Config(service.app, log_config=None, lifespan="on"))
@@ -64,7 +77,9 @@ def address(models: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def pair(request: pytest.FixtureRequest, models: dict[str, Any], address: str) -> Iterator[tuple[Any, loca.Client]]:
+def pair(
+    request: pytest.FixtureRequest, models: dict[str, Any], address: str
+) -> Iterator[tuple[Any, loca.Client]]:
     """A model, and a client that is answered by its saved copy."""
     with loca.Client(address, model=request.param, token=TOKEN) as client:
         yield models[request.param], client
@@ -92,7 +107,9 @@ def near(value: Any) -> Any:
 def test_users_get_the_lists_of_the_model(pair: tuple[Any, loca.Client], recency: Any) -> None:
     model, client = pair
     users = model.train_data_.users.values[:300].tolist()  # two batches
-    check_lists(client.recommend(users, 7, recency=recency), model.recommend(users, 7, recency=recency))
+    check_lists(
+        client.recommend(users, 7, recency=recency), model.recommend(users, 7, recency=recency)
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +122,10 @@ def test_users_get_the_lists_of_the_model(pair: tuple[Any, loca.Client], recency
         (np.array(["u001", "u002"]), {"only": ["i03", "i04", "i05"]}),
         (["u001", "u001", "u002"], {"never": {"i03", "i04"}}),
         (["u001", "u002", "u003"], {"candidates": {"u001": ["i03", "i08"], "u003": ["i09"]}}),
-        ({"ann": ["i03"], "bob": ["i03"]}, {"candidates": {"bob": ["i01", "i02", "i07"]}, "never": ["i02"]}),
+        (
+            {"ann": ["i03"], "bob": ["i03"]},
+            {"candidates": {"bob": ["i01", "i02", "i07"]}, "never": ["i02"]},
+        ),
         (["u001", "nobody"], {"on_unknown": "popular"}),
         ([["i01", "no such item"], []], {"on_unknown": "skip"}),
         (["nobody"], {"on_unknown": "skip"}),
@@ -150,10 +170,16 @@ def test_an_explanation_is_that_of_the_model(
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("n", [1, 4, 59])
-def test_an_explanation_has_everything_that_the_service_says(address: str, model: str, n: int) -> None:
-    history = [f"i{row:02}" for row in range(20, 50)]  # as long as sums need to differ by their order
+def test_an_explanation_has_everything_that_the_service_says(
+    address: str, model: str, n: int
+) -> None:
+    history = [
+        f"i{row:02}" for row in range(20, 50)
+    ]  # as long as sums need to differ by their order
     body = {"items": history, "n": n, "model": model}
-    said = httpx.post(f"{address}/v1/explain", json=body, headers={"authorization": f"Bearer {TOKEN}"}).json()
+    said = httpx.post(
+        f"{address}/v1/explain", json=body, headers={"authorization": f"Bearer {TOKEN}"}
+    ).json()
     for name in ("model", "fingerprint", "counts"):
         del said[name]
     with loca.Client(address, model=model, token=TOKEN) as client:
@@ -172,27 +198,54 @@ def test_communities_and_models_are_what_the_service_says(address: str) -> None:
     ("call", "error", "says"),
     [
         (lambda client: client.recommend("nobody"), loca.DataError, "unknown user 'nobody'"),
-        (lambda client: client.recommend(["u001", "nobody"]), loca.DataError, "unknown user 'nobody'"),
+        (
+            lambda client: client.recommend(["u001", "nobody"]),
+            loca.DataError,
+            "unknown user 'nobody'",
+        ),
         (lambda client: client.recommend([[]]), loca.DataError, "at least one item"),
-        (lambda client: client.recommend("u001", only="i03"), loca.DataError, r"only: expected a list"),
-        (lambda client: client.recommend("u001", candidates=["i03"]), loca.DataError, "candidates: expected a dict"),
+        (
+            lambda client: client.recommend("u001", only="i03"),
+            loca.DataError,
+            r"only: expected a list",
+        ),
+        (
+            lambda client: client.recommend("u001", candidates=["i03"]),
+            loca.DataError,
+            "candidates: expected a dict",
+        ),
         (lambda client: client.recommend(["u001", ["i03"]]), loca.DataError, "found both"),
         (lambda client: client.recommend({"ann": "i03"}), loca.DataError, "history of 'ann'"),
         (lambda client: client.recommend({"i03"}), loca.DataError, "found set"),
         (lambda client: client.recommend([None]), loca.DataError, "found NoneType"),
         (lambda client: client.recommend("u001", n=0), loca.ConfigError, "n: expected"),
         (lambda client: client.recommend("u001", n=1001), loca.DataError, "at most 1,000"),
-        (lambda client: client.recommend("u001", recency="4"), loca.ConfigError, "recency: expected"),
+        (
+            lambda client: client.recommend("u001", recency="4"),
+            loca.ConfigError,
+            "recency: expected",
+        ),
         (lambda client: client.recommend("u001", on_unknown="never"), loca.ConfigError, "never"),
-        (lambda client: client.explain(["u001", "u002"]), loca.DataError, "expected one history, found 2"),
-        (lambda client: client.explain("u001", item="no such item"), loca.DataError, "unknown item"),
+        (
+            lambda client: client.explain(["u001", "u002"]),
+            loca.DataError,
+            "expected one history, found 2",
+        ),
+        (
+            lambda client: client.explain("u001", item="no such item"),
+            loca.DataError,
+            "unknown item",
+        ),
         (lambda client: client.community(99), loca.DataError, "99"),
     ],
 )
 def test_what_is_refused_is_an_error_of_the_library(
     address: str, call: Callable[[loca.Client], Any], error: type[Exception], says: str
 ) -> None:
-    with loca.Client(address, model="kernel", token=TOKEN) as client, pytest.raises(error, match=says):
+    with (
+        loca.Client(address, model="kernel", token=TOKEN) as client,
+        pytest.raises(error, match=says),
+    ):
         call(client)
 
 
@@ -202,7 +255,10 @@ def test_a_wrong_model_token_or_address_is_one_clear_line(address: str) -> None:
     for token in (None, "a-wrong-token-here"):
         with pytest.raises(loca.ConfigError, match="give token="):
             loca.Client(address, token=token).models()
-    with bind("127.0.0.1", 0) as free, pytest.raises(loca.DataError, match=r"no service can be reached .*loca serve"):
+    with (
+        bind("127.0.0.1", 0) as free,
+        pytest.raises(loca.DataError, match=r"no service can be reached .*loca serve"),
+    ):
         loca.Client(f"http://127.0.0.1:{free.getsockname()[1]}").models()
     with pytest.raises(loca.ConfigError, match="url: expected an address"):
         loca.Client("http://[::1")
@@ -250,12 +306,18 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def answers(body: Any) -> tuple[int, Any]:
-    listed = [{"items": [{"item": one["user"], "score": 1.0, "rank": 1}]} for one in body["requests"]]
+    listed = [
+        {"items": [{"item": one["user"], "score": 1.0, "rank": 1}]} for one in body["requests"]
+    ]
     return 200, {"answers": listed}
 
 
 def busy(body: Any) -> tuple[int, Any]:
-    return 503, {"title": "Busy", "status": 503, "detail": "as many requests are waiting as may; try again"}
+    return 503, {
+        "title": "Busy",
+        "status": 503,
+        "detail": "as many requests are waiting as may; try again",
+    }
 
 
 def half_busy(body: Any) -> tuple[int, Any]:
@@ -280,7 +342,10 @@ def test_a_service_that_stays_busy_is_an_error(scripted: Any) -> None:
 def test_only_those_that_a_full_queue_refused_are_sent_again(scripted: Any) -> None:
     scripted.replies = [half_busy, answers]
     assert scripted.client.recommend(["a", "b", "c"], 1).items.tolist() == [["a"], ["b"], ["c"]]
-    assert [[one["user"] for one in body["requests"]] for body in scripted.got] == [["a", "b", "c"], ["a", "c"]]
+    assert [[one["user"] for one in body["requests"]] for body in scripted.got] == [
+        ["a", "b", "c"],
+        ["a", "c"],
+    ]
 
 
 def test_a_queue_that_stays_full_is_an_error(scripted: Any) -> None:
@@ -331,7 +396,9 @@ def test_another_service_at_the_address_is_named_as_such(scripted: Any, document
     shape=st.sampled_from(["exponential", "power"]),
     floor=st.floats(0, 1, exclude_max=True),
 )
-def test_a_recency_is_written_as_it_is_read(half_life: float, unit: Any, shape: Any, floor: float) -> None:
+def test_a_recency_is_written_as_it_is_read(
+    half_life: float, unit: Any, shape: Any, floor: float
+) -> None:
     recency = loca.Recency(half_life, unit, shape, floor)
     assert parse_recency(recency_text(recency)) == recency
     assert parse_recency(recency_text(None)) is None
@@ -347,5 +414,7 @@ def test_without_httpx_a_client_says_what_to_install() -> None:
         "except loca.ConfigError as error:\n"
         "    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.stdout == "the client needs httpx: pip install 'loca[serve]'\n", done.stderr

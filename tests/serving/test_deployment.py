@@ -25,8 +25,12 @@ COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]["loc
 
 def instructions() -> list[tuple[str, str]]:
     """The instructions of the Containerfile, each with what it says, on one line."""
-    text = re.sub(r"^#.*\n", "", (FOLDER / "Containerfile").read_text(), flags=re.M).replace("\\\n", " ")
-    return [(line.split(" ", 1)[0], line.split(" ", 1)[1].strip()) for line in text.splitlines() if line]
+    text = re.sub(r"^#.*\n", "", (FOLDER / "Containerfile").read_text(), flags=re.M).replace(
+        "\\\n", " "
+    )
+    return [
+        (line.split(" ", 1)[0], line.split(" ", 1)[1].strip()) for line in text.splitlines() if line
+    ]
 
 
 def arguments(of: str) -> list[str]:
@@ -43,7 +47,9 @@ def arguments(of: str) -> list[str]:
 
 
 @pytest.mark.parametrize("of", ["unit", "compose", "container"])
-def test_a_deployment_starts_the_command_with_options_that_it_has(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deployment_starts_the_command_with_options_that_it_has(
+    of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[tuple[Any, Any]] = []
     monkeypatch.setattr(serve, "start", lambda models, **options: started.append((models, options)))
     assert main(["serve", *arguments(of)]) == 0
@@ -65,7 +71,9 @@ def test_the_container_runs_without_a_shell_and_without_rights() -> None:
         if name == "COPY" and "--from" not in said:
             sources = said.split()[:-1]
             assert all((PROJECT / source).exists() for source in sources)
-            assert {f"!{source}" for source in sources} <= {*(PROJECT / ".dockerignore").read_text().splitlines()}
+            assert {f"!{source}" for source in sources} <= {
+                *(PROJECT / ".dockerignore").read_text().splitlines()
+            }
     last = dict(found)
     assert last["USER"] == "65532:65532"
     check = json.loads(last["HEALTHCHECK"].partition(" CMD ")[2])
@@ -82,13 +90,21 @@ def test_the_composition_keeps_the_container_closed() -> None:
     assert all(one["read_only"] for one in COMPOSE["volumes"])
     [secret] = COMPOSE["secrets"]
     assert f"--token-file=/run/secrets/{secret}" in COMPOSE["command"]
-    assert (FOLDER / COMPOSE["build"]["context"] / COMPOSE["build"]["dockerfile"]).samefile(FOLDER / "Containerfile")
+    assert (FOLDER / COMPOSE["build"]["context"] / COMPOSE["build"]["dockerfile"]).samefile(
+        FOLDER / "Containerfile"
+    )
 
 
 def test_the_unit_is_hardened_and_passes_the_token_as_a_credential() -> None:
     service = UNIT["Service"]
     assert service["ProtectSystem"] == "strict"
-    for name in ("DynamicUser", "NoNewPrivileges", "PrivateTmp", "ProtectHome", "RestrictNamespaces"):
+    for name in (
+        "DynamicUser",
+        "NoNewPrivileges",
+        "PrivateTmp",
+        "ProtectHome",
+        "RestrictNamespaces",
+    ):
         assert service[name] == "yes"
     assert service["LoadCredential"].startswith("token:/")
     assert "--token-file %d/token" in service["ExecStart"]

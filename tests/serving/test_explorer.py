@@ -41,13 +41,23 @@ KINDS = {"loca-mixture": "mixture", "loca-dealt": "mixture", "loca-random": "ran
 def data() -> PlantedData:
     """Three clear communities."""
     return planted_communities(
-        users=300, items=60, communities=3, groups=6, tastes=6.0, overlap=0.1, favour=10.0, tail=0.3, history=20
+        users=300,
+        items=60,
+        communities=3,
+        groups=6,
+        tastes=6.0,
+        overlap=0.1,
+        favour=10.0,
+        tail=0.3,
+        history=20,
     )
 
 
 @pytest.fixture(scope="module")
 def mixture(data: PlantedData) -> Loca:
-    return Loca(base=EASE(l2=20.0), anchors=3, communities="mixture", mixtures=1, alpha=0.5).fit(data.interactions)
+    return Loca(base=EASE(l2=20.0), anchors=3, communities="mixture", mixtures=1, alpha=0.5).fit(
+        data.interactions
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +67,11 @@ def kernels(data: PlantedData) -> Loca:
 
 def named(titles: list[str], users: list[str]) -> Interactions:
     """One interaction each, with items i0, i1, … of these titles."""
-    items = IdMap(np.array([f"i{row}" for row in range(len(titles))], object), "item", np.array(titles, object))
+    items = IdMap(
+        np.array([f"i{row}" for row in range(len(titles))], object),
+        "item",
+        np.array(titles, object),
+    )
     rows = np.arange(len(users))
     return Interactions.from_events(IdMap(np.array(users, object)), items, rows, rows % len(titles))
 
@@ -79,13 +93,17 @@ def parsed(sent: bytes) -> tuple[int, int, np.ndarray, np.ndarray, np.ndarray]:
 def test_users_of_one_planted_community_lie_nearer_to_one_another(
     kind: str, data: PlantedData, request: pytest.FixtureRequest
 ) -> None:
-    model = EASE(l2=20.0).fit(data.interactions) if kind == "ease" else request.getfixturevalue(kind)
+    model = (
+        EASE(l2=20.0).fit(data.interactions) if kind == "ease" else request.getfixturevalue(kind)
+    )
     users, truth = map_users(model), data.memberships.argmax(axis=1)
     apart = np.linalg.norm(users.points[:, None] - users.points, axis=2)
     same = truth[:, None] == truth
     assert apart[same].mean() < 0.6 * apart[~same].mean()
     if kind == "mixture":
-        found = np.array([np.bincount(truth[users.community == one], minlength=3) for one in range(3)])
+        found = np.array(
+            [np.bincount(truth[users.community == one], minlength=3) for one in range(3)]
+        )
         assert found.max(axis=1).sum() > 0.9 * len(truth)
         nearest = np.linalg.norm(users.points[:, None] - users.centres, axis=2).argmin(axis=1)
         assert (nearest == users.community).mean() > 0.8
@@ -105,7 +123,9 @@ def test_a_map_that_is_sent_reads_back(kernels: Loca) -> None:
 
 def test_of_many_users_some_are_shown_and_those_without_a_history_never() -> None:
     data = named(["a", "b", "c"], [f"u{number}" for number in range(40)])
-    emptied = replace(data, offsets=np.append(np.maximum(np.arange(40) - 1, 0), 39), item_rows=data.item_rows[:39])
+    emptied = replace(
+        data, offsets=np.append(np.maximum(np.arange(40) - 1, 0), 39), item_rows=data.item_rows[:39]
+    )
     users = map_users(EASE(l2=1.0).fit(emptied), most=10)
     assert len(users.rows) == 10
     assert (np.diff(users.rows) > 0).all()
@@ -161,7 +181,9 @@ def test_every_kind_of_model_can_be_explored(name: str) -> None:
         describe_community(model, 99, 4, users)
 
 
-def test_a_model_that_gives_all_to_the_global_one_still_shows_its_communities(mixture: Loca) -> None:
+def test_a_model_that_gives_all_to_the_global_one_still_shows_its_communities(
+    mixture: Loca,
+) -> None:
     found = list_communities(mixture.with_global_share(1), map_users(mixture))
     assert found["alpha"] == 1
     assert len(found["communities"]) == 3
@@ -187,7 +209,9 @@ def test_the_lists_of_a_community_are_those_of_its_model_and_of_the_global_one(
         assert np.allclose(memberships[strongest], memberships[order[:50]])
         assert [one["row"] for one in about["typical_users"]] == strongest[:5].tolist()
         assert [one["user"] for one in about["typical_users"]] == known.users.ids(strongest[:5])
-        mean = np.average(known.histories(strongest).toarray(), axis=0, weights=memberships[strongest])
+        mean = np.average(
+            known.histories(strongest).toarray(), axis=0, weights=memberships[strongest]
+        )
         history = csr_array(mean[None].astype(np.float32))
         for key, scores in (
             ("items", mixture.locals_.score_with(number, history)),
@@ -198,7 +222,9 @@ def test_the_lists_of_a_community_are_those_of_its_model_and_of_the_global_one(
             assert np.allclose([one["score"] for one in about[key]], best[0], atol=1e-5)
 
 
-def test_communities_are_called_as_an_explanation_calls_them(mixture: Loca, kernels: Loca, data: PlantedData) -> None:
+def test_communities_are_called_as_an_explanation_calls_them(
+    mixture: Loca, kernels: Loca, data: PlantedData
+) -> None:
     names = [one["name"] for one in list_communities(mixture, map_users(mixture))["communities"]]
     told = mixture.explain("u003").to_json()["communities"]
     assert {one["community"]: one["name"] for one in told} == {
@@ -224,7 +250,14 @@ def test_counts_are_the_recency_weights_in_the_order_of_the_history(data: Plante
 
 
 def test_ids_come_before_titles_and_words_are_found_by_their_beginnings() -> None:
-    titles = ["Matrix, The (1999)", "Amélie (2001)", "I1 Robot", "The Thin Red Line", "Red Matrix", "Zoo"]
+    titles = [
+        "Matrix, The (1999)",
+        "Amélie (2001)",
+        "I1 Robot",
+        "The Thin Red Line",
+        "Red Matrix",
+        "Zoo",
+    ]
     data = named(titles, ["anna", "Ann", "bob", "Ánn2", "i1"])
 
     def items(text: str, n: int = 20) -> list[str]:
@@ -240,7 +273,11 @@ def test_ids_come_before_titles_and_words_are_found_by_their_beginnings() -> Non
     assert items("i", n=3) == ["i0", "i1", "i2"]
     assert items("zoo" + " " * 300 + "matrix") == ["i5"]
     found = search(data, "ann")
-    assert found["users"] == [{"user": "Ann", "row": 1}, {"user": "Ánn2", "row": 3}, {"user": "anna", "row": 0}]
+    assert found["users"] == [
+        {"user": "Ann", "row": 1},
+        {"user": "Ánn2", "row": 3},
+        {"user": "anna", "row": 0},
+    ]
     assert found["items"] == []
     assert search(data, "i1", "users") == {"users": [{"user": "i1", "row": 4}], "items": []}
     assert search(data, "zoo")["items"] == [{"item": "i5", "title": "Zoo"}]
@@ -270,9 +307,14 @@ def page(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_exported_page_holds_everything_and_loads_nothing(mixture: Loca, page: Path, tmp_path: Path) -> None:
+def test_an_exported_page_holds_everything_and_loads_nothing(
+    mixture: Loca, page: Path, tmp_path: Path
+) -> None:
     known = mixture.train_data_
-    labels = {item: f"</script><script>alert('{item}')</script><!--" for item in known.items.values.tolist()}
+    labels = {
+        item: f"</script><script>alert('{item}')</script><!--"
+        for item in known.items.values.tolist()
+    }
     model = mixture.with_global_share(0.5)
     model.train_data_ = replace(known, items=known.items.with_labels(labels))
     out = tmp_path / "new" / "page.html"
@@ -285,26 +327,38 @@ def test_an_exported_page_holds_everything_and_loads_nothing(mixture: Loca, page
     assert "<!--" not in html
     # The policy allows this script and this style alone.
     style = re.findall(r"<style>(.*?)</style>", html, re.S)[0]
-    hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (scripts[1][1], style)]
+    hashes = [
+        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()
+        for one in (scripts[1][1], style)
+    ]
     policy = re.findall(r'Content-Security-Policy" content="([^"]*)"', html)[0]
-    assert policy.startswith(f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}';")
+    assert policy.startswith(
+        f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}';"
+    )
     # The data are the replies of the service.
     found = json.loads(scripts[0][1])
     about = {"model": "films", "fingerprint": "0123456789abcdef"}
     assert found["models"]["default"] == found["models"]["models"][0]["name"] == "films"
     assert parsed(base64.b64decode(found["map"]))[:2] == (300, 3)
-    assert found["communities"]["communities"] == list_communities(model, map_users(model))["communities"]
+    assert (
+        found["communities"]["communities"]
+        == list_communities(model, map_users(model))["communities"]
+    )
     assert found["community"]["2"] == about | describe_community(model, 2)
     assert list(found["users"]) == ["0", "49", "99", "149", "199", "249", "299"]
     one = found["users"]["49"]
     assert one["user"] == about | describe_user(model, map_users(model), 49)
-    assert [item["item"] for item in one["explain"]["items"]] == model.recommend("u049")[0][0].tolist()
+    assert [item["item"] for item in one["explain"]["items"]] == model.recommend("u049")[0][
+        0
+    ].tolist()
     assert one["explain"]["history"][0]["title"].startswith("</script>")
     assert one["explain"]["counts"] == [1.0] * len(one["explain"]["history"])
     assert {len(item["because"]) for item in one["explain"]["items"]} == {8}
 
 
-def test_a_page_that_is_not_there_is_said_in_one_line_and_nothing_is_written(mixture: Loca, tmp_path: Path) -> None:
+def test_a_page_that_is_not_there_is_said_in_one_line_and_nothing_is_written(
+    mixture: Loca, tmp_path: Path
+) -> None:
     with pytest.raises(DataError, match="the explorer's page cannot be read"):
         export_page(mixture, "films", "", tmp_path / "page.html", page=tmp_path / "none")
     assert not list(tmp_path.iterdir())

@@ -49,14 +49,18 @@ class Service:
     def titles(self, **body: Any) -> list[str]:
         """The titles of a list, as POST /v1/explain has them."""
         headers = {"Content-Type": "application/json"}
-        asked = urllib.request.Request(f"{self.address}v1/explain", json.dumps({"n": 10, **body}).encode(), headers)
+        asked = urllib.request.Request(
+            f"{self.address}v1/explain", json.dumps({"n": 10, **body}).encode(), headers
+        )
         return [one["title"] for one in json.loads(urllib.request.urlopen(asked).read())["items"]]
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
-    planted = loca.planted_communities(users=USERS, items=120, groups=6, history=14, shortest_history=8, seed=0)
+    planted = loca.planted_communities(
+        users=USERS, items=120, groups=6, history=14, shortest_history=8, seed=0
+    )
     base = loca.EASE(l2=20)
     fitted = {
         "films": loca.Loca(base=base, communities="mixture", anchors=6, seed=0),
@@ -71,8 +75,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def service(models: dict[str, Path]) -> Iterator[Service]:
     folders = [f"{name}={path}" for name, path in models.items()]
     command = [sys.executable, "-m", "loca", "serve", *folders, "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(loca.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(loca.__file__).parents[1]),
+        "PYTHONUNBUFFERED": "1",
+    }
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
     try:
         assert running.stdout is not None
         lines = []
@@ -101,7 +111,12 @@ def page(browser: Any) -> Iterator[Any]:
     """An empty page; a console error, an uncaught one or a breach of the content policy fails the test."""
     page = browser.new_page()
     faults: list[str] = []
-    page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda message: (
+            faults.append(message.text) if message.type in ("error", "warning") else None
+        ),
+    )
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.set_default_timeout(8000)
     yield page
@@ -123,7 +138,9 @@ def expect_list(page: Any, titles: list[str], model: str | None = None) -> None:
     expect(place.locator(".list .items > li > .title")).to_have_text(titles)
 
 
-def test_a_search_by_keyboard_opens_a_user_with_list_reasons_and_history(page: Any, service: Service) -> None:
+def test_a_search_by_keyboard_opens_a_user_with_list_reasons_and_history(
+    page: Any, service: Service
+) -> None:
     open_page(page, service.address)
     wait_for_map(page)
     expect(page.locator(".communities li")).to_have_count(6)
@@ -169,7 +186,9 @@ def test_a_click_on_a_point_opens_that_user(page: Any, service: Service) -> None
     assert abs(before["y"] - after["y"]) < 12
 
 
-def test_a_centre_opens_its_community_and_a_typical_user_follows(page: Any, service: Service) -> None:
+def test_a_centre_opens_its_community_and_a_typical_user_follows(
+    page: Any, service: Service
+) -> None:
     open_page(page, service.address)
     wait_for_map(page)
     centre = page.locator(".centre:not([hidden])").last
@@ -256,14 +275,22 @@ def test_a_model_without_communities_is_shown_too(page: Any, service: Service) -
     expect(page.locator("footer")).to_contain_text("plain (EASE)")
 
 
-def test_what_the_service_refuses_is_shown_in_its_words_and_as_text(page: Any, service: Service) -> None:
-    problem = json.dumps({"title": "Cannot be answered", "status": 422, "detail": "<b>recency</b>: 4 expected"})
+def test_what_the_service_refuses_is_shown_in_its_words_and_as_text(
+    page: Any, service: Service
+) -> None:
+    problem = json.dumps(
+        {"title": "Cannot be answered", "status": 422, "detail": "<b>recency</b>: 4 expected"}
+    )
     open_page(page, service.address)
     expect(page.locator(".communities li")).to_have_count(6)
     # A stand-in for fetch: a reply from the network with a status of 422 would be an error in the console.
-    page.evaluate("text => { window.fetch = async () => new Response(text, {status: 422}) }", problem)
+    page.evaluate(
+        "text => { window.fetch = async () => new Response(text, {status: 422}) }", problem
+    )
     page.locator(".communities button").first.click()
-    expect(page.locator(".panel").get_by_role("alert")).to_have_text("Cannot be answered: <b>recency</b>: 4 expected")
+    expect(page.locator(".panel").get_by_role("alert")).to_have_text(
+        "Cannot be answered: <b>recency</b>: 4 expected"
+    )
 
 
 def test_a_token_is_wanted_where_the_service_has_one(page: Any, service: Service) -> None:
@@ -272,7 +299,9 @@ def test_a_token_is_wanted_where_the_service_has_one(page: Any, service: Service
             route.continue_()
         else:
             problem = {"title": "Not authorised", "status": 401, "detail": "expected a token"}
-            route.fulfill(status=401, content_type="application/problem+json", body=json.dumps(problem))
+            route.fulfill(
+                status=401, content_type="application/problem+json", body=json.dumps(problem)
+            )
 
     page.route("**/v1/**", guard)
     open_page(page, service.address)
@@ -302,7 +331,9 @@ def test_both_themes_and_the_toggle(page: Any, service: Service) -> None:
     assert brightness() < 0.15
 
 
-def test_a_narrow_screen_has_everything_without_a_sideways_scroll(page: Any, service: Service) -> None:
+def test_a_narrow_screen_has_everything_without_a_sideways_scroll(
+    page: Any, service: Service
+) -> None:
     page.set_viewport_size({"width": 320, "height": 640})
     views: list[dict[str, Any]] = [{}, {"user": 12}, {"community": 3}, {"items": '["i046","i004"]'}]
     for view in views:
@@ -315,7 +346,9 @@ def test_a_narrow_screen_has_everything_without_a_sideways_scroll(page: Any, ser
     expect(page.get_by_role("heading", name="User u003")).to_be_in_viewport()
 
 
-def test_an_exported_page_needs_no_service(page: Any, models: dict[str, Path], tmp_path: Path) -> None:
+def test_an_exported_page_needs_no_service(
+    page: Any, models: dict[str, Path], tmp_path: Path
+) -> None:
     from loca.serving.explorer import export_page
 
     model = loca.load(models["films"])

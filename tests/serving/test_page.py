@@ -15,8 +15,13 @@ NAMES = {"LICENCES.txt", "SHA256SUMS", "explorer.css", "explorer.js", "index.htm
 
 def test_the_built_files_have_the_hashes_that_were_noted() -> None:
     assert {path.name for path in PAGE.iterdir()} == NAMES
-    noted = dict(reversed(line.split("  ")) for line in (PAGE / "SHA256SUMS").read_text().splitlines())
-    found = {name: hashlib.sha256((PAGE / name).read_bytes()).hexdigest() for name in NAMES - {"SHA256SUMS"}}
+    noted = dict(
+        reversed(line.split("  ")) for line in (PAGE / "SHA256SUMS").read_text().splitlines()
+    )
+    found = {
+        name: hashlib.sha256((PAGE / name).read_bytes()).hexdigest()
+        for name in NAMES - {"SHA256SUMS"}
+    }
     assert found == noted
 
 

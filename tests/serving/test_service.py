@@ -47,7 +47,12 @@ def test_every_kind_of_model_answers_as_in_process(name: str) -> None:
     users = model.train_data_.users.values.tolist()
 
     async def ask(client: httpx.AsyncClient) -> list[Any]:
-        return [one.json() for one in await asyncio.gather(*(client.get(f"/v1/recommend/{user}") for user in users))]
+        return [
+            one.json()
+            for one in await asyncio.gather(
+                *(client.get(f"/v1/recommend/{user}") for user in users)
+            )
+        ]
 
     answers = Talk(GOLDEN / name)(ask)
     items, scores = model.recommend(users, 10)
@@ -77,7 +82,9 @@ def test_requests_that_wait_are_answered_together_and_each_rightly(model_folder:
     for place, answer in enumerate(known):
         wanted = model.recommend([users[place]], 1 + place % 7).items[0].tolist()
         assert [one["item"] for one in answer["items"]] == wanted
-    assert [one["item"] for one in history["items"]] == model.recommend([["i03", "i05"]], 4).items[0].tolist()
+    assert [one["item"] for one in history["items"]] == model.recommend([["i03", "i05"]], 4).items[
+        0
+    ].tolist()
     wanted = model.recommend([users[0]], 3, never=["i03"]).items[0].tolist()
     assert [one["item"] for one in filtered["items"]] == wanted
     assert max(sizes) > 1
@@ -98,17 +105,31 @@ def test_options_of_a_list_mean_what_they_mean_in_process(model_folder: Path, ta
     user = model.train_data_.users.values.tolist()[5]
     half = loca.Recency(4, "positions")
     pairs: list[tuple[dict[str, Any], Any]] = [
-        ({"user": user, "only": ["i01", "i02", "i03"]}, model.recommend([user], only=["i01", "i02", "i03"])),
-        ({"user": user, "candidates": ["i04", "i07"]}, model.recommend([user], candidates={user: ["i04", "i07"]})),
+        (
+            {"user": user, "only": ["i01", "i02", "i03"]},
+            model.recommend([user], only=["i01", "i02", "i03"]),
+        ),
+        (
+            {"user": user, "candidates": ["i04", "i07"]},
+            model.recommend([user], candidates={user: ["i04", "i07"]}),
+        ),
         ({"user": user, "hide_seen": False}, model.recommend([user], hide_seen=False)),
         ({"user": user, "recency": "4"}, model.recommend([user], recency=half)),
         ({"user": user, "global_share": 1.0}, model.with_global_share(1.0).recommend([user])),
-        ({"user": "nobody", "on_unknown": "popular"}, model.recommend(["nobody"], on_unknown="popular")),
+        (
+            {"user": "nobody", "on_unknown": "popular"},
+            model.recommend(["nobody"], on_unknown="popular"),
+        ),
         ({"items": ["i01", "x"], "on_unknown": "skip"}, model.recommend([["i01"]])),
     ]
     titles = model.train_data_.items.labels
     if titles is not None:
-        pairs.append(({"titles": [titles[2], titles[9]]}, model.recommend([model.train_data_.items.ids([2, 9])])))
+        pairs.append(
+            (
+                {"titles": [titles[2], titles[9]]},
+                model.recommend([model.train_data_.items.ids([2, 9])]),
+            )
+        )
 
     async def ask(client: httpx.AsyncClient) -> list[Any]:
         return [(await client.post("/v1/recommend", json=body)).json() for body, _ in pairs]
@@ -118,7 +139,9 @@ def test_options_of_a_list_mean_what_they_mean_in_process(model_folder: Path, ta
         assert [one["item"] for one in answer["items"]] == listed, body
 
 
-def test_a_list_similar_items_and_explanations_are_those_of_the_model(model_folder: Path, talk: Talk) -> None:
+def test_a_list_similar_items_and_explanations_are_those_of_the_model(
+    model_folder: Path, talk: Talk
+) -> None:
     model = loca.load(model_folder)
     user = model.train_data_.users.values.tolist()[7]
 
@@ -137,7 +160,9 @@ def test_a_list_similar_items_and_explanations_are_those_of_the_model(model_fold
     assert counts == [1.0] * len(alone["history"])
     assert both["explanation"] == {**wanted, "counts": counts}
     assert one["items"][0]["item"] == "i03"
-    assert [item["item"] for item in like["items"]] == model.similar_items(["i03"], 4).items[0].tolist()
+    assert [item["item"] for item in like["items"]] == model.similar_items(["i03"], 4).items[
+        0
+    ].tolist()
     assert about["model"] == "films"
     assert len(about["fingerprint"]) == 16
 
@@ -155,7 +180,9 @@ def test_an_explanation_is_of_the_list_that_is_wanted(model_folder: Path, talk: 
     async def ask(client: httpx.AsyncClient) -> list[Any]:
         found = []
         for body in bodies:
-            both = (await client.post("/v1/recommend", json={**body, "n": 3, "explain": True})).json()
+            both = (
+                await client.post("/v1/recommend", json={**body, "n": 3, "explain": True})
+            ).json()
             alone = (await client.post("/v1/explain", json={**body, "n": 3})).json()
             found.append((both["items"], both["explanation"]["items"], alone["items"]))
         return found
@@ -164,9 +191,13 @@ def test_an_explanation_is_of_the_list_that_is_wanted(model_folder: Path, talk: 
     for listed, both, alone in answers:
         assert [one["item"] for one in both] == [one["item"] for one in listed]
         assert alone == both
-        assert [one["score"] for one in both] == pytest.approx([one["score"] for one in listed], rel=1e-4)
+        assert [one["score"] for one in both] == pytest.approx(
+            [one["score"] for one in listed], rel=1e-4
+        )
     assert [len(listed) > 0 for listed, _, _ in answers] == [True, True, True, False, True]
-    refused = Talk(model_folder, most_reasons=20).send("POST", "/v1/explain", json={"user": "u007", "n": 30})
+    refused = Talk(model_folder, most_reasons=20).send(
+        "POST", "/v1/explain", json={"user": "u007", "n": 30}
+    )
     assert refused.status_code == 422
     assert "n: expected at most" in refused.json()["detail"]
 
@@ -220,7 +251,10 @@ def test_what_cannot_be_answered_is_refused_in_one_line(
     talk: Talk, method: str, path: str, body: bytes | None, status: int, detail: str
 ) -> None:
     found = talk.send(method, path, content=body)
-    assert (found.status_code, found.headers["content-type"]) == (status, "application/problem+json")
+    assert (found.status_code, found.headers["content-type"]) == (
+        status,
+        "application/problem+json",
+    )
     document = found.json()
     assert document["status"] == status
     assert detail in document["detail"]
@@ -262,7 +296,11 @@ def test_bodies_that_are_too_large_or_too_slow_are_refused(model_folder: Path) -
 def test_a_token_is_needed_but_for_health_and_the_page(model_folder: Path) -> None:
     talk = Talk(model_folder, token="a-token-of-some-length")
     right = {"Authorization": "Bearer a-token-of-some-length"}
-    for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "a-token-of-some-length"}):
+    for header in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "a-token-of-some-length"},
+    ):
         for path in ("/v1/models", "/metrics", "/v1/recommend/u007", "/v1/map"):
             found = talk.send("GET", path, headers=header)
             assert (found.status_code, found.headers["www-authenticate"]) == (401, "Bearer")
@@ -273,9 +311,19 @@ def test_a_token_is_needed_but_for_health_and_the_page(model_folder: Path) -> No
 
 def test_other_names_of_a_local_service_are_refused(model_folder: Path) -> None:
     talk = Talk(model_folder)
-    for name, status in (("evil.example", 421), ("localhost:8000", 200), ("127.0.0.2:8000", 200), ("[::1]:80", 200)):
+    for name, status in (
+        ("evil.example", 421),
+        ("localhost:8000", 200),
+        ("127.0.0.2:8000", 200),
+        ("[::1]:80", 200),
+    ):
         assert talk.send("GET", "/v1/models", headers={"Host": name}).status_code == status
-    assert Talk(model_folder, local_only=False).send("GET", "/v1/models", headers={"Host": "a.b"}).status_code == 200
+    assert (
+        Talk(model_folder, local_only=False)
+        .send("GET", "/v1/models", headers={"Host": "a.b"})
+        .status_code
+        == 200
+    )
 
 
 def test_a_client_that_asks_too_often_waits(model_folder: Path) -> None:
@@ -298,12 +346,17 @@ def test_a_full_queue_is_refused_and_what_waits_is_answered_at_the_end(model_fol
         scorer.start()
         busy = asyncio.ensure_future(scorer.call(lambda: time.sleep(0.2)))
         await asyncio.sleep(0.05)
-        asked = [asyncio.ensure_future(scorer.find_list(ListOptions(model, False), user, 3)) for _ in range(14)]
+        asked = [
+            asyncio.ensure_future(scorer.find_list(ListOptions(model, False), user, 3))
+            for _ in range(14)
+        ]
         await asyncio.sleep(0)
         await asyncio.to_thread(scorer.stop)
         found = await asyncio.gather(*asked, return_exceptions=True)
         await busy
-        return sum(isinstance(one, tuple) for one in found), sum(isinstance(one, QueueFullError) for one in found)
+        return sum(isinstance(one, tuple) for one in found), sum(
+            isinstance(one, QueueFullError) for one in found
+        )
 
     assert asyncio.run(run()) == (10, 4)
 
@@ -331,7 +384,10 @@ def test_one_bad_request_does_not_spoil_those_that_wait_with_it(model_folder: Pa
         scorer.start()
         busy = asyncio.ensure_future(scorer.call(lambda: time.sleep(0.05)))
         names = ("u001", "nobody", "u002")
-        asked = [asyncio.ensure_future(scorer.find_list(ListOptions(model, False), one, 3)) for one in names]
+        asked = [
+            asyncio.ensure_future(scorer.find_list(ListOptions(model, False), one, 3))
+            for one in names
+        ]
         found = await asyncio.gather(*asked, return_exceptions=True)
         await busy
         await asyncio.to_thread(scorer.stop)
@@ -353,9 +409,14 @@ def test_lists_wait_for_one_other_call_at_most(model_folder: Path) -> None:
         busy = asyncio.ensure_future(scorer.call(lambda: time.sleep(0.1)))
         await asyncio.sleep(0.02)
         asked = [asyncio.ensure_future(scorer.call(lambda: None)) for _ in range(3)]
-        asked += [asyncio.ensure_future(scorer.find_list(ListOptions(model, False), "u001", 3)) for _ in range(4)]
+        asked += [
+            asyncio.ensure_future(scorer.find_list(ListOptions(model, False), "u001", 3))
+            for _ in range(4)
+        ]
         for place, one in enumerate(asked):
-            one.add_done_callback(lambda _, place=place: done.append("call" if place < 3 else "list"))
+            one.add_done_callback(
+                lambda _, place=place: done.append("call" if place < 3 else "list")
+            )
         await asyncio.gather(busy, *asked)
         await asyncio.to_thread(scorer.stop)
 
@@ -363,7 +424,9 @@ def test_lists_wait_for_one_other_call_at_most(model_folder: Path) -> None:
     assert done == ["list", "list", "call", "list", "list", "call", "call"]
 
 
-def test_a_failure_inside_is_not_shown_outside(model_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_inside_is_not_shown_outside(
+    model_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     talk = Talk(model_folder)
 
     class Broken:
@@ -386,10 +449,15 @@ def test_a_failure_inside_is_not_shown_outside(model_folder: Path, caplog: pytes
     assert "secret" in caplog.text
 
 
-def test_a_new_version_takes_over_and_a_broken_one_does_not(model_folder: Path, tmp_path: Path) -> None:
+def test_a_new_version_takes_over_and_a_broken_one_does_not(
+    model_folder: Path, tmp_path: Path
+) -> None:
     live = tmp_path / "live.loca"
     shutil.copytree(model_folder, live)
-    talk, other = Talk(live, reload_seconds=0.05), loca.EASE(l2=5.0).fit(loca.load(model_folder).train_data_)
+    talk, other = (
+        Talk(live, reload_seconds=0.05),
+        loca.EASE(l2=5.0).fit(loca.load(model_folder).train_data_),
+    )
 
     async def until(client: httpx.AsyncClient, is_so: Any) -> Any:
         for _ in range(200):
@@ -405,7 +473,9 @@ def test_a_new_version_takes_over_and_a_broken_one_does_not(model_folder: Path, 
         about = await until(client, lambda one: one["fingerprint"] != first["fingerprint"])
         second = (await client.get("/v1/recommend/u007")).json()
         assert second["fingerprint"] == about["fingerprint"]
-        assert [one["item"] for one in second["items"]] == other.recommend(["u007"]).items[0].tolist()
+        assert [one["item"] for one in second["items"]] == other.recommend(["u007"]).items[
+            0
+        ].tolist()
         manifest = live / "model.json"
         sound = manifest.read_bytes()
         manifest.write_bytes(sound.replace(b'"EASE"', b'"EVIL"'))
@@ -458,7 +528,9 @@ def test_nothing_holds_a_version_that_was_replaced(model_folder: Path) -> None:
     assert talk(ask)
 
 
-def test_a_map_is_made_once_however_many_want_it(model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_is_made_once_however_many_want_it(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[Any] = []
 
     def make(model: Any) -> Any:
@@ -470,7 +542,9 @@ def test_a_map_is_made_once_however_many_want_it(model_folder: Path, monkeypatch
 
     async def ask(client: httpx.AsyncClient) -> list[int]:
         paths = ("/v1/map", "/v1/map", "/v1/communities", "/v1/users/3")
-        return [one.status_code for one in await asyncio.gather(*(client.get(path) for path in paths))]
+        return [
+            one.status_code for one in await asyncio.gather(*(client.get(path) for path in paths))
+        ]
 
     assert Talk(model_folder)(ask) == [200] * 4
     assert len(made) == 1
@@ -504,7 +578,12 @@ def test_replies_are_safe_to_show_and_the_interface_describes_itself(talk: Talk)
         assert "'unsafe" not in headers["content-security-policy"]
         assert headers["x-frame-options"] == "DENY"
     document = talk.send("GET", "/openapi.json").json()
-    assert set(document["paths"]) >= {"/v1/recommend", "/v1/recommend/{user}", "/v1/communities/{number}", "/v1/map"}
+    assert set(document["paths"]) >= {
+        "/v1/recommend",
+        "/v1/recommend/{user}",
+        "/v1/communities/{number}",
+        "/v1/map",
+    }
     text = json.dumps(document)
     for name in document["components"]["schemas"]:
         assert f"#/components/schemas/{name}" in text
@@ -517,7 +596,12 @@ def test_figures_are_by_the_template_of_the_route(model_folder: Path) -> None:
     talk = Talk(model_folder)
 
     async def ask(client: httpx.AsyncClient) -> str:
-        for path in ("/v1/recommend/u007", "/v1/recommend/u008", "/v1/recommend/nobody", "/nowhere/secret"):
+        for path in (
+            "/v1/recommend/u007",
+            "/v1/recommend/u008",
+            "/v1/recommend/nobody",
+            "/nowhere/secret",
+        ):
             await client.get(path)
         return (await client.get("/metrics")).text
 
@@ -537,7 +621,10 @@ def test_figures_are_by_the_template_of_the_route(model_folder: Path) -> None:
     [
         (["nowhere.loca"], "nowhere.loca: no loca model here"),
         (["nowhere.loca", "--workers", "2"], "nowhere.loca: no loca model here"),
-        (["MODEL", "--host", "0.0.0.0"], "--host 0.0.0.0: others can reach it; say --token-file FILE, or --no-auth"),
+        (
+            ["MODEL", "--host", "0.0.0.0"],
+            "--host 0.0.0.0: others can reach it; say --token-file FILE, or --no-auth",
+        ),
         (["MODEL", "MODEL"], "there is a model 'films' already"),
         (["a/b=MODEL"], "expected a name of letters"),
         (["MODEL", "--token-file", "nowhere"], "nowhere: cannot be read"),
@@ -579,8 +666,12 @@ def test_a_process_serves_closes_silent_connections_and_ends_in_peace(model_fold
         logged = json.loads(process.stderr.readline())
         assert logged["route"] == "/v1/recommend/{user}"
         assert "u007" not in json.dumps(logged)
-        with socket.create_connection(("127.0.0.1", port), 10) as peer:  # a request that is under way at the end
-            peer.sendall(b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 23\r\n\r\n")
+        with socket.create_connection(
+            ("127.0.0.1", port), 10
+        ) as peer:  # a request that is under way at the end
+            peer.sendall(
+                b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 23\r\n\r\n"
+            )
             time.sleep(0.3)
             process.send_signal(signal.SIGTERM)
             time.sleep(0.2)
@@ -590,14 +681,20 @@ def test_a_process_serves_closes_silent_connections_and_ends_in_peace(model_fold
 
 
 def test_the_rest_of_a_refused_body_is_no_request(model_folder: Path) -> None:
-    settings = Settings(folders={"films": str(model_folder)}, token="a-token-of-some-length", log_requests=False)
-    server = uvicorn.Server(uvicorn.Config(Service(settings).app, http=PatientProtocol, lifespan="on", log_config=None))
+    settings = Settings(
+        folders={"films": str(model_folder)}, token="a-token-of-some-length", log_requests=False
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(Service(settings).app, http=PatientProtocol, lifespan="on", log_config=None)
+    )
 
     async def run() -> tuple[bytes, bytes]:
         with socket.create_server(("127.0.0.1", 0)) as bound:
             serving = asyncio.ensure_future(server._serve([bound]))
             reader, writer = await asyncio.open_connection(*bound.getsockname())
-            writer.write(b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n")
+            writer.write(
+                b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n"
+            )
             first = await reader.readuntil(b"\r\n\r\n")
             for _ in range(20):
                 writer.write(b" " * 10_000)
@@ -624,7 +721,9 @@ def test_a_reply_that_nobody_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -
             await send({"type": "http.response.body", "body": b"x" * 10_000_000, "more_body": True})
         ended.set()
 
-    server = uvicorn.Server(uvicorn.Config(app, http=PatientProtocol, lifespan="off", log_config=None))
+    server = uvicorn.Server(
+        uvicorn.Config(app, http=PatientProtocol, lifespan="off", log_config=None)
+    )
 
     async def run() -> None:
         with socket.create_server(("127.0.0.1", 0)) as bound, socket.socket() as peer:

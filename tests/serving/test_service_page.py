@@ -36,11 +36,20 @@ def test_every_request_of_the_page_is_answered(service: Talk, request_line: str)
 
 
 def test_the_page_has_every_route_and_metric(service: Talk) -> None:
-    routes = {re.sub(r"\{.*?\}", "", path) for path in service.send("GET", "/openapi.json").json()["paths"]}
-    missing = [path for path in routes if not any(f"localhost:8000{path}" in line for line in REQUESTS)]
+    routes = {
+        re.sub(r"\{.*?\}", "", path)
+        for path in service.send("GET", "/openapi.json").json()["paths"]
+    }
+    missing = [
+        path for path in routes if not any(f"localhost:8000{path}" in line for line in REQUESTS)
+    ]
     assert not missing
     text = service.send("GET", "/metrics").text
-    served = {name for name in re.findall(r"^# HELP (loca_\w+)", text, re.M) if not name.endswith("_created")}
+    served = {
+        name
+        for name in re.findall(r"^# HELP (loca_\w+)", text, re.M)
+        if not name.endswith("_created")
+    }
     assert served == set(re.findall(r"^\| `(loca_\w+)` \|", PAGE, re.M))
 
 

@@ -49,15 +49,23 @@ def run_paper(candidates: Any, split: Split, **terms: Any) -> Outcome:
     return run_protocol(candidates, split, EvaluationProtocol("paper", **terms))
 
 
-def test_the_best_candidate_on_validation_is_chosen_and_all_scores_are_kept(planted_split: Split, diary: Any) -> None:
+def test_the_best_candidate_on_validation_is_chosen_and_all_scores_are_kept(
+    planted_split: Split, diary: Any
+) -> None:
     candidates = [diary(direction=-1), diary(direction=1), diary(direction=0)]
     best, tried = choose_on_validation(candidates, planted_split)
     assert isinstance(best, diary)
     assert best.direction == 1
-    assert [one.settings for one in tried] == [{"direction": -1}, {"direction": 1}, {"direction": 0}]
+    assert [one.settings for one in tried] == [
+        {"direction": -1},
+        {"direction": 1},
+        {"direction": 0},
+    ]
     assert tried[1].ndcg == max(one.ndcg for one in tried)
     assert planted_split.validation is not None
-    assert tried[1].ndcg == mean_ndcg(Popularity().fit(planted_split.train).score, planted_split.validation)
+    assert tried[1].ndcg == mean_ndcg(
+        Popularity().fit(planted_split.train).score, planted_split.validation
+    )
     assert candidates[1].train_data_ is None, "the candidates themselves stay unfitted"
 
 
@@ -76,7 +84,9 @@ def test_choosing_needs_candidates_and_a_validation_part(planted_split: Split, d
 
 
 def test_what_was_tried_reads_as_a_line() -> None:
-    assert str(CandidateResult({"l2": 30.0, "anchors": 2}, 0.25, 1.0)) == "l2 30.0, anchors 2: 0.2500"
+    assert (
+        str(CandidateResult({"l2": 30.0, "anchors": 2}, 0.25, 1.0)) == "l2 30.0, anchors 2: 0.2500"
+    )
     assert str(CandidateResult({}, 0.25, 1.0)) == "the only candidate: 0.2500"
 
 
@@ -92,7 +102,9 @@ def keep_finished(
     tried: list[CandidateResult] = []
     try:
         with checkpoint_in(folder, fingerprint={}, resume=False) as context:
-            tried += select(candidates, split.train, split.validation, recency=recency, context=context).tried
+            tried += select(
+                candidates, split.train, split.validation, recency=recency, context=context
+            ).tried
             raise Stopped
     except Stopped:
         return tuple(tried)
@@ -111,7 +123,9 @@ def test_finished_candidates_are_recalled_and_only_the_best_is_fitted_again(
     assert isinstance(best, diary)
     assert best.direction == 1
     assert best.train_data_ is planted_split.train
-    assert [(one.ndcg, one.seconds) for one in tried[:2]] == [(one.ndcg, one.seconds) for one in first]
+    assert [(one.ndcg, one.seconds) for one in tried[:2]] == [
+        (one.ndcg, one.seconds) for one in first
+    ]
     assert [page[-1] for page in pages if page[0] == "fit"] == ["0", "1"]
 
 
@@ -125,7 +139,12 @@ def test_a_better_candidate_of_the_resumed_run_wins_and_is_refitted_alone(
     known = planted_split.train_and_validation
     with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
         found = select(
-            candidates, planted_split.train, planted_split.validation, known=known, refit=True, context=context
+            candidates,
+            planted_split.train,
+            planted_split.validation,
+            known=known,
+            refit=True,
+            context=context,
         )
     assert isinstance(found.model, diary)
     assert found.model.direction == 1
@@ -139,7 +158,11 @@ def test_the_parameters_of_a_finished_candidate_are_recalled_and_only_refitted(
     planted_split: Split, diary: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidates = [diary(direction=d, name=str(d)) for d in (-1, 1)]
-    train, validation, known = planted_split.train, planted_split.validation, planted_split.train_and_validation
+    train, validation, known = (
+        planted_split.train,
+        planted_split.validation,
+        planted_split.train_and_validation,
+    )
     assert validation is not None
     keep_finished(candidates, planted_split, tmp_path / "w")
     expected = select(candidates, train, validation, known=known, refit=True)
@@ -155,7 +178,11 @@ def test_the_parameters_of_a_finished_candidate_are_recalled_and_only_refitted(
     assert fits == [known]
     assert isinstance(found.model, diary)
     assert isinstance(expected.model, diary)
-    assert (found.model.direction, found.model.name) == (expected.model.direction, expected.model.name) == (1, "1")
+    assert (
+        (found.model.direction, found.model.name)
+        == (expected.model.direction, expected.model.name)
+        == (1, "1")
+    )
     assert [one.ndcg for one in found.tried] == [one.ndcg for one in expected.tried]
 
 
@@ -199,7 +226,9 @@ def test_each_candidate_chooses_its_own_recency_and_the_model_knows_its_interact
 
 
 @pytest.mark.parametrize("refit", [True, False])
-def test_the_recency_chosen_weighs_the_refit_and_the_test_histories(drifting_split: Split, refit: bool) -> None:
+def test_the_recency_chosen_weighs_the_refit_and_the_test_histories(
+    drifting_split: Split, refit: bool
+) -> None:
     outcome = run_clean([EASE()], drifting_split, recency="auto", refit=refit, at=(10,))
     choice = outcome.tried[0].recency
     assert choice is not None
@@ -208,31 +237,46 @@ def test_the_recency_chosen_weighs_the_refit_and_the_test_histories(drifting_spl
     assert outcome.model.train_data_ is not None
     assert outcome.model.train_data_.recency == outcome.recency
     train = drifting_split.train_and_validation if refit else drifting_split.train
-    expected = evaluate(EASE().fit(train), drifting_split.test.with_recency(outcome.recency), at=(10,))
+    expected = evaluate(
+        EASE().fit(train), drifting_split.test.with_recency(outcome.recency), at=(10,)
+    )
     assert np.array_equal(outcome.evaluation.values["ndcg@10"], expected.values["ndcg@10"])
     other = evaluate(EASE().fit(train), drifting_split.test, at=(10,))
     assert not np.array_equal(outcome.evaluation.values["ndcg@10"], other.values["ndcg@10"])
 
 
 @pytest.mark.parametrize("refit", [True, False])
-def test_a_model_is_fitted_and_asked_under_the_recency_it_was_trained_for(planted_split: Split, refit: bool) -> None:
+def test_a_model_is_fitted_and_asked_under_the_recency_it_was_trained_for(
+    planted_split: Split, refit: bool
+) -> None:
     trained_for = Recency.per_position(0.7)
-    outcome = run_clean([NextEASE(prefix_decay=0.7)], planted_split, recency="own", refit=refit, at=(10,))
+    outcome = run_clean(
+        [NextEASE(prefix_decay=0.7)], planted_split, recency="own", refit=refit, at=(10,)
+    )
     assert outcome.model.train_data_ is not None
     assert outcome.recency == outcome.model.train_data_.recency == trained_for
     # A recency that the data carry gives way, to none for a model of sets.
-    plain = run_clean([EASE()], planted_split.with_recency(Recency(2)), recency="own", refit=refit, at=(10,))
+    plain = run_clean(
+        [EASE()], planted_split.with_recency(Recency(2)), recency="own", refit=refit, at=(10,)
+    )
     assert plain.model.train_data_ is not None
     assert plain.recency is None
     assert plain.model.train_data_.recency is None
 
 
 def test_a_blend_of_models_of_sets_may_choose_a_recency_part_by_part(drifting_split: Split) -> None:
-    outcome = run_clean([Blend(parts=[EASE()])], drifting_split, recency="auto", refit=False, at=(10,))
+    outcome = run_clean(
+        [Blend(parts=[EASE()])], drifting_split, recency="auto", refit=False, at=(10,)
+    )
     assert outcome.recency is not None
     assert isinstance(outcome.model, Blend)
     assert any(power > 0 for _, power, _ in outcome.model.columns_ or ())
-    assert run_clean([Blend(parts=[EASE()])], drifting_split, recency="own", refit=False, at=(10,)).recency is None
+    assert (
+        run_clean(
+            [Blend(parts=[EASE()])], drifting_split, recency="own", refit=False, at=(10,)
+        ).recency
+        is None
+    )
 
 
 def test_a_model_that_weighs_by_itself_is_asked_and_reported_so(planted_split: Split) -> None:
@@ -240,7 +284,9 @@ def test_a_model_that_weighs_by_itself_is_asked_and_reported_so(planted_split: S
     assert outcome.recency == Recency.per_position(0.9)
 
 
-def test_a_recency_that_is_chosen_leaves_the_test_part_alone_until_the_end(planted_split: Split, diary: Any) -> None:
+def test_a_recency_that_is_chosen_leaves_the_test_part_alone_until_the_end(
+    planted_split: Split, diary: Any
+) -> None:
     pages: list[Any] = []
     run_clean([diary(name="a", pages=pages)], planted_split, recency="auto", at=(10,))
     asked = [page[1] for page in pages if page[0] == "score"]
@@ -253,12 +299,18 @@ def test_an_interrupted_choice_of_recency_is_recalled_and_weighs_the_refit(
     drifting_split: Split, tmp_path: Path
 ) -> None:
     candidates = [EASE(), EASE(l2=500.0)]
-    train, validation, known = drifting_split.train, drifting_split.validation, drifting_split.train_and_validation
+    train, validation, known = (
+        drifting_split.train,
+        drifting_split.validation,
+        drifting_split.train_and_validation,
+    )
     assert validation is not None
     keep_finished(candidates, drifting_split, tmp_path / "w", "auto")
     expected = select(candidates, train, validation, recency="auto", known=known, refit=True)
     with checkpoint_in(tmp_path / "w", fingerprint={}, resume=True) as context:
-        found = select(candidates, train, validation, recency="auto", known=known, refit=True, context=context)
+        found = select(
+            candidates, train, validation, recency="auto", known=known, refit=True, context=context
+        )
     assert get_params(found.model) == get_params(expected.model)
     assert [one.recency for one in found.tried] == [one.recency for one in expected.tried]
     assert found.model.train_data_ is not None
@@ -295,7 +347,9 @@ class Prefixed(Popularity):
 
 
 def test_models_of_decayed_prefixes_are_fitted_under_their_decay(planted_split: Split) -> None:
-    model, (tried,) = choose_on_validation([Prefixed(prefix_decay=0.77)], planted_split, recency="auto")
+    model, (tried,) = choose_on_validation(
+        [Prefixed(prefix_decay=0.77)], planted_split, recency="auto"
+    )
     start = Recency.per_position(0.77)
     assert isinstance(model, Prefixed)
     assert model.under_ == (start, start)
@@ -308,7 +362,9 @@ def test_models_of_decayed_prefixes_are_fitted_under_their_decay(planted_split: 
 
 def test_clean_asks_the_test_part_once_and_last(planted_split: Split, diary: Any) -> None:
     pages: list[Any] = []
-    outcome = run_clean([diary(direction=d, name=str(d), pages=pages) for d in (-1, 1)], planted_split, at=(10,))
+    outcome = run_clean(
+        [diary(direction=d, name=str(d), pages=pages) for d in (-1, 1)], planted_split, at=(10,)
+    )
     train, known = len(planted_split.train), len(planted_split.train_and_validation)
     test_histories = planted_split.test.history_matrix.nnz
     assert pages == [
@@ -341,7 +397,13 @@ def test_under_clean_no_fit_is_given_an_item_that_test_asks_for(
         def with_selected_params(self) -> Any:
             return clone(self)
 
-    run_clean([Noting(direction=1), Noting(direction=-1)], planted_split, refit=refit, recency=recency, at=(10,))
+    run_clean(
+        [Noting(direction=1), Noting(direction=-1)],
+        planted_split,
+        refit=refit,
+        recency=recency,
+        at=(10,),
+    )
     assert len(given) == (7 if refit else 6)
     asked = planted_split.test.target_matrix
     assert asked.nnz == len(planted_split.test.targets)
@@ -350,35 +412,49 @@ def test_under_clean_no_fit_is_given_an_item_that_test_asks_for(
 
 def test_clean_refits_on_train_and_validation(planted_split: Split) -> None:
     outcome = run_clean([Popularity()], planted_split, at=(10,))
-    expected = evaluate(Popularity().fit(planted_split.train_and_validation), planted_split.test, at=(10,))
+    expected = evaluate(
+        Popularity().fit(planted_split.train_and_validation), planted_split.test, at=(10,)
+    )
     assert np.array_equal(outcome.evaluation.values["ndcg@10"], expected.values["ndcg@10"])
 
 
-def test_without_refit_the_chosen_model_is_measured_as_it_is(planted_split: Split, diary: Any) -> None:
+def test_without_refit_the_chosen_model_is_measured_as_it_is(
+    planted_split: Split, diary: Any
+) -> None:
     pages: list[Any] = []
     outcome = run_clean([diary(pages=pages)], planted_split, refit=False, at=(10,))
     assert [page[0] for page in pages] == ["fit", "score", "score"]
     assert outcome.model.train_data_ is planted_split.train
 
 
-def test_paper_counts_repeated_test_items_in_choices_and_in_figures_and_clean_does_not(diary: Any) -> None:
+def test_paper_counts_repeated_test_items_in_choices_and_in_figures_and_clean_does_not(
+    diary: Any,
+) -> None:
     users, items = IdMap.numbered(3, "user"), IdMap.numbered(4, "item")
     item_rows = np.array([0, 1, 2, 2, 3, 1, 2, 0, 3, 3, 3, 0, 1, 2, 1], np.int32)
-    split = leave_last_out(Interactions(users, items, np.array([0, 5, 10, 15]), item_rows), test=2, validation=1)
+    split = leave_last_out(
+        Interactions(users, items, np.array([0, 5, 10, 15]), item_rows), test=2, validation=1
+    )
     outcome = run_paper([diary()], split, at=(1,))
     assert outcome.test.target_counts.tolist() == [2, 2, 2]
     assert outcome.tried[0].ndcg == mean_ndcg(outcome.model.score, outcome.test, 100)
     assert run_clean([diary()], split, at=(1,)).test.target_counts.tolist() == [2, 1, 2]
 
 
-def test_paper_chooses_on_test_and_trains_on_all_before_it(planted_split: Split, diary: Any) -> None:
+def test_paper_chooses_on_test_and_trains_on_all_before_it(
+    planted_split: Split, diary: Any
+) -> None:
     pages: list[Any] = []
-    outcome = run_paper([diary(direction=d, pages=pages) for d in (-1, 1)], planted_split, at=(100,))
+    outcome = run_paper(
+        [diary(direction=d, pages=pages) for d in (-1, 1)], planted_split, at=(100,)
+    )
     known = len(planted_split.train_and_validation)
     fits = [page for page in pages if page[0] == "fit"]
     assert fits == [("fit", known, True, "diary")] * 2
     assert "as chosen" not in {page[0] for page in pages}
-    assert outcome.tried[outcome.chosen].ndcg == pytest.approx(outcome.evaluation.means()["ndcg@100"])
+    assert outcome.tried[outcome.chosen].ndcg == pytest.approx(
+        outcome.evaluation.means()["ndcg@100"]
+    )
 
 
 def test_an_unknown_protocol_is_refused() -> None:
@@ -396,22 +472,34 @@ def test_of_the_catalogue_those_named_by_what_comes_next_and_auto_use_order() ->
 def test_a_model_uses_order_where_one_inside_it_does() -> None:
     assert order_matters([MultDAE(target="following")], None)
     assert order_matters([Blend(parts=[EASE(), Loca(base=NextEASE())])], None)
-    assert not order_matters([Blend(parts=[EASE(), Loca(base=EASE(), global_model=MultDAE())])], None)
+    assert not order_matters(
+        [Blend(parts=[EASE(), Loca(base=EASE(), global_model=MultDAE())])], None
+    )
 
 
 @pytest.mark.parametrize(
     ("recency", "matters"),
-    [(None, False), ("own", False), ("auto", True), (Recency(4), True), (Recency(4, unit="time"), False)],
+    [
+        (None, False),
+        ("own", False),
+        ("auto", True),
+        (Recency(4), True),
+        (Recency(4, unit="time"), False),
+    ],
 )
 def test_a_recency_in_positions_uses_order(recency: Any, matters: bool) -> None:
     assert order_matters([EASE()], recency) == matters
     assert order_matters([EASE(), NextEASE()], recency)
 
 
-def test_fit_selects_on_the_last_items_and_refits_on_everything(planted: PlantedData, diary: Any) -> None:
+def test_fit_selects_on_the_last_items_and_refits_on_everything(
+    planted: PlantedData, diary: Any
+) -> None:
     pages: list[Any] = []
     data = planted.interactions
-    found = loca.fit(data, [diary(direction=d, name=str(d), pages=pages) for d in (-1, 1)], validation=3)
+    found = loca.fit(
+        data, [diary(direction=d, name=str(d), pages=pages) for d in (-1, 1)], validation=3
+    )
     held_out = 3 * data.n_users
     assert [page[1:] for page in pages if page[0] == "fit"] == [
         (len(data) - held_out, True, "-1"),
@@ -425,7 +513,9 @@ def test_fit_selects_on_the_last_items_and_refits_on_everything(planted: Planted
     assert len(found.shown()) == 4
 
 
-def test_fit_without_refit_knows_everything_and_has_learned_from_the_rest(planted: PlantedData) -> None:
+def test_fit_without_refit_knows_everything_and_has_learned_from_the_rest(
+    planted: PlantedData,
+) -> None:
     data = planted.interactions
     found = loca.fit(data, EASE(), refit=False)
     rest, _, _ = loca.hold_last(data, 2)
@@ -437,7 +527,9 @@ def test_fit_without_refit_knows_everything_and_has_learned_from_the_rest(plante
     assert np.array_equal(found.model.score(rows), expected.score(rows))
 
 
-def test_fit_by_name_takes_the_seed_and_without_validation_tries_nothing(planted: PlantedData) -> None:
+def test_fit_by_name_takes_the_seed_and_without_validation_tries_nothing(
+    planted: PlantedData,
+) -> None:
     found = loca.fit(planted.interactions, "loca-ease", validation=0, seed=7, recency=Recency(3))
     assert isinstance(found.model, Loca)
     assert found.model.seed == 7
@@ -459,7 +551,11 @@ def test_fit_refuses_what_cannot_be(planted: PlantedData) -> None:
     data = planted.interactions
     for given, more, line in (
         ("eas", {}, "unknown model 'eas'; did you mean 'ease'"),
-        ("ease", {"budget": loca.Budget(trials=1)}, r"budget: is for the model auto, found EASE\(\)"),
+        (
+            "ease",
+            {"budget": loca.Budget(trials=1)},
+            r"budget: is for the model auto, found EASE\(\)",
+        ),
         ([EASE(), EASE(l2=1.0)], {"validation": 0}, "choosing needs held-out items"),
         ([], {}, "nothing to choose from"),
     ):

@@ -23,7 +23,12 @@ from loca.models.ease import EASE
 from loca.models.mult_vae import MultVAE
 from loca.models.popularity import Popularity
 from loca.persistence.manifest import ModelState
-from loca.tuning.recency_selection import RecencyChoice, choose_recency, recency_candidates, start_recency
+from loca.tuning.recency_selection import (
+    RecencyChoice,
+    choose_recency,
+    recency_candidates,
+    start_recency,
+)
 
 USERS, ITEMS = 40, 12
 STRONG, WEAK = Recency.per_position(0.5), Recency.per_position(0.99)
@@ -70,7 +75,10 @@ def test_the_best_recency_is_chosen_and_all_that_was_tried_is_kept() -> None:
 
 def test_the_interval_is_a_paired_t_interval_corrected_for_the_number_of_candidates() -> None:
     model, asked = ByWeights(helped_by_fading), questions()
-    values = [evaluate(model, asked.with_recency(recency), at=(100,)).values["ndcg@100"] for recency in (None, STRONG)]
+    values = [
+        evaluate(model, asked.with_recency(recency), at=(100,)).values["ndcg@100"]
+        for recency in (None, STRONG)
+    ]
     many = [STRONG, *(Recency(1e6 + k) for k in range(4))]
     gain = choose_recency(model, asked, many).gain
     expected = stats.ttest_1samp(values[1] - values[0], 0).confidence_interval(1 - 0.05 / 5)
@@ -130,15 +138,21 @@ def test_a_model_that_does_not_look_at_the_history_chooses_none(planted_split: S
 
 def test_a_single_user_proves_nothing() -> None:
     asked = questions()
-    alone = HeldOut(asked.histories.of_users(np.array([39])), asked.targets.of_users(np.array([39])))
-    choice = choose_recency(ByWeights(lambda rows: -rows.min(axis=1)[:, None] * np.arange(ITEMS)), alone, [STRONG])
+    alone = HeldOut(
+        asked.histories.of_users(np.array([39])), asked.targets.of_users(np.array([39]))
+    )
+    choice = choose_recency(
+        ByWeights(lambda rows: -rows.min(axis=1)[:, None] * np.arange(ITEMS)), alone, [STRONG]
+    )
     assert choice.recency is None
     assert (choice.gain.low, choice.gain.high) == (-np.inf, np.inf)
 
 
 def test_a_choice_comes_back_from_its_json() -> None:
     choices = [
-        choose_recency(ByWeights(helped_by_fading), questions(), [Recency(0.3, "positions", "power", 0.1)]),
+        choose_recency(
+            ByWeights(helped_by_fading), questions(), [Recency(0.3, "positions", "power", 0.1)]
+        ),
         choose_recency(ByWeights(lambda rows: 0 * rows), questions(), [STRONG]),
     ]
     assert [one.recency is None for one in choices] == [False, True]
@@ -156,8 +170,14 @@ def test_without_times_the_candidates_are_in_positions() -> None:
 
 
 def test_half_lives_in_time_are_shares_of_the_median_users_span() -> None:
-    times = np.concatenate([np.array([0, 1, 5, 24]) * (1 if user < 30 else 1000) for user in range(USERS)])
-    in_time = [one for one in recency_candidates(questions(times).histories) if one is not None and one.unit == "time"]
+    times = np.concatenate(
+        [np.array([0, 1, 5, 24]) * (1 if user < 30 else 1000) for user in range(USERS)]
+    )
+    in_time = [
+        one
+        for one in recency_candidates(questions(times).histories)
+        if one is not None and one.unit == "time"
+    ]
     assert [one.half_life for one in in_time] == pytest.approx([3, 8, 24])
 
 
@@ -184,16 +204,26 @@ def test_a_model_trained_on_decayed_prefixes_starts_under_their_decay() -> None:
     assert start_recency(Prefixed()) == Recency.per_position(0.9)
     ensemble = Ensemble(base=MultVAE(target="next", prefix_decay=0.8))
     assert start_recency(ensemble) == Recency.per_position(0.8)
-    for plain in (Prefixed(target="set"), Prefixed(prefix_decay=None), Prefixed(prefix_decay=1.0), EASE(), object()):
+    for plain in (
+        Prefixed(target="set"),
+        Prefixed(prefix_decay=None),
+        Prefixed(prefix_decay=1.0),
+        EASE(),
+        object(),
+    ):
         assert start_recency(plain) is None
 
 
 @pytest.mark.parametrize("orderless_split", range(4), indirect=True)
-def test_where_the_order_is_without_meaning_none_is_chosen_and_nothing_is_lost(orderless_split: Split) -> None:
+def test_where_the_order_is_without_meaning_none_is_chosen_and_nothing_is_lost(
+    orderless_split: Split,
+) -> None:
     chosen = compare({"ease": EASE()}, orderless_split, recency="auto").of("ease")
     without = compare({"ease": EASE()}, orderless_split).of("ease")
     assert chosen.recency is None
-    difference = paired_difference(chosen.evaluation.values["ndcg@100"], without.evaluation.values["ndcg@100"])
+    difference = paired_difference(
+        chosen.evaluation.values["ndcg@100"], without.evaluation.values["ndcg@100"]
+    )
     assert difference.low <= 0 <= difference.high
 
 
@@ -201,5 +231,7 @@ def test_where_tastes_drift_a_recency_is_chosen_and_earns_on_test(drifting_split
     chosen = compare({"ease": EASE()}, drifting_split, recency="auto").of("ease")
     without = compare({"ease": EASE()}, drifting_split).of("ease")
     assert chosen.recency is not None
-    difference = paired_difference(chosen.evaluation.values["ndcg@100"], without.evaluation.values["ndcg@100"])
+    difference = paired_difference(
+        chosen.evaluation.values["ndcg@100"], without.evaluation.values["ndcg@100"]
+    )
     assert difference.low > 0

@@ -56,7 +56,9 @@ def tuned(planted_split: Split) -> Callable[..., Tuning]:
         **more: Any,
     ) -> Tuning:
         data = planted_split.train, validation_of(planted_split)
-        return Tuner("slope", model or Slope(), *data, space, Budget(trials, seconds), **more).tune(study)
+        return Tuner("slope", model or Slope(), *data, space, Budget(trials, seconds), **more).tune(
+            study
+        )
 
     return run
 
@@ -83,7 +85,9 @@ def test_tuning_finds_what_validation_likes_and_says_so(planted_split: Split) ->
     assert set(found.settings) == {"l2", "denoising"}
 
 
-def test_the_first_trial_is_the_template_itself(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
+def test_the_first_trial_is_the_template_itself(
+    tuned: Callable[..., Tuning], tmp_path: Path
+) -> None:
     exact = 0.123456789
     found = tuned(Slope(share=exact), trials=1, study=tmp_path / "s.db")
     assert isinstance(found.best, Slope)
@@ -91,7 +95,9 @@ def test_the_first_trial_is_the_template_itself(tuned: Callable[..., Tuning], tm
     assert [one.params for one in trials_in(tmp_path / "s.db")] == [{"share": exact}]
 
 
-def test_a_template_outside_the_space_is_tried_too(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
+def test_a_template_outside_the_space_is_tried_too(
+    tuned: Callable[..., Tuning], tmp_path: Path
+) -> None:
     space = Space({"share": Range(0.0, 0.4)})
     found = tuned(Slope(share=1.0), trials=10, space=space, study=tmp_path / "s.db")
     assert isinstance(found.best, Slope)
@@ -105,7 +111,9 @@ def test_the_same_seed_gives_the_same_study_and_another_seed_another(
 ) -> None:
     for name, seed, trials in (("first", 1, 10), ("again", 1, 10), ("other", 2, 2)):
         tuned(trials=trials, seed=seed, study=tmp_path / name)
-    first, again, other = (summary(trials_in(tmp_path / name)) for name in ("first", "again", "other"))
+    first, again, other = (
+        summary(trials_in(tmp_path / name)) for name in ("first", "again", "other")
+    )
     assert first == again
     assert first[1] != other[1]
 
@@ -118,7 +126,9 @@ def test_a_study_that_was_stopped_ends_as_an_unbroken_one(
     for stop_after in (0, 9):
         count = itertools.count()
 
-        def fit(model: Any, train: Any, stop: int = stop_after, count: Any = count, **more: Any) -> Any:
+        def fit(
+            model: Any, train: Any, stop: int = stop_after, count: Any = count, **more: Any
+        ) -> Any:
             if next(count) == stop:
                 raise KeyboardInterrupt
             return real(model, train, **more)
@@ -128,12 +138,16 @@ def test_a_study_that_was_stopped_ends_as_an_unbroken_one(
             with pytest.raises(KeyboardInterrupt):
                 tuned(trials=10, study=tmp_path / f"{stop_after}")
         resumed = tuned(trials=10, study=tmp_path / f"{stop_after}")
-        finished = [one for one in trials_in(tmp_path / f"{stop_after}") if one.state.name != "FAIL"]
+        finished = [
+            one for one in trials_in(tmp_path / f"{stop_after}") if one.state.name != "FAIL"
+        ]
         assert summary(finished) == summary(trials_in(tmp_path / "unbroken"))
         assert (resumed.ndcg, resumed.finished, resumed.failed) == (unbroken.ndcg, 10, 0)
 
 
-def test_trials_of_a_killed_run_are_given_up_and_tried_again(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
+def test_trials_of_a_killed_run_are_given_up_and_tried_again(
+    tuned: Callable[..., Tuning], tmp_path: Path
+) -> None:
     tuned(trials=3, study=tmp_path / "s.db")
     left = optuna.load_study(study_name="slope", storage=f"sqlite:///{tmp_path / 's.db'}").ask()
     found = tuned(trials=4, study=tmp_path / "s.db")
@@ -141,18 +155,25 @@ def test_trials_of_a_killed_run_are_given_up_and_tried_again(tuned: Callable[...
     assert (found.finished, found.failed) == (4, 0)
 
 
-def test_a_failed_trial_says_why_and_the_study_goes_on(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
+def test_a_failed_trial_says_why_and_the_study_goes_on(
+    tuned: Callable[..., Tuning], tmp_path: Path
+) -> None:
     found = tuned(Slope(share=0.2, trouble="refusal above"), trials=5, study=tmp_path / "s.db")
     assert found.finished == 5
     assert found.failed > 0
-    reasons = {one.user_attrs["reason"] for one in trials_in(tmp_path / "s.db") if one.state.name == "FAIL"}
+    reasons = {
+        one.user_attrs["reason"] for one in trials_in(tmp_path / "s.db") if one.state.name == "FAIL"
+    }
     assert all("will not do" in reason for reason in reasons)
 
 
 def test_where_all_trials_fail_one_line_says_so_and_no_study_is_left(
     tuned: Callable[..., Tuning], tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"slope: no trial finished, 10 failed; the last one: share: .* will not do"):
+    with pytest.raises(
+        ConfigError,
+        match=r"slope: no trial finished, 10 failed; the last one: share: .* will not do",
+    ):
         tuned(Slope(trouble="refusal"), trials=50, study=tmp_path / "s.db")
     assert list(tmp_path.iterdir()) == []
 
@@ -165,9 +186,15 @@ def test_a_mistake_of_the_program_is_not_a_failed_trial(
         tuned()
 
 
-def test_scores_that_are_no_numbers_fail(tuned: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_that_are_no_numbers_fail(
+    tuned: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = Slope.score
-    monkeypatch.setattr(Slope, "score", lambda self, rows: real(self, rows) * (float("nan") if self.share > 0.6 else 1))
+    monkeypatch.setattr(
+        Slope,
+        "score",
+        lambda self, rows: real(self, rows) * (float("nan") if self.share > 0.6 else 1),
+    )
     found = tuned(trials=6)
     assert isinstance(found.best, Slope)
     assert found.best.share <= 0.6
@@ -178,7 +205,13 @@ def test_a_grid_is_gone_through_once(tuned: Callable[..., Tuning], tmp_path: Pat
     grid = Space({"share": Among((0.0, 0.25, 0.5, 0.75, 1.0))})
     found = tuned(trials=100, space=grid, study=tmp_path / "s.db")
     assert found.finished == 5
-    assert sorted(one.params["share"] for one in trials_in(tmp_path / "s.db")) == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert sorted(one.params["share"] for one in trials_in(tmp_path / "s.db")) == [
+        0.0,
+        0.25,
+        0.5,
+        0.75,
+        1.0,
+    ]
     outside = tuned(Slope(share=0.6), trials=100, space=grid)
     assert outside.finished == 6
     assert tuned(trials=3, space=grid).finished == 3
@@ -190,7 +223,9 @@ def test_a_model_without_parameters_takes_one_trial(planted_split: Split) -> Non
     assert (found.finished, found.settings) == (1, {})
 
 
-def test_parameters_that_matter_are_named_where_there_are_enough_trials(tuned: Callable[..., Tuning]) -> None:
+def test_parameters_that_matter_are_named_where_there_are_enough_trials(
+    tuned: Callable[..., Tuning],
+) -> None:
     assert tuned(trials=3).importances == {}
     assert tuned(trials=17).importances == {"share": 1.0}
 
@@ -200,7 +235,9 @@ def test_a_study_of_other_data_model_or_space_is_refused(
 ) -> None:
     study = tmp_path / "s.db"
     tuned(trials=1, study=study)
-    with pytest.raises(ConfigError, match=r"its study of slope is another one: slope.epochs: 0 then, 1 now"):
+    with pytest.raises(
+        ConfigError, match=r"its study of slope is another one: slope.epochs: 0 then, 1 now"
+    ):
         tuned(Slope(epochs=1), trials=1, study=study)
     with pytest.raises(ConfigError, match=r"another one: space: "):
         tuned(trials=1, study=study, space=Space({"share": Range(0.1, 1.0)}))
@@ -212,7 +249,10 @@ def test_a_study_of_other_data_model_or_space_is_refused(
 
 
 def test_a_study_in_use_is_refused(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
-    with open_study(tmp_path / "s.db", "other", {}), pytest.raises(ModelFileError, match="another run"):
+    with (
+        open_study(tmp_path / "s.db", "other", {}),
+        pytest.raises(ModelFileError, match="another run"),
+    ):
         tuned(trials=1, study=tmp_path / "s.db")
 
 
@@ -225,7 +265,9 @@ def test_a_model_is_judged_under_the_recency_of_its_own_settings(drifting_split:
     data = drifting_split.train, validation_of(drifting_split)
     own: RecencyRule = "own"
     space = Space({"prefix_decay": Among((0.95, 0.8, 0.5))})
-    found = Tuner("next-ease", NextEASE(prefix_decay=0.95), *data, space, Budget(trials=3), own).tune()
+    found = Tuner(
+        "next-ease", NextEASE(prefix_decay=0.95), *data, space, Budget(trials=3), own
+    ).tune()
     assert select([found.best], *data, recency=own).tried[0].ndcg == found.ndcg
 
 
@@ -283,10 +325,15 @@ def test_a_network_reports_every_epoch_and_one_that_does_not_learn_is_pruned(
     assert hopeless.params == {"learning_rate": 1e-7}, "with this seed it comes last"
     assert [list(one.intermediate_values) for one in learned] == [list(range(1, 13))] * 5
     assert all(one.value == pytest.approx(max(one.intermediate_values.values())) for one in learned)
-    assert (hopeless.state.name, list(hopeless.intermediate_values)) == ("PRUNED", list(range(1, 11)))
+    assert (hopeless.state.name, list(hopeless.intermediate_values)) == (
+        "PRUNED",
+        list(range(1, 11)),
+    )
 
 
-def test_only_the_local_models_of_a_loca_are_compared(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
+def test_only_the_local_models_of_a_loca_are_compared(
+    tuned: Callable[..., Tuning], tmp_path: Path
+) -> None:
     base = MultVAE(**{**SMALL, "epochs": 3})
     found = tuned(Loca(base=base, anchors=2, alpha=0.0), space=Space(), study=tmp_path / "s.db")
     (trial,) = trials_in(tmp_path / "s.db")
@@ -298,7 +345,12 @@ class TwoPhases(Slope):
     """Learns twice, and what it reports first says nothing about what it reaches."""
 
     def fit(
-        self, train: Any, *, user_weights: Any = None, validation: Any = None, context: FitContext = NO_CONTEXT
+        self,
+        train: Any,
+        *,
+        user_weights: Any = None,
+        validation: Any = None,
+        context: FitContext = NO_CONTEXT,
     ) -> Any:
         for score in (0.7, 0.8):
             context.report(1, score)
@@ -306,7 +358,9 @@ class TwoPhases(Slope):
         return super().fit(train)
 
 
-def test_a_second_phase_is_not_compared_with_others_first(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
+def test_a_second_phase_is_not_compared_with_others_first(
+    tuned: Callable[..., Tuning], tmp_path: Path
+) -> None:
     assert tuned(TwoPhases(), space=Space(), study=tmp_path / "s.db").finished == 1
     (trial,) = trials_in(tmp_path / "s.db")
     assert trial.intermediate_values == {1: 0.7, 2: 0.71}
@@ -327,7 +381,12 @@ class Slow(Slope):
     clock = Clock()
 
     def fit(
-        self, train: Any, *, user_weights: Any = None, validation: Any = None, context: FitContext = NO_CONTEXT
+        self,
+        train: Any,
+        *,
+        user_weights: Any = None,
+        validation: Any = None,
+        context: FitContext = NO_CONTEXT,
     ) -> Any:
         if self.trouble == "part":
             context.fit_part("part", Slow(share=self.share), train)
@@ -361,7 +420,10 @@ def test_seconds_count_over_all_runs_and_a_trial_may_take_what_is_left(
 def test_a_part_that_is_ended_by_the_time_says_nothing_about_the_model(
     tuned: Callable[..., Tuning], tmp_path: Path, clock: Clock
 ) -> None:
-    with pytest.raises(ConfigError, match="1 failed; the last one: the time was over before the model had learned any"):
+    with pytest.raises(
+        ConfigError,
+        match="1 failed; the last one: the time was over before the model had learned any",
+    ):
         tuned(Slow(trouble="part"), trials=None, seconds=20.0)
     found = tuned(Slow(trouble="part"), trials=None, seconds=50.0, study=tmp_path / "s.db")
     assert (found.finished, found.ndcg) == (1, 0.5)
@@ -411,7 +473,9 @@ def test_a_worker_that_dies_is_replaced_and_ctrl_c_ends_all_and_the_study_stays(
         logger.removeHandler(handler)
     assert multiprocessing.active_children() == []
     assert {one.name for one in tmp_path.iterdir()} == {"s.db", "diary"}
-    dead = [one for one in trials_in(study) if one.state.name == "FAIL" and "seconds" in one.user_attrs]
+    dead = [
+        one for one in trials_in(study) if one.state.name == "FAIL" and "seconds" in one.user_attrs
+    ]
     assert [one.user_attrs["reason"] for one in dead] == ["its process ended with code 3"]
     assert len(diary.read_text().splitlines()) >= 5
     fits = diary.read_text()

@@ -46,7 +46,9 @@ def begin(
     constraints: SpaceConstraints | None = None,
 ) -> Recommender:
     """What a model begins with once its parents are tuned."""
-    return TuningPlan(templates, {}, {name: constraints or SpaceConstraints()}).template(name, tuned)
+    return TuningPlan(templates, {}, {name: constraints or SpaceConstraints()}).template(
+        name, tuned
+    )
 
 
 def test_the_base_comes_before_its_local_model_and_both_before_their_control() -> None:
@@ -65,7 +67,12 @@ def test_the_base_comes_before_its_local_model_and_both_before_their_control() -
 
 
 def test_a_base_that_is_not_compared_is_no_parent() -> None:
-    assert TuningPlan({"loca-ease": TEMPLATES["loca-ease"], "mult-vae": MultVAE()}, {}).parents()["loca-ease"] == ()
+    assert (
+        TuningPlan({"loca-ease": TEMPLATES["loca-ease"], "mult-vae": MultVAE()}, {}).parents()[
+            "loca-ease"
+        ]
+        == ()
+    )
 
 
 def test_what_the_study_of_the_base_chose_is_where_the_others_begin() -> None:
@@ -84,7 +91,10 @@ def test_what_was_set_on_purpose_stays() -> None:
         "loca-ease": Loca(base=EASE(l2=300.0), anchors=4),
         "ensemble-ease": Ensemble(base=EASE(l2=50.0), models=6),
     }
-    tuned: dict[str, Recommender] = {"ease": EASE(l2=7.0, denoising=0.5), "loca-ease": Loca(base=EASE(), anchors=12)}
+    tuned: dict[str, Recommender] = {
+        "ease": EASE(l2=7.0, denoising=0.5),
+        "loca-ease": Loca(base=EASE(), anchors=12),
+    }
     local, control = (begin(name, templates, tuned) for name in ("loca-ease", "ensemble-ease"))
     assert isinstance(local, Loca)
     assert isinstance(control, Ensemble)
@@ -103,7 +113,9 @@ def test_a_control_that_follows_has_no_size_to_tune_and_what_is_fixed_is_not_tun
     assert not domains["loca-ease"] & {"anchors", "kernel"}
     assert "train_bandwidth" in domains["loca-ease"]
     assert domains["ease"] == {"denoising"}
-    alone = plan_tuning({"ensemble-ease": [Ensemble(base=EASE())]}, "wide", {}).spaces["ensemble-ease"]
+    alone = plan_tuning({"ensemble-ease": [Ensemble(base=EASE())]}, "wide", {}).spaces[
+        "ensemble-ease"
+    ]
     assert alone is not None
     assert "models" in alone.domains
 
@@ -121,9 +133,17 @@ def test_a_dealt_control_begins_as_its_local_model_ended() -> None:
     assert plan.parents()["ensemble-ease"] == ("ease", "loca-ease")
     best = Loca(base=EASE(l2=7.0), anchors=12, mixtures=4, focus=0.2, communities="mixture")
     control = plan.template("dealt-ease", {**templates, "mixture-ease": best})
-    assert get_params(control) | {"base": None} == get_params(best) | {"communities": "dealt", "base": None}
+    assert get_params(control) | {"base": None} == get_params(best) | {
+        "communities": "dealt",
+        "base": None,
+    }
     assert get_params(get_params(control)["base"])["l2"] == 7.0
-    own = begin("dealt-ease", templates, {**templates, "mixture-ease": best}, SpaceConstraints(("focus", "base.l2")))
+    own = begin(
+        "dealt-ease",
+        templates,
+        {**templates, "mixture-ease": best},
+        SpaceConstraints(("focus", "base.l2")),
+    )
     assert (get_params(own)["focus"], get_params(own)["mixtures"]) == (None, 4)
     assert get_params(get_params(own)["base"])["l2"] == EASE().l2
 
@@ -134,10 +154,15 @@ def test_what_the_communities_do_not_have_is_not_tuned() -> None:
         assert space is not None
         return set(space.names)
 
-    kernels, mixtures = {"anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel"}, {"mixtures", "focus"}
+    kernels, mixtures = (
+        {"anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel"},
+        {"mixtures", "focus"},
+    )
     assert tuned("loca-ease") == {"anchors", "communities"} | kernels | mixtures
     assert tuned("loca-ease", communities="kernel") == {"anchors"} | kernels
-    assert tuned("loca-ease", communities="mixture") == tuned("mixture-ease") == {"anchors"} | mixtures
+    assert (
+        tuned("loca-ease", communities="mixture") == tuned("mixture-ease") == {"anchors"} | mixtures
+    )
     assert tuned("dealt-ease") == set()
     listed = SpaceConstraints(listed={"communities": ("kernel", "mixture")})
     model = clone(MODELS["loca-ease"](), communities="kernel")
@@ -153,13 +178,19 @@ def test_the_papers_space_has_kernels() -> None:
 
 
 def test_a_budget_tunes_one_model_of_each_name() -> None:
-    with pytest.raises(ConfigError, match="ease: a budget tunes one model, and lists offer 2 to choose from"):
+    with pytest.raises(
+        ConfigError, match="ease: a budget tunes one model, and lists offer 2 to choose from"
+    ):
         plan_tuning({"ease": [EASE(), EASE(l2=1.0)]}, "wide", {})
 
 
 def test_what_is_said_by_name_stays_even_where_it_is_the_default() -> None:
     templates = {name: TEMPLATES[name] for name in ("ensemble-ease", "loca-ease", "ease")}
-    tuned = {**templates, "ease": EASE(l2=7.0, denoising=0.5), "loca-ease": Loca(base=EASE(), anchors=12)}
+    tuned = {
+        **templates,
+        "ease": EASE(l2=7.0, denoising=0.5),
+        "loca-ease": Loca(base=EASE(), anchors=12),
+    }
     local = begin("loca-ease", templates, tuned, SpaceConstraints(("base.l2",)))
     assert isinstance(local, Loca)
     params = get_params(local.base)
@@ -173,7 +204,10 @@ def test_what_is_said_by_name_stays_even_where_it_is_the_default() -> None:
 
 
 def test_a_default_is_nothing_that_was_set_on_purpose() -> None:
-    templates: dict[str, Recommender] = {"ease": EASE(l2=50.0), "loca-ease": Loca(base=EASE(), anchors=4)}
+    templates: dict[str, Recommender] = {
+        "ease": EASE(l2=50.0),
+        "loca-ease": Loca(base=EASE(), anchors=4),
+    }
     local = begin("loca-ease", templates, {"ease": EASE(l2=7.0)})
     assert isinstance(local, Loca)
     assert get_params(local.base)["l2"] == 7.0
@@ -185,7 +219,11 @@ def test_lists_are_all_that_is_tried_and_their_first_value_is_where_tuning_begin
         "loca-ease": [Loca(base=EASE(), anchors=2), Loca(base=EASE(), anchors=3)],
         "ease": [EASE()],
     }
-    listed = {"anchors": Choice((2, 3)), "train_bandwidth": Choice(("q0.2", 0.5)), "kernel": "uniform"}
+    listed = {
+        "anchors": Choice((2, 3)),
+        "train_bandwidth": Choice(("q0.2", 0.5)),
+        "kernel": "uniform",
+    }
     tables = {"ensemble-ease": {}, "loca-ease": listed, "ease": {"l2": 30}}
     plan = plan_from_settings(offered, "wide", tables)
     assert plan.in_order() == ["ease", "loca-ease", "ensemble-ease"]
@@ -197,12 +235,16 @@ def test_lists_are_all_that_is_tried_and_their_first_value_is_where_tuning_begin
     assert [bandwidth.value({"b": one}, "b") for one in bandwidth.drawn] == [Quantile(0.2), 0.5]
     assert bandwidth.coordinates(Quantile(0.2), "b") == {"b": "q0.2"}
     assert "kernel" not in space.domains
-    control = plan.template("ensemble-ease", {"ease": EASE(), "loca-ease": Loca(base=EASE(), anchors=3)})
+    control = plan.template(
+        "ensemble-ease", {"ease": EASE(), "loca-ease": Loca(base=EASE(), anchors=3)}
+    )
     assert isinstance(control, Ensemble)
     assert control.models == 3
     with pytest.raises(ConfigError, match="base: models cannot be tuned among"):
         plan_from_settings(
-            {"loca-ease": offered["loca-ease"]}, "wide", {"loca-ease": {"base": Choice(("ease", "slim"))}}
+            {"loca-ease": offered["loca-ease"]},
+            "wide",
+            {"loca-ease": {"base": Choice(("ease", "slim"))}},
         )
 
 
@@ -213,7 +255,12 @@ def test_auto_searches_by_itself_under_the_budget_of_the_others(planted_split: S
     (model,) = cell.candidates
     assert isinstance(model, Auto)
     assert (model.seconds, model.trials, cell.space) == (20.0, 3, None)
-    few = plan_runs({"auto": [Auto(seconds=99.0)]}, planted_split, EvaluationProtocol(budget=Budget(trials=3)), {})
+    few = plan_runs(
+        {"auto": [Auto(seconds=99.0)]},
+        planted_split,
+        EvaluationProtocol(budget=Budget(trials=3)),
+        {},
+    )
     (model,) = few.make("auto", {}).candidates
     assert isinstance(model, Auto)
     assert (model.seconds, model.trials) == (99.0, 3)
@@ -226,4 +273,6 @@ def test_models_with_the_authors_settings_are_compared_as_they_are(kind: SpaceNa
 
 
 def test_every_model_of_a_bench_can_be_tuned_or_is_given() -> None:
-    assert plan_tuning({name: [MODELS[name]()] for name in ALL_NAMES}, "wide", {}).spaces.keys() == set(ALL_NAMES)
+    assert plan_tuning(
+        {name: [MODELS[name]()] for name in ALL_NAMES}, "wide", {}
+    ).spaces.keys() == set(ALL_NAMES)

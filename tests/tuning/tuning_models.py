@@ -24,7 +24,9 @@ class Slope(Recommender):
     the second fit in the `diary`.
     """
 
-    def __init__(self, *, share: float = 0.5, epochs: int = 0, trouble: str = "none", diary: str = "") -> None:
+    def __init__(
+        self, *, share: float = 0.5, epochs: int = 0, trouble: str = "none", diary: str = ""
+    ) -> None:
         self.share = share
         self.epochs = epochs
         self.trouble = trouble
@@ -33,7 +35,12 @@ class Slope(Recommender):
         self.train_data_: Interactions | None = None
 
     def fit(
-        self, train: Any, *, user_weights: Any = None, validation: Any = None, context: FitContext = NO_CONTEXT
+        self,
+        train: Any,
+        *,
+        user_weights: Any = None,
+        validation: Any = None,
+        context: FitContext = NO_CONTEXT,
     ) -> Self:
         if self.diary:
             with open(Path(self.diary), "a") as file:

@@ -27,11 +27,17 @@ Models = Annotated[
     ),
 ]
 Protocol = Annotated[
-    str | None, typer.Option(help="clean (choose on validation), or paper (chosen on test: not a result).")
+    str | None,
+    typer.Option(help="clean (choose on validation), or paper (chosen on test: not a result)."),
 ]
-Refit = Annotated[bool | None, typer.Option("--refit/--no-refit", help="Refit the choice on train + validation.")]
+Refit = Annotated[
+    bool | None, typer.Option("--refit/--no-refit", help="Refit the choice on train + validation.")
+]
 At = Annotated[str | None, typer.Option(help="Lengths of the measured lists (50,100).")]
-Control = Annotated[str | None, typer.Option(help="The model that all others are compared with (the best single one).")]
+Control = Annotated[
+    str | None,
+    typer.Option(help="The model that all others are compared with (the best single one)."),
+]
 SameEpochs = Annotated[
     bool | None,
     typer.Option(
@@ -41,7 +47,9 @@ SameEpochs = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(help="A folder for the tables as text, Markdown, CSV and JSON, and for each model's results."),
+    typer.Option(
+        help="A folder for the tables as text, Markdown, CSV and JSON, and for each model's results."
+    ),
 ]
 
 
@@ -52,25 +60,37 @@ _COUNT_OR_FILE = "COUNT|FILE"
 class Parts:
     """What is held out: of each user's history, or in files of its own; and how histories fade."""
 
-    train: Annotated[str | None, typer.Option(help="A file to learn from, in place of DATA.", metavar="FILE")] = None
+    train: Annotated[
+        str | None, typer.Option(help="A file to learn from, in place of DATA.", metavar="FILE")
+    ] = None
     test: Annotated[
-        str | None, typer.Option(help="Each user's last items for test (5), or a file of them.", metavar=_COUNT_OR_FILE)
+        str | None,
+        typer.Option(
+            help="Each user's last items for test (5), or a file of them.", metavar=_COUNT_OR_FILE
+        ),
     ] = None
     validation: Annotated[
         str | None,
-        typer.Option(help="The items before them for validation (2), or a file of them.", metavar=_COUNT_OR_FILE),
+        typer.Option(
+            help="The items before them for validation (2), or a file of them.",
+            metavar=_COUNT_OR_FILE,
+        ),
     ] = None
     recency: Recency = None
 
     def files(self) -> dict[str, str]:
         """The parts that are files, by name."""
         given = {"test": self.test, "validation": self.validation}
-        return {name: text for name, text in given.items() if text is not None and not _is_count(text)}
+        return {
+            name: text for name, text in given.items() if text is not None and not _is_count(text)
+        }
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """The options by the sections of the settings that they belong to."""
         given = {"test": self.test, "validation": self.validation}
-        split = {name: int(text) for name, text in given.items() if text is not None and _is_count(text)}
+        split = {
+            name: int(text) for name, text in given.items() if text is not None and _is_count(text)
+        }
         return {"split": split, "recency": {"half_life": self.recency}}
 
     def check(self, source: str | None) -> str:
@@ -79,12 +99,18 @@ class Parts:
         if learned is None:
             raise ConfigError("Missing argument 'DATA', or --train FILE and --test FILE")
         if source is not None and self.train is not None:
-            raise ConfigError(f"--train: expected one file to learn from, found {source} and {self.train}")
+            raise ConfigError(
+                f"--train: expected one file to learn from, found {source} and {self.train}"
+            )
         if "test" not in files and (self.train is not None or files):
             option = "--train" if self.train is not None else "--validation"
-            raise ConfigError(f"{option}: needs --test FILE too; one file is split by  loca compare {learned}")
+            raise ConfigError(
+                f"{option}: needs --test FILE too; one file is split by  loca compare {learned}"
+            )
         if [learned, *files.values()].count(STANDARD_INPUT) > 1:
-            raise ConfigError("standard input (-) can be one part only; give the path of a file for the others")
+            raise ConfigError(
+                "standard input (-) can be one part only; give the path of a file for the others"
+            )
         return learned
 
 
@@ -96,7 +122,14 @@ def _is_count(text: str) -> bool:
 class CompareOptions(options.TuningOptions):
     """The section `compare`."""
 
-    models: tuple[str, ...] = ("popularity", "ease", "mult-vae", "ensemble", "loca-vae", "loca-ease")
+    models: tuple[str, ...] = (
+        "popularity",
+        "ease",
+        "mult-vae",
+        "ensemble",
+        "loca-vae",
+        "loca-ease",
+    )
     protocol: str = "clean"
     refit: bool = True
     at: tuple[int, ...] = (50, 100)
@@ -110,7 +143,9 @@ class CompareOptions(options.TuningOptions):
         super().__post_init__()
         check_lengths(self.at)
         if self.budget() is None and self.space != "wide":
-            raise ConfigError(f"space {self.space!r}: is for tuning; expected a budget too, --trials or --seconds")
+            raise ConfigError(
+                f"space {self.space!r}: is for tuning; expected a budget too, --trials or --seconds"
+            )
         check_counts(**{"compare.processes": self.processes})
 
     def budget(self) -> Budget | None:
@@ -189,36 +224,58 @@ def compare_models(
     from loca.tuning.model_selection import SELECTED_ON_TEST
     from loca.tuning.warm_start import plan_from_settings
 
-    given = {"models": words(models), "protocol": protocol, "refit": refit, "control": control, "at": words(at)}
+    given = {
+        "models": words(models),
+        "protocol": protocol,
+        "refit": refit,
+        "control": control,
+        "at": words(at),
+    }
     given["same_epochs"] = same_epochs
     sections = {"compare": {**given, **asdict(tuning)}, **parts.sections()}
     files, learned = parts.files(), parts.check(source)
-    request = options.check_request("compare", CompareOptions, learned, reading, settings, **sections)
+    request = options.check_request(
+        "compare", CompareOptions, learned, reading, settings, **sections
+    )
     own, validation = request.own, request.split.validation
     # All that could be refused is refused before data are read.
     check_file(out)
     start_worker = options.workers_on(own.cluster)
     if out is not None:
         RunStore(out).check_start(**asdict(interruption))
-    for option in [name for name, is_given in asdict(interruption).items() if is_given and out is None]:
+    for option in [
+        name for name, is_given in asdict(interruption).items() if is_given and out is None
+    ]:
         raise ConfigError(f"--{option}: needs --out, the folder that results are saved in")
     plan = None
     if own.budget() is not None:
         plan = plan_from_settings(request.models, cast(SpaceName, own.space), request.tables)
     if own.control is not None and own.control not in request.models:
-        raise ConfigError(f"control: {own.control!r} is not among the models ({', '.join(request.models)})")
+        raise ConfigError(
+            f"control: {own.control!r} is not among the models ({', '.join(request.models)})"
+        )
     if own.protocol == "paper":
         if validation or "validation" in files:
-            raise ConfigError("the protocol paper has no validation part; leave out --validation, or use clean")
+            raise ConfigError(
+                "the protocol paper has no validation part; leave out --validation, or use clean"
+            )
         if request.recency_rule == "auto":
-            raise ConfigError("recency: auto is chosen on validation, which the protocol paper has not; use clean")
+            raise ConfigError(
+                "recency: auto is chosen on validation, which the protocol paper has not; use clean"
+            )
         output.notes([SELECTED_ON_TEST])
     elif validation == 0:
-        raise ConfigError("the protocol clean chooses on validation; expected --validation of at least 1, found 0")
+        raise ConfigError(
+            "the protocol clean chooses on validation; expected --validation of at least 1, found 0"
+        )
     held_out = 0 if own.protocol == "paper" else 2 if validation is None else validation
     if "test" in files:
         test = options.read_part(files["test"], request.data)
-        chosen_on = options.read_part(files["validation"], request.data) if "validation" in files else held_out
+        chosen_on = (
+            options.read_part(files["validation"], request.data)
+            if "validation" in files
+            else held_out
+        )
         split = split_from(request.read(), test, validation=chosen_on)
     else:
         split = leave_last_out(request.read(), test=request.split.test, validation=held_out)
@@ -239,10 +296,14 @@ def compare_models(
     if out is not None:
         write_tables(comparison, out)
         write_whole(out / "comparison.toml", settings_file(comparison))
-        output.notes([f"written to {out}: comparison.txt, .md, .csv, .json and .toml, differences.csv"])
+        output.notes(
+            [f"written to {out}: comparison.txt, .md, .csv, .json and .toml, differences.csv"]
+        )
     if comparison.failed:
         advice = "" if out is None else f"; {out} keeps the others, --resume tries again"
-        raise LocaError("; ".join(f"{name} failed: {why}" for name, why in comparison.failed.items()) + advice)
+        raise LocaError(
+            "; ".join(f"{name} failed: {why}" for name, why in comparison.failed.items()) + advice
+        )
 
 
 def show(comparison: Comparison, output: Output) -> None:

@@ -8,17 +8,45 @@ from typing import Annotated
 
 import typer
 
-from loca.cli.options import CommandOptions, Data, OnceCommand, Output, Reading, Settings, check_request, grouped
+from loca.cli.options import (
+    CommandOptions,
+    Data,
+    OnceCommand,
+    Output,
+    Reading,
+    Settings,
+    check_request,
+    grouped,
+)
 from loca.errors import ConfigError
 from loca.text_table import TextTable
 
 app = typer.Typer(help="Fetch public data and look at interactions.", no_args_is_help=False)
 
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="A public data set, such as ml-20m; see --list.")]
-Listed = Annotated[bool, typer.Option("--list", help="List the names, sizes and licences, and stop.")]
-To = Annotated[Path | None, typer.Option("--to", help="The folder for it (LOCA_DATA, else the user's cache folder).")]
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="A public data set, such as ml-20m; see --list."),
+]
+Listed = Annotated[
+    bool, typer.Option("--list", help="List the names, sizes and licences, and stop.")
+]
+To = Annotated[
+    Path | None,
+    typer.Option("--to", help="The folder for it (LOCA_DATA, else the user's cache folder)."),
+]
 Again = Annotated[bool, typer.Option("--again", help="Download anew what is there already.")]
-_LISTED = ("name", "about", "file_name", "addresses", "licence", "layout", "preset", "checksum", "size", "is_here")
+_LISTED = (
+    "name",
+    "about",
+    "file_name",
+    "addresses",
+    "licence",
+    "layout",
+    "preset",
+    "checksum",
+    "size",
+    "is_here",
+)
 
 
 @app.callback()
@@ -61,7 +89,9 @@ def describe_data(source: Data, reading: Reading, settings: Settings, output: Ou
 
 @app.command("fetch", cls=OnceCommand)
 @grouped
-def fetch_data(output: Output, name: Name = None, listed: Listed = False, to: To = None, again: Again = False) -> None:
+def fetch_data(
+    output: Output, name: Name = None, listed: Listed = False, to: To = None, again: Again = False
+) -> None:
     """Download a public data set, check it, and say which command reads it.
 
     The licence is shown first. A cut download goes on where it stopped; a file that is there and sound stays.
@@ -85,15 +115,27 @@ def fetch_data(output: Output, name: Name = None, listed: Listed = False, to: To
         found = fetch(data_set, folder, again=again)
         command = data_set.reading_command(found.path)
         text = f"{found.path}\n{megabytes(found.size)}; {found.assurance}\nNext: {command}"
-        about = {"name": data_set.name, **asdict(found), "path": str(found.path), "assurance": found.assurance}
+        about = {
+            "name": data_set.name,
+            **asdict(found),
+            "path": str(found.path),
+            "assurance": found.assurance,
+        }
         output.answer(text, {**about, "licence": asdict(data_set.licence), "next": command})
         return
     lines, documents = [], []
     for one in PUBLIC_SETS.values():
         is_here = (folder / one.name / one.file_name).is_file()
         size = "?" if one.size is None else megabytes(one.size)
-        lines.append(f"{one.name:8} {size:>9}  {one.licence.short:18} {one.about}{' [here]' if is_here else ''}")
-        document = {**asdict(one), "layout": one.layouts[0], "preset": one.preset, "is_here": is_here}
+        lines.append(
+            f"{one.name:8} {size:>9}  {one.licence.short:18} {one.about}{' [here]' if is_here else ''}"
+        )
+        document = {
+            **asdict(one),
+            "layout": one.layouts[0],
+            "preset": one.preset,
+            "is_here": is_here,
+        }
         documents.append({key: document[key] for key in _LISTED})
     output.answer("\n".join(lines), {"folder": str(folder), "sets": documents})
     output.notes([f"loca data fetch NAME puts one into {folder}"])

@@ -19,7 +19,11 @@ Users = Annotated[int, typer.Option(help="Number of users in the built-in data."
 
 
 def demo(
-    output: Output, out: Folder = Path("loca-demo"), seed: Seed = 0, users: Users = 4000, recency: Recency = None
+    output: Output,
+    out: Folder = Path("loca-demo"),
+    seed: Seed = 0,
+    users: Users = 4000,
+    recency: Recency = None,
 ) -> None:
     """Run the demonstration on built-in data: compare models, save one, print its lists and its reasons.
 
@@ -52,6 +56,10 @@ def demo(
     show(found.comparison, output)
     commands = "\n".join(f"  {command}\n      {about}" for command, about in found.next_commands)
     print("", *found.verdicts(), found.bound_line(), found.purity_line(), sep="\n")
-    print(f"\nFor {found.user} the saved and reloaded model recommends\n{found.answer}\n\n{found.explanation}")
-    print(f"\nIn {out}: comparison.txt, .md, .csv and .json, differences.csv, communities.png, model/, NEXT.md.")
+    print(
+        f"\nFor {found.user} the saved and reloaded model recommends\n{found.answer}\n\n{found.explanation}"
+    )
+    print(
+        f"\nIn {out}: comparison.txt, .md, .csv and .json, differences.csv, communities.png, model/, NEXT.md."
+    )
     print(f"Try next:\n\n{commands}")

@@ -30,7 +30,9 @@ def look(output: Output) -> None:
 
       loca doctor --json
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     free = available_bytes()
     # What was looked at, what was found, and whether loca can work with it.
     findings = [
@@ -50,11 +52,21 @@ def look(output: Output) -> None:
     folder = os.environ.get("LOCA_DATA")
     found = ", ".join(name for name in DATA_SETS if folder and (Path(folder) / name).is_dir())
     missing = "not set; tests on real data are skipped"
-    findings.append(("LOCA_DATA", f"{folder}: {found or 'none of the known data sets'}" if folder else missing, True))
+    findings.append(
+        (
+            "LOCA_DATA",
+            f"{folder}: {found or 'none of the known data sets'}" if folder else missing,
+            True,
+        )
+    )
     well = all(fine for _, _, fine in findings)
     width = max(len(what) for what, _, _ in findings)
-    lines = [f"{'ok ' if fine else 'BAD'}  {what:<{width}}  {found}" for what, found, fine in findings]
-    lines.append("all is well" if well else "something is missing: install it with pip install loca")
+    lines = [
+        f"{'ok ' if fine else 'BAD'}  {what:<{width}}  {found}" for what, found, fine in findings
+    ]
+    lines.append(
+        "all is well" if well else "something is missing: install it with pip install loca"
+    )
     documents = [{"what": what, "found": found, "fine": fine} for what, found, fine in findings]
     output.answer("\n".join(lines), {"fine": well, "findings": documents})
     if not well:

@@ -11,11 +11,18 @@ from loca.cli.recommend import Folder, load_known
 from loca.config import options as config
 from loca.errors import ConfigError
 
-Later = Annotated[str, typer.Argument(metavar="DATA", help="A file of later interactions, or - for standard input.")]
-At = Annotated[str | None, typer.Option(help="Lengths of the measured lists, comma separated (50,100).")]
+Later = Annotated[
+    str,
+    typer.Argument(metavar="DATA", help="A file of later interactions, or - for standard input."),
+]
+At = Annotated[
+    str | None, typer.Option(help="Lengths of the measured lists, comma separated (50,100).")
+]
 History = Annotated[
     str | None,
-    typer.Option(help="A file of what is known before DATA: histories of new users, newer items of known ones."),
+    typer.Option(
+        help="A file of what is known before DATA: histories of new users, newer items of known ones."
+    ),
 ]
 
 
@@ -62,7 +69,10 @@ def evaluate_model(
     if weights != "model":
         held_out, model.train_data_ = held_out.with_recency(weights), known.with_recency(weights)
     found = evaluate(model, held_out, at=lengths)
-    left_out = {"users": later.n_users - held_out.n_users, "interactions": len(later) - len(held_out.targets)}
+    left_out = {
+        "users": later.n_users - held_out.n_users,
+        "interactions": len(later) - len(held_out.targets),
+    }
     document: dict[str, Any] = {"model": str(folder), "data": source, **found.to_json()}
     document |= {"targets": len(held_out.targets), "left_out": left_out, "report": list(report)}
     output.answer("\n".join([*report, str(found)]), document)

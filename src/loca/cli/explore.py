@@ -15,10 +15,19 @@ from loca.cli.options import Output
 from loca.cli.recommend import Folder
 from loca.errors import ConfigError
 
-Port = Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.", min=0, max=65535)]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address and open nothing.")]
-Export = Annotated[Path | None, typer.Option("--export", help="Write the page into this file instead, with its data.")]
-Users = Annotated[int, typer.Option("--users", help="How many users have their lists in the file.", min=1)]
+Port = Annotated[
+    int, typer.Option("--port", help="The port; 0 takes a free one.", min=0, max=65535)
+]
+NoBrowser = Annotated[
+    bool, typer.Option("--no-browser", help="Print the address and open nothing.")
+]
+Export = Annotated[
+    Path | None,
+    typer.Option("--export", help="Write the page into this file instead, with its data."),
+]
+Users = Annotated[
+    int, typer.Option("--users", help="How many users have their lists in the file.", min=1)
+]
 
 
 def explore(
@@ -47,12 +56,16 @@ def explore(
         from loca.serving.model_store import load_version
 
         if export.is_dir():
-            raise ConfigError(f"--export: expected a file such as page.html, found the folder {export}")
+            raise ConfigError(
+                f"--export: expected a file such as page.html, found the folder {export}"
+            )
         version = load_version(name, folder)
         shown = export_page(version.model, name, version.fingerprint, export, users)
         size = export.stat().st_size
         text = f"{export}: {shown:,} of {version.known.n_users:,} users with their lists, {size / 1e6:.1f} MB"
-        output.answer(text, {"model": str(folder), "path": str(export), "users": shown, "bytes": size})
+        output.answer(
+            text, {"model": str(folder), "path": str(export), "users": shown, "bytes": size}
+        )
         return
     from loca.cli.serve import start
 

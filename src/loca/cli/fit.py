@@ -19,12 +19,15 @@ from loca.models.recommender import fitted
 _auto, _stopping = options.in_panel("Fitting by itself"), options.in_panel("Interruption")
 Folder = Annotated[Path, typer.Option("--out", help="The folder to save the model into.")]
 Budget = Annotated[
-    str | None, _auto("How long --model auto may try, such as 600, 20min or 2h (12min).", metavar="TIME")
+    str | None,
+    _auto("How long --model auto may try, such as 600, 20min or 2h (12min).", metavar="TIME"),
 ]
 Trials = Annotated[int | None, _auto("How many models --model auto may try (no limit).")]
 CheckpointEvery = Annotated[
     float | None,
-    _stopping("How much work a kill may lose, in seconds (60; of a shard an epoch).", metavar="SECONDS"),
+    _stopping(
+        "How much work a kill may lose, in seconds (60; of a shard an epoch).", metavar="SECONDS"
+    ),
 ]
 
 
@@ -32,13 +35,17 @@ CheckpointEvery = Annotated[
 class Fitting:
     """Which model is fitted, and how."""
 
-    model: Annotated[str | None, typer.Option(help="Which model: auto, ease, next-ease, loca-vae, … (loca-ease).")] = (
-        None
-    )
-    validation: Annotated[
-        int | None, typer.Option(help="Each user's last items, held out to choose on (2); 0 chooses nothing.")
+    model: Annotated[
+        str | None,
+        typer.Option(help="Which model: auto, ease, next-ease, loca-vae, … (loca-ease)."),
     ] = None
-    refit: Annotated[bool | None, typer.Option("--refit/--no-refit", help="Refit the choice on everything.")] = None
+    validation: Annotated[
+        int | None,
+        typer.Option(help="Each user's last items, held out to choose on (2); 0 chooses nothing."),
+    ] = None
+    refit: Annotated[
+        bool | None, typer.Option("--refit/--no-refit", help="Refit the choice on everything.")
+    ] = None
     recency: Recency = None
 
     def sections(self) -> dict[str, dict[str, Any]]:
@@ -58,15 +65,23 @@ class Cluster:
     """Whether local models are trained in shards on a Ray cluster, and how."""
 
     cluster: Annotated[
-        str | None, _cluster("Train local models on a Ray cluster: auto, host:6379, or local to start Ray here.")
+        str | None,
+        _cluster(
+            "Train local models on a Ray cluster: auto, host:6379, or local to start Ray here."
+        ),
     ] = None
     shards: Annotated[int | None, _cluster("In so many parts, an actor each (2).", min=1)] = None
     storage: Annotated[
-        str | None, _cluster("What all machines see: a folder (OUT.cluster) or an address such as s3://bucket/work.")
+        str | None,
+        _cluster(
+            "What all machines see: a folder (OUT.cluster) or an address such as s3://bucket/work."
+        ),
     ] = None
     shard_cpus: Annotated[float | None, _cluster("Cores of each shard (1).", min=0.01)] = None
     shard_gpus: Annotated[float | None, _cluster("GPUs of each shard (0).", min=0)] = None
-    wait: Annotated[float | None, _cluster("Seconds to wait for a machine that can hold a shard (300).", min=0)] = None
+    wait: Annotated[
+        float | None, _cluster("Seconds to wait for a machine that can hold a shard (300).", min=0)
+    ] = None
 
     def executor(self, storage: Path, checkpoint_every: float | None) -> Any:
         """What trains the shards; None without a cluster."""
@@ -78,7 +93,12 @@ class Cluster:
         options.quiet_ray()
         from loca.cluster.ray_executor import RayExecutor
 
-        names = {"shards": "shards", "shard_cpus": "cpus", "shard_gpus": "gpus", "wait": "wait_seconds"}
+        names = {
+            "shards": "shards",
+            "shard_cpus": "cpus",
+            "shard_gpus": "gpus",
+            "wait": "wait_seconds",
+        }
         executor = RayExecutor(
             storage if self.storage is None else self.storage,
             address=self.cluster,
@@ -160,13 +180,21 @@ def fit(
             raise ConfigError(f"{option}: is for --model auto, found --model {model}")
         age = None if budget is None else parse_age(budget)
         if budget is not None and age is None:
-            raise ConfigError(f"--budget: expected a time such as 600, 20min or 2h, found {budget!r}")
+            raise ConfigError(
+                f"--budget: expected a time such as 600, 20min or 2h, found {budget!r}"
+            )
         sections["auto"] = {"seconds": None if age is None else age[0], "trials": trials}
     request = options.check_request("fit", FitOptions, source, reading, settings, **sections)
     if "test" in Given(assignments=settings.assignments or ()).section("split"):
-        raise ConfigError("split.test: loca fit holds out nothing for test; leave it out, or use split.validation")
+        raise ConfigError(
+            "split.test: loca fit holds out nothing for test; leave it out, or use split.validation"
+        )
     if "test" in Given(settings.config).section("split"):
-        output.notes([f"{settings.config}: split.test is for loca compare; loca fit holds out nothing for test"])
+        output.notes(
+            [
+                f"{settings.config}: split.test is for loca compare; loca fit holds out nothing for test"
+            ]
+        )
     check_folder(out)
     if checkpoint_every is not None and not checkpoint_every >= 0:
         raise ConfigError(f"--checkpoint-every: expected seconds ≥ 0, found {checkpoint_every:g}")
@@ -176,7 +204,9 @@ def fit(
     storage = named.with_name(f"{named.name}.cluster")
     own, ((name, candidates),) = request.own, request.models.items()
     if cluster.cluster is not None and candidates[0].role == "single":
-        raise ConfigError(f"--cluster: {name} is one model; take loca-… or ensemble-…, or leave it out")
+        raise ConfigError(
+            f"--cluster: {name} is one model; take loca-… or ensemble-…, or leave it out"
+        )
     executor = cluster.executor(storage, checkpoint_every)
     validation = 2 if request.split.validation is None else request.split.validation
     started = time.perf_counter()
@@ -192,7 +222,11 @@ def fit(
         "recency": str(request.recency),
         "device in use": choose_device("auto").type,
         "candidates": len(candidates),
-        **(described[0] if len(described) == 1 else {f"candidate {k}": one for k, one in enumerate(described)}),
+        **(
+            described[0]
+            if len(described) == 1
+            else {f"candidate {k}": one for k, one in enumerate(described)}
+        ),
         "data": fingerprint(interactions),
     }
     with checkpoint_in(
@@ -205,13 +239,22 @@ def fit(
             remove_jobs(storage)
         context = replace(context, executor=executor)
         found = fit_model(
-            interactions, candidates, validation=validation, refit=own.refit, recency=request.recency, context=context
+            interactions,
+            candidates,
+            validation=validation,
+            refit=own.refit,
+            recency=request.recency,
+            context=context,
         )
         found.model.save(out)
     remove_jobs(storage)
     parameters, best = describe_model(found.model), found.best
     # Of what Auto chose, its report says more.
-    shown = [key for key in parameters if "seed" not in key and key != "model" and not key.startswith("chosen.")]
+    shown = [
+        key
+        for key in parameters
+        if "seed" not in key and key != "model" and not key.startswith("chosen.")
+    ]
     lines = [f"{name} saved to {out}: {', '.join(f'{key} {parameters[key]}' for key in shown)}"]
     lines += found.shown()[1:]
     locality = found.model.locality_ if isinstance(found.model, Loca) else None
@@ -223,7 +266,9 @@ def fit(
         "validation_ndcg@100": None if best is None else best.ndcg,
         "tried": [{"settings": one.settings, "ndcg@100": one.ndcg} for one in found.tried],
         "locality": None if locality is None else asdict(locality),
-        "recency": recency_json(found.model.train_data_.recency if found.model.train_data_ else None),
+        "recency": recency_json(
+            found.model.train_data_.recency if found.model.train_data_ else None
+        ),
         "recency_choice": best.recency.as_json() if best and best.recency else None,
         "refit": own.refit,
         "seconds": time.perf_counter() - started,
@@ -232,13 +277,25 @@ def fit(
 
 
 Updated = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a saved model.")]
-New = Annotated[str, typer.Argument(metavar="DATA", help="A file of the new interactions; - reads standard input.")]
-NewFolder = Annotated[Path | None, typer.Option("--out", help="The folder to save into (that of the model itself).")]
-Epochs = Annotated[int, typer.Option(help="Epochs of networks from their present weights, rounds of WMF.")]
+New = Annotated[
+    str,
+    typer.Argument(metavar="DATA", help="A file of the new interactions; - reads standard input."),
+]
+NewFolder = Annotated[
+    Path | None, typer.Option("--out", help="The folder to save into (that of the model itself).")
+]
+Epochs = Annotated[
+    int, typer.Option(help="Epochs of networks from their present weights, rounds of WMF.")
+]
 
 
 def update(
-    folder: Updated, source: New, reading: Reading, output: Output, out: NewFolder = None, epochs: Epochs = 5
+    folder: Updated,
+    source: New,
+    reading: Reading,
+    output: Output,
+    out: NewFolder = None,
+    epochs: Epochs = 5,
 ) -> None:
     """Take new interactions into a saved model without a full fit; the model stays until the new one is whole.
 
@@ -263,21 +320,38 @@ def update(
     check_folder(out)
     manifest, known = read_plain(folder / MANIFEST), model.train_data_
     if known is None:
-        raise ModelFileError(f"{folder}: holds no training data to add to; fit a model on a file of interactions")
+        raise ModelFileError(
+            f"{folder}: holds no training data to add to; fit a model on a file of interactions"
+        )
     new = options.noted(read_data(source, how, None), how)
     model.update(new, epochs=epochs)
     if out == folder and read_plain(folder / MANIFEST) != manifest:
-        raise ModelFileError(f"{folder}: the model was replaced meanwhile and stays so; update it again")
+        raise ModelFileError(
+            f"{folder}: the model was replaced meanwhile and stays so; update it again"
+        )
     model.save(out)
     now, seconds = fitted(model.train_data_, model), time.perf_counter() - started
-    before, after = ({"interactions": len(one), "users": one.n_users, "items": one.n_items} for one in (known, now))
+    before, after = (
+        {"interactions": len(one), "users": one.n_users, "items": one.n_items}
+        for one in (known, now)
+    )
     added = {what: after[what] - before[what] for what in after}
     left_out = len(new) - added["interactions"]
     lines = [f"{type(model).__name__} saved to {out} after {seconds:.1f} s"]
     lines += [f"new: {', '.join(f'{what} {count:,}' for what, count in added.items())}"]
-    lines += [f"left out: interactions {left_out:,}, with items that only a fit takes in"] * bool(left_out)
-    lines += [f"now: {', '.join(f'{what} {count:,}' for what, count in after.items())}; settings stay as they were"]
-    document = {"model": type(model).__name__, "folder": str(out), "new": added, "left_out": left_out, "now": after}
+    lines += [f"left out: interactions {left_out:,}, with items that only a fit takes in"] * bool(
+        left_out
+    )
+    lines += [
+        f"now: {', '.join(f'{what} {count:,}' for what, count in after.items())}; settings stay as they were"
+    ]
+    document = {
+        "model": type(model).__name__,
+        "folder": str(out),
+        "new": added,
+        "left_out": left_out,
+        "now": after,
+    }
     output.answer("\n".join(lines), {**document, "seconds": seconds})
 
 
@@ -288,12 +362,18 @@ def check_folder(folder: Path) -> Path:
     try:
         check_foreign(folder)
     except OSError as error:
-        raise ModelFileError(f"{folder}: cannot be saved into ({error.strerror or error})") from None
+        raise ModelFileError(
+            f"{folder}: cannot be saved into ({error.strerror or error})"
+        ) from None
     there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
-        raise ModelFileError(f"{folder}: cannot be saved into, {there} may not be written; choose another folder")
+        raise ModelFileError(
+            f"{folder}: cannot be saved into, {there} may not be written; choose another folder"
+        )
     try:
-        with tempfile.TemporaryDirectory(prefix=".loca-", dir=there):  # some file systems are written by nobody
+        with tempfile.TemporaryDirectory(
+            prefix=".loca-", dir=there
+        ):  # some file systems are written by nobody
             return there
     except OSError as error:
         problem = f"cannot be written: {error.strerror or error}"

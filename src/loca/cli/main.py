@@ -38,7 +38,9 @@ COMMANDS = {
 def run() -> None:
     """The console script."""
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a title that the terminal cannot show is no reason to fail
+        sys.stdout.reconfigure(
+            errors="replace"
+        )  # a title that the terminal cannot show is no reason to fail
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
@@ -61,7 +63,9 @@ def main(arguments: Sequence[str]) -> int:
         from loca.errors import LocaError
 
         try:
-            done = _app(arguments)(list(arguments) or ["--help"], prog_name="loca", standalone_mode=False)
+            done = _app(arguments)(
+                list(arguments) or ["--help"], prog_name="loca", standalone_mode=False
+            )
             if done != STOPPED:  # typer's own word for Ctrl-C inside a command
                 return done if isinstance(done, int) else 0
         except typer.TyperException as error:
@@ -108,7 +112,9 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
             app.command(name, cls=OnceCommand)(grouped(command))
 
     @app.callback(invoke_without_command=True)
-    def top(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
+    def top(
+        version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+    ) -> None:
         if version:
             print(f"loca {loca.__version__}")
             raise typer.Exit

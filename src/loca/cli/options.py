@@ -56,15 +56,24 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         if is_dataclass(hints[name]):
             annotations = get_type_hints(hints[name], include_extras=True)
             found = {one.name: (annotations[one.name], one.default) for one in fields(hints[name])}
-            found = {one: (kind, default) for one, (kind, default) in found.items() if get_origin(kind) is Annotated}
+            found = {
+                one: (kind, default)
+                for one, (kind, default) in found.items()
+                if get_origin(kind) is Annotated
+            }
             groups[name] = hints[name], list(found)
         for one, (kind, default) in found.items():
-            parameters.append(inspect.Parameter(one, _KEYWORD_ONLY, default=default, annotation=kind))
+            parameters.append(
+                inspect.Parameter(one, _KEYWORD_ONLY, default=default, annotation=kind)
+            )
 
     @wraps(command)
     def call(**values: Any) -> None:
         given = {name for name, value in values.items() if value is not None}
-        made = {name: kind(**{one: values.pop(one) for one in names}) for name, (kind, names) in groups.items()}
+        made = {
+            name: kind(**{one: values.pop(one) for one in names})
+            for name, (kind, names) in groups.items()
+        }
         try:
             command(**made, **values)
         except LocaError as error:
@@ -85,8 +94,12 @@ class OnceCommand(TyperCommand):
         given = [one for one in order if isinstance(one, TyperOption)]
         for one in given:
             if given.count(one) > 1 and not one.multiple and not one.is_flag:
-                advice = "; name several with commas" if "omma separated" in (one.help or "") else ""
-                raise ConfigError(f"{one.opts[0]}: expected once, found {given.count(one)} times{advice}")
+                advice = (
+                    "; name several with commas" if "omma separated" in (one.help or "") else ""
+                )
+                raise ConfigError(
+                    f"{one.opts[0]}: expected once, found {given.count(one)} times{advice}"
+                )
         return super().parse_args(ctx, args)
 
 
@@ -97,10 +110,18 @@ def _in_options(message: str, parameters: Iterable[inspect.Parameter], given: se
     """
     options = {}
     for one in parameters:
-        infos = [info for info in getattr(one.annotation, "__metadata__", ()) if isinstance(info, OptionInfo)]
+        infos = [
+            info
+            for info in getattr(one.annotation, "__metadata__", ())
+            if isinstance(info, OptionInfo)
+        ]
         for info in infos:
             # Where an option stands in an annotation, typer takes its first name for a default.
-            named = [name for name in (info.default, *(info.param_decls or ())) if str(name).startswith("-")]
+            named = [
+                name
+                for name in (info.default, *(info.param_decls or ()))
+                if str(name).startswith("-")
+            ]
             options[one.name] = named[0] if named else "--" + one.name.replace("_", "-")
 
     def argument(found: re.Match[str]) -> str:
@@ -111,7 +132,11 @@ def _in_options(message: str, parameters: Iterable[inspect.Parameter], given: se
     head, colon, rest = message.partition(": ")
     section, _, name = head.rpartition(".")
     name = _OPTION_OF.get(name, name)
-    if colon and name in options and (not section or (section in (*_COMMANDS, *_SHARED) and name in given)):
+    if (
+        colon
+        and name in options
+        and (not section or (section in (*_COMMANDS, *_SHARED) and name in given))
+    ):
         message = f"{options[name]}: {rest}"
     return re.sub(r"(?<![\w.'\"`-])([a-z_]+)=('[^']*'|[\w.…]+)", argument, message)
 
@@ -128,7 +153,9 @@ def naming(option: str) -> Iterator[None]:
 
 def in_panel(panel: str) -> Callable[..., Any]:
     """Makes options of one panel of the help: `option(text, *names, **more)`."""
-    return lambda text, *names, **more: typer.Option(*names, help=text, rich_help_panel=panel, **more)
+    return lambda text, *names, **more: typer.Option(
+        *names, help=text, rich_help_panel=panel, **more
+    )
 
 
 _reading, _setting = in_panel("Reading the data"), in_panel("Settings")
@@ -151,16 +178,26 @@ class Reading:
     """How the data is read; None where an option was not given."""
 
     layout: Annotated[str | None, _reading("A named public format, such as movielens-1m.")] = None
-    preset: Annotated[str | None, _reading("The paper's treatment of a data set: amusic, agames, ml10m, …")] = None
-    user_column: Annotated[str | None, _reading("Column of the user ids, a name or a place from 0.")] = None
+    preset: Annotated[
+        str | None, _reading("The paper's treatment of a data set: amusic, agames, ml10m, …")
+    ] = None
+    user_column: Annotated[
+        str | None, _reading("Column of the user ids, a name or a place from 0.")
+    ] = None
     item_column: Annotated[str | None, _reading("Column of the item ids.")] = None
     rating_column: Annotated[str | None, _reading("Column of the ratings.")] = None
     time_column: Annotated[str | None, _reading("Column of the times: numbers or dates.")] = None
-    separator: Annotated[str | None, _reading("Separator of the columns of a text file (found by itself).")] = None
-    min_rating: Annotated[float | None, _reading("Leave out lower ratings; all count otherwise.")] = None
+    separator: Annotated[
+        str | None, _reading("Separator of the columns of a text file (found by itself).")
+    ] = None
+    min_rating: Annotated[
+        float | None, _reading("Leave out lower ratings; all count otherwise.")
+    ] = None
     min_user_interactions: Annotated[int | None, _reading("Leave out users with fewer.")] = None
     min_item_interactions: Annotated[int | None, _reading("Leave out items with fewer.")] = None
-    keep_repeats: Annotated[bool | None, _reading("Keep repeated pairs, as the paper does.", "--keep-repeats")] = None
+    keep_repeats: Annotated[
+        bool | None, _reading("Keep repeated pairs, as the paper does.", "--keep-repeats")
+    ] = None
     titles: Annotated[str | None, _reading("A file of item titles, such as movies.dat.")] = None
 
     def checked(self) -> config.DataOptions:
@@ -175,7 +212,8 @@ class Settings:
 
     config: Annotated[Path | None, _setting("A TOML file of settings; see the examples.")] = None
     assignments: Annotated[
-        list[str] | None, _setting("One setting; wins over options and --config.", "--set", metavar="KEY=VALUE")
+        list[str] | None,
+        _setting("One setting; wins over options and --config.", "--set", metavar="KEY=VALUE"),
     ] = None
     seed: Annotated[int | None, _setting("The seed of everything random (0).")] = None
     choices: list[str] | None = None
@@ -186,7 +224,8 @@ class ModelSettings(Settings):
     """The same, and values to choose from."""
 
     choices: Annotated[
-        list[str] | None, _setting("Values to choose from on validation.", "--choose", metavar="KEY=A,B,C")
+        list[str] | None,
+        _setting("Values to choose from on validation.", "--choose", metavar="KEY=A,B,C"),
     ] = None
 
 
@@ -195,7 +234,9 @@ class Splitting:
     """What is held out of each user's history, and how histories fade."""
 
     test: Annotated[int | None, typer.Option(help="Each user's last items for test (5).")] = None
-    validation: Annotated[int | None, typer.Option(help="The items before them for validation (2).")] = None
+    validation: Annotated[
+        int | None, typer.Option(help="The items before them for validation (2).")
+    ] = None
     recency: Recency = None
 
     def sections(self) -> dict[str, dict[str, Any]]:
@@ -211,10 +252,16 @@ CLUSTER_HELP = "As tasks of a Ray cluster: auto, host:6379, or local to start Ra
 class Tuning:
     """How long settings are tried, which, and on how many cores."""
 
-    trials: Annotated[int | None, _tuning("Settings to try for each model (20 in loca tune).")] = None
+    trials: Annotated[int | None, _tuning("Settings to try for each model (20 in loca tune).")] = (
+        None
+    )
     seconds: Annotated[float | None, _tuning("Seconds to try settings in, for each model.")] = None
-    space: Annotated[str | None, _tuning("wide (our ranges) or paper (the values that the paper tried).")] = None
-    processes: Annotated[int | None, _tuning("Models, or trials of one model, that run in parallel (1).")] = None
+    space: Annotated[
+        str | None, _tuning("wide (our ranges) or paper (the values that the paper tried).")
+    ] = None
+    processes: Annotated[
+        int | None, _tuning("Models, or trials of one model, that run in parallel (1).")
+    ] = None
     cluster: Annotated[str | None, _tuning(CLUSTER_HELP)] = None
 
 
@@ -222,7 +269,9 @@ class Tuning:
 class Interruption:
     """What becomes of an earlier run that was interrupted."""
 
-    resume: Annotated[bool, _stopping("Go on where an interrupted run stopped.", "--resume")] = False
+    resume: Annotated[bool, _stopping("Go on where an interrupted run stopped.", "--resume")] = (
+        False
+    )
     fresh: Annotated[bool, _stopping("Drop an interrupted run and start over.", "--fresh")] = False
 
 
@@ -321,7 +370,11 @@ class Request(Generic[Own]):
         One that is yet to be chosen, or is the model's own, weighs nothing yet.
         """
         interactions = noted(self.read_described(), self.data)
-        return interactions if isinstance(self.recency, str) else interactions.with_recency(self.recency)
+        return (
+            interactions
+            if isinstance(self.recency, str)
+            else interactions.with_recency(self.recency)
+        )
 
     def read_described(self) -> tuple[Interactions, TableRead | None]:
         """The interactions as they are, and what was read where it is a table."""
@@ -338,7 +391,9 @@ def read_part(path: str, data: config.DataOptions) -> Interactions:
     """A file with the columns of another one: without the minima, which are for what models learn from, and titles."""
     if data.preset is not None:
         raise ConfigError("--preset: is for one file of all interactions; say --layout instead")
-    free = replace(data, min_user_interactions=0, min_item_interactions=0, repeat_filter=False, titles=None)
+    free = replace(
+        data, min_user_interactions=0, min_item_interactions=0, repeat_filter=False, titles=None
+    )
     return noted(config.read_data(path, free, None), data)
 
 
@@ -350,33 +405,52 @@ def noted(found: tuple[Interactions, TableRead | None], data: config.DataOptions
 
 
 def check_request(
-    command: str, kind: Callable[..., Own], source: str, reading: Reading, settings: Settings, **sections: Table
+    command: str,
+    kind: Callable[..., Own],
+    source: str,
+    reading: Reading,
+    settings: Settings,
+    **sections: Table,
 ) -> Request[Own]:
     """The request of a command; every setting is checked, the models among them by making them.
 
     --set wins over the command's own options, these win over the file, the file over the defaults; the names of the
     models are settings like any other. `sections` are options of the command, by section.
     """
-    options = {**sections, "data": asdict(reading), command: {**sections.get(command, {}), "seed": settings.seed}}
+    options = {
+        **sections,
+        "data": asdict(reading),
+        command: {**sections.get(command, {}), "seed": settings.seed},
+    }
     given = Given(settings.config, options, settings.assignments or (), settings.choices or ())
     own = config.build_section(kind, given.section(command), command)
     known = (command, "data", "planted") if command == "describe" else (command, *_SHARED)
     names = expand_names(own.model_names) if own.model_names or command != "describe" else []
     # Under a budget a model over a base begins with what the study of the base chose. A control beside a local model
     # has that one's base, and models with the authors' settings stay as they are.
-    over = [] if own.is_tuned else [one for one in names if RECORDS[one].base and RECORDS[one].wide is not None]
+    over = (
+        []
+        if own.is_tuned
+        else [one for one in names if RECORDS[one].base and RECORDS[one].wide is not None]
+    )
     over = [one for one in over if local_beside(one, names) is None]
     tables = given.tables(known, names, (*MODELS, *_COMMANDS, *_SHARED), over)
     data = config.build_section(config.DataOptions, tables["data"], "data")
     data.check_source(source)
     split = config.build_section(config.SplitOptions, tables.get("split", {}), "split")
-    recency = config.build_section(config.RecencyOptions, tables.get("recency", {}), "recency").recency()
+    recency = config.build_section(
+        config.RecencyOptions, tables.get("recency", {}), "recency"
+    ).recency()
     if recency is None and "auto" in names:
         tables["auto"].setdefault("decay", "none")
     if recency == config.AUTO and split.validation == 0:
-        raise ConfigError("recency: auto is chosen on held-out items; expected --validation of at least 1, found 0")
+        raise ConfigError(
+            "recency: auto is chosen on held-out items; expected --validation of at least 1, found 0"
+        )
     if tables["planted"] and source != config.PLANTED:
-        raise ConfigError(f"the section planted is for the data {config.PLANTED!r}, found the data {source!r}")
+        raise ConfigError(
+            f"the section planted is for the data {config.PLANTED!r}, found the data {source!r}"
+        )
     annotations, planted = config.parameters_of(planted_communities), {"seed": own.seed}
     config.check_names(tables["planted"], annotations, "planted")
     for name, value in tables["planted"].items():
@@ -402,7 +476,9 @@ class Output:
     The answer goes to standard output, everything else to standard error.
     """
 
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
+    ] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")] = False
 
     def __post_init__(self) -> None:
@@ -424,7 +500,11 @@ class Output:
         """The answer itself: the document under --json, else the text."""
         if self.as_json:
             as_ascii = "utf" not in (sys.stdout.encoding or "utf-8").lower()
-            print(printable_json(json.dumps(finite(document), ensure_ascii=as_ascii, indent=1, allow_nan=False)))
+            print(
+                printable_json(
+                    json.dumps(finite(document), ensure_ascii=as_ascii, indent=1, allow_nan=False)
+                )
+            )
         else:
             print(printable(text))
 

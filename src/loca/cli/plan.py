@@ -13,13 +13,21 @@ from loca.cli.options import Data, ModelSettings, Output, Reading, check_request
 from loca.errors import ConfigError
 
 Folder = Annotated[
-    Path | None, typer.Option("--out", help="The folder that the model would go into: looks for room on its disk.")
+    Path | None,
+    typer.Option(
+        "--out", help="The folder that the model would go into: looks for room on its disk."
+    ),
 ]
 
 
 _cluster = in_panel("Many machines")
-Nodes = Annotated[int | None, _cluster("Also what each shard of a cluster of so many machines holds and sends.", min=1)]
-Gpus = Annotated[int, _cluster("GPUs of each machine: one shard each; without, one shard a machine.", min=0)]
+Nodes = Annotated[
+    int | None,
+    _cluster("Also what each shard of a cluster of so many machines holds and sends.", min=1),
+]
+Gpus = Annotated[
+    int, _cluster("GPUs of each machine: one shard each; without, one shard a machine.", min=0)
+]
 
 
 def plan(
@@ -53,7 +61,9 @@ def plan(
     ((name, candidates),) = request.models.items()
     validated = request.split.validation != 0
     if not validated and len(candidates) > 1:
-        raise ConfigError("choosing needs held-out items; expected --validation of at least 1, found 0")
+        raise ConfigError(
+            "choosing needs held-out items; expected --validation of at least 1, found 0"
+        )
     free = None if out is None else shutil.disk_usage(check_folder(out)).free
     interactions = request.read()
     found = plan_fit(candidates, interactions, name=name, validated=validated, free_on_disk=free)
@@ -64,9 +74,22 @@ def plan(
 
         shards, size = nodes * max(gpus, 1), DataSize.of(interactions.matrix(), validated=validated)
         each = plan_shards(candidates[0], size, shards)
-        said = {"main": "main memory", "device": "GPU memory", "read": "read from the storage", "part": "model files"}
-        said |= {"saved": "saved after every epoch", "sent": "sent to the driver for every validation"}
+        said = {
+            "main": "main memory",
+            "device": "GPU memory",
+            "read": "read from the storage",
+            "part": "model files",
+        }
+        said |= {
+            "saved": "saved after every epoch",
+            "sent": "sent to the driver for every validation",
+        }
         lines = [f"{shards} shards, at most {each['models']} models each; each shard:"]
-        lines += [f"  {what}: {readable_bytes(each[key])}" for key, what in said.items() if each[key]]
-        text, document = "\n".join([text, *lines]), {**document, "shards": {"count": shards, **each}}
+        lines += [
+            f"  {what}: {readable_bytes(each[key])}" for key, what in said.items() if each[key]
+        ]
+        text, document = (
+            "\n".join([text, *lines]),
+            {**document, "shards": {"count": shards, **each}},
+        )
     output.answer(text, document)

@@ -26,7 +26,10 @@ _who, _choice = in_panel("Who asks"), in_panel("What may be listed")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a saved model.")]
 Count = Annotated[int, typer.Option("-n", "--count", help="How many items.")]
-Out = Annotated[Path | None, typer.Option("--out", help="Write a table: .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Write a table: .parquet, .csv, .csv.gz, .jsonl or .jsonl.gz."),
+]
 Names = Annotated[list[str], typer.Argument(metavar="ITEM...", help="Items by id or title.")]
 _STANDARD_INPUT = "-"
 
@@ -35,7 +38,9 @@ _STANDARD_INPUT = "-"
 class Who:
     """Who is answered: known users by id, or one history; and how histories fade."""
 
-    user: Annotated[list[str] | None, _who("A user id the model knows; may be repeated.", "--user")] = None
+    user: Annotated[
+        list[str] | None, _who("A user id the model knows; may be repeated.", "--user")
+    ] = None
     history: Annotated[
         list[str] | None,
         _who("Item ids or titles, comma separated, the last one is the newest: anybody's history."),
@@ -47,12 +52,20 @@ class Who:
 class Many:
     """Who else is answered: many users at once, and what becomes of those whom the model does not know."""
 
-    everyone: Annotated[bool, _who("All users that the model was fitted on; needs --out.", "--all")] = False
-    users_file: Annotated[str | None, _who("A file with one user id per line; - reads standard input.")] = None
-    histories: Annotated[str | None, _who("A file of interactions: the histories of any users.")] = None
+    everyone: Annotated[
+        bool, _who("All users that the model was fitted on; needs --out.", "--all")
+    ] = False
+    users_file: Annotated[
+        str | None, _who("A file with one user id per line; - reads standard input.")
+    ] = None
+    histories: Annotated[
+        str | None, _who("A file of interactions: the histories of any users.")
+    ] = None
     on_unknown: Annotated[
         Literal["error", "skip", "popular"],
-        _who("Unknown users, unknown items, empty histories: refuse, leave out, or list what is popular."),
+        _who(
+            "Unknown users, unknown items, empty histories: refuse, leave out, or list what is popular."
+        ),
     ] = "error"
 
 
@@ -61,10 +74,15 @@ class Choice:
     """Which items may be listed."""
 
     only: Annotated[
-        list[str] | None, _choice("Choose from these items alone: ids or titles, or @FILE with one per line.")
+        list[str] | None,
+        _choice("Choose from these items alone: ids or titles, or @FILE with one per line."),
     ] = None
-    never: Annotated[list[str] | None, _choice("Leave out these items; written like --only.")] = None
-    candidates: Annotated[str | None, _choice("A table of user and item: what each of its users may get.")] = None
+    never: Annotated[list[str] | None, _choice("Leave out these items; written like --only.")] = (
+        None
+    )
+    candidates: Annotated[
+        str | None, _choice("A table of user and item: what each of its users may get.")
+    ] = None
 
 
 _cluster = in_panel("Many machines")
@@ -75,11 +93,17 @@ class Parts:
     """Whether the lists of all users are written in parts, and by what."""
 
     cluster: Annotated[
-        str | None, _cluster("With --all: in parts, by a Ray cluster (auto, host:6379, or local to start Ray here).")
+        str | None,
+        _cluster(
+            "With --all: in parts, by a Ray cluster (auto, host:6379, or local to start Ray here)."
+        ),
     ] = None
     parts: Annotated[
         int | None,
-        _cluster("With --all: --out is a folder of so many Parquet files (16); those that are there stay.", min=1),
+        _cluster(
+            "With --all: --out is a folder of so many Parquet files (16); those that are there stay.",
+            min=1,
+        ),
     ] = None
 
 
@@ -144,7 +168,8 @@ def recommend_items(
     if choice.candidates is not None:
         table = _read(choice.candidates, "--candidates", known.items, many.on_unknown)
         candidates = {
-            user: table.items.ids(table.items_of(row)) for row, user in enumerate(table.users.values.tolist())
+            user: table.items.ids(table.items_of(row))
+            for row, user in enumerate(table.users.values.tolist())
         }
     if who.history and known.items.labels is not None and users["history"]:
         # Titles are typed loosely: what was understood is said beside the answer.
@@ -152,7 +177,13 @@ def recommend_items(
         output.notes([f"history: {'… ' if len(users['history']) > 10 else ''}{', '.join(listed)}"])
     if out is None:
         found = model.recommend(
-            users, count, only=only, never=never, candidates=candidates, on_unknown=many.on_unknown, recency=recency
+            users,
+            count,
+            only=only,
+            never=never,
+            candidates=candidates,
+            on_unknown=many.on_unknown,
+            recency=recency,
         )
         output.answer(*_as_text(folder, found, "user"))
         return
@@ -170,7 +201,9 @@ def recommend_items(
     without = f", {empty:,} of them without a list" if empty else ""
     took, noun = time.perf_counter() - started, "user" if written.users == 1 else "users"
     text = f"{out}: {written.rows:,} rows for {written.users:,} {noun}{without}, in {took:.1f} s"
-    output.answer(text, {"model": str(folder), **asdict(written), "path": str(out), "seconds": took})
+    output.answer(
+        text, {"model": str(folder), **asdict(written), "path": str(out), "seconds": took}
+    )
 
 
 def similar_items(folder: Folder, items: Names, output: Output, count: Count = 10) -> None:
@@ -193,14 +226,20 @@ def _as_text(folder: Path, found: Recommendations, what: str) -> tuple[str, dict
 
     titles, names = found.titles, found.item_ids
     texts, answers = [], []
-    for place, (one, items, scores) in enumerate(zip(found.users.tolist(), found.items, found.scores, strict=True)):
+    for place, (one, items, scores) in enumerate(
+        zip(found.users.tolist(), found.items, found.scores, strict=True)
+    ):
         rows: list[dict[str, Any]] = []
         for rank, (item, score) in enumerate(zip(items.tolist(), scores.tolist(), strict=True)):
             if item is not None:
                 titled = {} if titles is None else {"title": titles[place, rank]}
                 rows.append({"item": item, "score": score, "rank": rank + 1, **titled})
         lines = tuple(
-            (f"{row['rank']:>4}. {row.get('title', row['item'])}", str(row["item"]), f"{row['score']:.4f}")
+            (
+                f"{row['rank']:>4}. {row.get('title', row['item'])}",
+                str(row["item"]),
+                f"{row['score']:.4f}",
+            )
             for row in rows
         )
         about: dict[str, Any] = {what: one}
@@ -216,7 +255,9 @@ def _as_text(folder: Path, found: Recommendations, what: str) -> tuple[str, dict
 # -- Who asks ----------------------------------------------------------------------------------------------------------
 
 
-def load_known(folder: Path, recency: str | None = None) -> tuple[Recommender, Interactions, HistoryWeights]:
+def load_known(
+    folder: Path, recency: str | None = None
+) -> tuple[Recommender, Interactions, HistoryWeights]:
     """The model, what it was fitted on, and how histories are weighted."""
     from loca.config.options import parse_recency
     from loca.registry import load
@@ -224,7 +265,9 @@ def load_known(folder: Path, recency: str | None = None) -> tuple[Recommender, I
     weights: HistoryWeights = "model" if recency is None else parse_recency(recency)
     model = load(folder)
     if model.train_data_ is None:
-        raise DataError(f"{folder}: this model was fitted on a bare matrix and knows no ids; ask it from Python")
+        raise DataError(
+            f"{folder}: this model was fitted on a bare matrix and knows no ids; ask it from Python"
+        )
     return model, model.train_data_, weights
 
 
@@ -244,14 +287,20 @@ def user_ids(
     found: list[Any] = []
     for text, place in places.items():
         if text in users:
-            found.append(users.values[users.row(text)].item() if users.values.dtype.kind != "O" else text)
+            found.append(
+                users.values[users.row(text)].item() if users.values.dtype.kind != "O" else text
+            )
             continue
         if on_unknown == "error":
             with naming(place):
                 try:
                     users.row(text)
                 except LocaError as error:
-                    more = "; --on-unknown skip or popular goes on without it" if len(places) > 1 else ""
+                    more = (
+                        "; --on-unknown skip or popular goes on without it"
+                        if len(places) > 1
+                        else ""
+                    )
                     error.args = (f"{error}{more}",)
                     raise
         found.append(int(text) if users.values.dtype.kind == "i" and text.isdecimal() else text)
@@ -264,11 +313,15 @@ def one_history(
     """The item ids of --history, oldest first, under the name `history`."""
     weights = known.recency if recency == "model" else recency
     if weights is not None and weights.unit == "time":
-        raise ConfigError("--history: has no times to be weighed by; say --recency 4 (positions) or none")
+        raise ConfigError(
+            "--history: has no times to be weighed by; say --recency 4 (positions) or none"
+        )
     return {"history": known.items.ids(named_items(known.items, texts, "--history", on_unknown))}
 
 
-def named_items(items: IdMap, texts: Sequence[str], option: str, on_unknown: str = "error") -> list[int]:
+def named_items(
+    items: IdMap, texts: Sequence[str], option: str, on_unknown: str = "error"
+) -> list[int]:
     """The item rows that an option names by id or title, comma separated, or line by line in @FILE; at least one."""
     from loca.data.id_map import find_item, find_items
 
@@ -282,20 +335,30 @@ def named_items(items: IdMap, texts: Sequence[str], option: str, on_unknown: str
         with naming(option):
             found += find_items(items, [text], skip_unknown=on_unknown != "error")
     if not found and on_unknown == "error":
-        raise DataError(f"{option}: expected at least one item id or title, found {','.join(texts)!r}")
+        raise DataError(
+            f"{option}: expected at least one item id or title, found {','.join(texts)!r}"
+        )
     return list(dict.fromkeys(reversed(found)))[::-1]
 
 
 def _lines(file: str, option: str) -> dict[int, str]:
     """The lines of a file that hold something, by their numbers."""
     try:
-        text = sys.stdin.read() if file == _STANDARD_INPUT else Path(file).read_text(encoding="utf-8-sig")
+        text = (
+            sys.stdin.read()
+            if file == _STANDARD_INPUT
+            else Path(file).read_text(encoding="utf-8-sig")
+        )
     except FileNotFoundError:
         raise DataError(f"{option}: {file}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         why = "not a text in UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise DataError(f"{option}: {file}: cannot be read ({why})") from None
-    lines = {number: line.strip().strip('"') for number, line in enumerate(text.splitlines(), 1) if line.strip()}
+    lines = {
+        number: line.strip().strip('"')
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip()
+    }
     if not lines:
         raise DataError(f"{option}: {file}: expected one per line, found nothing")
     return lines
@@ -310,7 +373,9 @@ def _read(file: str, option: str, items: IdMap, on_unknown: str) -> Interactions
         try:
             interactions, table = read_table(file, {})
         except DataError as error:  # there is no option for the columns of these files
-            raise DataError(re.sub("; say (user|item)=…", r"; call one of them \1", str(error))) from None
+            raise DataError(
+                re.sub("; say (user|item)=…", r"; call one of them \1", str(error))
+            ) from None
         if on_unknown == "error":
             items.rows(interactions.items.values.tolist())
     for line in () if table is None or option == "--candidates" else table.notes(None, "none"):

@@ -16,7 +16,10 @@ from loca.errors import ConfigError
 _where, _limits = in_panel("Where, and for whom"), in_panel("Limits")
 
 Models = Annotated[
-    list[str], typer.Argument(metavar="[NAME=]DIR...", help="Folders of saved models; the first answers by default.")
+    list[str],
+    typer.Argument(
+        metavar="[NAME=]DIR...", help="Folders of saved models; the first answers by default."
+    ),
 ]
 
 
@@ -26,17 +29,28 @@ def serve(
         str, _where("The address to listen on; others than this machine's own need a token.")
     ] = "127.0.0.1",
     port: Annotated[int, _where("The port; 0 takes a free one.", min=0, max=65535)] = 8000,
-    token_file: Annotated[Path | None, _where("A file with the token that every request must bring.")] = None,
-    no_auth: Annotated[bool, _where("Answer everybody who can reach the address.", "--no-auth")] = False,
-    workers: Annotated[int, _limits("Processes; they share the mapped model files.", min=1, max=64)] = 1,
-    batch: Annotated[int, _limits("The most requests that are answered together.", min=1, max=4096)] = 64,
+    token_file: Annotated[
+        Path | None, _where("A file with the token that every request must bring.")
+    ] = None,
+    no_auth: Annotated[
+        bool, _where("Answer everybody who can reach the address.", "--no-auth")
+    ] = False,
+    workers: Annotated[
+        int, _limits("Processes; they share the mapped model files.", min=1, max=64)
+    ] = 1,
+    batch: Annotated[
+        int, _limits("The most requests that are answered together.", min=1, max=4096)
+    ] = 64,
     queue: Annotated[int, _limits("The most requests that wait; more get 503.", min=1)] = 1024,
     most_items: Annotated[int, _limits("The longest list.", min=1)] = 1000,
     most_history: Annotated[int, _limits("The longest history.", min=1)] = 10_000,
     body_bytes: Annotated[int, _limits("The largest body.", min=1000)] = 1_000_000,
     rate: Annotated[
         float | None,
-        _limits("Requests a second of one client; 0 has no limit (no limit on this machine, otherwise 100).", min=0),
+        _limits(
+            "Requests a second of one client; 0 has no limit (no limit on this machine, otherwise 100).",
+            min=0,
+        ),
     ] = None,
     log: Annotated[bool, _limits("A line of JSON for each request on standard error.")] = True,
 ) -> None:
@@ -95,11 +109,14 @@ def start(
     if token is not None and no_auth:
         raise ConfigError("--no-auth: expected this or --token-file, found both")
     if not is_local and token is None and not no_auth:
-        raise ConfigError(f"--host {host}: others can reach it; say --token-file FILE, or --no-auth to let all in")
+        raise ConfigError(
+            f"--host {host}: others can reach it; say --token-file FILE, or --no-auth to let all in"
+        )
     settings = Settings(
         folders={name: str(folder) for name, folder in folders.items()},
         token=token,
-        local_only=is_local and token is None,  # with one, a proxy on this machine may pass on other names
+        local_only=is_local
+        and token is None,  # with one, a proxy on this machine may pass on other names
         rate=(0.0 if is_local else 100.0) if rate is None else rate,
         **limits,
     )
@@ -119,8 +136,12 @@ def _folders(models: Sequence[str]) -> dict[str, Path]:
         path = Path(folder)
         name = name or path.resolve().name.removesuffix(".loca")
         if not re.fullmatch(r"[\w.-]{1,60}", name):
-            raise ConfigError(f"{text}: expected a name of letters, digits, _, . and -, found {name!r:.60}")
+            raise ConfigError(
+                f"{text}: expected a name of letters, digits, _, . and -, found {name!r:.60}"
+            )
         if name in found:
-            raise ConfigError(f"{text}: there is a model {name!r} already; name them, as in NAME=DIR")
+            raise ConfigError(
+                f"{text}: there is a model {name!r} already; name them, as in NAME=DIR"
+            )
         found[name] = path
     return found

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from loca.cli import options
-from loca.cli.options import Data, Interruption, ModelSettings, Output, Reading, Splitting, Tuning, words
+from loca.cli.options import (
+    Data,
+    Interruption,
+    ModelSettings,
+    Output,
+    Reading,
+    Splitting,
+    Tuning,
+    words,
+)
 from loca.errors import ConfigError, check_counts
 
 if TYPE_CHECKING:
@@ -26,9 +35,12 @@ Models = Annotated[
         "begin with their base as it was tuned (loca-ease).",
     ),
 ]
-Out = Annotated[Path | None, typer.Option(help="A TOML file for the best settings, as --config takes it.")]
+Out = Annotated[
+    Path | None, typer.Option(help="A TOML file for the best settings, as --config takes it.")
+]
 Study = Annotated[
-    Path | None, typer.Option(help="An SQLite file that the trials are saved in; optuna-dashboard shows it.")
+    Path | None,
+    typer.Option(help="An SQLite file that the trials are saved in; optuna-dashboard shows it."),
 ]
 
 
@@ -93,32 +105,52 @@ def tune_models(
 
     options_given = {"tune": {"models": words(model), **asdict(tuning)}, **splitting.sections()}
     request = options.check_request("tune", TuneOptions, source, reading, settings, **options_given)
-    from loca.tuning.study import Tuner, drop_study, names_in  # loads optuna: after the names are checked
+    from loca.tuning.study import (
+        Tuner,
+        drop_study,
+        names_in,
+    )  # loads optuna: after the names are checked
 
     own, budget, validation = request.own, request.own.budget(), request.split.validation
-    resume, fresh, start_worker = interruption.resume, interruption.fresh, options.workers_on(own.cluster)
+    resume, fresh, start_worker = (
+        interruption.resume,
+        interruption.fresh,
+        options.workers_on(own.cluster),
+    )
     # All that could be refused is refused before data are read.
     plan = plan_from_settings(request.models, cast(SpaceName, own.space), request.tables)
     for name, space in plan.spaces.items():
         if space is None:
-            why = "it searches by itself, in loca fit" if name == "auto" else "its settings are the paper's authors'"
+            why = (
+                "it searches by itself, in loca fit"
+                if name == "auto"
+                else "its settings are the paper's authors'"
+            )
             raise ConfigError(f"no {own.space} space to tune {name!r} in: {why}")
     if validation == 0:
-        raise ConfigError("tuning is judged on validation; expected --validation of at least 1, found 0")
+        raise ConfigError(
+            "tuning is judged on validation; expected --validation of at least 1, found 0"
+        )
     if out is not None:
         check_unwritable(out, "to write settings into")
     if resume and fresh:
-        raise ConfigError("--resume goes on with a study, --fresh drops it; expected one of them, found both")
+        raise ConfigError(
+            "--resume goes on with a study, --fresh drops it; expected one of them, found both"
+        )
     if start_worker is not None and study is None:
         raise ConfigError("--cluster: needs --study FILE.db, on storage that all machines see")
     if study is None and (resume or fresh):
-        raise ConfigError(f"{'--resume' if resume else '--fresh'} is for a study in a file; add --study FILE.db")
+        raise ConfigError(
+            f"{'--resume' if resume else '--fresh'} is for a study in a file; add --study FILE.db"
+        )
     begun = [] if study is None else [name for name in names_in(study) if name in request.models]
     if begun and not (resume or fresh):
         advice = "add --resume to go on with it, or --fresh to start over"
         raise ConfigError(f"{study} holds a study of {', '.join(begun)} already; {advice}")
     interactions = request.read()
-    split = leave_last_out(interactions, test=request.split.test, validation=2 if validation is None else validation)
+    split = leave_last_out(
+        interactions, test=request.split.test, validation=2 if validation is None else validation
+    )
     assert split.validation is not None
     unsaid = " (where nothing is said)" if own.trials is own.seconds is None else ""
     output.notes([*split.report, f"budget: {budget}{unsaid}"])
@@ -131,13 +163,31 @@ def tune_models(
         assert space is not None
         template = plan.template(name, {done: one.best for done, one in tuned.items()})
         data = split.train, split.validation
-        tuner = Tuner(name, template, *data, space, budget, request.recency_rule, own.seed, own.processes, start_worker)
+        tuner = Tuner(
+            name,
+            template,
+            *data,
+            space,
+            budget,
+            request.recency_rule,
+            own.seed,
+            own.processes,
+            start_worker,
+        )
         tuned[name] = tuner.tune(study)
         if len(request.models) > 1:
             output.notes([_headline(tuned[name])])
     results = [tuned[name] for name in request.models]
     if out is not None:
-        command = ["loca", "tune", source, "--model", ",".join(request.models), "--space", own.space]
+        command = [
+            "loca",
+            "tune",
+            source,
+            "--model",
+            ",".join(request.models),
+            "--space",
+            own.space,
+        ]
         command += [] if budget.trials is None else ["--trials", str(budget.trials)]
         command += [] if budget.seconds is None else ["--seconds", f"{budget.seconds:g}"]
         command += [] if settings.config is None else ["--config", str(settings.config)]
@@ -165,7 +215,11 @@ def tune_models(
         if one.importances:
             shares = ", ".join(f"{key} {share:.0%}" for key, share in one.importances.items())
             lines.append(f"  what mattered, by {one.finished} trials: {shares}")
-        document: dict[str, Any] = {"name": one.name, "settings": one.settings, "parameters": describe_model(one.best)}
+        document: dict[str, Any] = {
+            "name": one.name,
+            "settings": one.settings,
+            "parameters": describe_model(one.best),
+        }
         document |= {"validation_ndcg@100": one.ndcg, "validation_ndcg@100_before": one.ndcg_before}
         document |= {key: getattr(one, key) for key in ("finished", "pruned", "failed", "seconds")}
         documents.append({**document, "importances": dict(one.importances)})

@@ -48,14 +48,18 @@ class ShardExecutor:
         epoch.
     """
 
-    def __init__(self, storage: str | Path, *, shards: int = 2, checkpoint_every: float = 0.0) -> None:
+    def __init__(
+        self, storage: str | Path, *, shards: int = 2, checkpoint_every: float = 0.0
+    ) -> None:
         check_counts(shards=shards)
         if not checkpoint_every >= 0:
             raise ConfigError(f"checkpoint_every: expected seconds ≥ 0, found {checkpoint_every}")
         self.checkpoint_every = checkpoint_every
         self.storage = str(storage) if is_address(storage) else str(Path(storage).absolute())
         self.shards = shards
-        Storage(self.storage, secrets.token_hex(8)).probe()  # it is refused here, before anything is fitted
+        Storage(
+            self.storage, secrets.token_hex(8)
+        ).probe()  # it is refused here, before anything is fitted
 
     def train_locals(
         self, task: LocalTask, engine: Engine, validate: Validate | None = None
@@ -64,18 +68,24 @@ class ShardExecutor:
         first: Any = task.models[0]
         checkpoint, centre = task.data.context.checkpoint, centre_of(task, engine)
         job, storage, progress = self._begin(replace(task, centre=centre), engine)
-        say(f"{task.what}: {len(task.models):,} models in {len(job)} shards, by way of {storage.address}")
+        say(
+            f"{task.what}: {len(task.models):,} models in {len(job)} shards, by way of {storage.address}"
+        )
         try:
             self.open(job)
             epochs, after = None, (0, 0)
             if first.learns_by_epoch:
                 best, last = self._train_epochs(task, job, validate, progress)
                 epochs, after = best.epoch or first.epochs, (last, best.epoch)
-                first.remarks_ = tuple(f"{task.what} {ending}" for ending in [best.ending(first)] if ending)
+                first.remarks_ = tuple(
+                    f"{task.what} {ending}" for ending in [best.ending(first)] if ending
+                )
             with bar(f"{task.what}, finished shards", len(job)) as shown:
                 for _ in self.call("finish", [after] * len(job), _noting(shown)):
                     shown.advance()
-            local = ShardedModels.of([load_part(job, storage, number, centre) for number in range(len(job))])
+            local = ShardedModels.of(
+                [load_part(job, storage, number, centre) for number in range(len(job))]
+            )
         except BaseException:
             if not checkpoint.saves:  # nobody can go on from here
                 storage.remove()
@@ -100,9 +110,13 @@ class ShardExecutor:
             job = Job.of(task, engine, place, job_name, edges, self.checkpoint_every)
             if job.is_written(storage := job.storage()):
                 if (place, len(job)) != (self.storage, min(self.shards, len(task.models))):
-                    say(f"{task.what}: goes on in {len(job)} shards by way of {storage.address}, as it was begun")
+                    say(
+                        f"{task.what}: goes on in {len(job)} shards by way of {storage.address}, as it was begun"
+                    )
                 return job, storage, saved.facts
-            say(f"{task.what}: {storage.address} has nothing to go on with; the shards start from the beginning")
+            say(
+                f"{task.what}: {storage.address} has nothing to go on with; the shards start from the beginning"
+            )
         count = len(task.models)
         edges = np.linspace(0, count, min(self.shards, count) + 1).astype(int).tolist()
         job = Job.of(task, engine, self.storage, secrets.token_hex(8), edges, self.checkpoint_every)
@@ -122,7 +136,11 @@ class ShardExecutor:
     ) -> tuple[BestWeights, int]:
         """Epoch after epoch: all shards train and save, then the sum of their answers is judged; the best, the last."""
         schedule: Any = task.models[0]
-        checkpoint, best, remote = task.data.context.checkpoint, BestWeights(), RemoteModels(self, task, job)
+        checkpoint, best, remote = (
+            task.data.context.checkpoint,
+            BestWeights(),
+            RemoteModels(self, task, job),
+        )
         best.put_back(ModelState(facts=progress["best"]), [])
         done = int(progress["epoch"])
         with bar(task.what, schedule.epochs) as shown:
@@ -150,7 +168,9 @@ class ShardExecutor:
         if ending := best.ending(schedule):
             say(f"{task.what}: {ending}")
         if best.epoch:
-            say(f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
+            say(
+                f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs"
+            )
         return best, done
 
     # What a cluster does otherwise
@@ -167,7 +187,9 @@ class ShardExecutor:
         """What stands for a value that is given to a shard more than once."""
         return value
 
-    def call(self, method: str, arguments: Arguments, on_wait: OnWait | None = None) -> Iterator[Any]:
+    def call(
+        self, method: str, arguments: Arguments, on_wait: OnWait | None = None
+    ) -> Iterator[Any]:
         """What a method of each shard gives, in the order of the shards, as soon as all before it have.
 
         `on_wait` is called with words about those that take longer than others.
@@ -218,7 +240,10 @@ class RemoteModels(LocalModels):
         if self._last[0] is not histories or self._last[1] is not answer_weights:
             # The same users judge after every epoch: what was sent stays with the shards.
             portions = split_request(csr_array(histories), answer_weights, self._edges)
-            requests = [None if one.request is None else self._executor.share(one.request) for one in portions]
+            requests = [
+                None if one.request is None else self._executor.share(one.request)
+                for one in portions
+            ]
             self._last = histories, answer_weights, portions, requests
         _, _, portions, requests = self._last
         each = [None if one is None else (*self.after, one) for one in requests]

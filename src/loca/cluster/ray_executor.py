@@ -63,7 +63,9 @@ class RayExecutor(ShardExecutor):
     ) -> None:
         super().__init__(storage, shards=shards, checkpoint_every=checkpoint_every)
         if not (cpus > 0 and gpus >= 0 and wait_seconds >= 0):
-            raise ConfigError(f"expected cpus > 0, gpus and wait_seconds ≥ 0, found {cpus}, {gpus} and {wait_seconds}")
+            raise ConfigError(
+                f"expected cpus > 0, gpus and wait_seconds ≥ 0, found {cpus}, {gpus} and {wait_seconds}"
+            )
         self.address, self.cpus, self.gpus, self.wait_seconds = address, cpus, gpus, wait_seconds
         self._actors: list[Any] = []
 
@@ -78,7 +80,9 @@ class RayExecutor(ShardExecutor):
         there = cluster.cluster_resources()
         for name, each in (("CPU", self.cpus), ("GPU", self.gpus)):
             if len(job) * each > (found := there.get(name, 0)):
-                wanted = f"{len(job)} shards need {len(job) * each:g} {name}s, the cluster has {found:g}"
+                wanted = (
+                    f"{len(job)} shards need {len(job) * each:g} {name}s, the cluster has {found:g}"
+                )
                 say(f"{wanted}: waiting up to {self.wait_seconds:g} s for more")
         needs: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_concurrency": 2}
         self._kind = ray.remote(Shard).options(max_restarts=-1, max_task_retries=0, **needs)
@@ -88,7 +92,9 @@ class RayExecutor(ShardExecutor):
         """A reference to the value in Ray's own storage, which sends it to each machine once."""
         return ray.put(value)
 
-    def call(self, method: str, arguments: Arguments, on_wait: OnWait | None = None) -> Iterator[Any]:
+    def call(
+        self, method: str, arguments: Arguments, on_wait: OnWait | None = None
+    ) -> Iterator[Any]:
         """What a method of each shard gives, in the order of the shards; what is lost on the way is wanted again."""
         found: dict[int, Any] = {one: None for one, given in enumerate(arguments) if given is None}
         following = 0  # whose answer is the next to be given
@@ -96,7 +102,9 @@ class RayExecutor(ShardExecutor):
         pending, seen = dict[Any, int](), dict[int, float]()
 
         def submit(number: int) -> None:
-            pending[getattr(self._actors[number], method).remote(*(arguments[number] or ()))] = number
+            pending[getattr(self._actors[number], method).remote(*(arguments[number] or ()))] = (
+                number
+            )
 
         for number in range(len(arguments)):
             if number not in found:
@@ -117,7 +125,10 @@ class RayExecutor(ShardExecutor):
                     if not losses[number]:
                         say(f"shard {number} was lost; it goes on from its last epoch")
                     losses[number] += 1
-                    if losses[number] > _MOST_LOSSES and time.monotonic() - seen[number] <= self.wait_seconds:
+                    if (
+                        losses[number] > _MOST_LOSSES
+                        and time.monotonic() - seen[number] <= self.wait_seconds
+                    ):
                         line = " ".join(str(error).split())[:200]
                         raise ClusterError(
                             f"shard {number}: was lost {losses[number]} times in one epoch: {line}"
@@ -133,7 +144,9 @@ class RayExecutor(ShardExecutor):
             late = time.monotonic() - begun
             if on_wait is not None and took and late > _LATE * median(took) + _LATE_SECONDS:
                 behind = ", ".join(map(str, sorted(waiting)[:5])) + ", …" * (len(waiting) > 5)
-                on_wait(f"waiting for shard {behind}: {late:.0f} s, others took {median(took):.0f} s")
+                on_wait(
+                    f"waiting for shard {behind}: {late:.0f} s, others took {median(took):.0f} s"
+                )
         while following in found:
             yield found.pop(following)
             following += 1
@@ -150,7 +163,9 @@ class RayExecutor(ShardExecutor):
                 silent.discard(signs[sign])
             except RayError:
                 continue
-        missing = [number for number in silent if time.monotonic() - seen[number] > self.wait_seconds]
+        missing = [
+            number for number in silent if time.monotonic() - seen[number] > self.wait_seconds
+        ]
         if missing:
             names = ", ".join(map(str, sorted(missing)[:5]))
             needed = f"{self.cpus:g} cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
@@ -162,7 +177,11 @@ class RayExecutor(ShardExecutor):
     def close(self) -> None:
         """End the actors."""
         if self._actors:  # which drop their copies, if they still can
-            ray.wait([one.close.remote() for one in self._actors], num_returns=len(self._actors), timeout=_LOOK_SECONDS)
+            ray.wait(
+                [one.close.remote() for one in self._actors],
+                num_returns=len(self._actors),
+                timeout=_LOOK_SECONDS,
+            )
         for actor in self._actors:
             ray.kill(actor)
         self._actors = []
@@ -173,18 +192,24 @@ def _check_reachable(address: str) -> None:
     place = address
     if address == "auto":
         found = Path("/tmp/ray/ray_current_cluster")  # where Ray notes the cluster of this machine
-        place = os.environ.get("RAY_ADDRESS", "") or (found.read_text().strip() if found.exists() else "")
+        place = os.environ.get("RAY_ADDRESS", "") or (
+            found.read_text().strip() if found.exists() else ""
+        )
     if address == "local" or place in ("", "local", "auto"):
         return
     host, _, port = place.rpartition(":")
     try:
         if not port.isdecimal() or not host:
-            raise ConfigError(f"cluster {address}: expected auto, local or an address such as host:6379")
+            raise ConfigError(
+                f"cluster {address}: expected auto, local or an address such as host:6379"
+            )
         with socket.create_connection((host, int(port)), timeout=_REACH_SECONDS):
             pass
     except (OSError, OverflowError) as error:
         at = "" if place == address else f" at {place}"
-        raise ClusterError(f"cluster {address}: nobody answers{at} ({error}); is Ray started there?") from None
+        raise ClusterError(
+            f"cluster {address}: nobody answers{at} ({error}); is Ray started there?"
+        ) from None
 
 
 def connect(address: str) -> Any:
@@ -206,7 +231,9 @@ def connect(address: str) -> Any:
             raise ClusterError(f"cluster {address}: wants another token; {advice}") from None
         except (ConnectionError, ValueError, RuntimeError, RayError) as error:
             line = " ".join(str(error).split())[:200]
-            raise ClusterError(f"cluster {address}: cannot be joined ({line}); is Ray started there?") from None
+            raise ClusterError(
+                f"cluster {address}: cannot be joined ({line}); is Ray started there?"
+            ) from None
         finally:
             logger.setLevel(level)
     return ray

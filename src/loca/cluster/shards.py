@@ -65,7 +65,13 @@ class Job:
 
     @classmethod
     def of(
-        cls, task: LocalTask, engine: Engine, place: str, name: str, edges: Sequence[int], seconds_between: float
+        cls,
+        task: LocalTask,
+        engine: Engine,
+        place: str,
+        name: str,
+        edges: Sequence[int],
+        seconds_between: float,
     ) -> Self:
         """The job of a task: shard k has the models from edges[k] to edges[k + 1], and saves every so many seconds.
 
@@ -79,7 +85,10 @@ class Job:
             engine,
             task.what,
             task.shared_epochs,
-            kinds={**KINDS, type(task.models[0]).__name__: type(task.models[0])},  # which may be a user's
+            kinds={
+                **KINDS,
+                type(task.models[0]).__name__: type(task.models[0]),
+            },  # which may be a user's
             has_centre=task.centre is not None,
             seconds_between=seconds_between,
         )
@@ -96,7 +105,10 @@ class Job:
         storage.make()
         checkpoint = storage.checkpoint()
         for number, (first, last) in enumerate(itertools.pairwise(self.edges)):
-            checkpoint.save(f"weights {number}", dump_weights(task.weights_of(one) for one in range(first, last)))
+            checkpoint.save(
+                f"weights {number}",
+                dump_weights(task.weights_of(one) for one in range(first, last)),
+            )
         if self.has_centre:
             save_model(task.centre, storage.folder / _CENTRE)
             storage.publish_model(_CENTRE)
@@ -114,7 +126,10 @@ class Job:
             where = f"{storage.address}: the work of shard {number} is not there"
             raise ModelFileError(f"{where}; does every machine see this storage?")
         training = _read_data(data)
-        users, context = training.matrix.shape[0], FitContext(checkpoint.inside(f"shard {number}"), order_checked=True)
+        users, context = (
+            training.matrix.shape[0],
+            FitContext(checkpoint.inside(f"shard {number}"), order_checked=True),
+        )
         return LocalTask(
             list(self.models[self.edges[number] : self.edges[number + 1]]),
             replace(training, context=context),
@@ -138,7 +153,11 @@ def dump_weights(weights: Iterator[UserWeights]) -> ModelState:
         least.append(given.min())
         rows.append(above if is_short else above[:0])
         values.append(given[above] if is_short else given)
-    arrays = {"least": np.array(least, np.float32), "rows": np.concatenate(rows), "values": np.concatenate(values)}
+    arrays = {
+        "least": np.array(least, np.float32),
+        "rows": np.concatenate(rows),
+        "values": np.concatenate(values),
+    }
     for name, parts in (("row_ends", rows), ("value_ends", values)):
         arrays[name] = np.cumsum([0, *map(len, parts)])
     return ModelState(arrays)
@@ -162,10 +181,17 @@ def _dump_data(data: TrainingData) -> ModelState:
     train = data.train
     if not isinstance(train, Interactions):
         rows = csr_array(train)
-        arrays = {"indptr": rows.indptr, "indices": rows.indices, "data": rows.data, "user_weights": data.user_weights}
+        arrays = {
+            "indptr": rows.indptr,
+            "indices": rows.indices,
+            "data": rows.data,
+            "user_weights": data.user_weights,
+        }
         return ModelState(arrays, {"shape": list(rows.shape)})
     found = {name: getattr(train, name) for name in ("offsets", "item_rows", "times")}
-    arrays = {name: one for name, one in found.items() if one is not None} | {"user_weights": data.user_weights}
+    arrays = {name: one for name, one in found.items() if one is not None} | {
+        "user_weights": data.user_weights
+    }
     recency = None if train.recency is None else asdict(train.recency)
     return ModelState(arrays, {"shape": [train.n_users, train.n_items], "recency": recency})
 
@@ -173,7 +199,9 @@ def _dump_data(data: TrainingData) -> ModelState:
 def _read_data(state: ModelState) -> TrainingData:
     arrays, (users, items) = state.arrays, state.facts["shape"]
     if "indptr" in arrays:
-        matrix = csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=(users, items))
+        matrix = csr_array(
+            (arrays["data"], arrays["indices"], arrays["indptr"]), shape=(users, items)
+        )
         return TrainingData.of(matrix, arrays["user_weights"])
     recency = state.facts["recency"]
     train = Interactions(
@@ -206,11 +234,17 @@ def plan_shards(model: Any, size: DataSize, shards: int) -> dict[str, int]:
     params = model.get_params(deep=False)
     count = params.get("anchors", params.get("models"))
     if not isinstance(count, int):
-        raise ConfigError(f"shards: {type(model).__name__} is one model; take loca-… or ensemble-…, or one machine")
+        raise ConfigError(
+            f"shards: {type(model).__name__} is one model; take loca-… or ensemble-…, or one machine"
+        )
     models = -(-min(count, size.users) // min(shards, count, size.users))
     base, histories = model.base, 12 * size.entries + 8 * size.users
     # Local EASEs are differences to one that every shard reads.
-    centre = base.memory_bytes(size).folder if base.is_linear and model._engine().stores_differences(size.items) else 0
+    centre = (
+        base.memory_bytes(size).folder
+        if base.is_linear and model._engine().stores_differences(size.items)
+        else 0
+    )
     uses = local_memory(base, models, model._engine(), size, "local models", model.base).values()
     weights = 4 * size.users * models
     return {
@@ -356,6 +390,8 @@ def load_part(job: Job, storage: Storage, number: int, centre: Recommender | Non
     folder = storage.fetch_model(part_of(number))
     local = load_model(folder, job.kinds)
     if not isinstance(local, LocalModels):
-        raise ModelFileError(f"{folder}: expected the local models of a shard, found {type(local).__name__}")
+        raise ModelFileError(
+            f"{folder}: expected the local models of a shard, found {type(local).__name__}"
+        )
     local.saved_in_ = folder
     return local if centre is None else local.around(centre)

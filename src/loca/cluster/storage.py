@@ -75,7 +75,9 @@ class Storage:
                 raise
             text = getattr(error, "strerror", None) or str(error)
             reason = " ".join(text.split())[:200] or type(error).__name__
-            raise StorageError(f"storage {self.address}: cannot be read or written ({reason})") from error
+            raise StorageError(
+                f"storage {self.address}: cannot be read or written ({reason})"
+            ) from error
 
     def make(self) -> None:
         """Make the folder."""
@@ -137,7 +139,10 @@ class Storage:
             if (self.folder / name / MANIFEST).exists():
                 remote: Any = self._remote
                 with self._blaming():
-                    files = [str(one).rpartition("/")[2] for one in remote.ls(f"{self._root}/{name}", detail=False)]
+                    files = [
+                        str(one).rpartition("/")[2]
+                        for one in remote.ls(f"{self._root}/{name}", detail=False)
+                    ]
                 for one in files:
                     self.fetch(f"{name}/{one}")
         return self.folder / name

@@ -41,7 +41,9 @@ def _ray(address: str) -> Any:
 
 def _largest_machine(ray: Any) -> float:
     """The cores of the machine that has most."""
-    return max((one["Resources"].get("CPU", 0.0) for one in ray.nodes() if one["Alive"]), default=0.0)
+    return max(
+        (one["Resources"].get("CPU", 0.0) for one in ray.nodes() if one["Alive"]), default=0.0
+    )
 
 
 class _Patience:
@@ -74,12 +76,20 @@ class RayWorker:
 
     @classmethod
     def start(
-        cls, work: Callable[..., None], given: tuple[Any, ...], *, threads: int, what: str, address: str = "local"
+        cls,
+        work: Callable[..., None],
+        given: tuple[Any, ...],
+        *,
+        threads: int,
+        what: str,
+        address: str = "local",
     ) -> RayWorker:
         """A task that calls `work` with something to send messages by, and with what it is given."""
         ray = _ray(address)
         line, far_end = Pipe()
-        threads = max(1, min(threads, int(_largest_machine(ray))))  # those of this machine may be more
+        threads = max(
+            1, min(threads, int(_largest_machine(ray)))
+        )  # those of this machine may be more
         options: Any = {"num_cpus": threads, "max_retries": 0, "num_returns": "streaming"}
         stream: Any = ray.remote(_live).options(**options).remote(work, threads, given)
         worker, patience = cls(line, stream, ray.cancel), _Patience(ray, threads)
@@ -201,11 +211,19 @@ def recommend_to_parts(
     parts = min(parts, max(users.n_users, 1))
     edges = [users.n_users * one // parts for one in range(parts + 1)]
     names = [f"part-{one:05d}-of-{parts:05d}.parquet" for one in range(parts)]
-    chosen = {key: None if one is None else list(one) for key, one in (("only", only), ("never", never))}
+    chosen = {
+        key: None if one is None else list(one) for key, one in (("only", only), ("never", never))
+    }
     conditions = {**chosen, "recency": recency}
-    request = {"model": digest, "items per user": n, **{key: str(one) for key, one in conditions.items()}}
+    request = {
+        "model": digest,
+        "items per user": n,
+        **{key: str(one) for key, one in conditions.items()},
+    }
     if out.exists() and not out.is_dir():
-        raise ClusterError(f"{out}: expected a folder for {parts} parts, found a file; choose another")
+        raise ClusterError(
+            f"{out}: expected a folder for {parts} parts, found a file; choose another"
+        )
     with locked(out, "another run writes its lists there"):
         check_parts(out, names, request)
         missing = [
@@ -215,13 +233,19 @@ def recommend_to_parts(
         ]
         with bar("parts", parts) as progress:
             progress.advance(parts - len(missing))
-            for _ in _in_turn(missing, loaded) if ray is None else _in_tasks(missing, ray, (model, digest)):
+            for _ in (
+                _in_turn(missing, loaded)
+                if ray is None
+                else _in_tasks(missing, ray, (model, digest))
+            ):
                 progress.advance()
         for one in _half_written(out):
             one.unlink(missing_ok=True)
     import polars
 
-    counted = polars.scan_parquet([out / name for name in names]).select(polars.len(), polars.col("user").n_unique())
+    counted = polars.scan_parquet([out / name for name in names]).select(
+        polars.len(), polars.col("user").n_unique()
+    )
     rows, answered = counted.collect().row(0)
     return RecommendationFile(out, users.n_users, users.n_users - answered, rows)
 
@@ -233,7 +257,9 @@ def _in_turn(missing: Sequence[tuple[Any, ...]], model: Any) -> Iterator[None]:
         yield
 
 
-def _in_tasks(missing: Sequence[tuple[Any, ...]], ray: Any, model: tuple[Path, str]) -> Iterator[None]:
+def _in_tasks(
+    missing: Sequence[tuple[Any, ...]], ray: Any, model: tuple[Path, str]
+) -> Iterator[None]:
     """Write parts as tasks of a cluster, in any order; one whose machine is lost is begun anew."""
     write = ray.remote(_write_part).options(num_cpus=1, max_retries=_RETRIES)
     pending, patience = {write.remote(*model, *one): one[0] for one in missing}, _Patience(ray, 1)
@@ -250,7 +276,9 @@ def _in_tasks(missing: Sequence[tuple[Any, ...]], ray: Any, model: tuple[Path, s
             raise error.cause if isinstance(error.cause, LocaError) else error from None
         except ray.exceptions.RayError as error:
             line = " ".join(str(error).split())[:150]
-            raise ClusterError(f"{path}: its task was lost ({line}); the same command goes on") from None
+            raise ClusterError(
+                f"{path}: its task was lost ({line}); the same command goes on"
+            ) from None
 
 
 def check_parts(out: Path, names: Sequence[str], request: dict[str, Any]) -> None:
@@ -259,7 +287,9 @@ def check_parts(out: Path, names: Sequence[str], request: dict[str, Any]) -> Non
     foreign = sorted(there - {*names, _REQUEST_FILE})
     if foreign or (there and _REQUEST_FILE not in there):
         found = (foreign or sorted(there))[0]
-        raise ClusterError(f"{out}: expected a folder for {len(names)} parts, found {found!r:.60}; choose another")
+        raise ClusterError(
+            f"{out}: expected a folder for {len(names)} parts, found {found!r:.60}; choose another"
+        )
     if not there:
         write_whole(out / _REQUEST_FILE, sealed_json(_REQUEST_FORMAT, 1, {"request": request}))
         return
@@ -270,7 +300,9 @@ def check_parts(out: Path, names: Sequence[str], request: dict[str, Any]) -> Non
         difference = str(error)
     if difference is not None:
         difference = "the model is another one" if difference.startswith("model: ") else difference
-        raise ClusterError(f"{out}: holds lists of another request: {difference}; choose another folder")
+        raise ClusterError(
+            f"{out}: holds lists of another request: {difference}; choose another folder"
+        )
 
 
 def _half_written(out: Path) -> list[Path]:
@@ -284,7 +316,9 @@ def _write_part(model: Path, digest: str, *part: Any) -> None:
     _write_users(_loaded(model, digest), *part)
 
 
-def _write_users(model: Any, path: Path, users: tuple[int, int], n: int, conditions: dict[str, Any]) -> None:
+def _write_users(
+    model: Any, path: Path, users: tuple[int, int], n: int, conditions: dict[str, Any]
+) -> None:
     """One file, whole or not at all."""
     who = model.train_data_.users.values[users[0] : users[1]].tolist()
     recommend_to_file(model, who, path, n, on_unknown="skip", **conditions)

@@ -12,7 +12,14 @@ from scipy.sparse import csr_array, vstack
 
 from loca.communities import geometry
 from loca.communities.coverage import AnchorRows, cover_greedily
-from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, check_bandwidth, unit_rows
+from loca.communities.geometry import (
+    KERNELS,
+    Bandwidth,
+    Floats,
+    KernelName,
+    check_bandwidth,
+    unit_rows,
+)
 from loca.errors import DataError, check_choice, check_counts
 from loca.persistence.manifest import ModelState
 from loca.progress import say
@@ -79,7 +86,9 @@ class Communities(Protocol):
         """How much each user counts when the local model of one community is trained, (users,)."""
         ...
 
-    def effective_shares(self, embeddings: npt.NDArray[Any], user_weights: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def effective_shares(
+        self, embeddings: npt.NDArray[Any], user_weights: npt.NDArray[Any]
+    ) -> npt.NDArray[np.float64]:
         """The share of the users that each community trains on in effect, (Σt)² / Σt² / users, (communities,).
 
         t are the users' train weights times `user_weights`; 0 for a community without any.
@@ -102,11 +111,16 @@ class Communities(Protocol):
 def restore_communities(state: ModelState) -> Communities:
     """The communities that a state holds, perhaps among other things; they check themselves."""
     kind: Any = MixtureCommunities if "mixtures" in state.facts else KernelCommunities
-    values = {**state.facts, **{name: state.arrays[name] for name in kind.arrays if name in state.arrays}}
+    values = {
+        **state.facts,
+        **{name: state.arrays[name] for name in kind.arrays if name in state.arrays},
+    }
     if wrong := [name for name in kind.arrays if not isinstance(values.get(name), np.ndarray)]:
         raise DataError(f"communities: the array {wrong[0]} is missing")
     if values["anchors"].dtype.kind != "i":
-        raise DataError(f"communities: expected whole numbers as anchors, found {values['anchors'].dtype}")
+        raise DataError(
+            f"communities: expected whole numbers as anchors, found {values['anchors'].dtype}"
+        )
     if missing := [one.name for one in fields(kind) if one.name not in values]:
         raise DataError(f"communities: {missing[0]} is missing")
     found: Communities = kind(**{one.name: values[one.name] for one in fields(kind)})
@@ -140,32 +154,50 @@ class KernelCommunities(Communities):
 
     def facts(self) -> dict[str, Any]:
         """Both bandwidths and the coverage."""
-        return {name: getattr(self, name) for name in ("train_bandwidth", "answer_bandwidth", "coverage")}
+        return {
+            name: getattr(self, name)
+            for name in ("train_bandwidth", "answer_bandwidth", "coverage")
+        }
 
     def train_weights(self, embeddings: npt.NDArray[Any], community: int) -> Floats:
         """How much each user counts when the local model of one community is trained, (users,)."""
-        distances = geometry.angular_distances(unit_rows(embeddings), self.anchor_embeddings[[community]])[:, 0]
+        distances = geometry.angular_distances(
+            unit_rows(embeddings), self.anchor_embeddings[[community]]
+        )[:, 0]
         return KERNELS[self.kernel](distances, self.train_bandwidth)
 
-    def effective_shares(self, embeddings: npt.NDArray[Any], user_weights: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def effective_shares(
+        self, embeddings: npt.NDArray[Any], user_weights: npt.NDArray[Any]
+    ) -> npt.NDArray[np.float64]:
         """The share of the users that each community trains on in effect, (communities,)."""
         distances = self._distances(embeddings)
-        weights = (KERNELS[self.kernel](one, self.train_bandwidth) for one in distances)  # (users, communities)
+        weights = (
+            KERNELS[self.kernel](one, self.train_bandwidth) for one in distances
+        )  # (users, communities)
         return _effective_shares(weights, user_weights, len(self))
 
     def answer_weights(self, embeddings: npt.NDArray[Any]) -> csr_array:
         """How much each community's answer counts for each user, users × communities; empty for an uncovered user."""
         kernel = KERNELS[self.kernel]
-        blocks = [csr_array(kernel(distances, self.answer_bandwidth)) for distances in self._distances(embeddings)]
-        return csr_array(vstack([csr_array((0, len(self)), dtype=np.float32), *blocks], format="csr"))
+        blocks = [
+            csr_array(kernel(distances, self.answer_bandwidth))
+            for distances in self._distances(embeddings)
+        ]
+        return csr_array(
+            vstack([csr_array((0, len(self)), dtype=np.float32), *blocks], format="csr")
+        )
 
     def _distances(self, embeddings: npt.NDArray[Any]) -> Iterator[Floats]:
         """The distances of users to all anchors, block by block of users."""
         rows = unit_rows(embeddings)
         if rows.shape[1] != self.anchor_embeddings.shape[1]:
-            raise DataError(f"embeddings: expected {self.anchor_embeddings.shape[1]} dimensions, found {rows.shape[1]}")
+            raise DataError(
+                f"embeddings: expected {self.anchor_embeddings.shape[1]} dimensions, found {rows.shape[1]}"
+            )
         for start in range(0, len(rows), _USERS_PER_BLOCK):
-            yield geometry.angular_distances(rows[start : start + _USERS_PER_BLOCK], self.anchor_embeddings)
+            yield geometry.angular_distances(
+                rows[start : start + _USERS_PER_BLOCK], self.anchor_embeddings
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,13 +223,27 @@ class MixtureCommunities(Communities):
     def __post_init__(self) -> None:
         found = self.anchors.shape, self.sizes.shape
         check_counts(mixtures=self.mixtures, answering=self.answering)
-        if found[0] != found[1] or len(found[0]) != 1 or not found[0][0] or found[0][0] % self.mixtures:
-            raise DataError(f"communities: {found[0]} anchors and {found[1]} sizes do not fit {self.mixtures} mixtures")
+        if (
+            found[0] != found[1]
+            or len(found[0]) != 1
+            or not found[0][0]
+            or found[0][0] % self.mixtures
+        ):
+            raise DataError(
+                f"communities: {found[0]} anchors and {found[1]} sizes do not fit {self.mixtures} mixtures"
+            )
         numbers = (self.focus, self.temperature, self.coverage)
-        if not (all(isinstance(one, float) and np.isfinite(one) for one in numbers) and 0 <= self.focus <= 1):
-            raise DataError(f"communities: expected a focus from 0 to 1 and finite numbers, found {numbers}")
+        if not (
+            all(isinstance(one, float) and np.isfinite(one) for one in numbers)
+            and 0 <= self.focus <= 1
+        ):
+            raise DataError(
+                f"communities: expected a focus from 0 to 1 and finite numbers, found {numbers}"
+            )
         if self.temperature <= 0 or self.sizes.dtype != np.float32 or not (self.sizes >= 0).all():
-            raise DataError("communities: expected a temperature above 0 and 32-bit sizes of at least 0")
+            raise DataError(
+                "communities: expected a temperature above 0 and 32-bit sizes of at least 0"
+            )
 
     def dimensions(self) -> int:
         """How many numbers embed a history: one for each community."""
@@ -205,7 +251,9 @@ class MixtureCommunities(Communities):
 
     def facts(self) -> dict[str, Any]:
         """Mixtures, focus, temperature and coverage."""
-        return {name: getattr(self, name) for name in ("mixtures", "focus", "temperature", "coverage")}
+        return {
+            name: getattr(self, name) for name in ("mixtures", "focus", "temperature", "coverage")
+        }
 
     def train_weights(self, embeddings: npt.NDArray[Any], community: int) -> Floats:
         """How much each user counts when the local model of one community is trained, (users,)."""
@@ -216,9 +264,13 @@ class MixtureCommunities(Communities):
         weights = (1 - self.focus) + self.focus * memberships / np.maximum(sizes, _LEAST)
         return np.asarray(np.maximum(weights, _LEAST), dtype=np.float32)
 
-    def effective_shares(self, embeddings: npt.NDArray[Any], user_weights: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    def effective_shares(
+        self, embeddings: npt.NDArray[Any], user_weights: npt.NDArray[Any]
+    ) -> npt.NDArray[np.float64]:
         """The share of the users that each community trains on in effect, (communities,)."""
-        blocks = (self._weights(np.exp(rows), self.sizes) for rows in _blocks(self._checked(embeddings)))
+        blocks = (
+            self._weights(np.exp(rows), self.sizes) for rows in _blocks(self._checked(embeddings))
+        )
         return _effective_shares(blocks, user_weights, len(self))
 
     def answer_weights(self, embeddings: npt.NDArray[Any]) -> csr_array:
@@ -226,7 +278,9 @@ class MixtureCommunities(Communities):
         found = [csr_array((0, len(self)), dtype=np.float32)]
         for rows in _blocks(self._checked(embeddings)):
             scores = rows.reshape(len(rows), self.mixtures, -1)
-            scores = (scores - scores.max(axis=2, keepdims=True)).astype(np.float64) / self.temperature
+            scores = (scores - scores.max(axis=2, keepdims=True)).astype(
+                np.float64
+            ) / self.temperature
             weights = np.exp(np.maximum(scores, _LOWEST)).astype(np.float32)
             weights /= weights.sum(axis=2, keepdims=True) * self.mixtures
             found.append(csr_array(keep_strongest(weights.reshape(rows.shape), self.answering)))
@@ -235,7 +289,11 @@ class MixtureCommunities(Communities):
     def memberships(self, embeddings: npt.NDArray[Any]) -> csr_array:
         """The probability that each user belongs to each community, where it is at least a hundredth."""
         blocks = (np.exp(rows) for rows in _blocks(self._checked(embeddings)))
-        return csr_array(vstack([csr_array(np.where(one < _LEAST_SHOWN, 0, one)) for one in blocks], format="csr"))
+        return csr_array(
+            vstack(
+                [csr_array(np.where(one < _LEAST_SHOWN, 0, one)) for one in blocks], format="csr"
+            )
+        )
 
     def count_members(self, memberships: csr_array) -> npt.NDArray[np.int64]:
         """How many users each community has: the sum of their probabilities, rounded."""
@@ -243,7 +301,9 @@ class MixtureCommunities(Communities):
 
     def _checked(self, embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if embeddings.ndim != 2 or embeddings.shape[1] != len(self):
-            raise DataError(f"memberships: expected {len(self)} communities, found shape {embeddings.shape}")
+            raise DataError(
+                f"memberships: expected {len(self)} communities, found shape {embeddings.shape}"
+            )
         return embeddings
 
 
@@ -262,28 +322,48 @@ def keep_strongest(weights: Floats, count: int) -> Floats:
 
 
 def _blocks(rows: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    return (rows[start : start + _USERS_PER_BLOCK] for start in range(0, len(rows), _USERS_PER_BLOCK))
+    return (
+        rows[start : start + _USERS_PER_BLOCK] for start in range(0, len(rows), _USERS_PER_BLOCK)
+    )
 
 
-def _effective_shares(blocks: Iterator[Floats], user_weights: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
+def _effective_shares(
+    blocks: Iterator[Floats], user_weights: npt.NDArray[Any], count: int
+) -> npt.NDArray[np.float64]:
     """(Σt)² / Σt² / users of each community, given its users' train weights block by block."""
     sums, squares = np.zeros(count), np.zeros(count)
     for number, weights in enumerate(blocks):
-        given = np.asarray(user_weights[number * _USERS_PER_BLOCK :][: len(weights), None], dtype=np.float64)
-        sums, squares = sums + (weights * given).sum(axis=0), squares + np.square(weights * given).sum(axis=0)
-    return np.asarray(sums**2 / np.maximum(squares, np.finfo(np.float64).tiny) / max(len(user_weights), 1))
+        given = np.asarray(
+            user_weights[number * _USERS_PER_BLOCK :][: len(weights), None], dtype=np.float64
+        )
+        sums, squares = (
+            sums + (weights * given).sum(axis=0),
+            squares + np.square(weights * given).sum(axis=0),
+        )
+    return np.asarray(
+        sums**2 / np.maximum(squares, np.finfo(np.float64).tiny) / max(len(user_weights), 1)
+    )
 
 
 def mixture_communities(
-    log_memberships: npt.NDArray[Any], *, mixtures: int, focus: float, temperature: float, answering: int
+    log_memberships: npt.NDArray[Any],
+    *,
+    mixtures: int,
+    focus: float,
+    temperature: float,
+    answering: int,
 ) -> MixtureCommunities:
     """The communities of a fitted mixture, given the log memberships of the users it was fitted on."""
-    sizes = np.sum([np.exp(rows).sum(axis=0) for rows in _blocks(log_memberships)], axis=0) / len(log_memberships)
+    sizes = np.sum([np.exp(rows).sum(axis=0) for rows in _blocks(log_memberships)], axis=0) / len(
+        log_memberships
+    )
     anchors = log_memberships.argmax(axis=0).astype(np.int64)
     if found := int((sizes * len(log_memberships) < 1).sum()):
         say(f"{found} of {len(sizes)} communities have less than one member: fewer would do")
     numbers = {"focus": float(focus), "temperature": float(temperature)}
-    return MixtureCommunities(anchors, sizes.astype(np.float32), mixtures, **numbers, answering=answering)
+    return MixtureCommunities(
+        anchors, sizes.astype(np.float32), mixtures, **numbers, answering=answering
+    )
 
 
 def find_communities(
@@ -307,14 +387,18 @@ def find_communities(
     found = KernelCommunities(chosen, rows[chosen], train_units, answer_units, kernel, 0.0)
     coverage = float((np.diff(found.answer_weights(rows).indptr) > 0).mean())
     widths = f"train bandwidth {train_units:.3f}, answer bandwidth {answer_units:.3f}"
-    say(f"{anchors} communities by {anchor_selection}: {widths}, {coverage:.1%} of {len(rows):,} users covered")
+    say(
+        f"{anchors} communities by {anchor_selection}: {widths}, {coverage:.1%} of {len(rows):,} users covered"
+    )
     return replace(found, coverage=coverage)
 
 
 def check_anchor_count(count: int, user_count: int) -> None:
     """Refuse more anchors than users."""
     if count > user_count:
-        raise DataError(f"anchors: {count:,} were requested, there are only {user_count:,} users; take fewer")
+        raise DataError(
+            f"anchors: {count:,} were requested, there are only {user_count:,} users; take fewer"
+        )
 
 
 def choose_anchors(
@@ -337,11 +421,17 @@ def choose_anchors(
     if selection == "coverage":
         return cover_greedily(embeddings, count, answer_bandwidth, device)
     if selection == "random":
-        return stream(seed, "random anchors").choice(len(embeddings), count, replace=False).astype(np.int64)
+        return (
+            stream(seed, "random anchors")
+            .choice(len(embeddings), count, replace=False)
+            .astype(np.int64)
+        )
     chosen: list[int] = []
     if selection == "farthest":
         chosen.append(int(stream(seed, "first farthest anchor").integers(len(embeddings))))
-        nearest = embeddings @ embeddings[chosen[0]]  # cosine to the nearest anchor: the larger, the nearer
+        nearest = (
+            embeddings @ embeddings[chosen[0]]
+        )  # cosine to the nearest anchor: the larger, the nearer
         while len(chosen) < count:
             nearest[chosen[-1]] = np.inf
             chosen.append(int(nearest.argmin()))
@@ -352,7 +442,9 @@ def choose_anchors(
     random_state = derive_seed(seed, "k-means") % 2**32
     means = KMeans(count, n_init=1, random_state=random_state)
     if len(embeddings) > users_for_batches:
-        means = MiniBatchKMeans(count, n_init=1, batch_size=_USERS_PER_BATCH, random_state=random_state)
+        means = MiniBatchKMeans(
+            count, n_init=1, batch_size=_USERS_PER_BATCH, random_state=random_state
+        )
     for centre in np.asarray(means.fit(embeddings).cluster_centers_, dtype=np.float32):
         closeness = embeddings @ centre
         closeness[chosen] = -np.inf

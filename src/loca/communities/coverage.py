@@ -32,7 +32,9 @@ _DEVICE_BYTES_PER_PAIR = 11
 ADVICE = "use anchor_selection 'kmeans', 'farthest' or 'random'"
 
 
-def cover_greedily(embeddings: Floats, count: int, bandwidth: float, device: str | torch.device = "cpu") -> AnchorRows:
+def cover_greedily(
+    embeddings: Floats, count: int, bandwidth: float, device: str | torch.device = "cpu"
+) -> AnchorRows:
     """Each step takes the user whose neighbourhood {distance < bandwidth} holds the most users not yet covered.
 
     All users are candidates; ties go to the lower row; when all are covered the covered set is emptied and the
@@ -47,7 +49,9 @@ def cover_greedily(embeddings: Floats, count: int, bandwidth: float, device: str
             say(message)
             try:
                 found = DeviceNeighbourhoods(embeddings, bandwidth, place)
-            except torch.OutOfMemoryError:  # another program took it meanwhile, or it is free only in pieces
+            except (
+                torch.OutOfMemoryError
+            ):  # another program took it meanwhile, or it is free only in pieces
                 say(f"{message}, more than there was; done on the CPU")
         else:
             say(f"{message}, {readable_bytes(free)} are free there; done on the CPU")
@@ -80,7 +84,9 @@ class HostNeighbourhoods:
 
     def __init__(self, embeddings: Floats, bandwidth: float) -> None:
         self._users = len(embeddings)
-        plan_memory(f"greedy coverage over {self._users:,} users", bytes_of_bits(self._users), ADVICE)
+        plan_memory(
+            f"greedy coverage over {self._users:,} users", bytes_of_bits(self._users), ADVICE
+        )
         self._bits = np.zeros((self._users, words_for(self._users)), dtype=np.uint64)
         self._threads = torch.get_num_threads()
         # torch.mm needs arrays that it may write to, though it only reads them.
@@ -89,8 +95,14 @@ class HostNeighbourhoods:
         # One thread a block: comparing and packing then run on all cores too, not the products alone. Each worker
         # says so itself, because the count of threads belongs partly to the process and partly to the thread.
         try:
-            with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                list(pool.map(lambda start: self._fill(rows, cosine_within(bandwidth), start), starts))
+            with ThreadPoolExecutor(
+                self._threads, initializer=torch.set_num_threads, initargs=(1,)
+            ) as pool:
+                list(
+                    pool.map(
+                        lambda start: self._fill(rows, cosine_within(bandwidth), start), starts
+                    )
+                )
         finally:
             torch.set_num_threads(self._threads)
         users = np.arange(self._users)  # rounding must not part a user from itself
@@ -108,13 +120,17 @@ class HostNeighbourhoods:
         def count_words(start: int) -> None:
             """Count set bits for a block of users."""
             common = self._bits[start : start + _ROWS_PER_COUNT] & members  # (users, words)
-            np.bitwise_count(common).sum(axis=1, dtype=np.int64, out=counts[start : start + len(common)])
+            np.bitwise_count(common).sum(
+                axis=1, dtype=np.int64, out=counts[start : start + len(common)]
+            )
 
         def add_rows(start: int) -> None:
             """Add up the members' rows for a slice of users: being within a bandwidth is mutual."""
             stop = start + _BYTES_PER_SLICE
             for first in range(0, len(rows), 255):  # as many as a byte can count
-                flags = np.unpackbits(self._bits.view(np.uint8)[rows[first : first + 255], start:stop], axis=1)
+                flags = np.unpackbits(
+                    self._bits.view(np.uint8)[rows[first : first + 255], start:stop], axis=1
+                )
                 counts[8 * start : 8 * stop] += np.add.reduce(flags, axis=0, dtype=np.uint8)
 
         with ThreadPoolExecutor(self._threads) as pool:
@@ -138,14 +154,18 @@ class HostNeighbourhoods:
         for left in range(0, self._users, _COLUMNS_PER_BLOCK):
             others = embeddings[left : left + _COLUMNS_PER_BLOCK]
             product = buffer[: len(mine) * len(others)].view(len(mine), len(others))
-            cosines = torch.mm(torch.from_numpy(mine), torch.from_numpy(others).T, out=product).numpy()
+            cosines = torch.mm(
+                torch.from_numpy(mine), torch.from_numpy(others).T, out=product
+            ).numpy()
             within = cosines > np.float32(nearest_cosine + wrong_by)
             unsure = np.flatnonzero(within != (cosines > np.float32(nearest_cosine - wrong_by)))
             if len(unsure) * _PAIRS_PER_UNSURE > within.size:
                 within = mine.astype(np.float64) @ others.astype(np.float64).T > nearest_cosine
             else:
                 first, second = np.divmod(unsure, len(others))
-                exact = np.einsum("ij,ij->i", mine[first].astype(np.float64), others[second].astype(np.float64))
+                exact = np.einsum(
+                    "ij,ij->i", mine[first].astype(np.float64), others[second].astype(np.float64)
+                )
                 within.ravel()[unsure] = exact > nearest_cosine
             part = np.packbits(within, axis=1)
             packed[:, left // 8 : left // 8 + part.shape[1]] = part
@@ -155,7 +175,11 @@ class DeviceNeighbourhoods:
     """Bit v of row u says whether user v is within the bandwidth of user u, (users, users / 64), on the device."""
 
     def __init__(
-        self, embeddings: Floats, bandwidth: float, device: torch.device, block_bytes: int = _DEVICE_BLOCK_BYTES
+        self,
+        embeddings: Floats,
+        bandwidth: float,
+        device: torch.device,
+        block_bytes: int = _DEVICE_BLOCK_BYTES,
     ) -> None:
         users, words = len(embeddings), words_for(len(embeddings))
         self.has_kernel = has_kernels(device)
@@ -171,8 +195,12 @@ class DeviceNeighbourhoods:
             torch.gt(mine @ rows.T, cosine_within(bandwidth), out=within[:, :users])
             own = torch.arange(len(mine), device=device)
             within[own, own + start] = True  # rounding must not part a user from itself
-            packed = (within.view(torch.uint8).view(len(mine), -1, 8) * places).sum(dim=2, dtype=torch.uint8)
-            self._bits[start : start + self._block] = packed.view(torch.int64)  # (rows, bytes) -> (rows, words)
+            packed = (within.view(torch.uint8).view(len(mine), -1, 8) * places).sum(
+                dim=2, dtype=torch.uint8
+            )
+            self._bits[start : start + self._block] = packed.view(
+                torch.int64
+            )  # (rows, bytes) -> (rows, words)
 
     def of(self, user: int) -> Bits:
         """The neighbourhood of one user, (users / 64,)."""
@@ -188,9 +216,13 @@ class DeviceNeighbourhoods:
                 return count_common(self._bits, words).cpu().numpy()
             except (ImportError, OSError, RuntimeError) as failure:
                 # Triton builds its launcher with a C compiler, which a machine may lack.
-                say(f"greedy coverage: no Triton kernel ({type(failure).__name__}); plain torch counts instead")
+                say(
+                    f"greedy coverage: no Triton kernel ({type(failure).__name__}); plain torch counts instead"
+                )
                 self.has_kernel = False
-        counts = [set_bits(rows & words).sum(dim=1) for rows in torch.split(self._bits, self._block)]
+        counts = [
+            set_bits(rows & words).sum(dim=1) for rows in torch.split(self._bits, self._block)
+        ]
         return torch.cat(counts).cpu().numpy()
 
 
@@ -206,7 +238,11 @@ def bytes_of_bits(user_count: int) -> int:
 
 def bytes_on_device(user_count: int, dimensions: int) -> int:
     """How much memory the neighbourhoods take on the device while they are built, the largest need of all."""
-    block = min(max(1, _DEVICE_BLOCK_BYTES // (8 * user_count)), user_count) * words_for(user_count) * 64
+    block = (
+        min(max(1, _DEVICE_BLOCK_BYTES // (8 * user_count)), user_count)
+        * words_for(user_count)
+        * 64
+    )
     return bytes_of_bits(user_count) + user_count * dimensions * 8 + block * _DEVICE_BYTES_PER_PAIR
 
 

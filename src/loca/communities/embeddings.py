@@ -50,7 +50,9 @@ def embed_users(embedder: Embedder, histories: csr_array) -> Floats:
     Log memberships stay as they are.
     """
     starts = range(0, histories.shape[0], _USERS_PER_BLOCK)
-    embedded = (embedder.embed(csr_array(histories[start : start + _USERS_PER_BLOCK])) for start in starts)
+    embedded = (
+        embedder.embed(csr_array(histories[start : start + _USERS_PER_BLOCK])) for start in starts
+    )
     as_they_are = getattr(embedder, "gives_memberships", False)
     return np.concatenate([rows if as_they_are else unit_rows(rows) for rows in embedded])
 
@@ -65,7 +67,9 @@ def embedding_dimensions(embedder: object) -> int:
     sizes = [params[name] for name in ("dimensions", "latent", "factors") if name in params]
     if not sizes:
         found = type(embedder).__name__
-        raise ConfigError(f"embedding: expected svd, mult-vae, mult-dae, cdae, rec-vae or wmf, found {found}")
+        raise ConfigError(
+            f"embedding: expected svd, mult-vae, mult-dae, cdae, rec-vae or wmf, found {found}"
+        )
     return int(sizes[0])
 
 
@@ -159,7 +163,9 @@ class GivenEmbeddings(BaseEstimator):
     True
     """
 
-    embeddings: npt.NDArray[Any] = param(..., "an array of numbers, users × dimensions", _is_numbers)
+    embeddings: npt.NDArray[Any] = param(
+        ..., "an array of numbers, users × dimensions", _is_numbers
+    )
     ridge: float = positive(1.0)
     item_vectors_: Floats | None = learned("items", "dimensions", finite=False)
     fit_share_: float | None = learned_fact("a number", lambda value: isinstance(value, float))
@@ -174,11 +180,15 @@ class GivenEmbeddings(BaseEstimator):
         rows = _unit_histories(as_histories(data.train))
         if len(self.embeddings) != rows.shape[0]:
             found = f"{len(self.embeddings):,}"
-            raise DataError(f"embeddings: expected {rows.shape[0]:,} rows, one per user, found {found}")
+            raise DataError(
+                f"embeddings: expected {rows.shape[0]:,} rows, one per user, found {found}"
+            )
         given = unit_rows(self.embeddings)
         solver = Ridge(alpha=self.ridge, fit_intercept=False, solver="sparse_cg", tol=1e-6)
         vectors = solver.fit(rows.astype(np.float64), given.astype(np.float64)).coef_
-        self.item_vectors_ = np.ascontiguousarray(np.atleast_2d(vectors).T, dtype=np.float32)  # (items, dimensions)
+        self.item_vectors_ = np.ascontiguousarray(
+            np.atleast_2d(vectors).T, dtype=np.float32
+        )  # (items, dimensions)
         self.fit_share_ = float((unit_rows(rows @ self.item_vectors_) * given).sum(axis=1).mean())
 
     def embed(self, histories: csr_array) -> Floats:

@@ -51,7 +51,9 @@ class Quantile:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigError(f"quantile {name}: expected a number, found {value!r}")
         if not 0 < self.level <= 1:
-            raise ConfigError(f"quantile: expected a level above 0 and up to 1, found {self.level!r}")
+            raise ConfigError(
+                f"quantile: expected a level above 0 and up to 1, found {self.level!r}"
+            )
         if not (self.times > 0 and math.isfinite(self.times)):
             raise ConfigError(f"quantile: expected a factor above 0, found {self.times!r}")
 
@@ -94,18 +96,24 @@ def check_bandwidth(name: str, bandwidth: Bandwidth) -> None:
     """Refuse a bandwidth that is not a number above 0 or a quantile."""
     is_number = isinstance(bandwidth, int | float) and not isinstance(bandwidth, bool)
     if not (isinstance(bandwidth, Quantile) or (is_number and bandwidth > 0)):
-        raise ConfigError(f"{name}: expected a number above 0 or a quantile such as Quantile(0.9), found {bandwidth!r}")
+        raise ConfigError(
+            f"{name}: expected a number above 0 or a quantile such as Quantile(0.9), found {bandwidth!r}"
+        )
 
 
 def unit_rows(embeddings: npt.NDArray[Any]) -> Floats:
     """Embeddings scaled to length 1; NaN or infinity is refused, a zero vector stays zero (a right angle to all)."""
     rows = np.asarray(embeddings, dtype=np.float32)
     if rows.ndim != 2:
-        raise DataError(f"embeddings: expected users × dimensions, found an array of shape {rows.shape}")
+        raise DataError(
+            f"embeddings: expected users × dimensions, found an array of shape {rows.shape}"
+        )
     bad = ~np.isfinite(rows).all(axis=1)
     if bad.any():
         share = f"{bad.sum():,} of {len(rows):,} rows"
-        raise DataError(f"embeddings: {share} hold NaN or infinity, the first is row {bad.argmax()}")
+        raise DataError(
+            f"embeddings: {share} hold NaN or infinity, the first is row {bad.argmax()}"
+        )
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(lengths, 1e-12), dtype=np.float32)
 
@@ -122,7 +130,9 @@ def cosine_within(bandwidth: float) -> float:
     return math.cos(bandwidth * math.pi / 2) if bandwidth <= 2 else -2.0
 
 
-def resolve_bandwidth(bandwidth: Bandwidth, embeddings: Floats, seed: int, most_pairs: int = 500_000) -> float:
+def resolve_bandwidth(
+    bandwidth: Bandwidth, embeddings: Floats, seed: int, most_pairs: int = 500_000
+) -> float:
     """The bandwidth in units of distance; a quantile is read off pairs of different users, all or a seeded sample."""
     if not isinstance(bandwidth, Quantile):
         return float(bandwidth)
@@ -155,7 +165,9 @@ def quantile_bytes(users: int, dimensions: int, most_pairs: int = 500_000) -> in
 
 def epanechnikov(distances: Floats, bandwidth: float) -> Floats:
     """¾ · (1 − (s/h)²) below the bandwidth, 0 from there on: the authors' program, and our default."""
-    return np.asarray(0.75 * np.maximum(1 - (distances / np.float32(bandwidth)) ** 2, 0), dtype=np.float32)
+    return np.asarray(
+        0.75 * np.maximum(1 - (distances / np.float32(bandwidth)) ** 2, 0), dtype=np.float32
+    )
 
 
 def paper(distances: Floats, bandwidth: float) -> Floats:
@@ -174,4 +186,6 @@ def triangular(distances: Floats, bandwidth: float) -> Floats:
 
 
 Kernel = Callable[[Floats, float], Floats]
-KERNELS: dict[str, Kernel] = {one.__name__: one for one in (epanechnikov, paper, uniform, triangular)}
+KERNELS: dict[str, Kernel] = {
+    one.__name__: one for one in (epanechnikov, paper, uniform, triangular)
+}

@@ -127,17 +127,31 @@ class MultinomialMixture(BaseEstimator):
 
             def begin() -> ModelState:
                 sample = Sample.of(rows, weights, self.components, self.seed)
-                found, _ = sample.try_starts(self, self.starts * self.mixtures, short, device, progress)
+                found, _ = sample.try_starts(
+                    self, self.starts * self.mixtures, short, device, progress
+                )
                 best = np.argsort(-found.held_out, kind="stable")[: self.mixtures]
                 return found.of(best).as_they_are_and_heated().state()
 
             state = checkpoint.load_or_make("mixture", begin)
-            steps = EM.of(_scaled(rows, self.evidence), weights, 2 * self.mixtures * self.components, device)
-            found = steps.run(Mixtures.restore(state), self.rounds, progress, checkpoint, state.facts)
+            steps = EM.of(
+                _scaled(rows, self.evidence), weights, 2 * self.mixtures * self.components, device
+            )
+            found = steps.run(
+                Mixtures.restore(state), self.rounds, progress, checkpoint, state.facts
+            )
             likelihoods = steps.likelihoods(found).reshape(2, -1)
-            found = found.of(np.arange(self.mixtures) + self.mixtures * (likelihoods[1] > likelihoods[0]))
-        self.log_items_, self.log_sizes_, self.held_out_ = found.log_items, found.log_sizes.ravel(), found.held_out
-        say(f"{what}: log-likelihood of a held-out item {', '.join(f'{one:.3f}' for one in found.held_out)}")
+            found = found.of(
+                np.arange(self.mixtures) + self.mixtures * (likelihoods[1] > likelihoods[0])
+            )
+        self.log_items_, self.log_sizes_, self.held_out_ = (
+            found.log_items,
+            found.log_sizes.ravel(),
+            found.held_out,
+        )
+        say(
+            f"{what}: log-likelihood of a held-out item {', '.join(f'{one:.3f}' for one in found.held_out)}"
+        )
 
     def embed(self, histories: csr_array) -> Floats:
         """Compute the log memberships of histories.
@@ -167,7 +181,9 @@ class MultinomialMixture(BaseEstimator):
         model = super().restore(params, state)
         count, found = model.mixtures * model.components, len(fitted(model.log_sizes_, model))
         if found != count:
-            raise ModelFileError(f"{cls.__name__}: log_sizes: expected {count} communities, found {found}")
+            raise ModelFileError(
+                f"{cls.__name__}: log_sizes: expected {count} communities, found {found}"
+            )
         return model
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
@@ -178,10 +194,16 @@ class MultinomialMixture(BaseEstimator):
         device, width = choose_device(self.device), self.mixtures * self.components
         stored, rows = 4 * (data.items + 1) * width, 16 * data.entries
         users = min(data.users, max(SAMPLE_USERS, 4 * self.components))
-        sample = 16 * self.starts * width * (data.items + users) + 24 * data.entries * users // max(data.users, 1)
+        sample = 16 * self.starts * width * (data.items + users) + 24 * data.entries * users // max(
+            data.users, 1
+        )
 
         def learning(block: int) -> int:
-            return rows + max(sample, 12 * stored) + 5 * min(block, 4 * self.starts * width * data.users)
+            return (
+                rows
+                + max(sample, 12 * stored)
+                + 5 * min(block, 4 * self.starts * width * data.users)
+            )
 
         peak = learning(_BLOCK_BYTES_ON_GPU)
         if device.type == "cuda" and peak > free_bytes(device):
@@ -190,7 +212,9 @@ class MultinomialMixture(BaseEstimator):
         if device.type == "cpu":
             peak = histories + learning(_BLOCK_BYTES)
         main = histories + rows + sample
-        return memory_on(device, peak, stored, main=main, after=(stored, 0), checkpoint=stored, advice=_ADVICE)
+        return memory_on(
+            device, peak, stored, main=main, after=(stored, 0), checkpoint=stored, advice=_ADVICE
+        )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -215,7 +239,10 @@ class DealtMixture(MultinomialMixture):
         rows = as_histories(data.train)
         order = stream(self.seed, "dealt memberships").permutation(rows.shape[0])
         self.dealt_ = super().embed(rows)[order]
-        self.known_items_, self.known_starts_ = rows.indices.astype(np.int32), rows.indptr.astype(np.int64)
+        self.known_items_, self.known_starts_ = (
+            rows.indices.astype(np.int32),
+            rows.indptr.astype(np.int64),
+        )
 
     def embed(self, histories: csr_array) -> Floats:
         """Give each history the log memberships that its user was dealt.
@@ -233,13 +260,23 @@ class DealtMixture(MultinomialMixture):
         items, starts = fitted(self.known_items_, self), fitted(self.known_starts_, self)
         dealt = fitted(self.dealt_, self)
         rows = check_histories(histories, len(fitted(self.log_items_, self)))
-        known = csr_array((np.ones(len(items), np.float32), items, starts), shape=(len(dealt), rows.shape[1])).T.tocsr()
+        known = csr_array(
+            (np.ones(len(items), np.float32), items, starts), shape=(len(dealt), rows.shape[1])
+        ).T.tocsr()
         found = np.tile(fitted(self.log_sizes_, self), (rows.shape[0], 1))
         tie = 1e-6 * np.diff(starts)  # of equal ones the user with the fewest other items
         for start in range(0, rows.shape[0], _DEALT_AT_ONCE):
             part = _rows_between(rows, start, start + _DEALT_AT_ONCE)
-            common = csr_array((np.ones(part.nnz, np.float32), part.indices, part.indptr), shape=part.shape) @ known
-            users, some = (common.toarray() - tie).argmax(axis=1), np.flatnonzero(np.diff(part.indptr))
+            common = (
+                csr_array(
+                    (np.ones(part.nnz, np.float32), part.indices, part.indptr), shape=part.shape
+                )
+                @ known
+            )
+            users, some = (
+                (common.toarray() - tie).argmax(axis=1),
+                np.flatnonzero(np.diff(part.indptr)),
+            )
             found[start + some] = dealt[users[some]]
         return found
 
@@ -249,16 +286,33 @@ class DealtMixture(MultinomialMixture):
         model = super().restore(params, state)
         items, starts = fitted(model.known_items_, model), fitted(model.known_starts_, model)
         dealt = fitted(model.dealt_, model)
-        rising = len(dealt) > 0 and len(starts) == len(dealt) + 1 and starts[0] == 0 and starts[-1] == len(items)
-        within = not len(items) or (items.min() >= 0 and items.max() < len(fitted(model.log_items_, model)))
+        rising = (
+            len(dealt) > 0
+            and len(starts) == len(dealt) + 1
+            and starts[0] == 0
+            and starts[-1] == len(items)
+        )
+        within = not len(items) or (
+            items.min() >= 0 and items.max() < len(fitted(model.log_items_, model))
+        )
         if not (rising and (np.diff(starts) >= 0).all() and within):
-            raise ModelFileError(f"{cls.__name__}: the known histories do not fit {len(dealt)} users")
+            raise ModelFileError(
+                f"{cls.__name__}: the known histories do not fit {len(dealt)} users"
+            )
         return model
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """What the mixture takes, and the memberships and histories of all users."""
-        use, stored = super().memory_bytes(data), 4 * data.users * self.mixtures * self.components + 4 * data.entries
-        return replace(use, main=use.main + 2 * stored, main_after=use.main_after + stored, folder=use.folder + stored)
+        use, stored = (
+            super().memory_bytes(data),
+            4 * data.users * self.mixtures * self.components + 4 * data.entries,
+        )
+        return replace(
+            use,
+            main=use.main + 2 * stored,
+            main_after=use.main_after + stored,
+            folder=use.folder + stored,
+        )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -307,7 +361,9 @@ class RandomGroups(BaseEstimator):
         groups = np.asarray(held @ keys) % self.components  # (users, mixtures)
         others = 0.01 / max(self.components - 1, 1)
         found = np.full((*groups.shape, self.components), np.log(others), dtype=np.float32)
-        np.put_along_axis(found, groups[:, :, None], np.log(1 - others * (self.components - 1)), axis=2)
+        np.put_along_axis(
+            found, groups[:, :, None], np.log(1 - others * (self.components - 1)), axis=2
+        )
         return found.reshape(len(groups), -1)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
@@ -344,9 +400,13 @@ class Mixtures(NamedTuple):
         """
         count = len(self.temperatures)
         both = self.of(np.tile(np.arange(count), 2))
-        return both._replace(temperatures=np.concatenate([np.ones_like(self.temperatures), self.temperatures]))
+        return both._replace(
+            temperatures=np.concatenate([np.ones_like(self.temperatures), self.temperatures])
+        )
 
-    def state(self, rounds: int = 0, likelihoods: npt.NDArray[np.float64] | None = None) -> ModelState:
+    def state(
+        self, rounds: int = 0, likelihoods: npt.NDArray[np.float64] | None = None
+    ) -> ModelState:
         """After so many rounds, for a checkpoint, with the likelihoods of the last one where they count."""
         listed = [] if likelihoods is None else likelihoods.tolist()
         return ModelState(self._asdict(), {"round": rounds, "likelihoods": listed})
@@ -385,22 +445,42 @@ class EM:
     total: float  # of the users' weights
 
     @classmethod
-    def of(cls, rows: csr_array, weights: Floats, width: int, device: torch.device, users: int | None = None) -> EM:
+    def of(
+        cls,
+        rows: csr_array,
+        weights: Floats,
+        width: int,
+        device: torch.device,
+        users: int | None = None,
+    ) -> EM:
         """Bring the rows to a device for mixtures of `width` components in all, in blocks of so many users."""
-        per_block = users or max((_BLOCK_BYTES if device.type == "cpu" else _BLOCK_BYTES_ON_GPU) // (4 * width), 1)
+        per_block = users or max(
+            (_BLOCK_BYTES if device.type == "cpu" else _BLOCK_BYTES_ON_GPU) // (4 * width), 1
+        )
         blocks = []
         for start in range(0, rows.shape[0], per_block):
             part = _rows_between(rows, start, start + per_block)
             by_user, by_item = (_on_device(one, device) for one in (part, part.T.tocsr()))
-            blocks.append(Block(by_user, by_item, torch.from_numpy(weights[start : start + per_block]).to(device)))
-        counts = sum((block.by_item.sum_of(block.weights[:, None])[:, 0] for block in blocks), torch.tensor(_UNSEEN))
+            blocks.append(
+                Block(
+                    by_user,
+                    by_item,
+                    torch.from_numpy(weights[start : start + per_block]).to(device),
+                )
+            )
+        counts = sum(
+            (block.by_item.sum_of(block.weights[:, None])[:, 0] for block in blocks),
+            torch.tensor(_UNSEEN),
+        )
         popular = counts * (_PSEUDO_COUNTS * rows.shape[1] / counts.sum())
         return cls(blocks, popular, float(weights.sum(dtype=np.float64)))
 
     def parameters(self, counts: Tensor, sizes: Tensor) -> Parameters:
         """The M step: from the items that each component has, (items, all components), and its users."""
         counts = counts + self.popular[:, None]
-        return Parameters(torch.log(counts / counts.sum(dim=0)), torch.log(sizes / self.total + 1e-9).float())
+        return Parameters(
+            torch.log(counts / counts.sum(dim=0)), torch.log(sizes / self.total + 1e-9).float()
+        )
 
     def begin(self, log_memberships: Tensor) -> Parameters:
         """The parameters that given log memberships lead to, (users, mixtures, components)."""
@@ -408,13 +488,17 @@ class EM:
         given = [log_memberships[start:end] for start, end in pairwise(starts)]
         return self._maximise(given)[0]
 
-    def step(self, old: Parameters, temperature: Tensor | float = 1.0) -> tuple[Parameters, npt.NDArray[np.float64]]:
+    def step(
+        self, old: Parameters, temperature: Tensor | float = 1.0
+    ) -> tuple[Parameters, npt.NDArray[np.float64]]:
         """One round: new parameters, and each mixture's log-likelihood at the old ones with that of pseudo-counts.
 
         The scores of a mixture are divided by its temperature, one for all or (mixtures, 1).
         """
         scores = (
-            (block.by_user.sum_of(old.log_items).view(-1, *old.log_sizes.shape) + old.log_sizes).div_(temperature)
+            (
+                block.by_user.sum_of(old.log_items).view(-1, *old.log_sizes.shape) + old.log_sizes
+            ).div_(temperature)
             for block in self.blocks
         )
         new, likelihoods = self._maximise(scores)
@@ -423,7 +507,9 @@ class EM:
 
     def likelihoods(self, found: Mixtures) -> npt.NDArray[np.float64]:
         """The log-likelihood of each mixture, with that of pseudo-counts."""
-        return self.step(Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in found[:2])))[1]
+        return self.step(
+            Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in found[:2]))
+        )[1]
 
     def _maximise(self, scores: Any) -> tuple[Parameters, Tensor]:
         """The parameters of the memberships softmax(scores), and each mixture's Σ_u weight · log Σ exp(scores)."""
@@ -440,7 +526,12 @@ class EM:
         return self.parameters(counts, sizes), likelihoods
 
     def run(
-        self, begun: Mixtures, rounds: int, progress: Bar, checkpoint: Checkpoint, facts: Mapping[str, Any] = _BEGUN
+        self,
+        begun: Mixtures,
+        rounds: int,
+        progress: Bar,
+        checkpoint: Checkpoint,
+        facts: Mapping[str, Any] = _BEGUN,
     ) -> Mixtures:
         """All rounds after those done; from soft memberships to those of the formula, by thirds.
 
@@ -448,7 +539,11 @@ class EM:
         """
         now = Parameters(*(torch.from_numpy(one).to(self.popular.device) for one in begun[:2]))
         first = torch.from_numpy(begun.temperatures[:, None]).to(self.popular.device)
-        number, before, is_hot = facts["round"], np.array(facts["likelihoods"]), bool((first > 1).any())
+        number, before, is_hot = (
+            facts["round"],
+            np.array(facts["likelihoods"]),
+            bool((first > 1).any()),
+        )
         progress.advance(number)
         while number < rounds:
             third = number * 3 // rounds
@@ -456,7 +551,10 @@ class EM:
             number += 1
             progress.advance(note=f"log-likelihood of a user {likelihoods.mean() / self.total:.3f}")
             if third == 2 or not is_hot:
-                if len(before) and (likelihoods - before <= _LEAST_RISE * np.abs(likelihoods)).all():
+                if (
+                    len(before)
+                    and (likelihoods - before <= _LEAST_RISE * np.abs(likelihoods)).all()
+                ):
                     number = rounds
                 before = likelihoods
             if checkpoint.due() or (number == rounds and checkpoint.saves):
@@ -481,22 +579,35 @@ class Sample:
             users = np.sort(rng.choice(rows.shape[0], count, replace=False))
             rows, weights = csr_array(rows[users]), weights[users]
         drawn = (rng.random(rows.nnz) < _HELD_OUT) & (rows.data > 0)
-        drawn &= ~np.repeat(np.add.reduceat(rows.data * ~drawn, rows.indptr[:-1]) <= 0, np.diff(rows.indptr))
+        drawn &= ~np.repeat(
+            np.add.reduceat(rows.data * ~drawn, rows.indptr[:-1]) <= 0, np.diff(rows.indptr)
+        )
         shown, held = (_entries(rows, one) for one in (~drawn, drawn))
-        embedder = TruncatedSVD(dimensions=_DIRECTIONS, seed=derive_seed(seed, "mixture", "directions"))
+        embedder = TruncatedSVD(
+            dimensions=_DIRECTIONS, seed=derive_seed(seed, "mixture", "directions")
+        )
         return cls(shown, held, weights, embedder.fit(shown).embed(shown))
 
     def try_starts(
-        self, model: MultinomialMixture, count: int, rounds: int, device: torch.device, progress: Bar
+        self,
+        model: MultinomialMixture,
+        count: int,
+        rounds: int,
+        device: torch.device,
+        progress: Bar,
     ) -> tuple[Mixtures, npt.NDArray[np.float64]]:
         """So many mixtures, each from its own clusters of k-means, and each user's log-likelihood of held-out items.
 
         The latter is (users, mixtures); an entry counts with its value.
         """
         components, rows = model.components, _scaled(self.shown, model.evidence)
-        first = np.full((rows.shape[0], count, components), (1 - _ON_CLUSTER) / components, np.float32)
+        first = np.full(
+            (rows.shape[0], count, components), (1 - _ON_CLUSTER) / components, np.float32
+        )
         for start in range(count):
-            clusters = _clusters(self.embeddings, components, derive_seed(model.seed, "mixture", "start", start))
+            clusters = _clusters(
+                self.embeddings, components, derive_seed(model.seed, "mixture", "start", start)
+            )
             first[np.arange(len(first)), start, clusters] += _ON_CLUSTER
         steps = EM.of(rows, self.weights, count * components, device)
         temperatures = np.resize(np.array(_TEMPERATURES, np.float32), count)
@@ -506,7 +617,9 @@ class Sample:
         found = steps.run(begun, rounds, progress, Checkpoint())
         sums = held_out_sums(rows, self.held, found)
         entries = float((self.weights * _row_sums(self.held)).sum())
-        return found._replace(held_out=(self.weights @ sums / max(entries, 1e-9)).astype(np.float32)), sums
+        return found._replace(
+            held_out=(self.weights @ sums / max(entries, 1e-9)).astype(np.float32)
+        ), sums
 
 
 class ComponentChoice(NamedTuple):
@@ -567,7 +680,9 @@ def choose_components(
     with bar("components: rounds of EM", rounds * len(tried)) as progress:
         for components in tried:
             model = MultinomialMixture(components=components, evidence=evidence, seed=seed)
-            found, of_users = sample.try_starts(model, starts, rounds, torch.device(use.device_name), progress)
+            found, of_users = sample.try_starts(
+                model, starts, rounds, torch.device(use.device_name), progress
+            )
             sums[components] = of_users[:, int(found.held_out.argmax())]
     entries = _row_sums(sample.held)
     total = max(float(entries.sum()), 1e-9)
@@ -578,8 +693,14 @@ def choose_components(
         differences = of_users - sums[best] - (likelihoods[one] - likelihoods[best]) * entries
         errors[one] = float(np.sqrt(np.square(differences).sum())) / total
     # Less than what ends EM is no gain either.
-    enough = share * likelihoods[best] + (1 - share) * likelihoods[1] - _LEAST_RISE * abs(likelihoods[best])
-    chosen = next((one for one in tried if one in among and likelihoods[one] >= enough - errors[one]), best)
+    enough = (
+        share * likelihoods[best]
+        + (1 - share) * likelihoods[1]
+        - _LEAST_RISE * abs(likelihoods[best])
+    )
+    chosen = next(
+        (one for one in tried if one in among and likelihoods[one] >= enough - errors[one]), best
+    )
     listed = ", ".join(f"{one}: {likelihood:.4f}" for one, likelihood in likelihoods.items())
     say(f"components: {chosen} by the log-likelihood of a held-out item ({listed})")
     return ComponentChoice(chosen, likelihoods, errors)
@@ -600,7 +721,9 @@ def held_out_sums(rows: csr_array, held: csr_array, found: Mixtures) -> npt.NDAr
     per_block = max(_BLOCK_BYTES // (4 * found.log_sizes.size), 1)
     for start in range(0, held.nnz, per_block):
         part = slice(start, start + per_block)
-        both = memberships[owners[part]] + log_items[held.indices[part]]  # (entries, mixtures, components)
+        both = (
+            memberships[owners[part]] + log_items[held.indices[part]]
+        )  # (entries, mixtures, components)
         np.add.at(sums, owners[part], held.data[part, None] * _log_sums(both)[:, :, 0])
     return sums
 
@@ -619,14 +742,18 @@ def _clusters(embeddings: Floats, count: int, seed: int) -> npt.NDArray[np.int32
 
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different users than clusters
-        return np.asarray(KMeans(count, n_init=1, max_iter=100, random_state=seed % 2**32).fit(embeddings).labels_)
+        return np.asarray(
+            KMeans(count, n_init=1, max_iter=100, random_state=seed % 2**32).fit(embeddings).labels_
+        )
 
 
 def _with_items(rows: csr_array, weights: Floats) -> tuple[csr_array, Floats]:
     """The rows of the users with a weight and a history of any weight, and their weights."""
     used = (weights > 0) & (_row_sums(rows) > 0)
     if not used.any():
-        raise DataError("expected a user with a history among those with a weight above 0, found none")
+        raise DataError(
+            "expected a user with a history among those with a weight above 0, found none"
+        )
     return (rows, weights) if used.all() else (csr_array(rows[used]), weights[used])
 
 
@@ -660,4 +787,6 @@ def _rows_between(rows: csr_array, start: int, end: int) -> csr_array:
 
 
 def _on_device(rows: csr_array, device: torch.device) -> SparseRows:
-    return SparseRows(*(torch.from_numpy(one).to(device) for one in (rows.indices, rows.data, rows.indptr)))
+    return SparseRows(
+        *(torch.from_numpy(one).to(device) for one in (rows.indices, rows.data, rows.indptr))
+    )

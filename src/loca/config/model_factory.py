@@ -23,15 +23,25 @@ _CONTROLS = {"ensemble": ("loca", "mixture"), "dealt": ("mixture", "loca")}
 def expand_names(names: Sequence[str]) -> list[str]:
     """The names without doubles; `ensemble` and `dealt` are those controls of the local models among them."""
     known, expanded = [*MODELS, *_CONTROLS], list[str]()
-    bases = [base for kind, _, base in (one.partition("-") for one in names) if kind in ("loca", "mixture")]
+    bases = [
+        base
+        for kind, _, base in (one.partition("-") for one in names)
+        if kind in ("loca", "mixture")
+    ]
     for name in names:
         if name not in known:
             nearest = did_you_mean(name, known) or f"; there are {', '.join(known)}"
             raise ConfigError(f"unknown model {name!r}{nearest}")
-        controls = [one for base in bases if name in _CONTROLS and (one := f"{name}-{base}") in MODELS]
+        controls = [
+            one for base in bases if name in _CONTROLS and (one := f"{name}-{base}") in MODELS
+        ]
         if name in _CONTROLS and not controls:
-            locals_ = ", ".join(one.replace(name, "loca", 1) for one in MODELS if one.startswith(f"{name}-"))
-            raise ConfigError(f"the model {name!r} is the control of a loca model; ask for one too, of {locals_}")
+            locals_ = ", ".join(
+                one.replace(name, "loca", 1) for one in MODELS if one.startswith(f"{name}-")
+            )
+            raise ConfigError(
+                f"the model {name!r} is the control of a loca model; ask for one too, of {locals_}"
+            )
         expanded += controls or [name]
     if not expanded:
         raise ConfigError("models: expected at least one model")
@@ -41,16 +51,26 @@ def expand_names(names: Sequence[str]) -> list[str]:
 def local_beside(name: str, names: Collection[str]) -> str | None:
     """The local model among the names that a control is the control of, by its name; None where there is none."""
     kind, _, base = name.partition("-")
-    return next((one for local in _CONTROLS.get(kind, ()) if (one := f"{local}-{base}") in names), None)
+    return next(
+        (one for local in _CONTROLS.get(kind, ()) if (one := f"{local}-{base}") in names), None
+    )
 
 
 def dealt_control(local: Recommender) -> Loca:
     """The control of a local model: as many communities of mixtures, whose memberships are dealt to other users."""
-    params = {name: one for name, one in get_params(local).items() if name not in ("embedding", *KERNEL_PARAMS)}
-    return Loca(**params | {"communities": "dealt", "mixtures": min(params["mixtures"], params["anchors"])})
+    params = {
+        name: one
+        for name, one in get_params(local).items()
+        if name not in ("embedding", *KERNEL_PARAMS)
+    }
+    return Loca(
+        **params | {"communities": "dealt", "mixtures": min(params["mixtures"], params["anchors"])}
+    )
 
 
-def build_models(names: Sequence[str], settings: Mapping[str, Table], seed: int) -> dict[str, list[Recommender]]:
+def build_models(
+    names: Sequence[str], settings: Mapping[str, Table], seed: int
+) -> dict[str, list[Recommender]]:
     """The candidates of each named model: one for each combination of the choices in its settings, without doubles.
 
     A control beside a local model of the same base has that model's base and number of models, a dealt one its mixtures
@@ -76,10 +96,16 @@ def build_models(names: Sequence[str], settings: Mapping[str, Table], seed: int)
 
 def with_kernels(model: Recommender) -> Recommender:
     """The model; one that would choose its communities on validation has those of the paper instead, by kernels."""
-    return clone(model, communities="kernel") if get_params(model).get("communities") == "auto" else model
+    return (
+        clone(model, communities="kernel")
+        if get_params(model).get("communities") == "auto"
+        else model
+    )
 
 
-def describe_model(model: object, params: Callable[[Any], dict[str, Any]] = get_params) -> dict[str, Any]:
+def describe_model(
+    model: object, params: Callable[[Any], dict[str, Any]] = get_params
+) -> dict[str, Any]:
     """The parameters of a model and of the models inside it, by dotted names, as plain values for a report.
 
     With `params=stored_params` those that came later are left out at their defaults, as in earlier fingerprints.
@@ -87,9 +113,15 @@ def describe_model(model: object, params: Callable[[Any], dict[str, Any]] = get_
     flat: dict[str, Any] = {"model": type(model).__name__}
     for name, value in params(model).items():
         inside = enumerate(value) if type(value) is tuple and any(map(is_model, value)) else ()
-        models = {name: value} if is_model(value) else {f"{name}.{number}": one for number, one in inside}
+        models = (
+            {name: value}
+            if is_model(value)
+            else {f"{name}.{number}": one for number, one in inside}
+        )
         for called, model in models.items():
-            flat.update({f"{called}.{inner}": one for inner, one in describe_model(model, params).items()})
+            flat.update(
+                {f"{called}.{inner}": one for inner, one in describe_model(model, params).items()}
+            )
         if not models:
             flat[name] = value if isinstance(value, bool | int | float | str | None) else str(value)
     return flat
@@ -99,14 +131,19 @@ def what_differs(models: Sequence[object]) -> list[dict[str, Any]]:
     """For each model the parameters in which the models differ; nothing for a single one."""
     described = [describe_model(model) for model in models]
     names = list(dict.fromkeys(name for one in described for name in one))
-    differing = [name for name in names if any(one.get(name) != described[0].get(name) for one in described)]
+    differing = [
+        name for name in names if any(one.get(name) != described[0].get(name) for one in described)
+    ]
     return [{name: one.get(name) for name in differing if name in one} for one in described]
 
 
 def _alternatives(value: Any) -> list[Any]:
     """All that a setting may be: the values of a choice, or a table's combinations of them, the last changing first."""
     if isinstance(value, Mapping):
-        return [dict(zip(value, some, strict=True)) for some in product(*map(_alternatives, value.values()))]
+        return [
+            dict(zip(value, some, strict=True))
+            for some in product(*map(_alternatives, value.values()))
+        ]
     return list(value.values) if isinstance(value, Choice) else [value]
 
 
@@ -121,7 +158,9 @@ def _apply(model: Any, table: Mapping[str, Any], where: str, seed: int) -> Any:
     changes: dict[str, Any] = {"seed": seed} if "seed" in annotations else {}
     for name, annotation in annotations.items():
         current, key, value = getattr(model, name), f"{where}.{name}", table.get(name, {})
-        takes_model = is_model(current) or bool({Recommender, Embedder} & {*union_members(annotation)})
+        takes_model = is_model(current) or bool(
+            {Recommender, Embedder} & {*union_members(annotation)}
+        )
         if name in table and not takes_model:
             changes[name] = check_value(key, annotation, value)
         elif name in table or is_model(current):
@@ -137,7 +176,9 @@ def _apply(model: Any, table: Mapping[str, Any], where: str, seed: int) -> Any:
                     raise ConfigError(f"{key}: unknown model {kind!r}{nearest}")
                 current = known[kind]()
             if not is_model(current):
-                raise ConfigError(f"{key}: there is no model to set options of; name one with {key}=ease")
+                raise ConfigError(
+                    f"{key}: there is no model to set options of; name one with {key}=ease"
+                )
             changes[name] = _apply(current, inside, key, seed)
     try:
         return clone(model, **changes)

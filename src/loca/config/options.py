@@ -7,7 +7,17 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from loca.communities.geometry import Quantile
 from loca.data.id_map import Column
@@ -52,8 +62,12 @@ class DataOptions:
             find_layout(self.layout)
         if self.preset is not None:
             find_preset(self.preset)
-            if fixed := ", ".join(name for name in self._given() if name not in ("preset", "layout", "titles")):
-                raise ConfigError(f"data.preset {self.preset!r} says how the data is read; leave out {fixed}")
+            if fixed := ", ".join(
+                name for name in self._given() if name not in ("preset", "layout", "titles")
+            ):
+                raise ConfigError(
+                    f"data.preset {self.preset!r} says how the data is read; leave out {fixed}"
+                )
 
     def _given(self) -> list[str]:
         return [one.name for one in fields(self) if getattr(self, one.name) != one.default]
@@ -61,7 +75,9 @@ class DataOptions:
     def check_source(self, source: str) -> None:
         """Refuses reader options for the built-in data."""
         if source == PLANTED and self._given():
-            raise ConfigError(f"the data {PLANTED!r} is made, not read; leave out {', '.join(self._given())}")
+            raise ConfigError(
+                f"the data {PLANTED!r} is made, not read; leave out {', '.join(self._given())}"
+            )
 
 
 @dataclass(frozen=True)
@@ -102,17 +118,23 @@ class RecencyOptions:
             if text != OWN:
                 raise ConfigError("recency: expected a half_life or a decay, found both")
             if self.shape not in (None, "exponential"):
-                raise ConfigError(f"recency.decay: is exponential; for the shape {self.shape!r} say a half_life")
+                raise ConfigError(
+                    f"recency.decay: is exponential; for the shape {self.shape!r} say a half_life"
+                )
             return Recency.per_position(self.decay, floor=self.floor or 0.0)
         request = OWN if text == OWN else parse_recency_request(text)
         if not given or request is None:
             return request
         if request == OWN:
-            raise ConfigError(f"recency.{name}: needs a half_life too; expected recency.half_life=4, say")
+            raise ConfigError(
+                f"recency.{name}: needs a half_life too; expected recency.half_life=4, say"
+            )
         if request == AUTO:
             raise ConfigError(f"recency.{name}: auto chooses it; leave it out, or say a half_life")
         if ":" in text:
-            raise ConfigError(f"recency.{name}: half_life says it all in {text!r}; leave one of them out")
+            raise ConfigError(
+                f"recency.{name}: half_life says it all in {text!r}; leave one of them out"
+            )
         return replace(request, **given)
 
 
@@ -120,7 +142,9 @@ def parse_recency(text: str) -> Recency | None:
     """`4` as four positions, `30d` as thirty days, either with shape and floor (`30d:power:0.1`), `none` as None."""
     request = parse_recency_request(text)
     if isinstance(request, str):
-        raise ConfigError("recency: auto is chosen by loca fit and loca compare; say an age such as 4 or 30d, or none")
+        raise ConfigError(
+            "recency: auto is chosen by loca fit and loca compare; say an age such as 4 or 30d, or none"
+        )
     return request
 
 
@@ -132,17 +156,25 @@ def parse_recency_request(text: str) -> RecencyRequest:
     age, shape, floor, *more = (*(part.strip() for part in word.split(":")), "", "")
     parsed = parse_age(age)
     if parsed is None:
-        raise ConfigError(f"recency: expected positions such as 4, a time such as 30d, none or auto, found {text!r}")
+        raise ConfigError(
+            f"recency: expected positions such as 4, a time such as 30d, none or auto, found {text!r}"
+        )
     if any(more):
-        raise ConfigError(f"recency: expected at most AGE:SHAPE:FLOOR, such as 30d:power:0.1, found {text!r}")
+        raise ConfigError(
+            f"recency: expected at most AGE:SHAPE:FLOOR, such as 30d:power:0.1, found {text!r}"
+        )
     try:
         # Recency checks the word itself: it is still a person's.
         return Recency(*parsed, cast(Shape, shape or "exponential"), float(floor or 0.0))
     except ValueError:
-        raise ConfigError(f"recency floor: expected a number from 0 to below 1, found {floor!r}") from None
+        raise ConfigError(
+            f"recency floor: expected a number from 0 to below 1, found {floor!r}"
+        ) from None
 
 
-def read_data(source: str, options: DataOptions, planted: PlantedData | None) -> tuple[Interactions, TableRead | None]:
+def read_data(
+    source: str, options: DataOptions, planted: PlantedData | None
+) -> tuple[Interactions, TableRead | None]:
     """The interactions of a path, read by the options, or the planted ones; and what was read, where it is a table."""
     from loca.data.readers import read_preset, read_table
 
@@ -154,7 +186,10 @@ def read_data(source: str, options: DataOptions, planted: PlantedData | None) ->
         interactions = read_preset(preset, source, layout=options.layout)
     else:
         columns = {role: given.pop(f"{role}_column") for role in ("user", "item", "rating", "time")}
-        given |= {"minimum_rating": given.pop("min_rating"), "distinct": not given.pop("keep_repeats")}
+        given |= {
+            "minimum_rating": given.pop("min_rating"),
+            "distinct": not given.pop("keep_repeats"),
+        }
         named = {role: column for role, column in columns.items() if column is not None}
         interactions, table = read_table(source, named, **given)
     return interactions if titles is None else interactions.with_titles(titles), table
@@ -184,7 +219,9 @@ def check_names(given: Iterable[str], known: Iterable[str], where: str) -> None:
     options = list(known)
     for name in given:
         if name not in options:
-            nearest = did_you_mean(name, options) or f"; the options are {', '.join(options) or 'none'}"
+            nearest = (
+                did_you_mean(name, options) or f"; the options are {', '.join(options) or 'none'}"
+            )
             raise ConfigError(f"unknown option {name!r} for {where}{nearest}")
 
 
@@ -200,7 +237,9 @@ def check_value(key: str, annotation: Any, value: Any) -> Any:
     wanted: Any = Union[tuple(kind for kind in kinds if kind is not Quantile)]  # noqa: UP007
     with suppress(ValidationError):
         if bool in kinds or not isinstance(value, bool):
-            return TypeAdapter(wanted, config=ConfigDict(allow_inf_nan=False)).validate_python(value)
+            return TypeAdapter(wanted, config=ConfigDict(allow_inf_nan=False)).validate_python(
+                value
+            )
     if Quantile in kinds and isinstance(value, str):
         try:
             return Quantile.parse(value)
@@ -215,7 +254,9 @@ def check_value(key: str, annotation: Any, value: Any) -> Any:
             expected.append(f"a list, each {_EXPECTED.get(get_args(kind)[0], 'values')}")
         else:
             expected.append(_EXPECTED.get(kind, getattr(kind, "__name__", str(kind))))
-    listed = " or ".join([", ".join(expected[:-1]), expected[-1]] if len(expected) > 1 else expected)
+    listed = " or ".join(
+        [", ".join(expected[:-1]), expected[-1]] if len(expected) > 1 else expected
+    )
     raise ConfigError(f"{key}: expected {listed}, found {value!r}{did_you_mean(str(value), words)}")
 
 
@@ -223,7 +264,12 @@ def build_section(kind: Callable[..., Section], table: Mapping[str, Any], where:
     """The options of a section as an object that checks itself; an unknown or impossible one is refused."""
     annotations = parameters_of(kind)
     check_names(table, annotations, where)
-    return kind(**{name: check_value(f"{where}.{name}", annotations[name], value) for name, value in table.items()})
+    return kind(
+        **{
+            name: check_value(f"{where}.{name}", annotations[name], value)
+            for name, value in table.items()
+        }
+    )
 
 
 def union_members(annotation: Any) -> tuple[Any, ...]:

@@ -43,10 +43,16 @@ class Given:
 
     def _entries(self) -> Iterator[tuple[str, tuple[str, ...], Any]]:
         """Where each setting comes from, its path and its value; the later ones win."""
-        for name, value in flat_settings({} if self.config is None else read_toml(self.config)).items():
+        for name, value in flat_settings(
+            {} if self.config is None else read_toml(self.config)
+        ).items():
             yield str(self.config), tuple(name.split(".")), value
         for section, table in self.options.items():
-            yield from (("options", (section, key), value) for key, value in table.items() if value is not None)
+            yield from (
+                ("options", (section, key), value)
+                for key, value in table.items()
+                if value is not None
+            )
         for text in self.assignments:
             path, written = _divide(text, "--set")
             yield "--set", path, parse_value(written)
@@ -83,15 +89,21 @@ class Given:
 
         def places(where: str, path: tuple[str, ...], written: str) -> list[tuple[str, ...]]:
             first, is_inside = path[0], len(path) > 1
-            if is_inside and (first in known or (first in elsewhere and where not in ("--set", "--choose"))):
+            if is_inside and (
+                first in known or (first in elsewhere and where not in ("--set", "--choose"))
+            ):
                 return [path]
             if is_inside and first in elsewhere:
                 here = ", ".join((*models, *sections))
-                raise ConfigError(f"{where}: {first!r} has no part in this command; what has is {here}")
+                raise ConfigError(
+                    f"{where}: {first!r} has no part in this command; what has is {here}"
+                )
             if len(models) == 1 and first not in sections:
                 return [(models[0], *path)]
             if first in known:
-                raise ConfigError(f"{where}: {first!r} is a section; expected {first}.option = value")
+                raise ConfigError(
+                    f"{where}: {first!r} is a section; expected {first}.option = value"
+                )
             inside = {name: params_at(MODELS[name](), path[:-1]) for name in models}
             takers = [name for name, params in inside.items() if path[-1] in params]
             if first == "base" and takers:
@@ -100,8 +112,14 @@ class Given:
                 said = " or ".join(f"{name}.{'.'.join(path)}{written}" for name in takers)
                 raise ConfigError(f"{where}: {'.'.join(path)!r} of which model? say {said}")
             if first == "base":
-                raise ConfigError(f"{where}: none of {', '.join(models)} has a base with the parameter {path[-1]!r}")
-            options = [f"{name}.{'.'.join((*path[:-1], one))}" for name, params in inside.items() for one in params]
+                raise ConfigError(
+                    f"{where}: none of {', '.join(models)} has a base with the parameter {path[-1]!r}"
+                )
+            options = [
+                f"{name}.{'.'.join((*path[:-1], one))}"
+                for name, params in inside.items()
+                for one in params
+            ]
             near = did_you_mean(first, known) or did_you_mean(".".join(path), options)
             raise ConfigError(
                 f"{where}: unknown option {'.'.join(path)!r}{near or '; expected one of ' + ', '.join(known)}"
@@ -112,7 +130,11 @@ class Given:
             for one in places(where, path, f"={value}"):
                 is_choice = isinstance(value, list) and one[0] not in sections
                 _put(settings, one, Choice(tuple(value)) if is_choice else value)
-                inherited += [(one, Choice(tuple(value)) if is_choice else value)] if where == "--set" else []
+                inherited += (
+                    [(one, Choice(tuple(value)) if is_choice else value)]
+                    if where == "--set"
+                    else []
+                )
         for text in self.choices:
             path, written = _divide(text, "--choose")
             values = tuple(parse_value(one) for one in written.split(",") if one.strip())
@@ -126,7 +148,10 @@ class Given:
             own = flat_settings(settings[name])
             for (base, *rest), value in inherited:
                 path = ("base", *rest)
-                if base == RECORDS[name].base and not {"base", "base.model", ".".join(path)} & own.keys():
+                if (
+                    base == RECORDS[name].base
+                    and not {"base", "base.model", ".".join(path)} & own.keys()
+                ):
                     _put(settings, (name, *path), value)
         return settings
 
@@ -197,13 +222,20 @@ def settings_of(name: str, model: Recommender, always: Collection[str]) -> Table
 def _differences(made: object | None, model: object, always: Collection[str]) -> Table:
     before, table = {} if made is None else get_params(made), Table()
     for name, value in get_params(model).items():
-        if name in ("seed", "device"):  # said elsewhere in a command's settings, or no choice of anybody's
+        if name in (
+            "seed",
+            "device",
+        ):  # said elsewhere in a command's settings, or no choice of anybody's
             continue
         if is_model(value):
             inner, kind = before.get(name), Table()
             if type(inner) is not type(value):
                 makers: dict[str, Callable[[], object]] = {**MODELS, "svd": TruncatedSVD}
-                known = ((one, made) for one, make in makers.items() if type(made := make()) is type(value))
+                known = (
+                    (one, made)
+                    for one, make in makers.items()
+                    if type(made := make()) is type(value)
+                )
                 kind["model"], inner = next(known, (None, None))
                 if inner is None:
                     what = f"the settings of a {type(value).__name__} cannot be written"
@@ -212,9 +244,17 @@ def _differences(made: object | None, model: object, always: Collection[str]) ->
             if kind := kind | _differences(inner, value, inside):
                 table[name] = kind
         elif name in always or name not in before or before[name] != value:
-            plain = "none" if value is None else exact_text(value) if isinstance(value, Quantile) else value
+            plain = (
+                "none"
+                if value is None
+                else exact_text(value)
+                if isinstance(value, Quantile)
+                else value
+            )
             if not isinstance(plain, bool | int | float | str):
-                raise ConfigError(f"{value!r:.60} cannot be written as a setting; expected a number, a word or none")
+                raise ConfigError(
+                    f"{value!r:.60} cannot be written as a setting; expected a number, a word or none"
+                )
             table[name] = plain
     return table
 
@@ -227,7 +267,11 @@ def toml_text(comments: Iterable[str], sections: Mapping[str, Table]) -> str:
         inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
         lines.extend(["", f"[{path}]"])
         # JSON's text, numbers, lists, true and false are TOML's too.
-        lines.extend(f"{key} = {json.dumps(table[key], allow_nan=False)}" for key in table if key not in inner)
+        lines.extend(
+            f"{key} = {json.dumps(table[key], allow_nan=False)}"
+            for key in table
+            if key not in inner
+        )
         for key, value in inner.items():
             write(f"{path}.{key}", value)
 
@@ -242,6 +286,8 @@ def check_unwritable(path: Path, what: str) -> None:
         raise ConfigError(f"{path}: expected a file {what}, found a folder; choose another name")
     parent = path.absolute().parent
     if not parent.is_dir():
-        raise ConfigError(f"{path}: there is no folder {parent}; make it first, or choose another name")
+        raise ConfigError(
+            f"{path}: there is no folder {parent}; make it first, or choose another name"
+        )
     if not all(os.access(place, os.W_OK) for place in (parent, path) if place.exists()):
         raise ConfigError(f"{path}: may not be written; choose another name")

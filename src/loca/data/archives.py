@@ -27,7 +27,9 @@ _STREAM_BYTES = 1 << 36
 _GZIP = b"\x1f\x8b"
 DAMAGED_ZIP = "the zip file is cut short or damaged"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
-_TABLE_SUFFIXES = tuple(".csv .tsv .dat .data .rating .ratings .txt .inter .json .jsonl .ndjson .parquet .gz".split())
+_TABLE_SUFFIXES = tuple(
+    ".csv .tsv .dat .data .rating .ratings .txt .inter .json .jsonl .ndjson .parquet .gz".split()
+)
 
 
 @contextmanager
@@ -85,7 +87,9 @@ class Source:
             raise DataError(f"{self.name}: the file is empty")
         return data
 
-    def line_blocks(self, size: int = BLOCK_BYTES, *, quoted: bool = False) -> Iterator[tuple[int, bytes]]:
+    def line_blocks(
+        self, size: int = BLOCK_BYTES, *, quoted: bool = False
+    ) -> Iterator[tuple[int, bytes]]:
         """Blocks of whole lines, each with the number of its first line; `quoted` fields may hold line ends."""
         line, rest = 1, b""
         with self.opened() as stream:
@@ -115,7 +119,9 @@ def find_source(path: str | Path, members: Sequence[str] = ()) -> Source:
             near = [one.name for one in found.parent.iterdir()] if found.parent.is_dir() else []
             raise DataError(f"{found}: there is no such file{did_you_mean(found.name, near)}")
     if found.is_dir():
-        inside = [found / name for member in members for name in (member, PurePosixPath(member).name)]
+        inside = [
+            found / name for member in members for name in (member, PurePosixPath(member).name)
+        ]
         if candidate := next((one for one in inside if one.is_file()), None):
             return find_source(candidate)
         expected = " or ".join(members) or "a file"
@@ -127,14 +133,18 @@ def find_source(path: str | Path, members: Sequence[str] = ()) -> Source:
 def _saved_stream(stream: IO[bytes]) -> Path:
     """A temporary file of all that a stream holds: tables are looked at before they are read."""
     if stream.isatty():
-        raise DataError("standard input: is a terminal; expected data from a pipe or a file, such as  < ratings.csv")
+        raise DataError(
+            "standard input: is a terminal; expected data from a pipe or a file, such as  < ratings.csv"
+        )
     with reporting_damage("standard input"):
         handle, name = tempfile.mkstemp(prefix="loca-input-")
         atexit.register(Path(name).unlink, missing_ok=True)
         with os.fdopen(handle, "wb") as file:
             while chunk := stream.read(1 << 20):
                 if file.tell() + len(chunk) > _STREAM_BYTES:
-                    raise DataError(f"standard input: more than {_STREAM_BYTES >> 30} GiB; give the path of a file")
+                    raise DataError(
+                        f"standard input: more than {_STREAM_BYTES >> 30} GiB; give the path of a file"
+                    )
                 file.write(chunk)
     return Path(name)
 
@@ -146,12 +156,19 @@ def _find_table(found: Path, members: Sequence[str], title: str | None = None) -
     if not start:
         raise DataError(f"{name}: {'there is nothing to read' if title else 'the file is empty'}")
     if start not in _ZIP:
-        for suffix, kind, is_such in ((".zip", "zip", False), (".gz", "gzip", start.startswith(_GZIP))):
+        for suffix, kind, is_such in (
+            (".zip", "zip", False),
+            (".gz", "gzip", start.startswith(_GZIP)),
+        ):
             if found.suffix.lower() == suffix and not is_such:
                 raise DataError(f"{name}: not a {kind} file, in spite of its name")
         return Source(found, title=title)
     with reporting_damage(name, DAMAGED_ZIP), zipfile.ZipFile(found) as archive:
-        names = [one for one in archive.namelist() if not one.endswith("/") and not one.startswith("__MACOSX")]
+        names = [
+            one
+            for one in archive.namelist()
+            if not one.endswith("/") and not one.startswith("__MACOSX")
+        ]
     names = [one for one in names if not PurePosixPath(one).name.startswith(".")]
     if not names:
         raise DataError(f"{name}: the zip file holds no files")
@@ -164,5 +181,7 @@ def _find_table(found: Path, members: Sequence[str], title: str | None = None) -
     tables = [one for one in names if one.lower().endswith(_TABLE_SUFFIXES)] or names
     if len(tables) > 1:
         listed = ", ".join(tables[:5]) + (", …" if len(tables) > 5 else "")
-        raise DataError(f"{name}: expected one table, found {len(tables)} ({listed}); unpack the one you mean")
+        raise DataError(
+            f"{name}: expected one table, found {len(tables)} ({listed}); unpack the one you mean"
+        )
     return Source(found, tables[0], title)

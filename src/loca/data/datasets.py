@@ -141,7 +141,11 @@ _KINDS = {"printed": Printed, "licence": Licence, "checksum": Checksum}
 def _fields(table: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a record of datasets.toml: lists become tuples, tables the records that they stand for."""
     made = {key: tuple(value) for key, value in table.items() if isinstance(value, list)}
-    return {**table, **made, **{key: kind(**table[key]) for key, kind in _KINDS.items() if key in table}}
+    return {
+        **table,
+        **made,
+        **{key: kind(**table[key]) for key, kind in _KINDS.items() if key in table},
+    }
 
 
 _TABLES = tomllib.loads(files("loca.data").joinpath("datasets.toml").read_text(encoding="utf-8"))
@@ -170,8 +174,12 @@ def find_preset(name: str) -> DataSet:
 
 
 def _find(name: str, records: Mapping[str, Record], what: str) -> Record:
-    found = next((record for known, record in records.items() if known.lower() == name.lower()), None)
+    found = next(
+        (record for known, record in records.items() if known.lower() == name.lower()), None
+    )
     if found is None:
         nearest = did_you_mean(name, records) or did_you_mean(name.lower(), records)
-        raise ConfigError(f"unknown {what} {name!r}{nearest or '; known are ' + ', '.join(records)}")
+        raise ConfigError(
+            f"unknown {what} {name!r}{nearest or '; known are ' + ', '.join(records)}"
+        )
     return found

@@ -87,7 +87,9 @@ def megabytes(size: float) -> str:
     return f"{size / _MEGABYTE:,.1f} MB"
 
 
-def fetch(data_set: DataSet, folder: Path, *, again: bool = False, patience: Patience | None = None) -> Fetched:
+def fetch(
+    data_set: DataSet, folder: Path, *, again: bool = False, patience: Patience | None = None
+) -> Fetched:
     """The data set's file in `folder`/its name, downloaded unless it is there and sound; `again` downloads anew.
 
     The licence is shown before the download. A file that was there stays as it is until a sound one takes its place.
@@ -125,7 +127,9 @@ def _alone_in(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DataError(f"{folder}: another program is fetching into it; try again when it has ended") from None
+            raise DataError(
+                f"{folder}: another program is fetching into it; try again when it has ended"
+            ) from None
         except OSError:
             pass  # Some network file systems have no locks; the checksum still notices mixed bytes.
         yield
@@ -143,13 +147,19 @@ def _check_present(data_set: DataSet, path: Path) -> Checksum:
         _check_opens(path, data_set.file_name)
         return _record_own(path, _digest(path, "sha256"))
     if expected is None:
-        found = re.match(r"[0-9a-f]{64}(?!\S)", record.read_text(encoding="utf-8", errors="replace"))
+        found = re.match(
+            r"[0-9a-f]{64}(?!\S)", record.read_text(encoding="utf-8", errors="replace")
+        )
         if found is None:
-            raise DataError(f"{record}: expected a SHA-256 and a file name; remove it to take stock of the file anew")
+            raise DataError(
+                f"{record}: expected a SHA-256 and a file name; remove it to take stock of the file anew"
+            )
         expected = Checksum("sha256", found[0], "download")
     if (digest := _digest(path, expected.algorithm)) != expected.digest:
         difference = f"its {expected.title} is {digest}, expected {expected.digest}"
-        raise DataError(f"{path}: {difference}; it is damaged or another version, --again downloads it anew")
+        raise DataError(
+            f"{path}: {difference}; it is damaged or another version, --again downloads it anew"
+        )
     return expected
 
 
@@ -173,7 +183,9 @@ def _check_opens(path: Path, name: str) -> None:
 def _digest(path: Path, algorithm: str) -> str:
     # MD5 guards against accidents here, which machines that forbid it for secrets allow.
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(
+            file, lambda: hashlib.new(algorithm, usedforsecurity=False)
+        ).hexdigest()
 
 
 def _record_of(path: Path) -> Path:
@@ -208,7 +220,13 @@ class _WebRedirects(urllib.request.HTTPRedirectHandler):
     """Follows the web alone, and from a protected address only to another protected one."""
 
     def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: Any,
+        newurl: str,
     ) -> urllib.request.Request | None:
         scheme = urlsplit(newurl).scheme
         if scheme not in ("http", "https") or (scheme == "http" and req.type == "https"):
@@ -222,7 +240,9 @@ class _Download:
 
     def __init__(self, data_set: DataSet, path: Path, patience: Patience) -> None:
         self.data_set, self.path, self.patience = data_set, path, patience
-        self.part, self.note = (path.with_name(path.name + ending) for ending in (".part", ".part.json"))
+        self.part, self.note = (
+            path.with_name(path.name + ending) for ending in (".part", ".part.json")
+        )
 
     @property
     def size(self) -> int:
@@ -243,7 +263,9 @@ class _Download:
         self.note.unlink(missing_ok=True)
         self.part.unlink(missing_ok=True)
         if version is not None:
-            self.note.write_text(json.dumps({"address": address, "version": version}), encoding="utf-8")
+            self.note.write_text(
+                json.dumps({"address": address, "version": version}), encoding="utf-8"
+            )
 
     def run(self) -> Checksum:
         """Puts the whole file in its place, from the first address that gives it; else what arrived stays for later.
@@ -274,7 +296,9 @@ class _Download:
                         problem = "the download ends within a line, so it was cut short; it was removed, try again"
                         raise DataError(f"{path.name}: {problem}")
             elif digest != expected.digest:
-                difference = f"the download has the {expected.title} {digest}, expected {expected.digest}"
+                difference = (
+                    f"the download has the {expected.title} {digest}, expected {expected.digest}"
+                )
                 advice = "it was removed, try again, and if it stays so the publisher has changed the file"
                 raise DataError(f"{name}: {difference}; {advice}")
         except DataError:
@@ -297,7 +321,9 @@ class _Download:
                 failures = 0 if self.size > furthest else failures + 1
                 furthest = max(furthest, self.size)
                 # Without a network the first try says so; later the network may be back in a moment.
-                if failures >= self.patience.tries or (isinstance(cut, _UnreachedError) and furthest == first):
+                if failures >= self.patience.tries or (
+                    isinstance(cut, _UnreachedError) and furthest == first
+                ):
                     raise _RefusedError(str(cut)) from cut
                 pause = self.patience.pause * 2**failures
                 say(f"{self.data_set.name}: {cut}; trying again in {pause:.0f} s")
@@ -312,19 +338,25 @@ class _Download:
         if request.type not in ("http", "https"):
             raise _RefusedError("expected an address that begins with https:// or http://")
         try:
-            response = urllib.request.build_opener(_WebRedirects).open(request, timeout=self.patience.timeout)
+            response = urllib.request.build_opener(_WebRedirects).open(
+                request, timeout=self.patience.timeout
+            )
         except urllib.error.HTTPError as error:
             with error:
                 if error.code == 416 and begun:
                     if error.headers.get("Content-Range") == f"bytes */{begun}":
                         return  # nothing is missing
                     self.restart()
-                    raise _CutError("what had arrived does not fit the file, which begins anew") from error
+                    raise _CutError(
+                        "what had arrived does not fit the file, which begins anew"
+                    ) from error
                 kind = _CutError if error.code in _PASSING_CODES else _RefusedError
                 raise kind(f"the server answers {error.code} {error.reason}") from error
         except urllib.error.URLError as error:
             if isinstance(error.reason, ssl.SSLCertVerificationError):
-                raise _RefusedError(f"its certificate is not trusted: {error.reason.verify_message}") from error
+                raise _RefusedError(
+                    f"its certificate is not trusted: {error.reason.verify_message}"
+                ) from error
             reason = getattr(error.reason, "strerror", None) or error.reason
             raise _UnreachedError(f"no connection: {reason}") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -335,7 +367,9 @@ class _Download:
                 raise _RefusedError(f"a web page came instead of the file; {advice}")
             start, length = 0, response.headers.get("Content-Length", "")
             if response.status == 206:
-                found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+                found = re.fullmatch(
+                    r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", "")
+                )
                 if found is None or int(found[1]) != begun:
                     self.restart()
                     raise _CutError("the server sent another part than the one that was missing")
@@ -368,7 +402,9 @@ class _Download:
                 file.write(chunk)
                 progress.advance(len(chunk) / _MEGABYTE)
         if self.size < total:
-            raise _CutError(f"the connection was cut at {megabytes(self.size)} of {megabytes(total)}")
+            raise _CutError(
+                f"the connection was cut at {megabytes(self.size)} of {megabytes(total)}"
+            )
 
 
 def _cause(error: Exception) -> str:

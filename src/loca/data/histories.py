@@ -23,7 +23,9 @@ from loca.errors import ConfigError, DataError, check_choice
 OnUnknown = Literal["error", "skip", "popular"]
 HistoryWeights = Recency | Literal["model"] | None
 Rows = npt.NDArray[np.int64]
-_KNOWS_NOBODY = "this model was fitted on a bare matrix and knows no user ids; give histories instead"
+_KNOWS_NOBODY = (
+    "this model was fitted on a bare matrix and knows no user ids; give histories instead"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +55,11 @@ class Histories:
     @property
     def is_empty(self) -> npt.NDArray[np.bool_]:
         """Whether a user has no item to answer from, for each user."""
-        counts = self.source.counts() if isinstance(self.source, Interactions) else np.diff(self.source.indptr)
+        counts = (
+            self.source.counts()
+            if isinstance(self.source, Interactions)
+            else np.diff(self.source.indptr)
+        )
         is_empty: npt.NDArray[np.bool_] = np.append(counts, 0)[self.rows] == 0
         return is_empty
 
@@ -73,7 +79,9 @@ class Histories:
         row = self.rows[place]
         if isinstance(self.source, Interactions):
             return self.source.items_of(row)
-        return self.source.indices[self.source.indptr[row] : self.source.indptr[row + 1]].astype(np.int32)
+        return self.source.indices[self.source.indptr[row] : self.source.indptr[row + 1]].astype(
+            np.int32
+        )
 
 
 def resolve_histories(
@@ -113,21 +121,33 @@ def resolve_histories(
         users_in = known
     if isinstance(who, str | int | float | np.generic):
         who = [who]
-    if not isinstance(who, Interactions) and (hasattr(who, "columns") or hasattr(who, "column_names")):
-        from loca.data.readers import read_interactions  # reads with polars, which a sparse matrix does not need
+    if not isinstance(who, Interactions) and (
+        hasattr(who, "columns") or hasattr(who, "column_names")
+    ):
+        from loca.data.readers import (
+            read_interactions,
+        )  # reads with polars, which a sparse matrix does not need
 
         who = read_interactions(who)
     if not isinstance(who, Interactions | Mapping) and not issparse(who):
-        if isinstance(who, np.ndarray) and who.ndim == 2 and (who.dtype.kind in "bf" or who.shape[1] == item_count):
+        if (
+            isinstance(who, np.ndarray)
+            and who.ndim == 2
+            and (who.dtype.kind in "bf" or who.shape[1] == item_count)
+        ):
             raise DataError(
                 f"who: expected lists of item ids, found a dense matrix of {who.dtype}; give csr_array(who)"
             )
         who = _as_list(who)
         are_lists = [isinstance(one, list | tuple | np.ndarray) for one in who]
         if any(are_lists) and not all(are_lists):
-            raise DataError("who: expected user ids or lists of item ids, found both; ask for each kind apart")
+            raise DataError(
+                "who: expected user ids or lists of item ids, found both; ask for each kind apart"
+            )
         if any(isinstance(one, set | frozenset) for one in who):
-            raise DataError("who: a history is a list of item ids, oldest first; found a set, which has no order")
+            raise DataError(
+                "who: a history is a list of item ids, oldest first; found a set, which has no order"
+            )
         if any(are_lists):
             who = dict(enumerate(who))
     items = _model_items(who, known, users_in, item_count)
@@ -142,14 +162,21 @@ def resolve_histories(
         else:
             if users_in is None:
                 raise DataError(_KNOWS_NOBODY)
-            source, rows = users_in, users_in.users.rows(who, missing=None if on_unknown == "error" else -1)
+            source, rows = (
+                users_in,
+                users_in.users.rows(who, missing=None if on_unknown == "error" else -1),
+            )
         over = over_items(source, items, on_unknown)
-        weights = recency if recency != "model" else over.recency if over.recency is not None else own
+        weights = (
+            recency if recency != "model" else over.recency if over.recency is not None else own
+        )
         found = _named(over.with_recency(weights), rows, who)
     empty = np.flatnonzero(found.is_empty)
     if len(empty) and on_unknown == "error":
         user_id = found.users[empty[:1]].tolist()[0]
-        raise DataError(f"user {user_id!r} has an empty history; expected at least one item to answer from")
+        raise DataError(
+            f"user {user_id!r} has an empty history; expected at least one item to answer from"
+        )
     return found
 
 
@@ -161,7 +188,9 @@ def _as_list(who: Any) -> list[Any]:
         raise DataError(f"who: expected {expected}, found {type(who).__name__}") from None
 
 
-def _model_items(who: Any, known: Interactions | None, users_in: Interactions | None, count: int | None) -> IdMap:
+def _model_items(
+    who: Any, known: Interactions | None, users_in: Interactions | None, count: int | None
+) -> IdMap:
     """What the model's items are called: by what it knows, else by what the request brings, else by number."""
     items = None if known is None else known.items
     if items is None and isinstance(who, Interactions):
@@ -172,7 +201,9 @@ def _model_items(who: Any, known: Interactions | None, users_in: Interactions | 
         matrix: Any = who
         expected = len(items) if items is not None else count
         if expected is not None and matrix.shape[1] != expected:
-            raise DataError(f"histories: expected the model's {expected} items, found {matrix.shape[1]}")
+            raise DataError(
+                f"histories: expected the model's {expected} items, found {matrix.shape[1]}"
+            )
         count = matrix.shape[1]
     if items is None:
         if count is None:
@@ -182,7 +213,9 @@ def _model_items(who: Any, known: Interactions | None, users_in: Interactions | 
     return items
 
 
-def _of_matrix(matrix: Any, items: IdMap, recency: HistoryWeights, own: Recency | None) -> Histories:
+def _of_matrix(
+    matrix: Any, items: IdMap, recency: HistoryWeights, own: Recency | None
+) -> Histories:
     """A matrix that is not all ones brings its own weights; else the stored order of a row is the order of the history.
 
     A recency that the caller names wins over the stored weights.
@@ -203,17 +236,26 @@ def _of_matrix(matrix: Any, items: IdMap, recency: HistoryWeights, own: Recency 
     return Histories(users, items, replace(found, items=items, recency=recency), users)
 
 
-def _listed(histories: Mapping[Any, Iterable[Id]], items: IdMap, on_unknown: OnUnknown) -> Interactions:
+def _listed(
+    histories: Mapping[Any, Iterable[Id]], items: IdMap, on_unknown: OnUnknown
+) -> Interactions:
     """Named lists of item ids as interactions, in the order given; unknown items are refused or left out."""
     missing = None if on_unknown == "error" else -1
     for name, one in histories.items():
         if isinstance(one, str | int | float):
-            raise DataError(f"history of {name!r}: expected a list of item ids, found {one!r}; write [{one!r}]")
+            raise DataError(
+                f"history of {name!r}: expected a list of item ids, found {one!r}; write [{one!r}]"
+            )
     found = [items.rows(_as_list(one), missing=missing) for one in histories.values()]
     rows = [one[one >= 0] for one in found]
     names = np.array(list(histories), dtype=None if histories else np.int64)
     offsets = np.cumsum([0, *map(len, rows)])
-    return Interactions(IdMap(names), items, offsets, np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int32))
+    return Interactions(
+        IdMap(names),
+        items,
+        offsets,
+        np.concatenate([np.empty(0, np.int64), *rows]).astype(np.int32),
+    )
 
 
 def over_items(source: Interactions, items: IdMap, on_unknown: OnUnknown) -> Interactions:
@@ -222,8 +264,12 @@ def over_items(source: Interactions, items: IdMap, on_unknown: OnUnknown) -> Int
         return source if source.items is items else replace(source, items=items)
     present = np.unique(source.item_rows)
     new_rows = np.full(source.n_items, -1, np.int32)
-    new_rows[present] = items.rows(source.items.ids(present), missing=None if on_unknown == "error" else -1)
-    matched = source.where(new_rows[source.item_rows] >= 0) if (new_rows[present] < 0).any() else source
+    new_rows[present] = items.rows(
+        source.items.ids(present), missing=None if on_unknown == "error" else -1
+    )
+    matched = (
+        source.where(new_rows[source.item_rows] >= 0) if (new_rows[present] < 0).any() else source
+    )
     return replace(matched, items=items, item_rows=new_rows[matched.item_rows])
 
 
@@ -233,7 +279,9 @@ def _named(source: Interactions, rows: Rows, who: Any) -> Histories:
         raise DataError(
             f"a history without times cannot be weighted by {source.recency}; give times, or a recency in positions"
         )
-    users = source.users.values[np.maximum(rows, 0)] if source.n_users else np.empty(len(rows), object)
+    users = (
+        source.users.values[np.maximum(rows, 0)] if source.n_users else np.empty(len(rows), object)
+    )
     unknown = np.flatnonzero(rows < 0)
     if len(unknown):
         users, requested = users.astype(object), _as_list(who)

@@ -20,15 +20,51 @@ Id = str | int | float
 Column = int | str  # a column by its place or its name
 
 _ARTICLES = (
-    *("the", "a", "an", "le", "la", "les", "l", "un", "une", "der", "die", "das", "ein", "eine", "el", "los", "las"),
-    *("il", "lo", "gli", "i", "uno", "una", "de", "het", "een", "o", "os", "as", "den", "det", "en"),
+    *(
+        "the",
+        "a",
+        "an",
+        "le",
+        "la",
+        "les",
+        "l",
+        "un",
+        "une",
+        "der",
+        "die",
+        "das",
+        "ein",
+        "eine",
+        "el",
+        "los",
+        "las",
+    ),
+    *(
+        "il",
+        "lo",
+        "gli",
+        "i",
+        "uno",
+        "una",
+        "de",
+        "het",
+        "een",
+        "o",
+        "os",
+        "as",
+        "den",
+        "det",
+        "en",
+    ),
 )
 _LAST_ARTICLE = re.compile(rf"(.+),\s*({'|'.join(_ARTICLES)})'?\s*", re.IGNORECASE)
 _YEAR = re.compile(r"(.*\S)\s*\((\d{4})(?:\s*[-–]\s*(?:\d{4})?)?\)\s*")
 _BARE_YEAR = re.compile(r"(.*\w)\W+((?:18|19|20)\d\d)")
 _NO_WORD = re.compile(r"[\W_]+")
 # Letters that do not come apart into a plain letter and its accent.
-_PLAIN_LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"})
+_PLAIN_LETTERS = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,7 +88,9 @@ class IdMap:
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
         if values.ndim != 1:
-            raise DataError(f"{self.what} ids: expected one row of ids, found an array of shape {values.shape}")
+            raise DataError(
+                f"{self.what} ids: expected one row of ids, found an array of shape {values.shape}"
+            )
         kinds: dict[str, Any] = {"u": np.int64, "U": object, "S": object}
         values = values.astype(kinds.get(values.dtype.kind, values.dtype))
         values.flags.writeable = False
@@ -68,7 +106,9 @@ class IdMap:
                 raise DataError(f"{self.what} labels: expected {len(values)}, found {labels.size}")
             object.__setattr__(self, "labels", labels)
         if len(self._row_of) != len(values):
-            raise DataError(f"{self.what} ids: {len(values) - len(self._row_of)} occur more than once")
+            raise DataError(
+                f"{self.what} ids: {len(values) - len(self._row_of)} occur more than once"
+            )
 
     def __repr__(self) -> str:
         first = ", ".join(map(str, self.values[:3].tolist())) + ", …" * (len(self) > 3)
@@ -110,7 +150,9 @@ class IdMap:
             raise DataError(f"unknown {self.what} {outside_id!r}{self._nearest(str(outside_id))}")
         return row
 
-    def rows(self, outside_ids: Iterable[Id], *, missing: int | None = None) -> npt.NDArray[np.int64]:
+    def rows(
+        self, outside_ids: Iterable[Id], *, missing: int | None = None
+    ) -> npt.NDArray[np.int64]:
         """Return the rows of many ids, in their order.
 
         Parameters
@@ -148,7 +190,9 @@ class IdMap:
 
     def keep(self, rows: npt.NDArray[Any]) -> IdMap:
         """Choose some rows (row numbers or a mask), renumbered from 0 in that order."""
-        return IdMap(self.values[rows], self.what, None if self.labels is None else self.labels[rows])
+        return IdMap(
+            self.values[rows], self.what, None if self.labels is None else self.labels[rows]
+        )
 
     def merged(self, other: IdMap) -> tuple[IdMap, npt.NDArray[np.int64]]:
         """Add the ids of another map that are not known yet, and give the row of each of its ids.
@@ -164,7 +208,10 @@ class IdMap:
         values = np.concatenate([self.values, np.array(added, kind)])
         labels = None
         if self.labels is not None or other.labels is not None:
-            labels = np.array([self.label(row) for row in range(len(self))] + [str(one) for one in added], dtype=object)
+            labels = np.array(
+                [self.label(row) for row in range(len(self))] + [str(one) for one in added],
+                dtype=object,
+            )
             # From the last to the first: of ids that are one here the first gives the label.
             for place in [] if other.labels is None else range(len(ids) - 1, -1, -1):
                 if rows[place] >= len(self):
@@ -174,7 +221,9 @@ class IdMap:
     def with_labels(self, label_of: dict[Any, str]) -> IdMap:
         """Give labels to ids; an id without one is shown as itself."""
         by_text = {str(key): label for key, label in label_of.items()}
-        labels = np.array([by_text.get(str(value), str(value)) for value in self.values.tolist()], dtype=object)
+        labels = np.array(
+            [by_text.get(str(value), str(value)) for value in self.values.tolist()], dtype=object
+        )
         return IdMap(self.values, self.what, labels)
 
     def _find(self, outside_id: object) -> int | None:
@@ -197,7 +246,9 @@ class IdMap:
             # 1.5 is not the id 1, nor 1_0 the id 10; large whole numbers would not survive a second look as a float.
             if "_" not in outside_id if isinstance(outside_id, str) else number == outside_id:
                 return number
-        raise DataError(f"{self.what} ids: expected numbers, as the known ones are, found {outside_id!r:.60}")
+        raise DataError(
+            f"{self.what} ids: expected numbers, as the known ones are, found {outside_id!r:.60}"
+        )
 
     def _nearest(self, text: str) -> str:
         names = [str(value) for value in self.values[:20_000].tolist()]
@@ -208,7 +259,11 @@ class IdMap:
             close = [f"{names[labels.index(title)]} ({title})" for title in titled]
         if close:
             return "; close ones are " + ", ".join(close)
-        return f"; the {len(self):,} known {self.what}s begin with " + ", ".join(names[:3]) if names else ""
+        return (
+            f"; the {len(self):,} known {self.what}s begin with " + ", ".join(names[:3])
+            if names
+            else ""
+        )
 
 
 def at_rows(values: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -255,20 +310,30 @@ def find_items(items: IdMap, texts: Iterable[str], *, skip_unknown: bool = False
     found: list[int] = []
     for text in texts:
         pieces = [] if text.strip() in items else text.split(",")
-        if all(not name.strip() or name.strip() in items for name in pieces):  # ids alone: no need to look at titles
+        if all(
+            not name.strip() or name.strip() in items for name in pieces
+        ):  # ids alone: no need to look at titles
             found += [items.row(name.strip()) for name in pieces or [text] if name.strip()]
             continue
         while pieces:
             # The longest id or title with as many commas as any has; a single piece may also be a part of a title.
             for end in range(min(len(pieces), 1 + items._titles.most_commas), 1, -1):
                 name = ",".join(pieces[:end]).strip()
-                ends_in_id = pieces[end - 1].strip() in items  # of `heat,a` a may be an item, not an article
-                if rows := [items.row(name)] if name in items else items._titles.with_commas(name, exactly=ends_in_id):
+                ends_in_id = (
+                    pieces[end - 1].strip() in items
+                )  # of `heat,a` a may be an item, not an article
+                if (
+                    rows := [items.row(name)]
+                    if name in items
+                    else items._titles.with_commas(name, exactly=ends_in_id)
+                ):
                     found.append(_only_one(items, name, rows))
                     break
             else:
                 end, name = 1, pieces[0].strip()
-                if name and not (skip_unknown and name not in items and not items._titles.search(name)):
+                if name and not (
+                    skip_unknown and name not in items and not items._titles.search(name)
+                ):
                     found.append(find_item(items, name))
             pieces = pieces[end:]
     return list(dict.fromkeys(reversed(found)))[::-1]
@@ -285,7 +350,9 @@ def find_item(items: IdMap, text: str, *, suggest: bool = True) -> int:
     if not rows:
         if not suggest:
             raise DataError(f"unknown {items.what} {text!r:.100}")
-        raise DataError(f"unknown {items.what} {text!r}{items._titles.nearest(text) or items._nearest(text)}")
+        raise DataError(
+            f"unknown {items.what} {text!r}{items._titles.nearest(text) or items._nearest(text)}"
+        )
     return _only_one(items, text, rows)
 
 
@@ -293,7 +360,9 @@ def _only_one(items: IdMap, text: str, rows: Sequence[int]) -> int:
     if len(rows) > 1:
         listed = ", ".join(f"{items.values[row]} ({items.label(row)})" for row in rows[:6])
         more = f" and {len(rows) - 6:,} more" if len(rows) > 6 else ""
-        raise DataError(f"{text!r} fits {len(rows):,} {items.what}s: {listed}{more}; give the id of one")
+        raise DataError(
+            f"{text!r} fits {len(rows):,} {items.what}s: {listed}{more}; give the id of one"
+        )
     return rows[0]
 
 
@@ -320,7 +389,10 @@ class _Titles:
             forms = [(self._exact, title.casefold()), (self._whole, plain_words(title))]
             for name in [re.sub(r"\([^()]*\)", " ", main), *re.findall(r"\(([^()]*)\)", main)]:
                 moved = _article_first(re.sub(r"^\s*a\.?k\.?a\.?\s", "", name, flags=re.IGNORECASE))
-                forms += [(self._named, plain_words(moved)), (self._bare, _without_article(plain_words(moved)))]
+                forms += [
+                    (self._named, plain_words(moved)),
+                    (self._bare, _without_article(plain_words(moved))),
+                ]
                 if "," in moved:
                     forms += [(self._commas, form) for form in _comma_forms(moved)]
             for rows_of, form in forms:
@@ -331,12 +403,18 @@ class _Titles:
     def search(self, text: str) -> list[int]:
         """The rows that fit a text best: all of the first form that any title has."""
         rows = self._exact.get(text.casefold(), [])
-        rows = [row for row in rows if self._items.label(row) == text] or rows or self._whole.get(plain_words(text), [])
+        rows = (
+            [row for row in rows if self._items.label(row) == text]
+            or rows
+            or self._whole.get(plain_words(text), [])
+        )
         if rows:
             return rows
         queries = [_without_year(text)]
         if not queries[0][1] and (bare := _BARE_YEAR.fullmatch(text.strip())):
-            queries.append((bare[1], bare[2]))  # `heat 1995`; first as it stands, for `Blade Runner 2049`
+            queries.append(
+                (bare[1], bare[2])
+            )  # `heat 1995`; first as it stands, for `Blade Runner 2049`
         for name, year in queries:
             words = plain_words(_article_first(name))
             core = _without_article(words)
@@ -347,7 +425,9 @@ class _Titles:
                 if form and (rows := self._of_year(rows_of.get(form, []), year)):
                     return rows
             for part in parts if core else []:
-                rows = [row for form, rows in self._named.items() if part in f" {form} " for row in rows]
+                rows = [
+                    row for form, rows in self._named.items() if part in f" {form} " for row in rows
+                ]
                 if rows := self._of_year(sorted(set(rows)), year):
                     return rows
         return []
@@ -361,16 +441,22 @@ class _Titles:
         moved = _article_first(name)
         if "," not in moved:  # it stood before the article
             words = plain_words(moved)
-            return self._of_year(self._named.get(words) or self._bare.get(_without_article(words), []), year)
+            return self._of_year(
+                self._named.get(words) or self._bare.get(_without_article(words), []), year
+            )
         forms = (self._commas.get(form, []) for form in _comma_forms(moved))
         return next((rows for found in forms if (rows := self._of_year(found, year))), [])
 
     def nearest(self, text: str) -> str:
         """The end of a sentence that names items with a similar title, or nothing."""
         core = _without_article(plain_words(_article_first(_without_year(text)[0])))
-        close = difflib.get_close_matches(core, [form for form in self._bare if form][:20_000], n=3, cutoff=0.6)
+        close = difflib.get_close_matches(
+            core, [form for form in self._bare if form][:20_000], n=3, cutoff=0.6
+        )
         rows = list(dict.fromkeys(row for form in close for row in self._bare[form][:2]))
-        listed = ", ".join(f"{self._items.values[row]} ({self._items.label(row)})" for row in rows[:3])
+        listed = ", ".join(
+            f"{self._items.values[row]} ({self._items.label(row)})" for row in rows[:3]
+        )
         return f"; close ones are {listed}" if listed else ""
 
     def _of_year(self, rows: list[int], year: str) -> list[int]:
@@ -384,7 +470,9 @@ def plain_words(text: str) -> str:
         return " ".join(_NO_WORD.split(text)).strip()
     # Only marks above and below a letter go; the vowel signs of other scripts stay.
     apart = (one for one in unicodedata.normalize("NFKD", text) if unicodedata.combining(one) < 200)
-    is_part = (one if one.isalnum() or unicodedata.category(one)[0] == "M" else " " for one in apart)
+    is_part = (
+        one if one.isalnum() or unicodedata.category(one)[0] == "M" else " " for one in apart
+    )
     return " ".join("".join(is_part).translate(_PLAIN_LETTERS).split())
 
 

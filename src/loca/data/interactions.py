@@ -77,8 +77,14 @@ class Interactions(Tabular):
     def __post_init__(self) -> None:
         offsets = np.ascontiguousarray(self.offsets, dtype=np.int64)
         item_rows = np.ascontiguousarray(self.item_rows, dtype=np.int32)
-        if offsets.shape != (len(self.users) + 1,) or offsets[0] != 0 or offsets[-1] != len(item_rows):
-            raise DataError(f"offsets do not fit {len(self.users)} users and {len(item_rows)} interactions")
+        if (
+            offsets.shape != (len(self.users) + 1,)
+            or offsets[0] != 0
+            or offsets[-1] != len(item_rows)
+        ):
+            raise DataError(
+                f"offsets do not fit {len(self.users)} users and {len(item_rows)} interactions"
+            )
         if (np.diff(offsets) < 0).any():
             raise DataError("offsets must not fall")
         if len(item_rows) and (item_rows.min() < 0 or item_rows.max() >= len(self.items)):
@@ -117,9 +123,14 @@ class Interactions(Tabular):
         """
         if times is None or len(times) == 0:
             order = np.argsort(user_rows, kind="stable")
-        elif times.dtype.kind == "i" and (span := int(times.max()) - int(times.min()) + 1) * len(users) < 2**62:
+        elif (
+            times.dtype.kind == "i"
+            and (span := int(times.max()) - int(times.min()) + 1) * len(users) < 2**62
+        ):
             # One key instead of two: five times as fast on 20 million events.
-            order = np.argsort(user_rows.astype(np.int64) * span + (times - times.min()), kind="stable")
+            order = np.argsort(
+                user_rows.astype(np.int64) * span + (times - times.min()), kind="stable"
+            )
         else:
             order = np.lexsort((times, user_rows))
         counts = np.bincount(user_rows, minlength=len(users))
@@ -166,7 +177,10 @@ class Interactions(Tabular):
         dict of str to ndarray
             `user` and `item` ids, `title` where items have titles, and `time` where times are known.
         """
-        found = {"user": self.users.values[self.user_rows()], "item": self.items.values[self.item_rows]}
+        found = {
+            "user": self.users.values[self.user_rows()],
+            "item": self.items.values[self.item_rows],
+        }
         found |= {} if self.items.labels is None else {"title": self.items.labels[self.item_rows]}
         return found | ({} if self.times is None else {"time": self.times})
 
@@ -180,14 +194,19 @@ class Interactions(Tabular):
         counts = f"{self.n_users:,} users, {self.n_items:,} items, {len(self):,} interactions"
         share = f"{100 * len(self) / max(self.n_users * self.n_items, 1):.2f} % of all pairs"
         recency = "no recency" if self.recency is None else f"recency: {self.recency}"
-        lines: list[str | TextTable] = [f"Interactions: {counts} ({share})", f"{self.time_span()}, {recency}"]
+        lines: list[str | TextTable] = [
+            f"Interactions: {counts} ({share})",
+            f"{self.time_span()}, {recency}",
+        ]
         some = np.arange(len(self)) < _ROWS_SHOWN
         if not some.any():
             return lines
         columns = self.where(some).columns()
         write = {"time": readable_time, "title": lambda title: f"{title:.40}"}
         texts = [map(write.get(name, str), one.tolist()) for name, one in columns.items()]
-        table = TextTable(tuple(columns), tuple(zip(*texts, strict=True)), names=1 + 2 * ("title" in columns))
+        table = TextTable(
+            tuple(columns), tuple(zip(*texts, strict=True)), names=1 + 2 * ("title" in columns)
+        )
         return [*lines, table, *(["…"] if len(self) > _ROWS_SHOWN else [])]
 
     def time_span(self) -> str:
@@ -199,7 +218,9 @@ class Interactions(Tabular):
         """
         if self.times is None or not len(self):
             return "no times"
-        first, last = (readable_time(one.item()).split(" ")[0] for one in (self.times.min(), self.times.max()))
+        first, last = (
+            readable_time(one.item()).split(" ")[0] for one in (self.times.min(), self.times.max())
+        )
         return f"{first} to {last}"
 
     def items_of(self, user_row: int) -> npt.NDArray[np.int32]:
@@ -261,7 +282,9 @@ class Interactions(Tabular):
         begins = places == 0
         begins[1:] |= self.times[1:] != self.times[:-1]
         numbers = np.cumsum(begins)
-        return np.asarray(numbers - numbers[np.repeat(self.offsets[:-1], self.counts())], dtype=np.int64)
+        return np.asarray(
+            numbers - numbers[np.repeat(self.offsets[:-1], self.counts())], dtype=np.int64
+        )
 
     def pairs(self) -> npt.NDArray[np.int64]:
         """Return one number for the user and the item of every interaction.
@@ -362,7 +385,9 @@ class Interactions(Tabular):
         is_first[rows.indptr[:-1][np.diff(rows.indptr) > 0]] = True
         starts = np.flatnonzero(is_first)
         weights = np.maximum.reduceat(rows.data, starts)
-        return csr_array((weights, rows.indices[starts], np.searchsorted(starts, rows.indptr)), shape=rows.shape)
+        return csr_array(
+            (weights, rows.indices[starts], np.searchsorted(starts, rows.indptr)), shape=rows.shape
+        )
 
     def of_users(self, user_rows: Rows) -> Interactions:
         """Choose some users; the items stay as they are.
@@ -377,12 +402,18 @@ class Interactions(Tabular):
         Interactions
             Its users are renumbered from 0.
         """
-        rows = np.flatnonzero(user_rows) if np.asarray(user_rows).dtype == bool else np.asarray(user_rows)
+        rows = (
+            np.flatnonzero(user_rows)
+            if np.asarray(user_rows).dtype == bool
+            else np.asarray(user_rows)
+        )
         counts = self.counts()[rows]
         offsets = np.concatenate([[0], np.cumsum(counts)])
         picked = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], counts)
         users, times = self.users.keep(rows), None if self.times is None else self.times[picked]
-        return replace(self, users=users, offsets=offsets, item_rows=self.item_rows[picked], times=times)
+        return replace(
+            self, users=users, offsets=offsets, item_rows=self.item_rows[picked], times=times
+        )
 
     def of_items(self, is_chosen: npt.NDArray[np.bool_]) -> Interactions:
         """Choose some items; the users stay, some with an empty history.
@@ -397,7 +428,10 @@ class Interactions(Tabular):
         Interactions
             Its items are renumbered from 0.
         """
-        part, new_rows = self.where(is_chosen[self.item_rows]), (np.cumsum(is_chosen) - 1).astype(np.int32)
+        part, new_rows = (
+            self.where(is_chosen[self.item_rows]),
+            (np.cumsum(is_chosen) - 1).astype(np.int32),
+        )
         return replace(part, items=self.items.keep(is_chosen), item_rows=new_rows[part.item_rows])
 
     def where(self, is_chosen: npt.NDArray[np.bool_]) -> Interactions:
@@ -449,7 +483,9 @@ class Interactions(Tabular):
         ['milk', 'tea']
         """
         if not new_items:
-            is_known = np.array([one in self.items for one in new.items.values.tolist()], dtype=bool)
+            is_known = np.array(
+                [one in self.items for one in new.items.values.tolist()], dtype=bool
+            )
             new = new.of_items(is_known)
             new = new.of_users(new.counts() > 0)
         users, user_rows = self.users.merged(new.users)
@@ -461,11 +497,16 @@ class Interactions(Tabular):
                 newest = self.times.max() if len(self) else np.int64(0)
                 later = newest + 1 + new.places()
             if "M" in (kinds := {self.times.dtype.kind, later.dtype.kind}) and len(kinds) > 1:
-                raise DataError(f"times: expected {self.times.dtype}, as the known ones are, found {later.dtype}")
+                raise DataError(
+                    f"times: expected {self.times.dtype}, as the known ones are, found {later.dtype}"
+                )
             times = np.concatenate([self.times, later])
         all_users = np.concatenate([self.user_rows(), user_rows[new.user_rows()]])
         all_items = np.concatenate([self.item_rows, item_rows[new.item_rows]])
-        return replace(Interactions.from_events(users, items, all_users, all_items, times), recency=self.recency)
+        return replace(
+            Interactions.from_events(users, items, all_users, all_items, times),
+            recency=self.recency,
+        )
 
     def with_recency(self, recency: Recency | None) -> Interactions:
         """Change how histories are weighted when they are used to score.
@@ -507,7 +548,9 @@ class Interactions(Tabular):
             raise DataError(f"titles: expected {expected}, found {type(titles).__name__}")
         known = {str(one) for one in self.items.values.tolist()}
         if titles and not any(str(one) in known for one in titles):
-            say(f"titles: none of the {len(titles):,} ids is that of an item, such as {next(iter(titles))!r}")
+            say(
+                f"titles: none of the {len(titles):,} ids is that of an item, such as {next(iter(titles))!r}"
+            )
         return replace(self, items=self.items.with_labels(titles))
 
 
@@ -535,13 +578,17 @@ def as_matrix(train: Interactions | csr_array) -> csr_array:
     """
     matrix = train.matrix() if isinstance(train, Interactions) else as_csr(train)
     if matrix.dtype != np.float32:
-        by_item = matrix.astype(np.float32)  # sorts every row and sums the values of a pair that is stored twice
+        by_item = matrix.astype(
+            np.float32
+        )  # sorts every row and sums the values of a pair that is stored twice
         if by_item.nnz == matrix.nnz:
             arrays = matrix.data, matrix.indices, matrix.indptr
             by_item = csr_array(arrays, shape=matrix.shape, dtype=np.float32, copy=True)
         matrix = by_item
     if matrix.shape[0] == 0 or matrix.shape[1] == 0 or matrix.nnz == 0:
-        raise DataError(f"nothing to learn from: {matrix.shape[0]} users, {matrix.shape[1]} items, {matrix.nnz} pairs")
+        raise DataError(
+            f"nothing to learn from: {matrix.shape[0]} users, {matrix.shape[1]} items, {matrix.nnz} pairs"
+        )
     return matrix
 
 
@@ -564,7 +611,9 @@ def as_histories(train: Interactions | csr_array) -> csr_array:
 def as_csr(matrix: Any) -> Any:
     """Return a scipy sparse matrix as users × items rows, each in its stored order; refuse anything else."""
     if not issparse(matrix):
-        raise DataError(f"expected Interactions or a scipy sparse matrix, found {type(matrix).__name__}")
+        raise DataError(
+            f"expected Interactions or a scipy sparse matrix, found {type(matrix).__name__}"
+        )
     rows: Any = matrix
     return check_entries(csr_array(rows), "the matrix")
 
@@ -574,8 +623,13 @@ def check_entries(rows: Any, what: str) -> Any:
     values = rows.data
     if len(values) and not (values.min() >= 0 and values.max() < np.inf):  # neither holds of NaN
         place = int(np.flatnonzero(~((values >= 0) & (values < np.inf)))[0])
-        row, column = int(np.searchsorted(rows.indptr, place, "right")) - 1, int(rows.indices[place])
-        raise DataError(f"{what}: expected finite numbers ≥ 0, found {values[place]} in row {row}, column {column}")
+        row, column = (
+            int(np.searchsorted(rows.indptr, place, "right")) - 1,
+            int(rows.indices[place]),
+        )
+        raise DataError(
+            f"{what}: expected finite numbers ≥ 0, found {values[place]} in row {row}, column {column}"
+        )
     return rows
 
 

@@ -20,13 +20,40 @@ Genres = tuple[str, ...]
 Value = TypeVar("Value")
 
 _MOVIE_FILES = (
-    *("ml-1m/movies.dat", "ml-10M100K/movies.dat", "ml-20m/movies.csv", "ml-25m/movies.csv", "ml-32m/movies.csv"),
+    *(
+        "ml-1m/movies.dat",
+        "ml-10M100K/movies.dat",
+        "ml-20m/movies.csv",
+        "ml-25m/movies.csv",
+        "ml-32m/movies.csv",
+    ),
     "ml-100k/u.item",
 )
 # What the 0s and 1s at the end of a line of u.item stand for, as ML-100K's u.genre says.
 _FLAGS = (
-    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
-    *("Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western"),
+    *(
+        "unknown",
+        "Action",
+        "Adventure",
+        "Animation",
+        "Children's",
+        "Comedy",
+        "Crime",
+        "Documentary",
+        "Drama",
+    ),
+    *(
+        "Fantasy",
+        "Film-Noir",
+        "Horror",
+        "Musical",
+        "Mystery",
+        "Romance",
+        "Sci-Fi",
+        "Thriller",
+        "War",
+        "Western",
+    ),
 )
 
 
@@ -79,14 +106,21 @@ def read_titles(
             try:
                 source = pl.read_parquet(io.BytesIO(found.read()))
             except UNREADABLE as error:
-                raise DataError(f"{where}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
+                raise DataError(
+                    f"{where}: cannot be read as Parquet ({str(error).splitlines()[0]})"
+                ) from error
         elif is_json(head):
             objects = [one for _, one in json_objects(where, found.read())]
             names = list(dict.fromkeys(name for one in objects for name in one))
             rows = [[one.get(name) for name in names] for one in objects]
         else:
-            shape = tables.find_shape(found, tables.SEPARATORS if separator is None else (separator,), header)
-            names, rows = shape.names, [row for _, row in tables.rows_of(where, tables.as_text(found.read()), shape)]
+            shape = tables.find_shape(
+                found, tables.SEPARATORS if separator is None else (separator,), header
+            )
+            names, rows = (
+                shape.names,
+                [row for _, row in tables.rows_of(where, tables.as_text(found.read()), shape)],
+            )
     if not isinstance(source, str | Path):
         table = as_polars(source)
         names, rows = table.columns, table.rows()
@@ -95,7 +129,11 @@ def read_titles(
     listed = [str(place) for place in range(len(rows[0]))] if names is None else names
     places = {}
     for role, column in (("item", item), ("title", title)):
-        place = tables.usual_position(role, listed) if column is None else tables.position_of(column, listed, where)
+        place = (
+            tables.usual_position(role, listed)
+            if column is None
+            else tables.position_of(column, listed, where)
+        )
         if place is not None:
             places[role] = place
     if names is None or len(names) == 2:
@@ -105,8 +143,12 @@ def read_titles(
     tables.check_columns(places, listed, where, ("item", "title"))
     pairs = [(row[places["item"]], row[places["title"]]) for row in rows]
     for one in (one for one, _ in pairs if not isinstance(one, str | int | float | None)):
-        raise DataError(f"{where}: expected text or a number as item id, found {type(one).__name__}")
-    return _first_of_each([(one, str(name)) for one, name in pairs if one is not None and name is not None])
+        raise DataError(
+            f"{where}: expected text or a number as item id, found {type(one).__name__}"
+        )
+    return _first_of_each(
+        [(one, str(name)) for one, name in pairs if one is not None and name is not None]
+    )
 
 
 def read_genres(source: str | Path) -> dict[Id, Genres]:
@@ -120,26 +162,40 @@ def read_genres(source: str | Path) -> dict[Id, Genres]:
     shape = tables.find_shape(found, ("::", "\t", ",", ";", "|"), known_names=("genres", "genre"))
     names = shape.names or ()
     item_place = tables.usual_position("item", names)
-    genre_place = next((place for place, name in enumerate(names) if name.lower() in ("genres", "genre")), None)
+    genre_place = next(
+        (place for place, name in enumerate(names) if name.lower() in ("genres", "genre")), None
+    )
     is_flagged = shape.names is None and shape.separator == "|" and shape.width == 5 + len(_FLAGS)
     if is_flagged or (shape.names is None and shape.separator == "::" and shape.width == 3):
         item_place, genre_place = 0, 2
     if item_place is None or genre_place is None:
         columns = "the columns " + ", ".join(names) if names else f"{shape.width} columns"
         expected = "MovieLens' movies.dat, movies.csv or u.item, or a header that names an item and a genres column"
-        raise DataError(f"{found.name}: expected {expected}, found {columns} split by {shape.separator!r}")
+        raise DataError(
+            f"{found.name}: expected {expected}, found {columns} split by {shape.separator!r}"
+        )
     pairs: list[tuple[str, Genres]] = []
     for line, record in tables.rows_of(found.name, tables.as_text(found.read()), shape):
-        where, one, text = f"{found.name} line {line}", record[item_place].strip(), record[genre_place].strip()
+        where, one, text = (
+            f"{found.name} line {line}",
+            record[item_place].strip(),
+            record[genre_place].strip(),
+        )
         if not one:
             raise DataError(f"{where}: expected the id of an item, found nothing")
         if is_flagged:
             flags = [flag.strip() for flag in record[-len(_FLAGS) :]]
             for flag in [flag for flag in flags if flag not in ("0", "1")]:
-                raise DataError(f"{where}: expected {len(_FLAGS)} flags 0 or 1 for the genres, found {flag!r}")
+                raise DataError(
+                    f"{where}: expected {len(_FLAGS)} flags 0 or 1 for the genres, found {flag!r}"
+                )
             genres = [name for name, flag in zip(_FLAGS, flags, strict=True) if flag == "1"]
         else:
-            genres = [] if text in ("", "(no genres listed)") else [name.strip() for name in text.split("|")]
+            genres = (
+                []
+                if text in ("", "(no genres listed)")
+                else [name.strip() for name in text.split("|")]
+            )
         if not all(genres) or len(set(genres)) < len(genres):
             raise DataError(f"{where}: expected different genres split by '|', found {text!r}")
         pairs.append((one, tuple(genres)))
@@ -149,7 +205,9 @@ def read_genres(source: str | Path) -> dict[Id, Genres]:
 def genres_of_planted(planted: PlantedData) -> dict[Id, Genres]:
     """Item id to the communities that favour the item ("community 1", …), which stand for genres in planted data."""
     return {
-        one: tuple(f"community {community + 1}" for community in planted.favoured[:, row].nonzero()[0])
+        one: tuple(
+            f"community {community + 1}" for community in planted.favoured[:, row].nonzero()[0]
+        )
         for row, one in enumerate(planted.interactions.items.values.tolist())
     }
 

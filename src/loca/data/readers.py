@@ -30,7 +30,12 @@ from loca.progress import say
 
 PARQUET_MARK = b"PAR1"
 # What polars raises on a damaged file.
-UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, nw.exceptions.NarwhalsError, OSError)
+UNREADABLE = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    nw.exceptions.NarwhalsError,
+    OSError,
+)
 _LISTS = tables.ColumnChoice({"user": "the first of a line", "item": "all others"})
 _NOBODY = "no user left after filtering"
 # Amazon's own shapes: a reviewer is A and at least nine more signs, a product an ASIN or an ISBN of ten signs.
@@ -39,7 +44,19 @@ _AMAZON_ITEM = re.compile(r"B[0-9A-Z]{9}|[0-9]{9}[0-9X]")
 _SAMPLE_OBJECTS = 100
 _ABOVE = "takes only those above the middle"
 # The scales that ratings are usually given on, the narrowest first; beyond them numbers are taken for counts.
-_SCALES = ((0, 1), (-1, 1), (1, 5), (0.5, 5), (0, 5), (1, 10), (0, 10), (-5, 5), (-10, 10), (0, 100), (-100, 100))
+_SCALES = (
+    (0, 1),
+    (-1, 1),
+    (1, 5),
+    (0.5, 5),
+    (0, 5),
+    (1, 10),
+    (0, 10),
+    (-5, 5),
+    (-10, 10),
+    (0, 100),
+    (-100, 100),
+)
 # The tables of all published zips, to find one where no layout is named.
 _PUBLISHED_TABLES = [member for layout in LAYOUTS.values() for member in layout.members]
 
@@ -170,7 +187,9 @@ class Ratings:
         above = values[values > found.middle]
         if scale is None or not len(above):
             return found
-        return replace(found, low_share=float(np.mean(known.to_numpy() < found.middle)), high=float(above[0]))
+        return replace(
+            found, low_share=float(np.mean(known.to_numpy() < found.middle)), high=float(above[0])
+        )
 
     @property
     def middle(self) -> float:
@@ -178,7 +197,9 @@ class Ratings:
         return sum(self.scale or (self.lowest, self.highest)) / 2
 
     def __str__(self) -> str:
-        scale = "" if self.scale is None else f", on a scale of {self.scale[0]:g} to {self.scale[1]:g}"
+        scale = (
+            "" if self.scale is None else f", on a scale of {self.scale[0]:g} to {self.scale[1]:g}"
+        )
         return f"{self.lowest:g} to {self.highest:g}, {self.values:,} different{scale}"
 
 
@@ -201,16 +222,31 @@ class TableRead:
         if found is not None:
             lines.append(("values of ratings", str(found)))
             if found.low_share:
-                advice = "" if minimum_rating is not None else f"; --min-rating {found.high:g} {_ABOVE}"
-                low = f"{100 * found.low_share:.0f} % of the ratings, below {found.middle:g}{advice}"
+                advice = (
+                    "" if minimum_rating is not None else f"; --min-rating {found.high:g} {_ABOVE}"
+                )
+                low = (
+                    f"{100 * found.low_share:.0f} % of the ratings, below {found.middle:g}{advice}"
+                )
                 lines.append(("below the middle of the scale", low))
         return lines
 
-    def notes(self, minimum_rating: float | None, advice: Literal["argument", "option", "none"]) -> list[str]:
+    def notes(
+        self, minimum_rating: float | None, advice: Literal["argument", "option", "none"]
+    ) -> list[str]:
         """What a person wants to know before the table is used, line by line; `advice` is for Python or a command."""
         lines, found = [], self.ratings
-        rating, time = ("minimum_rating=", "time=") if advice == "argument" else ("--min-rating ", "--time-column ")
-        if found is not None and found.scale is not None and found.low_share and minimum_rating is None:
+        rating, time = (
+            ("minimum_rating=", "time=")
+            if advice == "argument"
+            else ("--min-rating ", "--time-column ")
+        )
+        if (
+            found is not None
+            and found.scale is not None
+            and found.low_share
+            and minimum_rating is None
+        ):
             low = f"{100 * found.low_share:.0f} % of the ratings are below {found.middle:g}"
             scale = f"the middle of their scale ({found.scale[0]:g} to {found.scale[1]:g})"
             way = f"; {rating}{found.high:g} {_ABOVE}" if advice != "none" else ""
@@ -242,20 +278,29 @@ def read_table(
     needed = ("user", "item") if minimum_rating is None else ("user", "item", "rating")
     if plan is not None and not isinstance(source, str | Path):
         kind = "sparse matrix" if issparse(source) else type(source).__name__
-        raise ConfigError(f"layout {plan.name!r} says how a file is written; it does not apply to a {kind}")
+        raise ConfigError(
+            f"layout {plan.name!r} says how a file is written; it does not apply to a {kind}"
+        )
     read = None
     if issparse(source):
         if columns:
-            raise ConfigError("a sparse matrix has no columns; give it without user, item, rating and time")
+            raise ConfigError(
+                "a sparse matrix has no columns; give it without user, item, rating and time"
+            )
         interactions = _from_ratings(source, minimum_rating)
     else:
         name = "the frame"
         if isinstance(source, str | Path):
             found = find_source(source, _PUBLISHED_TABLES if plan is None else plan.members)
-            name, (table, choice) = found.name, read_file(found, columns, needed, plan, separator, header)
+            name, (table, choice) = (
+                found.name,
+                read_file(found, columns, needed, plan, separator, header),
+            )
         else:
             table, choice = _read_frame(source, columns, needed)
-        read = TableRead(name, choice, Ratings.of(table["rating"]) if "rating" in table.columns else None)
+        read = TableRead(
+            name, choice, Ratings.of(table["rating"]) if "rating" in table.columns else None
+        )
         if minimum_rating is None:
             table = table.drop("rating", strict=False)
         interactions = _number(table, minimum_rating)
@@ -263,7 +308,11 @@ def read_table(
         interactions = interactions.distinct(keep="first")
     if minimum_rating is not None or min_user_interactions or min_item_interactions:
         interactions = keep_active(
-            interactions, min_user_interactions, min_item_interactions, repeat_filter, keep_unused_items
+            interactions,
+            min_user_interactions,
+            min_item_interactions,
+            repeat_filter,
+            keep_unused_items,
         )
     return interactions, read
 
@@ -313,10 +362,15 @@ def read_preset(
 def layout_of(data_set: DataSet, path: str | Path) -> str | None:
     """Find the layout of a data set that best fits a file's form and separator; None where the data set has none."""
     head = find_source(path, _PUBLISHED_TABLES).read(4096)
-    separator = None if is_json(head) else tables.guess_separator(tables.as_text(head).split("\n")[:10])
+    separator = (
+        None if is_json(head) else tables.guess_separator(tables.as_text(head).split("\n")[:10])
+    )
 
     def fit(name: str) -> tuple[bool, bool]:
-        return LAYOUTS[name].is_json == is_json(head), separator in (None, *LAYOUTS[name].separators)
+        return LAYOUTS[name].is_json == is_json(head), separator in (
+            None,
+            *LAYOUTS[name].separators,
+        )
 
     return max(data_set.layouts, key=fit, default=None)
 
@@ -325,7 +379,11 @@ def layout_of(data_set: DataSet, path: str | Path) -> str | None:
 
 
 def keep_active(
-    interactions: Interactions, min_user: int = 0, min_item: int = 0, repeat: bool = False, keep_unused: bool = False
+    interactions: Interactions,
+    min_user: int = 0,
+    min_item: int = 0,
+    repeat: bool = False,
+    keep_unused: bool = False,
 ) -> Interactions:
     """Leave the interactions of items, then of users, that have at least so many; users and items left without any go.
 
@@ -335,7 +393,9 @@ def keep_active(
     minima = {"item": min_item, "user": min_user}
     for what, minimum in minima.items():
         if minimum < 0:
-            raise ConfigError(f"min_{what}_interactions: expected a whole number of at least 0, found {minimum}")
+            raise ConfigError(
+                f"min_{what}_interactions: expected a whole number of at least 0, found {minimum}"
+            )
     left, before = interactions, -1
     while len(left) != before and (repeat or before < 0):
         before = len(left)
@@ -345,7 +405,9 @@ def keep_active(
             left = left.where(counts[rows] >= minima[what])
             if len(left) == 0:
                 found = f"but the most that any {what} has is {counts.max(initial=0)}"
-                raise DataError(f"{_NOBODY}: at least {minima[what]} interactions per {what}, {found}")
+                raise DataError(
+                    f"{_NOBODY}: at least {minima[what]} interactions per {what}, {found}"
+                )
     left = left if left.counts().all() else left.of_users(left.counts() > 0)
     is_used = np.bincount(left.item_rows, minlength=left.n_items) > 0
     return left if keep_unused or is_used.all() else left.of_items(is_used)
@@ -354,7 +416,9 @@ def keep_active(
 def _at_least(ratings: npt.NDArray[Any], minimum: float) -> npt.NDArray[np.bool_]:
     is_rated = np.asarray(ratings >= minimum)
     if not is_rated.any():
-        raise DataError(f"{_NOBODY}: ratings of at least {minimum:g}, but the highest is {ratings.max()}")
+        raise DataError(
+            f"{_NOBODY}: ratings of at least {minimum:g}, but the highest is {ratings.max()}"
+        )
     return is_rated
 
 
@@ -371,15 +435,25 @@ def _number(table: pl.DataFrame, minimum_rating: float | None) -> Interactions:
     for what in ("user", "item"):
         distinct = table[what].unique().sort()
         is_text = distinct.dtype == pl.String
-        maps.append(IdMap(np.array(distinct.to_list(), dtype=object) if is_text else distinct.to_numpy(), what))
-        places = table[what].cast(pl.Enum(distinct)).to_physical() if is_text else distinct.search_sorted(table[what])
+        maps.append(
+            IdMap(
+                np.array(distinct.to_list(), dtype=object) if is_text else distinct.to_numpy(), what
+            )
+        )
+        places = (
+            table[what].cast(pl.Enum(distinct)).to_physical()
+            if is_text
+            else distinct.search_sorted(table[what])
+        )
         rows.append(places.to_numpy().astype(np.int32))
     times = None
     if "time" in table.columns:
         instants = table["time"]
         if instants.dtype == pl.Datetime:  # as seconds since 1970, whole where all are
             micro = instants.dt.epoch("us")
-            instants = micro // 1_000_000 if bool((micro % 1_000_000 == 0).all()) else micro / 1_000_000
+            instants = (
+                micro // 1_000_000 if bool((micro % 1_000_000 == 0).all()) else micro / 1_000_000
+            )
         times = instants.to_numpy()
     if minimum_rating is not None:
         is_rated = _at_least(table["rating"].to_numpy(), minimum_rating)
@@ -419,7 +493,9 @@ def read_file(
     head = source.read(HEAD_BYTES)
     form = "Parquet" if head.startswith(PARQUET_MARK) else "JSON" if is_json(head) else "text"
     if layout is not None and form != ("JSON" if layout.is_json else "text"):
-        raise DataError(f"{source.name}: expected the layout {layout.name} ({layout.about}), found {form}")
+        raise DataError(
+            f"{source.name}: expected the layout {layout.name} ({layout.about}), found {form}"
+        )
     columns = {**({} if layout is None else layout.columns), **given}
     if layout is not None and layout.is_lists:
         return _read_lists(source, given, needed, block_bytes)
@@ -428,12 +504,18 @@ def read_file(
             table = pl.scan_parquet(source.path if source.is_plain() else io.BytesIO(source.read()))
             return _read_frame(table, columns, needed, source.name)
         except UNREADABLE as error:
-            raise DataError(f"{source.name}: cannot be read as Parquet ({str(error).splitlines()[0]})") from error
+            raise DataError(
+                f"{source.name}: cannot be read as Parquet ({str(error).splitlines()[0]})"
+            ) from error
     if form == "JSON":
         return _read_json_lines(source, columns, needed, block_bytes)
     separators = tables.SEPARATORS if layout is None else layout.separators
-    named = [column for column in given.values() if isinstance(column, str) and not column.isdigit()]
-    shape = tables.find_shape(source, separators if separator is None else (separator,), header, named)
+    named = [
+        column for column in given.values() if isinstance(column, str) and not column.isdigit()
+    ]
+    shape = tables.find_shape(
+        source, separators if separator is None else (separator,), header, named
+    )
     is_unknown = layout is None and shape.names is None and not {"user", "item"} & given.keys()
     if is_unknown and not given and tables.are_lists(shape):
         say(f"{source.name}: read as user-items ({LAYOUTS['user-items'].about})")
@@ -442,9 +524,15 @@ def read_file(
         # The 2014 or the 2018 order, by which of the first two columns holds reviewers and which products.
         for name, user, item in (("amazon-ratings-2014", 0, 1), ("amazon-ratings-2018", 1, 0)):
             rows = [(row[user], row[item]) for row in shape.sample if len(row) > 1]
-            fitting = [1 for one, other in rows if _AMAZON_USER.fullmatch(one) and _AMAZON_ITEM.fullmatch(other)]
+            fitting = [
+                1
+                for one, other in rows
+                if _AMAZON_USER.fullmatch(one) and _AMAZON_ITEM.fullmatch(other)
+            ]
             if len(fitting) > len(rows) / 2:
-                say(f"{source.name}: read as {name}, by the shapes of its ids ({LAYOUTS[name].about})")
+                say(
+                    f"{source.name}: read as {name}, by the shapes of its ids ({LAYOUTS[name].about})"
+                )
                 columns = {**LAYOUTS[name].columns, **given}
                 break
         else:
@@ -454,8 +542,12 @@ def read_file(
                 raise DataError(f"{source.name}: {problem}; {advice}")
     places = tables.find_columns(columns, shape.names or shape.width, source.name, needed)
     full = [row for row in shape.sample if len(row) == shape.width]
-    samples = [pl.Series([row[place] for row in full], dtype=pl.String) for place in range(shape.width)]
-    choice = tables.ColumnChoice.of(places, shape.names or [str(place) for place in range(shape.width)], samples)
+    samples = [
+        pl.Series([row[place] for row in full], dtype=pl.String) for place in range(shape.width)
+    ]
+    choice = tables.ColumnChoice.of(
+        places, shape.names or [str(place) for place in range(shape.width)], samples
+    )
     return tables.read_delimited(source, shape, places, needed, block_bytes), choice
 
 
@@ -463,7 +555,9 @@ def _read_lists(
     source: Source, given: Mapping[str, Column], needed: Sequence[str], block_bytes: int
 ) -> tuple[pl.DataFrame, tables.ColumnChoice]:
     for role in [*given, *(role for role in needed if role == "rating")]:
-        raise DataError(f"{source.name}: lines of a user and then items have no column for the {role}s")
+        raise DataError(
+            f"{source.name}: lines of a user and then items have no column for the {role}s"
+        )
     return tables.read_lists(source, block_bytes), _LISTS
 
 
@@ -480,7 +574,10 @@ def _read_frame(
     if table.is_empty():
         raise DataError(f"{where}: there is no row")
     table.columns = list(places)
-    dates = [pl.Series([], dtype=pl.Date if kind in (nw.Date, nw.Datetime) else pl.Null) for kind in kinds]
+    dates = [
+        pl.Series([], dtype=pl.Date if kind in (nw.Date, nw.Datetime) else pl.Null)
+        for kind in kinds
+    ]
     read = tables.typed(table, where, lambda row: f"{where} row {row + 1}", needed).rechunk()
     return read, tables.ColumnChoice.of(places, names, dates)
 
@@ -492,7 +589,9 @@ def as_polars(frame: Any, where: str = "the frame") -> pl.DataFrame:
     if nw.Object in table.schema.dtypes():
         return pl.DataFrame(
             [
-                _from_objects(where, one.name, one.to_list()) if one.dtype == nw.Object else pl.Series(one.name, one)
+                _from_objects(where, one.name, one.to_list())
+                if one.dtype == nw.Object
+                else pl.Series(one.name, one)
                 for one in table.iter_columns()
             ]
         )
@@ -502,15 +601,21 @@ def as_polars(frame: Any, where: str = "the frame") -> pl.DataFrame:
 
 def _from_objects(where: str, name: str, values: list[Any]) -> pl.Series:
     """A column of Python's objects: text, UUIDs as text, or numbers; a mixture is refused."""
-    known = [None if one is None or one != one else one for one in values]  # NaN, pandas' word for a gap
+    known = [
+        None if one is None or one != one else one for one in values
+    ]  # NaN, pandas' word for a gap
     kinds = {type(one) for one in known if one is not None}
     if kinds <= {str, UUID}:
-        return pl.Series(name, [None if one is None else str(one) for one in known], dtype=pl.String)
+        return pl.Series(
+            name, [None if one is None else str(one) for one in known], dtype=pl.String
+        )
     if all(issubclass(kind, int | float | np.number) for kind in kinds):
         return pl.Series(name, known, strict=False)
     found = " and ".join(sorted(kind.__name__ for kind in kinds))
     advice = f"convert it, such as frame[{name!r}].astype(str)"
-    raise DataError(f"{where} column {name!r}: expected all text or all numbers, found {found}; {advice}")
+    raise DataError(
+        f"{where} column {name!r}: expected all text or all numbers, found {found}; {advice}"
+    )
 
 
 def _known_frame(frame: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
@@ -518,7 +623,9 @@ def _known_frame(frame: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
         return cast("nw.DataFrame[Any] | nw.LazyFrame[Any]", nw.from_native(frame))
     except TypeError as error:
         found = type(frame).__name__
-        raise DataError(f"expected a path, a data frame or a sparse matrix, found {found}") from error
+        raise DataError(
+            f"expected a path, a data frame or a sparse matrix, found {found}"
+        ) from error
 
 
 # -- JSON lines --------------------------------------------------------------------------------------------------------
@@ -543,7 +650,9 @@ def _read_json_lines(
     if is_needless and not {type(one) for one in values[places["rating"]]} <= {int, float}:
         del places["rating"]
     texts = [[one for one in some if one is not None] for some in values]
-    samples = [pl.Series(some if all(isinstance(one, str) for one in some) else [0]) for some in texts]
+    samples = [
+        pl.Series(some if all(isinstance(one, str) for one in some) else [0]) for some in texts
+    ]
     choice = tables.ColumnChoice.of(places, names, samples)
     fields = {role: names[place] for role, place in places.items()}
     schema = {field: _json_kind([one.get(field) for one in sample]) for field in fields.values()}
@@ -569,22 +678,34 @@ def _read_json_lines(
                 if role == "rating" and role not in needed:
                     one[field] = float(value) if isinstance(value, int | float) else None
                 elif value is None:
-                    raise DataError(f"{places[-1]}: no {field!r}; the fields are {tables.listed(list(one))}")
+                    raise DataError(
+                        f"{places[-1]}: no {field!r}; the fields are {tables.listed(list(one))}"
+                    )
                 elif isinstance(value, bool | list | dict):
                     found = json.dumps(value)[:40]
-                    raise DataError(f"{places[-1]}: expected text or a number as {role}, found {found}")
+                    raise DataError(
+                        f"{places[-1]}: expected text or a number as {role}, found {found}"
+                    )
                 elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-                    raise DataError(f"{places[-1]}: expected text or a 64-bit number as {role}, found {value}")
+                    raise DataError(
+                        f"{places[-1]}: expected text or a 64-bit number as {role}, found {value}"
+                    )
         for role, field in fields.items():
             values = [one[field] for one in objects]
             kind = _json_kind(values)
-            columns.append(pl.Series(role, [str(one) for one in values] if kind == pl.String else values, dtype=kind))
+            columns.append(
+                pl.Series(
+                    role, [str(one) for one in values] if kind == pl.String else values, dtype=kind
+                )
+            )
         return tables.typed(pl.DataFrame(columns), source.name, places.__getitem__, needed)
 
     return tables.read_blocks(source, read, block_bytes), choice
 
 
-def json_objects(name: str, data: bytes, first_line: int = 1) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_objects(
+    name: str, data: bytes, first_line: int = 1
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each object with the number of its line; blank lines are passed over."""
     for line, text in enumerate(tables.as_text(data).split("\n"), first_line):
         if not text.strip():
@@ -592,9 +713,13 @@ def json_objects(name: str, data: bytes, first_line: int = 1) -> Iterator[tuple[
         try:
             one = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{name} line {line}: expected a JSON object, found something else ({error})") from error
+            raise DataError(
+                f"{name} line {line}: expected a JSON object, found something else ({error})"
+            ) from error
         if not isinstance(one, dict):
-            raise DataError(f"{name} line {line}: expected a JSON object, found {text.strip()[:40]}")
+            raise DataError(
+                f"{name} line {line}: expected a JSON object, found {text.strip()[:40]}"
+            )
         yield line, one
 
 

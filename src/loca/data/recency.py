@@ -56,14 +56,23 @@ class Recency:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (_is_number(self.half_life) and self.half_life > 0 and math.isfinite(self.half_life)):
+        if not (
+            _is_number(self.half_life) and self.half_life > 0 and math.isfinite(self.half_life)
+        ):
             raise ConfigError(f"half_life: expected a number above 0, found {self.half_life!r}")
-        for what, value, words in (("unit", self.unit, get_args(Unit)), ("shape", self.shape, get_args(Shape))):
+        for what, value, words in (
+            ("unit", self.unit, get_args(Unit)),
+            ("shape", self.shape, get_args(Shape)),
+        ):
             if value not in words:
                 nearest = did_you_mean(str(value), words)
-                raise ConfigError(f"recency {what}: expected {words[0]!r} or {words[1]!r}, found {value!r}{nearest}")
+                raise ConfigError(
+                    f"recency {what}: expected {words[0]!r} or {words[1]!r}, found {value!r}{nearest}"
+                )
         if not (_is_number(self.floor) and 0 <= self.floor < 1):
-            raise ConfigError(f"recency floor: expected a number from 0 to below 1, found {self.floor!r}")
+            raise ConfigError(
+                f"recency floor: expected a number from 0 to below 1, found {self.floor!r}"
+            )
 
     @classmethod
     def per_position(cls, decay: float, *, floor: float = 0.0) -> Recency:

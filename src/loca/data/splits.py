@@ -60,7 +60,10 @@ class HeldOut(Readable):
     count_repeats: bool = False
 
     def __post_init__(self) -> None:
-        if self.histories.n_users != self.targets.n_users or self.histories.n_items != self.targets.n_items:
+        if (
+            self.histories.n_users != self.targets.n_users
+            or self.histories.n_items != self.targets.n_items
+        ):
             raise DataError("histories and targets must have the same users and items")
         if not np.array_equal(self.histories.users.values, self.targets.users.values):
             raise DataError("histories and targets must have the same users in the same order")
@@ -100,7 +103,11 @@ class HeldOut(Readable):
     @cached_property
     def target_counts(self) -> npt.NDArray[np.int64]:
         """How many targets each user's metrics divide by: distinct items, or with `count_repeats` all of them."""
-        return self.targets.counts() if self.count_repeats else np.diff(self.target_matrix.indptr).astype(np.int64)
+        return (
+            self.targets.counts()
+            if self.count_repeats
+            else np.diff(self.target_matrix.indptr).astype(np.int64)
+        )
 
     def of_users(self, user_rows: npt.NDArray[Any]) -> HeldOut:
         """Choose some users.
@@ -115,7 +122,11 @@ class HeldOut(Readable):
         HeldOut
             Its users are renumbered from 0.
         """
-        return replace(self, histories=self.histories.of_users(user_rows), targets=self.targets.of_users(user_rows))
+        return replace(
+            self,
+            histories=self.histories.of_users(user_rows),
+            targets=self.targets.of_users(user_rows),
+        )
 
     def with_recency(self, recency: Recency | None) -> HeldOut:
         """Change how the histories are weighted.
@@ -194,7 +205,11 @@ class Split(Readable):
         parts = {"train": self.train}
         parts |= {} if self.validation is None else {"validation": self.validation.targets}
         title = f"Split: {self.train.n_users:,} users to learn from, {self.train.n_items:,} items; "
-        return [title + _recency_text(self.train), _sizes(parts | {"test": self.test.targets}), *self.report]
+        return [
+            title + _recency_text(self.train),
+            _sizes(parts | {"test": self.test.targets}),
+            *self.report,
+        ]
 
     def with_recency(self, recency: Recency | None) -> Split:
         """Change how every history of the split is weighted.
@@ -234,7 +249,9 @@ def _recency_text(interactions: Interactions) -> str:
 Report = tuple[str, ...]
 
 
-def leave_last_out(interactions: Interactions, *, test: int = 5, validation: int = 0, keep: int = 1) -> Split:
+def leave_last_out(
+    interactions: Interactions, *, test: int = 5, validation: int = 0, keep: int = 1
+) -> Split:
     """Hold out the last interactions of each user as test, and those before them as validation.
 
     Test histories are train and validation together. Users with nothing held out stay in train; `report` counts them.
@@ -272,11 +289,17 @@ def leave_last_out(interactions: Interactions, *, test: int = 5, validation: int
         reason = f"test={test} and keep={keep} come first, and the longest history has {longest} interactions"
         raise DataError(f"nothing is left for validation: {reason}")
     known, test_part, report = _hold(interactions, "test", test, keep)
-    train, validation_part, lines = _hold(known, "validation", validation, keep) if validation else (known, None, ())
-    return Split(train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report))
+    train, validation_part, lines = (
+        _hold(known, "validation", validation, keep) if validation else (known, None, ())
+    )
+    return Split(
+        train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report)
+    )
 
 
-def hold_last(interactions: Interactions, count: int, *, keep: int = 1) -> tuple[Interactions, HeldOut, Report]:
+def hold_last(
+    interactions: Interactions, count: int, *, keep: int = 1
+) -> tuple[Interactions, HeldOut, Report]:
     """Hold out the last interactions of each user as validation, for a fit without a test.
 
     Parameters
@@ -312,7 +335,12 @@ def hold_last(interactions: Interactions, count: int, *, keep: int = 1) -> tuple
 
 
 def hold_out_users(
-    interactions: Interactions, *, test_users: float, validation_users: float = 0, fold_in: float = 0.8, seed: int = 0
+    interactions: Interactions,
+    *,
+    test_users: float,
+    validation_users: float = 0,
+    fold_in: float = 0.8,
+    seed: int = 0,
 ) -> Split:
     """Hold out users who are never seen in training, and know the oldest share of their histories.
 
@@ -361,12 +389,19 @@ def hold_out_users(
     test_part, report = _fold_in(interactions.of_users(is_test), train, fold_in, "test")
     validation_part, lines = None, Report()
     if validation_count:
-        validation_part, lines = _fold_in(interactions.of_users(~is_test & ~is_train), train, fold_in, "validation")
-    return Split(train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report))
+        validation_part, lines = _fold_in(
+            interactions.of_users(~is_test & ~is_train), train, fold_in, "validation"
+        )
+    return Split(
+        train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report)
+    )
 
 
 def split_at_time(
-    interactions: Interactions, *, test_from: float | str, validation_from: float | str | None = None
+    interactions: Interactions,
+    *,
+    test_from: float | str,
+    validation_from: float | str | None = None,
 ) -> Split:
     """Hold out everything from a moment on.
 
@@ -400,7 +435,9 @@ def split_at_time(
     test_start = _moment("test_from", test_from)
     start = test_start if validation_from is None else _moment("validation_from", validation_from)
     if start > test_start:
-        raise ConfigError(f"validation_from ({validation_from}) must not lie after test_from ({test_from})")
+        raise ConfigError(
+            f"validation_from ({validation_from}) must not lie after test_from ({test_from})"
+        )
     train, known = interactions.where(times < start), interactions.where(times < test_start)
     test_part, report = _later(known, interactions.where(times >= test_start), "test", test_from)
     validation_part, lines = None, Report()
@@ -408,7 +445,9 @@ def split_at_time(
         between = interactions.where((times >= start) & (times < test_start))
         validation_part, lines = _later(train, between, "validation", validation_from)
     train, known = (one.of_users(one.counts() > 0) for one in (train, known))
-    return Split(train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report))
+    return Split(
+        train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report)
+    )
 
 
 def hold_out(
@@ -452,7 +491,9 @@ def hold_out(
     return _matched(known, later, "test")
 
 
-def split_from(train: Interactions, test: Interactions, *, validation: Interactions | int = 0, keep: int = 1) -> Split:
+def split_from(
+    train: Interactions, test: Interactions, *, validation: Interactions | int = 0, keep: int = 1
+) -> Split:
     """Make a split of parts that are separate already, such as two files.
 
     Users and items are matched by id. The catalogue holds the items of all parts: a test item that nobody has in train
@@ -497,7 +538,9 @@ def split_from(train: Interactions, test: Interactions, *, validation: Interacti
         _check_histories(train, keep, validation=(validation, 1))
         train, validation_part, lines = _hold(train, "validation", validation, keep)
     test_part, report = _matched(known, test, "test")
-    return Split(train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report))
+    return Split(
+        train, validation_part, test_part, known, (f"train: {_size(train)}", *lines, *report)
+    )
 
 
 def _matched(known: Interactions, later: Interactions, what: str) -> tuple[HeldOut, Report]:
@@ -515,7 +558,9 @@ def _matched(known: Interactions, later: Interactions, what: str) -> tuple[HeldO
     lines = [f"{what}: {_size(held_out.targets)}"]
     if unknown_rows := len(later) - len(targets):
         count = len(np.unique(later.item_rows)) - len(np.unique(targets.item_rows))
-        lines.append(f"{what}: {many(count, 'item')} unknown, left out ({many(unknown_rows, 'interaction')})")
+        lines.append(
+            f"{what}: {many(count, 'item')} unknown, left out ({many(unknown_rows, 'interaction')})"
+        )
     if newcomers := int((~has_history).sum()):
         lost = many(int(targets.counts()[~has_history].sum()), "interaction")
         lines.append(f"{what}: {many(newcomers, 'user')} without a history, left out ({lost})")
@@ -533,23 +578,34 @@ def _all_ids(*maps: IdMap) -> IdMap:
     return found
 
 
-def _hold(interactions: Interactions, what: str, requested: int, keep: int) -> tuple[Interactions, HeldOut, Report]:
+def _hold(
+    interactions: Interactions, what: str, requested: int, keep: int
+) -> tuple[Interactions, HeldOut, Report]:
     """Return the rest, each user's last interactions as held out, and what happened to whom."""
     counts = interactions.counts()
     held_counts = np.clip(counts - keep, 0, requested)
     is_last = interactions.places() >= np.repeat(counts - held_counts, counts)
     rest, targets = interactions.where(~is_last), interactions.where(is_last)
     held_out = HeldOut(rest.of_users(held_counts > 0), targets.of_users(held_counts > 0))
-    fewer, none = int(((held_counts > 0) & (held_counts < requested)).sum()), int((held_counts == 0).sum())
+    fewer, none = (
+        int(((held_counts > 0) & (held_counts < requested)).sum()),
+        int((held_counts == 0).sum()),
+    )
     lines = [f"{what}: the last {requested} of each user, {_size(targets)}"]
     if fewer:
-        lines.append(f"{what}: fewer than {requested} from {many(fewer, 'user')} with too few interactions")
+        lines.append(
+            f"{what}: fewer than {requested} from {many(fewer, 'user')} with too few interactions"
+        )
     if none:
-        lines.append(f"{what}: none from {many(none, 'user')} with too few interactions, who stay in train")
+        lines.append(
+            f"{what}: none from {many(none, 'user')} with too few interactions, who stay in train"
+        )
     return rest, held_out, (*lines, *_about_targets(held_out, rest, what))
 
 
-def _fold_in(users: Interactions, train: Interactions, share: float, what: str) -> tuple[HeldOut, Report]:
+def _fold_in(
+    users: Interactions, train: Interactions, share: float, what: str
+) -> tuple[HeldOut, Report]:
     counts = users.counts()
     # 0.8 · 5 is 4, though its floating-point product may lie a hair above.
     known = np.clip(np.ceil(share * counts - 1e-9).astype(np.int64), 1, counts - 1)
@@ -557,16 +613,31 @@ def _fold_in(users: Interactions, train: Interactions, share: float, what: str) 
     held_out = HeldOut(users.where(is_known), users.where(~is_known))
     rest = f"{many(len(held_out.targets), 'interaction')} after it to be found"
     line = f"never seen in training; the oldest {share:.0%} of each history is known, {rest}"
-    return held_out, (f"{what}: {many(users.n_users, 'user')} {line}", *_about_targets(held_out, train, what))
+    return held_out, (
+        f"{what}: {many(users.n_users, 'user')} {line}",
+        *_about_targets(held_out, train, what),
+    )
 
 
-def _later(histories: Interactions, later: Interactions, what: str, moment: float | str) -> tuple[HeldOut, Report]:
+def _later(
+    histories: Interactions, later: Interactions, what: str, moment: float | str
+) -> tuple[HeldOut, Report]:
     has_history, has_later = histories.counts() > 0, later.counts() > 0
     if not (has_history & has_later).any():
-        times = np.concatenate([part.times for part in (histories, later) if part.times is not None])
-        span = f"the times run from {times.min()} to {times.max()}" if len(times) else "there are no times"
-        raise DataError(f"{what}: no user has interactions both before {moment} and from it on; {span}")
-    held_out = HeldOut(histories.of_users(has_history & has_later), later.of_users(has_history & has_later))
+        times = np.concatenate(
+            [part.times for part in (histories, later) if part.times is not None]
+        )
+        span = (
+            f"the times run from {times.min()} to {times.max()}"
+            if len(times)
+            else "there are no times"
+        )
+        raise DataError(
+            f"{what}: no user has interactions both before {moment} and from it on; {span}"
+        )
+    held_out = HeldOut(
+        histories.of_users(has_history & has_later), later.of_users(has_history & has_later)
+    )
     lines = [f"{what}: from {moment} on, {_size(held_out.targets)} with a history"]
     if newcomers := int((has_later & ~has_history).sum()):
         lost = f"left out ({len(later) - len(held_out.targets):,} interactions)"
@@ -580,7 +651,11 @@ def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> 
     targets, histories = np.sort(held_out.targets.pairs()), held_out.histories.pairs()
     places = np.minimum(np.searchsorted(targets, histories), len(targets) - 1)
     in_both = np.unique(histories[targets[places] == histories])
-    seen = int((np.searchsorted(targets, in_both, "right") - np.searchsorted(targets, in_both, "left")).sum())
+    seen = int(
+        (
+            np.searchsorted(targets, in_both, "right") - np.searchsorted(targets, in_both, "left")
+        ).sum()
+    )
     is_learned = np.zeros(held_out.n_items, dtype=bool)
     is_learned[learned_from.item_rows] = True
     unknown = int((~is_learned[held_out.targets.item_rows]).sum())
@@ -588,7 +663,11 @@ def _about_targets(held_out: HeldOut, learned_from: Interactions, what: str) -> 
         "already in their user's history, so that no list can name them": seen,
         "new to everybody, so that no model can know them": unknown,
     }
-    return [f"{what}: {count:,} of the targets {problem}" for problem, count in problems.items() if count]
+    return [
+        f"{what}: {count:,} of the targets {problem}"
+        for problem, count in problems.items()
+        if count
+    ]
 
 
 def _size(interactions: Interactions) -> str:
@@ -599,19 +678,27 @@ def _check_histories(interactions: Interactions, keep: int, **held_out: tuple[in
     """Refuse counts, each given with the smallest one that will do, that do not fit the histories."""
     for name, (count, smallest) in {**held_out, "keep": (keep, 1)}.items():
         if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < smallest:
-            raise ConfigError(f"{name}: expected a whole number of at least {smallest}, found {count!r}")
+            raise ConfigError(
+                f"{name}: expected a whole number of at least {smallest}, found {count!r}"
+            )
     longest = int(interactions.counts().max(initial=0))
     for name, (count, _) in held_out.items():
         if count > longest:
-            raise DataError(f"{name}={count} is larger than every history: the longest has {longest} interactions")
+            raise DataError(
+                f"{name}={count} is larger than every history: the longest has {longest} interactions"
+            )
     if longest <= keep:
-        raise DataError(f"nothing can be held out: keep={keep}, and the longest history has {longest} interactions")
+        raise DataError(
+            f"nothing can be held out: keep={keep}, and the longest history has {longest} interactions"
+        )
 
 
 def _user_count(name: str, value: float, n_users: int, smallest: int) -> int:
     """Return a number of users from a count, or from a share where the value is below 1."""
     if not math.isfinite(value) or value < 0 or (value >= 1 and value != int(value)):
-        raise ConfigError(f"{name}: expected a number of users, or a share below 1, found {value!r}")
+        raise ConfigError(
+            f"{name}: expected a number of users, or a share below 1, found {value!r}"
+        )
     count = round(value * n_users) if value < 1 else int(value)
     if count < smallest or (value > 0 and count == 0):
         raise ConfigError(f"{name}: {value!r} of {n_users} users is nobody")

@@ -59,9 +59,14 @@ class Statistics(Readable):
         tuple of (str, str)
             Name and value, one pair per line.
         """
-        times = [f"{time:g}" if isinstance(time, float) else str(time) for time in (self.first_time, self.last_time)]
+        times = [
+            f"{time:g}" if isinstance(time, float) else str(time)
+            for time in (self.first_time, self.last_time)
+        ]
         span = "none" if self.first_time is None else " to ".join(self.dates() or times)
-        histories = f"{self.shortest_history:,} / {self.median_history:,g} / {self.longest_history:,}"
+        histories = (
+            f"{self.shortest_history:,} / {self.median_history:,g} / {self.longest_history:,}"
+        )
         return (
             ("users", f"{self.users:,}"),
             ("items", f"{self.items:,}"),
@@ -130,14 +135,22 @@ def describe(interactions: Interactions) -> Statistics:
     sparsity = 100 * (1 - ratings / possible) if possible else 0.0
     popularity = np.bincount(interactions.item_rows, minlength=interactions.n_items)
     from_the_top = np.cumsum(np.sort(popularity)[::-1]) if len(popularity) else np.zeros(1)
-    top_5, top_2 = (float(from_the_top[max(len(popularity) * percent // 100, 1) - 1]) for percent in (5, 2))
+    top_5, top_2 = (
+        float(from_the_top[max(len(popularity) * percent // 100, 1) - 1]) for percent in (5, 2)
+    )
     concentrations = 100 * top_5 / max(ratings, 1), 100 * top_2 / max(ratings, 1)
     histories = interactions.counts() if interactions.n_users else np.zeros(1, np.int64)
-    shortest, median, longest = int(histories.min()), float(np.median(histories)), int(histories.max())
+    shortest, median, longest = (
+        int(histories.min()),
+        float(np.median(histories)),
+        int(histories.max()),
+    )
     times = interactions.times if ratings else None
     span = (None, None) if times is None else (times.min().item(), times.max().item())
     repeated, unused = ratings - interactions.matrix().nnz, int((popularity == 0).sum())
-    return Statistics(*sizes, sparsity, *concentrations, shortest, median, longest, repeated, unused, *span)
+    return Statistics(
+        *sizes, sparsity, *concentrations, shortest, median, longest, repeated, unused, *span
+    )
 
 
 # Shorter histories are left out where there are longer ones, as the protocols leave them out.
@@ -231,9 +244,17 @@ class OrderCheck(Readable):
         tuple of (str, str)
             Name and value, one pair per line.
         """
-        moments = f"{100 * self.in_one_moment:.0f} % of {self.neighbours:,}" if self.timed else "no times are known"
+        moments = (
+            f"{100 * self.in_one_moment:.0f} % of {self.neighbours:,}"
+            if self.timed
+            else "no times are known"
+        )
         rising, direction = "none to compare", "no pair stands side by side in 3 histories"
-        order = "looks like the file's, not the users'" if self.looks_like_file_order else "may be the users' own"
+        order = (
+            "looks like the file's, not the users'"
+            if self.looks_like_file_order
+            else "may be the users' own"
+        )
         if self.rising is not None:
             rising = f"{100 * self.rising:.0f} % of {self.compared:,} (chance 50 %, z = {self.rising_z:.1f})"
         if self.direction is not None and self.direction_by_chance is not None:
@@ -285,7 +306,9 @@ def check_order(interactions: Interactions) -> OrderCheck:
     data = data.of_users(long if long.any() else data.counts() > 0)
     newer = np.flatnonzero(data.places())  # interactions with one before them in their history
     older, timed = newer - 1, data.times is not None
-    alike = np.ones(len(newer), bool) if data.times is None else data.times[newer] == data.times[older]
+    alike = (
+        np.ones(len(newer), bool) if data.times is None else data.times[newer] == data.times[older]
+    )
     # The place of every item among the sorted ids: numbers, written as text or not, by size, all others as text.
     values = data.items.values.tolist()
     if data.items.values.dtype.kind == "O" and all(value.isdecimal() for value in values):
@@ -295,9 +318,16 @@ def check_order(interactions: Interactions) -> OrderCheck:
     before, after = ranks[data.item_rows][older], ranks[data.item_rows][newer]
     compared, risen = int(alike.sum()), int((after > before)[alike].sum())
     in_one_moment = compared / len(newer) if timed and len(newer) else 0.0
-    rising, z = (risen / compared, (2 * risen - compared) / math.sqrt(compared)) if compared else (None, 0.0)
+    rising, z = (
+        (risen / compared, (2 * risen - compared) / math.sqrt(compared))
+        if compared
+        else (None, 0.0)
+    )
     # One number for the pair, and the direction in its last bit: sorted, all of a pair stand together.
-    keys = np.sort((np.minimum(before, after) * data.n_items + np.maximum(before, after)) * 2 + (before < after))
+    keys = np.sort(
+        (np.minimum(before, after) * data.n_items + np.maximum(before, after)) * 2
+        + (before < after)
+    )
     pairs, counts = np.unique(keys >> 1, return_counts=True)
     upward = np.bincount(np.searchsorted(pairs, keys >> 1), keys & 1, len(pairs))
     is_often = counts >= _LEAST_HISTORIES
@@ -308,13 +338,19 @@ def check_order(interactions: Interactions) -> OrderCheck:
         # E[max(k, n − k)] for k ~ Binomial(n, ½): n/2 and the mean deviation from it, m · C(n, m) / 2ⁿ, m = ⌊n/2⌋ + 1.
         m = counts // 2 + 1.0
         log_choose = gammaln(counts + 1.0) - gammaln(m + 1) - gammaln(counts - m + 1)
-        by_chance = float(((counts / 2 + m * np.exp(log_choose - counts * math.log(2))) / counts).mean())
+        by_chance = float(
+            ((counts / 2 + m * np.exp(log_choose - counts * math.log(2))) / counts).mean()
+        )
     histories = data.n_users, len(newer), timed
-    return OrderCheck(*histories, in_one_moment, compared, rising, z, len(counts), direction, by_chance)
+    return OrderCheck(
+        *histories, in_one_moment, compared, rising, z, len(counts), direction, by_chance
+    )
 
 
 def warn_of_file_order(train: Interactions | csr_array) -> None:
     """Say in one line, before models learn from this order, where it looks like the file's."""
-    line = check_order(train if isinstance(train, Interactions) else Interactions.from_matrix(train)).warning()
+    line = check_order(
+        train if isinstance(train, Interactions) else Interactions.from_matrix(train)
+    ).warning()
     if line is not None:
         say(line)

@@ -131,8 +131,12 @@ def planted_communities(
     (60, 6)
     """
     if min(users, communities, groups, shortest_history, history) < 1:
-        raise ConfigError("planted communities: users, communities, groups and histories must be at least 1")
-    plan_memory(f"planting {users:,} users", users * (communities + 2 * history) * 8, "plant fewer users")
+        raise ConfigError(
+            "planted communities: users, communities, groups and histories must be at least 1"
+        )
+    plan_memory(
+        f"planting {users:,} users", users * (communities + 2 * history) * 8, "plant fewer users"
+    )
     if items < max(2 * shortest_history, groups, 3):
         found = f"{items} items are too few for {groups} groups and histories of {shortest_history}"
         raise ConfigError(f"planted communities: {found}")
@@ -141,7 +145,9 @@ def planted_communities(
             raise ConfigError(f"{name}: expected a number from 0 to 1, found {share!r}")
     rng = stream(seed, "planted communities")
     popularity = (1.0 + rng.permutation(items)) ** -tail  # (items,)
-    group_of = np.stack([rng.permutation(items) % groups for _ in range(communities)])  # (communities, items)
+    group_of = np.stack(
+        [rng.permutation(items) % groups for _ in range(communities)]
+    )  # (communities, items)
     favoured = rng.random((communities, items)).argsort(axis=1) < items // 3
     appeal = popularity * np.where(favoured, favour, 1.0)  # (communities, items)
     # Each user's shares in the communities: all in one, or divided between two.
@@ -161,7 +167,9 @@ def planted_communities(
         for group, worth, share in zip(group_of, appeal, memberships[rows].T, strict=True):
             first = rng.dirichlet(np.full(groups, tastes / groups), len(rows))  # (users, groups)
             then = rng.dirichlet(np.full(groups, tastes / groups), len(rows)) if drift else first
-            within = worth / np.bincount(group, weights=worth, minlength=groups)[group]  # sums to 1 in each group
+            within = (
+                worth / np.bincount(group, weights=worth, minlength=groups)[group]
+            )  # sums to 1 in each group
             belongs = (1 - stray) * share[:, None]
             early += belongs * first[:, group] * within
             late += belongs * ((1 - drift) * first + drift * then)[:, group] * within
@@ -174,12 +182,18 @@ def planted_communities(
         for letter, count in (("u", users), ("i", items))
     )
     # A readable title for each item, all different; a number is added once the words are used up.
-    pairs = rng.permutation([f"{adjective} {noun}" for adjective in _ADJECTIVES for noun in _NOUNS]).tolist()
+    pairs = rng.permutation(
+        [f"{adjective} {noun}" for adjective in _ADJECTIVES for noun in _NOUNS]
+    ).tolist()
     numbers = [f" {1 + item // len(pairs)}" if item >= len(pairs) else "" for item in range(items)]
-    titles = np.array([pairs[item % len(pairs)] + numbers[item] for item in range(items)], dtype=object)
+    titles = np.array(
+        [pairs[item % len(pairs)] + numbers[item] for item in range(items)], dtype=object
+    )
     times = _FIRST_DAY + _SECONDS_A_DAY * np.concatenate(days)
     maps = IdMap(user_ids, "user"), IdMap(item_ids, "item", titles)
-    interactions = Interactions.from_events(*maps, np.concatenate(user_rows), np.concatenate(item_rows), times)
+    interactions = Interactions.from_events(
+        *maps, np.concatenate(user_rows), np.concatenate(item_rows), times
+    )
     return PlantedData(interactions, memberships, group_of, favoured)
 
 

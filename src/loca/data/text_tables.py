@@ -55,12 +55,16 @@ class ColumnChoice:
     dates: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, places: Mapping[str, int], names: Sequence[str], samples: Sequence[pl.Series] = ()) -> ColumnChoice:
+    def of(
+        cls, places: Mapping[str, int], names: Sequence[str], samples: Sequence[pl.Series] = ()
+    ) -> ColumnChoice:
         """The choice by position; `samples` are some values of every column."""
         unused = [place for place in range(len(names)) if place not in places.values()]
         dated = [place for place in unused if place < len(samples) and _are_dates(samples[place])]
         taken = {role: names[place] for role, place in places.items()}
-        return cls(taken, tuple(names[place] for place in unused), tuple(names[place] for place in dated))
+        return cls(
+            taken, tuple(names[place] for place in unused), tuple(names[place] for place in dated)
+        )
 
 
 def _are_dates(values: pl.Series) -> bool:
@@ -104,7 +108,9 @@ def find_columns(
             if role not in found and place not in found.values():
                 found[role] = place
     elif not {"user", "item"} <= found.keys():
-        problem = f"{header} columns without names, so user, item, rating and time cannot be told apart"
+        problem = (
+            f"{header} columns without names, so user, item, rating and time cannot be told apart"
+        )
         advice = "give their positions, such as user=0, item=1, time=2; or the layout user-items where a line is a user"
         raise DataError(f"{where}: {problem}; {advice} and then items")
     check_columns(found, names, where, needed)
@@ -115,7 +121,9 @@ def find_columns(
     return found
 
 
-def check_columns(found: Mapping[str, int], names: Sequence[str], where: str, needed: Sequence[str]) -> None:
+def check_columns(
+    found: Mapping[str, int], names: Sequence[str], where: str, needed: Sequence[str]
+) -> None:
     """Refuses a table in which the column of a needed role was not found."""
     for role in needed:
         if role not in found:
@@ -139,7 +147,9 @@ def position_of(column: Column, names: Sequence[str], where: str) -> int:
 def usual_position(role: str, names: Sequence[str]) -> int | None:
     """The position of the first usual name of a role (user, item, rating, time or title), or None."""
     plain = [_plain(name) for name in names]
-    return next((plain.index(usual) for usual in _USUAL_NAMES[role].split() if usual in plain), None)
+    return next(
+        (plain.index(usual) for usual in _USUAL_NAMES[role].split() if usual in plain), None
+    )
 
 
 def _plain(name: str) -> str:
@@ -162,7 +172,10 @@ class Shape:
 
 
 def find_shape(
-    source: Source, separators: Sequence[str], header: bool | None = None, known_names: Sequence[str] = ()
+    source: Source,
+    separators: Sequence[str],
+    header: bool | None = None,
+    known_names: Sequence[str] = (),
 ) -> Shape:
     """The shape of a text table, from its first lines; a first line that holds one of `known_names` is a header."""
     head = source.read(HEAD_BYTES)
@@ -181,10 +194,14 @@ def find_shape(
         other = guess_separator(lines)
         several = len(_fields(lines[0], other)) > 1
         seems = f"the file seems to be split by {other!r}" if several else "expected at least two"
-        raise DataError(f"{source.name}: one column found when split by {' or '.join(map(repr, separators))}; {seems}")
+        raise DataError(
+            f"{source.name}: one column found when split by {' or '.join(map(repr, separators))}; {seems}"
+        )
     if header is None:
         usual = {*known_names, *" ".join(_USUAL_NAMES.values()).split()}
-        numbers = [pl.Series(row).str.strip_chars().cast(pl.Float64, strict=False) for row in rows[:2]]
+        numbers = [
+            pl.Series(row).str.strip_chars().cast(pl.Float64, strict=False) for row in rows[:2]
+        ]
         has_number = [one.null_count() < len(one) for one in numbers]
         is_named = any(name.strip() in usual or _plain(name) in usual for name in rows[0])
         header = is_named or (not has_number[0] and has_number[-1])
@@ -205,7 +222,9 @@ def records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
             yield line, record_text.rstrip("\r").split(separator)
 
 
-def rows_of(name: str, text: str, shape: Shape, first_line: int = 1) -> Iterator[tuple[int, list[str]]]:
+def rows_of(
+    name: str, text: str, shape: Shape, first_line: int = 1
+) -> Iterator[tuple[int, list[str]]]:
     """Each row below the header that is not blank, with its line; one with too few or too many fields is refused."""
     for place, record in records(text, shape.separator):
         line = first_line + place - 1
@@ -242,7 +261,12 @@ def _fields(line: str, separator: str) -> list[str]:
 
 
 def typed(
-    table: pl.DataFrame, where: str, place: Callable[[int], str], needed: Sequence[str], *, parse_ids: bool = False
+    table: pl.DataFrame,
+    where: str,
+    place: Callable[[int], str],
+    needed: Sequence[str],
+    *,
+    parse_ids: bool = False,
 ) -> pl.DataFrame:
     """Stored columns, each named by its role, as ids, numbers and instants.
 
@@ -261,7 +285,9 @@ def typed(
             if found is None or not str(found).strip():
                 raise DataError(f"{place(row)}: the {role} is missing")
             if role in ("user", "item"):
-                raise DataError(f"{place(row)}: expected text or a 64-bit number as {role} id, found {found}")
+                raise DataError(
+                    f"{place(row)}: expected text or a 64-bit number as {role} id, found {found}"
+                )
             kind = "a number, or ISO dates throughout," if role == "time" else "a number"
             raise DataError(f"{place(row)}: expected {kind} as {role}, found {str(found)!r}")
         columns.append(ids_from_text(read) if parse_ids and role in ("user", "item") else read)
@@ -282,7 +308,9 @@ def _as_role(values: pl.Series, where: str) -> pl.Series:
         if whole.null_count() == 0:
             return whole
         numbers = _finite(values.str.strip_chars())
-        return _instants(values) if role == "time" and numbers.null_count() == len(values) else numbers
+        return (
+            _instants(values) if role == "time" and numbers.null_count() == len(values) else numbers
+        )
     if role == "time" and kind in (pl.Date, pl.Datetime):
         return values.cast(pl.Datetime("us"))  # in UTC
     if kind.is_integer():
@@ -299,7 +327,9 @@ def _text_of_bytes(values: pl.Series) -> pl.Series:
     try:
         text = [None if one is None else one.decode() for one in found]
     except UnicodeDecodeError:
-        text = [str(UUID(bytes=one)) if one is not None and len(one) == 16 else None for one in found]
+        text = [
+            str(UUID(bytes=one)) if one is not None and len(one) == 16 else None for one in found
+        ]
     return pl.Series(values.name, text, dtype=pl.String)
 
 
@@ -315,7 +345,9 @@ def _instants(text: pl.Series) -> pl.Series:
     instants = (
         plain.str.to_datetime(_INSTANT, time_unit="us", strict=False),
         plain.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us")),
-        plain.str.to_datetime(_INSTANT + "%:z", time_unit="us", strict=False).dt.replace_time_zone(None),
+        plain.str.to_datetime(_INSTANT + "%:z", time_unit="us", strict=False).dt.replace_time_zone(
+            None
+        ),
     )
     return pl.select(pl.coalesce(instants).alias(text.name)).to_series()
 
@@ -329,7 +361,11 @@ def _finite(values: pl.Series) -> pl.Series:
 
 
 def read_blocks(
-    source: Source, read: Callable[[int, bytes], pl.DataFrame], block_bytes: int, skipped: int = 0, quoted: bool = False
+    source: Source,
+    read: Callable[[int, bytes], pl.DataFrame],
+    block_bytes: int,
+    skipped: int = 0,
+    quoted: bool = False,
 ) -> pl.DataFrame:
     """A text file block by block as one table; `read` makes a table of whole lines in UTF-8, given the first's number.
 
@@ -371,14 +407,20 @@ def read_delimited(
         except pl.exceptions.PolarsError as error:
             deque(rows_of(name, data.decode(), shape, first_line), maxlen=0)
             # Even records that cannot be read have quotes that do not pair up.
-            unpaired = (line for line, text in enumerate(data.split(b"\n"), first_line) if text.count(b'"') % 2)
+            unpaired = (
+                line
+                for line, text in enumerate(data.split(b"\n"), first_line)
+                if text.count(b'"') % 2
+            )
             reason = f"quote marks out of place ({str(error).splitlines()[0]})"
             raise DataError(f"{name} line {next(unpaired, 1)}: {reason}") from error
         # A row that is too short is filled up with nulls, and so is an empty last field: only a second look tells.
         if text[str(last)].null_count():
             deque(rows_of(name, data.decode(), shape, first_line), maxlen=0)
             fields = pl.exclude("row")
-            text = text.filter(~pl.all_horizontal(fields.is_null() | (fields.str.strip_chars() == "")))
+            text = text.filter(
+                ~pl.all_horizontal(fields.is_null() | (fields.str.strip_chars() == ""))
+            )
 
         def line_of(row: int) -> str:
             lines = (line for line, _ in records(data.decode(), shape.separator))
@@ -413,16 +455,24 @@ def read_lists(source: Source, block_bytes: int) -> pl.DataFrame:
 
     Fields are split by spaces or tabs, or where a line has neither by commas. A user without items has no row.
     """
-    comma = not any(mark in source.read(HEAD_BYTES).split(b"\n")[0].strip() for mark in (b" ", b"\t"))
+    comma = not any(
+        mark in source.read(HEAD_BYTES).split(b"\n")[0].strip() for mark in (b" ", b"\t")
+    )
 
     def read(first_line: int, data: bytes) -> pl.DataFrame:
         lines = pl.Series(data.decode().split("\n"), dtype=pl.String)
         fields = lines.str.extract_all(r"[^,\s]+" if comma else r"\S+")
-        table = pl.DataFrame({"user": fields.list.first(), "item": fields.list.slice(1)}).with_row_index("row")
+        table = pl.DataFrame(
+            {"user": fields.list.first(), "item": fields.list.slice(1)}
+        ).with_row_index("row")
         table = table.filter(pl.col("item").list.len() > 0).explode("item")
         ids = table.select("user", "item")
         return typed(
-            ids, source.name, lambda row: f"{source.name} line {first_line + table['row'][row]}", (), parse_ids=True
+            ids,
+            source.name,
+            lambda row: f"{source.name} line {first_line + table['row'][row]}",
+            (),
+            parse_ids=True,
         )
 
     table = read_blocks(source, read, block_bytes)

@@ -112,7 +112,8 @@ class Evaluation(Tabular):
         """
         means = self.means()
         metrics = {
-            name: {"mean": means[name], "low": low, "high": high} for name, (low, high) in self.intervals().items()
+            name: {"mean": means[name], "low": low, "high": high}
+            for name, (low, high) in self.intervals().items()
         }
         return {
             "users": len(self.users),
@@ -141,16 +142,26 @@ class Evaluation(Tabular):
         means, intervals = self.means(), self.intervals()
         rows: dict[str, list[str]] = {}
         for name, (low, high) in intervals.items():
-            rows.setdefault(name.split("@")[0], []).append(f"{means[name]:.4f} [{low:.4f}, {high:.4f}]")
+            rows.setdefault(name.split("@")[0], []).append(
+                f"{means[name]:.4f} [{low:.4f}, {high:.4f}]"
+            )
         rows["coverage"] = [f"{self.catalogue_coverage[n]:.4f}" for n in self.at]
         rows["novelty"] = [f"{self.novelty[n]:.2f}" for n in self.at]
         title = f"{len(self.users):,} users, {self.item_count:,} items; means with 95 % intervals"
         header = "", *(f"@{n}" for n in self.at)
-        return [title, TextTable(header, tuple((name, *texts) for name, texts in rows.items()), len(header))]
+        return [
+            title,
+            TextTable(header, tuple((name, *texts) for name, texts in rows.items()), len(header)),
+        ]
 
 
 def evaluate(
-    model: Scorer, held_out: HeldOut, *, at: Iterable[int] = (50, 100), recency: Recency | None = None, seed: int = 0
+    model: Scorer,
+    held_out: HeldOut,
+    *,
+    at: Iterable[int] = (50, 100),
+    recency: Recency | None = None,
+    seed: int = 0,
 ) -> Evaluation:
     """Rank the items for held-out users and compute metrics of the lists.
 
@@ -194,13 +205,17 @@ def evaluate(
             "order; split the data first, then fit on its train part"
         )
     weighed = as_known(model, held_out) if recency is None else held_out.with_recency(recency)
-    return measure(lambda user_rows: model.score(weighed.history_matrix[user_rows]), weighed, at=at, seed=seed)
+    return measure(
+        lambda user_rows: model.score(weighed.history_matrix[user_rows]), weighed, at=at, seed=seed
+    )
 
 
 def check_scorer(model: object) -> None:
     """Refuse what is no model: a class, or anything that cannot score."""
     if isinstance(model, type):
-        raise ConfigError(f"model: expected a fitted model, found the class {model.__name__}; write {model.__name__}()")
+        raise ConfigError(
+            f"model: expected a fitted model, found the class {model.__name__}; write {model.__name__}()"
+        )
     if not hasattr(model, "score"):
         raise ConfigError(f"model: expected a fitted model, found {type(model).__name__}")
 
@@ -250,15 +265,25 @@ def measure(
 
 
 def mean_ndcg(
-    score: Callable[[csr_array], AnyScores], held_out: HeldOut, n: int = 100, *, block_bytes: int = BLOCK_BYTES
+    score: Callable[[csr_array], AnyScores],
+    held_out: HeldOut,
+    n: int = 100,
+    *,
+    block_bytes: int = BLOCK_BYTES,
 ) -> float:
     """Return the mean NDCG@n of `score(histories)` over the users with a held-out item, for early stopping."""
     matrix = held_out.history_matrix
-    return mean_ndcgs(lambda users: (score(csr_array(matrix[users])),), held_out, n, block_bytes=block_bytes)[0]
+    return mean_ndcgs(
+        lambda users: (score(csr_array(matrix[users])),), held_out, n, block_bytes=block_bytes
+    )[0]
 
 
 def mean_ndcgs(
-    score: Callable[[UserRows], Iterable[AnyScores]], held_out: HeldOut, n: int = 100, *, block_bytes: int = BLOCK_BYTES
+    score: Callable[[UserRows], Iterable[AnyScores]],
+    held_out: HeldOut,
+    n: int = 100,
+    *,
+    block_bytes: int = BLOCK_BYTES,
 ) -> list[float]:
     """Return the mean NDCG@n of each score array that `score(user_rows)` gives, in one pass over the users.
 
@@ -270,12 +295,20 @@ def mean_ndcgs(
     for places in _blocks(len(user_rows), held_out.n_items, block_bytes):
         ndcgs = _ndcgs_of(held_out, user_rows[places], n)
         block_sums = [float(ndcgs(scores).sum()) for scores in score(user_rows[places])]
-        sums = [total + part for total, part in zip(sums or [0.0] * len(block_sums), block_sums, strict=True)]
+        sums = [
+            total + part
+            for total, part in zip(sums or [0.0] * len(block_sums), block_sums, strict=True)
+        ]
     return [total / len(user_rows) for total in sums]
 
 
 def ndcg_of_each(
-    score_places: Callable[[UserRows], AnyScores], held_out: HeldOut, user_rows: UserRows, n: int, *, block_bytes: int
+    score_places: Callable[[UserRows], AnyScores],
+    held_out: HeldOut,
+    user_rows: UserRows,
+    n: int,
+    *,
+    block_bytes: int,
 ) -> Values:
     """The NDCG@n of each of the `user_rows`, in which a user may stand several times; all need a held-out item.
 
@@ -297,7 +330,9 @@ def _ndcgs_of(held_out: HeldOut, user_rows: UserRows, n: int) -> Callable[[AnySc
 def _list_items(scores: AnyScores, histories: csr_array, n: int) -> ItemRows:
     if tuple(scores.shape) != histories.shape:
         users, items = histories.shape
-        raise DataError(f"scores: expected {users} users × {items} items, found shape {tuple(scores.shape)}")
+        raise DataError(
+            f"scores: expected {users} users × {items} items, found shape {tuple(scores.shape)}"
+        )
     return rank_top_n(scores, histories, n)[0]
 
 

@@ -51,7 +51,9 @@ class Explainable(Protocol):
     def score(self, histories: csr_array) -> npt.NDArray[np.float32]: ...
     def count_items(self) -> int: ...
     def additive_at(self, history: csr_array) -> Score | None: ...
-    def sources_of(self, history: csr_array, items: Rows, n: int, known: Interactions | None) -> Sources | None: ...
+    def sources_of(
+        self, history: csr_array, items: Rows, n: int, known: Interactions | None
+    ) -> Sources | None: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -161,20 +163,34 @@ class Explanation(Tabular):
         order = np.argsort(-np.array(shares), kind="stable").tolist()
         speak_for = [entry for entry in order if shares[entry] > 0]
         named = [entry for entry in speak_for[:_MOST_FOR] if shares[entry] >= 0.005]
-        pieces = [f"{title(self.names, self.history[entry])} ({percent(shares[entry])})" for entry in named]
+        pieces = [
+            f"{title(self.names, self.history[entry])} ({percent(shares[entry])})"
+            for entry in named
+        ]
         rest = sum(shares[entry] for entry in speak_for[len(named) :])
         if pieces and rest >= 0.005:
             others = len(speak_for) - len(named)
             pieces.append(f"{many(others, 'other')} ({percent(rest)})")
         lines = [("because you took ", pieces)] if pieces else []
         if everyone > 0:
-            of_all = "" if self.popularity is None else f": {percent(self.popularity[place])} of all users took it"
-            lines.append(("popular with everyone" + (f" ({percent(everyone)})" if pieces else ""), [of_all]))
+            of_all = (
+                ""
+                if self.popularity is None
+                else f": {percent(self.popularity[place])} of all users took it"
+            )
+            lines.append(
+                ("popular with everyone" + (f" ({percent(everyone)})" if pieces else ""), [of_all])
+            )
         if not lines:
             lines.append(("no item of the history speaks for it", [""]))
-        against = [entry for entry in order[::-1][:_MOST_AGAINST] if shares[entry] <= -_LEAST_AGAINST]
+        against = [
+            entry for entry in order[::-1][:_MOST_AGAINST] if shares[entry] <= -_LEAST_AGAINST
+        ]
         if against:
-            texts = [f"{title(self.names, self.history[entry])} ({percent(shares[entry])})" for entry in against]
+            texts = [
+                f"{title(self.names, self.history[entry])} ({percent(shares[entry])})"
+                for entry in against
+            ]
             lines.append(("in spite of ", texts))
         return lines
 
@@ -208,9 +224,13 @@ class Explanation(Tabular):
         """How the shares were found, and what answers inside the model."""
         lines = []
         if not self.is_exact:
-            lines.append("Shares by leave-one-out: how far the score falls when an item is taken out of the history.")
+            lines.append(
+                "Shares by leave-one-out: how far the score falls when an item is taken out of the history."
+            )
         elif self.contributions.any():
-            lines.append("Shares are of all that speaks for an item; for and against add up to its score exactly.")
+            lines.append(
+                "Shares are of all that speaks for an item; for and against add up to its score exactly."
+            )
         return lines if self.sources is None else [*lines, *self.sources.lines(self.names, WIDTH)]
 
     def __repr__(self) -> str:
@@ -242,18 +262,36 @@ class Explanation(Tabular):
         for place, item in enumerate(listed):
             order = np.argsort(-self.contributions[place], kind="stable")
             order = order[self.contributions[place][order] != 0]
-            because = {"contribution": self.contributions[place][order], "share": shares[place][order]}
+            because = {
+                "contribution": self.contributions[place][order],
+                "share": shares[place][order],
+            }
             item["rank"] = int(self.ranks[place])
             item["because"] = items_json(self.names, self.history[order], **because)
             if self.everyone[place]:
-                item["everyone"] = {"contribution": float(self.everyone[place]), "share": float(shares[place, -1])}
+                item["everyone"] = {
+                    "contribution": float(self.everyone[place]),
+                    "share": float(shares[place, -1]),
+                }
         inside = {} if self.sources is None else self.sources.to_json(self.names)
         history = items_json(self.names, self.history)
-        return {"user": self.user, "history": history, "items": listed, "is_exact": self.is_exact, **inside}
+        return {
+            "user": self.user,
+            "history": history,
+            "items": listed,
+            "is_exact": self.is_exact,
+            **inside,
+        }
 
 
 def explain(
-    model: Explainable, who: Any, item: Id | list[Id] | None, n: int, *, recency: HistoryWeights, order: Any = None
+    model: Explainable,
+    who: Any,
+    item: Id | list[Id] | None,
+    n: int,
+    *,
+    recency: HistoryWeights,
+    order: Any = None,
 ) -> Explanation:
     """Why a model lists its n best items for one history, or scores one item or some as it does; see `Recommender`."""
     n = min(check_list_length(n), model.count_items())
@@ -261,22 +299,35 @@ def explain(
         who = _in_order(who, order)
     found = resolve_histories(who, model.train_data_, model.count_items(), recency=recency)
     if len(found) != 1:
-        hint = "; explain them one at a time" if len(found) else "; give a user id or a list of item ids in a list"
+        hint = (
+            "; explain them one at a time"
+            if len(found)
+            else "; give a user id or a list of item ids in a list"
+        )
         raise DataError(f"explain: expected one history, found {len(found)}{hint}")
-    history, in_order, names = found.matrix(), np.asarray(found.order(0), dtype=np.int32), found.items
+    history, in_order, names = (
+        found.matrix(),
+        np.asarray(found.order(0), dtype=np.int32),
+        found.items,
+    )
     scores = np.asarray(model.score(history), dtype=np.float32)[0]
     if item is None:
         items = rank_top_n(scores[None], history, n)[0][0]
         items = items[items >= 0]
     else:
-        items = np.array([names.row(one) for one in (item if isinstance(item, list) else [item])], dtype=np.int32)
+        items = np.array(
+            [names.row(one) for one in (item if isinstance(item, list) else [item])], dtype=np.int32
+        )
     added, everyone, is_exact = find_contributions(model, history, items)
     place_of = {row: place for place, row in enumerate(history.indices.tolist())}
     added = added[:, [place_of[row] for row in in_order.tolist()]]
     known, popularity = model.train_data_, None
     if known is not None and everyone.any():
         # Each user once: a pair may be repeated.
-        owners = (np.searchsorted(known.offsets, np.flatnonzero(known.item_rows == row), "right") for row in items)
+        owners = (
+            np.searchsorted(known.offsets, np.flatnonzero(known.item_rows == row), "right")
+            for row in items
+        )
         holders = [len(np.unique(one)) for one in owners]
         popularity = np.array(holders, dtype=np.float32) / np.float32(max(known.n_users, 1))
     return Explanation(
@@ -299,12 +350,16 @@ def _in_order(row: csr_array, order: Any) -> csr_array:
     """The one history of a sparse row, stored in the order given."""
     rows, items = csr_array(row), np.asarray(order, dtype=np.int32)
     if rows.shape[0] != 1 or sorted(items.tolist()) != sorted(rows.indices.tolist()):
-        raise DataError("explain: expected the order to name the items of the history, and no others")
+        raise DataError(
+            "explain: expected the order to name the items of the history, and no others"
+        )
     values = rows.toarray()[0][items]
     return csr_array((values, items, [0, len(items)]), shape=rows.shape)
 
 
-def find_contributions(model: Explainable, history: csr_array, items: Rows) -> tuple[Figures, Figures, bool]:
+def find_contributions(
+    model: Explainable, history: csr_array, items: Rows
+) -> tuple[Figures, Figures, bool]:
     """What each entry of a history adds to the scores of items, items × entries; what each gets anyway; if exact.
 
     Exact where the model's scores of this history are a sum over its items. Otherwise what the score of an item loses
@@ -313,7 +368,9 @@ def find_contributions(model: Explainable, history: csr_array, items: Rows) -> t
     count, item_count = history.nnz, history.shape[1]
     values, places = history.data, np.arange(count + 1)
     # Row e has the entry e alone, the last row nothing.
-    alone = csr_array((values, history.indices, np.append(places, count)), shape=(count + 1, item_count))
+    alone = csr_array(
+        (values, history.indices, np.append(places, count)), shape=(count + 1, item_count)
+    )
     score = model.additive_at(history)
     is_exact = score is not None
     if score is None:
@@ -324,7 +381,9 @@ def find_contributions(model: Explainable, history: csr_array, items: Rows) -> t
     figures = np.empty((count + 1, len(items)), dtype=np.float32)
     step = block_rows(item_count)
     for start in range(0, count + 1, step):
-        figures[start : start + step] = np.asarray(score(csr_array(alone[start : start + step])))[:, items]
+        figures[start : start + step] = np.asarray(score(csr_array(alone[start : start + step])))[
+            :, items
+        ]
     if is_exact:
         return (figures[:-1] - figures[-1]).T, figures[-1], True
     return (figures[-1] - figures[:-1]).T, np.zeros(len(items), np.float32), False
@@ -337,12 +396,16 @@ def ranks_of(scores: Figures, history: csr_array, items: Rows) -> npt.NDArray[np
     ranks = np.zeros(len(items), dtype=np.int64)
     for place, row in enumerate(items.tolist()):
         if unseen[row]:
-            before = (scores > scores[row]) | ((scores == scores[row]) & (np.arange(len(scores)) < row))
+            before = (scores > scores[row]) | (
+                (scores == scores[row]) & (np.arange(len(scores)) < row)
+            )
             ranks[place] = 1 + int((before & unseen).sum())
     return ranks
 
 
-def items_json(names: IdMap, rows: npt.NDArray[Any], **figures: npt.NDArray[Any]) -> list[dict[str, Any]]:
+def items_json(
+    names: IdMap, rows: npt.NDArray[Any], **figures: npt.NDArray[Any]
+) -> list[dict[str, Any]]:
     """Each item with its id, its title if any, and its figures by name; an empty place, row −1, is left out."""
     listed = []
     for place, row in enumerate(rows.tolist()):
@@ -371,7 +434,9 @@ def fold(opening: str, pieces: Sequence[str], width: int, indent: int | None = N
     lines, line = [], opening
     begins = True
     for place, piece in enumerate(pieces):
-        text = cut(piece, width - columns_of(opening) - 1) + ("," if place < len(pieces) - 1 else "")
+        text = cut(piece, width - columns_of(opening) - 1) + (
+            "," if place < len(pieces) - 1 else ""
+        )
         if not begins and columns_of(line) + 1 + columns_of(text) > width:
             lines.append(line)
             line, begins = " " * (columns_of(opening) if indent is None else indent), True

@@ -59,7 +59,9 @@ def metric_values(hits: Hits, target_counts: Counts, at: Iterable[int]) -> dict[
     """
     counts = np.asarray(target_counts)
     if counts.shape != hits.shape[:1] or (counts < 1).any():
-        raise DataError("target counts: expected at least one held-out item for each user of the hits")
+        raise DataError(
+            "target counts: expected at least one held-out item for each user of the hits"
+        )
     values: dict[str, Values] = {}
     for n in at:
         first = hits[:, :n]
@@ -76,5 +78,7 @@ def check_lengths(at: Iterable[int]) -> tuple[int, ...]:
     """The list lengths to measure at, each once, shortest first."""
     lengths = tuple(at) if isinstance(at, Iterable) else (at,)
     if not lengths or not all(isinstance(n, int | np.integer) and n >= 1 for n in lengths):
-        raise ConfigError(f"at: expected list lengths of 1 or more, like (50, 100), found {lengths!r}")
+        raise ConfigError(
+            f"at: expected list lengths of 1 or more, like (50, 100), found {lengths!r}"
+        )
     return tuple(sorted({int(n) for n in lengths}))

@@ -74,7 +74,9 @@ class Recommendations(Tabular):
     @property
     def titles(self) -> npt.NDArray[Any] | None:
         """Users × n titles, None in a place that cannot be filled; None where items have no titles."""
-        return None if self.item_ids.labels is None else at_rows(self.item_ids.labels, self.item_rows)
+        return (
+            None if self.item_ids.labels is None else at_rows(self.item_ids.labels, self.item_rows)
+        )
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return the table by its columns, one row for each place that is filled.
@@ -102,12 +104,20 @@ class Recommendations(Tabular):
         users, width = self.item_rows.shape
         names = self.items if self.titles is None else self.titles
         rows = []
-        for user, listed in zip(self.users[:_SHOWN_USERS].tolist(), names[:_SHOWN_USERS].tolist(), strict=True):
+        for user, listed in zip(
+            self.users[:_SHOWN_USERS].tolist(), names[:_SHOWN_USERS].tolist(), strict=True
+        ):
             text = ", ".join(str(one) for one in listed if one is not None) or "nothing"
-            rows.append((str(user), text if len(text) <= _SHOWN_SIGNS else f"{text[: _SHOWN_SIGNS - 1]}…"))
+            rows.append(
+                (str(user), text if len(text) <= _SHOWN_SIGNS else f"{text[: _SHOWN_SIGNS - 1]}…")
+            )
         more = [f"… and {users - _SHOWN_USERS:,} more"] if users > _SHOWN_USERS else []
         title = f"up to {width} items for {many(users, 'user')}"
-        return [title, *([TextTable(("user", "items"), tuple(rows), names=2)] if rows else []), *more]
+        return [
+            title,
+            *([TextTable(("user", "items"), tuple(rows), names=2)] if rows else []),
+            *more,
+        ]
 
 
 def recommend(
@@ -176,7 +186,11 @@ def recommend(
     """
     request = Request(model, who, n, known, hide_seen, only, never, candidates, on_unknown, recency)
     users, n = len(request.histories), request.n
-    plan_memory(f"lists of {n:,} items for {users:,} users", 8 * users * n, "ask for shorter lists, or for fewer users")
+    plan_memory(
+        f"lists of {n:,} items for {users:,} users",
+        8 * users * n,
+        "ask for shorter lists, or for fewer users",
+    )
     item_rows, best = np.empty((users, n), np.int32), np.empty((users, n), np.float32)
     for block, part in request.blocks():
         item_rows[block], best[block] = part.item_rows, part.scores
@@ -223,7 +237,9 @@ def recommendation_table(
     >>> loca.recommendation_table(loca.EASE().fit(data), ["u07", "u11"], n=3)["rank"].to_list()
     [1, 2, 3, 1, 2, 3]
     """
-    return recommend(model, who, n, known=known, hide_seen=hide_seen, only=only, never=never).to_polars()
+    return recommend(
+        model, who, n, known=known, hide_seen=hide_seen, only=only, never=never
+    ).to_polars()
 
 
 class Request:
@@ -245,12 +261,16 @@ class Request:
         n = check_list_length(n)
         check_scorer(model)
         count_items: Callable[[], int] | None = getattr(model, "count_items", None)
-        item_count = None if count_items is None else count_items()  # refuses a model that is not fitted
+        item_count = (
+            None if count_items is None else count_items()
+        )  # refuses a model that is not fitted
         data: Interactions | None = getattr(model, "train_data_", None)
         if known is not None and data is None:
             data = known
         self.model, self.hide_seen = model, hide_seen
-        self.histories = resolve_histories(who, data, item_count, on_unknown, users_in=known, recency=recency)
+        self.histories = resolve_histories(
+            who, data, item_count, on_unknown, users_in=known, recency=recency
+        )
         items = self.histories.items
         self.n = min(n, len(items))
         missing = None if on_unknown == "error" else -1
@@ -260,7 +280,9 @@ class Request:
         )
         kind = type(candidates)
         if candidates is not None and not issubclass(kind, Mapping):
-            raise DataError(f"candidates: expected a dict of user id to a list of item ids, found {kind.__name__}")
+            raise DataError(
+                f"candidates: expected a dict of user id to a list of item ids, found {kind.__name__}"
+            )
         named = {} if candidates is None else {str(user): ids for user, ids in candidates.items()}
         self.candidates = {
             place: _item_rows(f"candidates of {user}", named[str(user)], items, missing)
@@ -270,7 +292,9 @@ class Request:
         self.popularity: npt.NDArray[np.float32] | None = None
         if on_unknown == "popular" and self.histories.is_empty.any():
             if data is None:
-                raise DataError("on_unknown: a model that was fitted on a bare matrix does not know what is popular")
+                raise DataError(
+                    "on_unknown: a model that was fitted on a bare matrix does not know what is popular"
+                )
             counts = np.bincount(data.matrix().indices, minlength=len(items))
             self.popularity = (counts / data.n_users).astype(np.float32)
 
@@ -293,14 +317,23 @@ class Request:
                 if len(others) and self.popularity is not None:
                     scores = np.tile(self.popularity, (len(others), 1))
                     item_rows[others], best[others] = self._rank(scores, block[others], None)
-                yield block, Recommendations(self.histories.users[block], item_rows, best, self.histories.items)
+                yield (
+                    block,
+                    Recommendations(
+                        self.histories.users[block], item_rows, best, self.histories.items
+                    ),
+                )
                 progress.advance(len(block))
 
     def _rank(
         self, scores: Any, places: npt.NDArray[np.int64], hidden: csr_array | None
     ) -> tuple[ItemRows, npt.NDArray[np.float32]]:
         """The best items of the users at some places; of those who have candidates, the best of these."""
-        chosen = {row: self.candidates[place] for row, place in enumerate(places.tolist()) if place in self.candidates}
+        chosen = {
+            row: self.candidates[place]
+            for row, place in enumerate(places.tolist())
+            if place in self.candidates
+        }
         if chosen:
             scores = np.array(scores, dtype=np.float32)
         for row, items in chosen.items():
@@ -327,7 +360,9 @@ def _item_rows(name: str, ids: Any, items: IdMap, missing: int | None) -> npt.ND
 def similar_items(model: Scorer, items: Any, n: int = 10) -> Recommendations:
     """Find what the model recommends to somebody who took one item alone, for each of some items."""
     data: Interactions | None = getattr(model, "train_data_", None)
-    listed: list[Any] = [items] if isinstance(items, str | int | float | np.generic) else list(items)
+    listed: list[Any] = (
+        [items] if isinstance(items, str | int | float | np.generic) else list(items)
+    )
     found = recommend(model, [[one] for one in listed], n, recency=None)
     names = np.array(listed) if data is None else data.items.values[data.items.rows(listed)]
     return Recommendations(names, found.item_rows, found.scores, found.item_ids)

@@ -59,7 +59,11 @@ class PairedDifference:
 
 
 def bootstrap_means(
-    values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES, block_bytes: int = 64_000_000
+    values: npt.NDArray[Any],
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    block_bytes: int = 64_000_000,
 ) -> Floats:
     """Return the means of `resamples` samples of the users, drawn with replacement: resamples × columns.
 
@@ -78,12 +82,18 @@ def bootstrap_means(
     return means
 
 
-def bootstrap_intervals(values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES) -> Floats:
+def bootstrap_intervals(
+    values: npt.NDArray[Any], *, seed: int = 0, resamples: int = RESAMPLES
+) -> Floats:
     """Return the 95 % percentile interval of each column's mean: columns × (low, high)."""
-    return np.percentile(bootstrap_means(values, seed=seed, resamples=resamples), [2.5, 97.5], axis=0).T
+    return np.percentile(
+        bootstrap_means(values, seed=seed, resamples=resamples), [2.5, 97.5], axis=0
+    ).T
 
 
-def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedDifference:
+def paired_difference(
+    first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0
+) -> PairedDifference:
     """Compare two models user by user: bootstrap interval, paired t test and Wilcoxon test.
 
     Where the two are equal for every user nothing speaks for a difference: t = 0 and both p = 1. Values that differ by
@@ -118,7 +128,9 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape:
         shapes = f"{a.shape} and {b.shape}"
-        raise DataError(f"paired difference: expected one value per user from both, found shapes {shapes}")
+        raise DataError(
+            f"paired difference: expected one value per user from both, found shapes {shapes}"
+        )
     if len(a) < 2:
         raise DataError(f"paired difference: expected at least 2 users, found {len(a)}")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):

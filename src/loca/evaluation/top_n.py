@@ -35,16 +35,24 @@ def as_tensor(numbers: AnyScores) -> torch.Tensor:
     """A tensor, or what an array holds as a tensor in main memory."""
     # Writable: torch warns of views that are not, such as one answer for every user.
     return (
-        torch.from_numpy(np.require(numbers, requirements=("C", "W"))) if isinstance(numbers, np.ndarray) else numbers
+        torch.from_numpy(np.require(numbers, requirements=("C", "W")))
+        if isinstance(numbers, np.ndarray)
+        else numbers
     )
 
 
 def beside(scores: AnyScores, numbers: AnyScores) -> Any:
     """The numbers as an array where the scores are one, else as a tensor on the device of the scores."""
-    return as_array(numbers) if isinstance(scores, np.ndarray) else as_tensor(numbers).to(scores.device)
+    return (
+        as_array(numbers)
+        if isinstance(scores, np.ndarray)
+        else as_tensor(numbers).to(scores.device)
+    )
 
 
-def block_rows(item_count: int, *, arrays: int = 3, number_bytes: int = 4, budget: int = BLOCK_BYTES) -> int:
+def block_rows(
+    item_count: int, *, arrays: int = 3, number_bytes: int = 4, budget: int = BLOCK_BYTES
+) -> int:
     """How many users to score at once, at least 1, so that `arrays` users × items arrays fit the `budget`."""
     return max(1, budget // max(arrays * number_bytes * item_count, 1))
 
@@ -81,16 +89,22 @@ def rank_top_n(
     if "torch" not in sys.modules or not isinstance(scores, torch.Tensor):
         array = np.asarray(scores)
         if array.dtype.kind not in "fiub":
-            raise DataError(f"scores: expected users × items numbers, found {array.dtype} of shape {array.shape}")
+            raise DataError(
+                f"scores: expected users × items numbers, found {array.dtype} of shape {array.shape}"
+            )
         # 16-bit and whole numbers become 32- or 64-bit floats, so that −inf and every score stay distinct. A copy where
         # torch could not take the array as it is: read-only, or with other strides than torch knows.
-        table = np.require(array, dtype=np.result_type(array.dtype, np.float32), requirements=("C", "W"))
+        table = np.require(
+            array, dtype=np.result_type(array.dtype, np.float32), requirements=("C", "W")
+        )
         if array.ndim == 2 and len(array) > _MOST_USERS_FOR_NUMPY:
             table = torch.from_numpy(table)
     if table.ndim != 2:
         raise DataError(f"scores: expected users × items numbers, found shape {tuple(table.shape)}")
     if hidden is not None and hidden.shape != tuple(table.shape):
-        raise DataError(f"hidden items: expected the scores' shape {tuple(table.shape)}, found {hidden.shape}")
+        raise DataError(
+            f"hidden items: expected the scores' shape {tuple(table.shape)}, found {hidden.shape}"
+        )
     user_count, item_count = table.shape
     banned = np.full(item_count, only is not None)
     for name, chosen, mark in (("only", only, False), ("never", never, True)):
@@ -106,7 +120,9 @@ def rank_top_n(
     width = min(n, item_count)
     for start in range(0, user_count if width else 0, step):
         part = table[start : start + step]
-        chunk = part.copy() if isinstance(part, np.ndarray) else part.clone()  # the caller's scores stay as they are
+        chunk = (
+            part.copy() if isinstance(part, np.ndarray) else part.clone()
+        )  # the caller's scores stay as they are
         # The largest of a row is NaN where any of the row is.
         largest = chunk.max(axis=1) if isinstance(chunk, np.ndarray) else chunk.amax(dim=1)
         broken = np.flatnonzero(np.isnan(as_array(largest)))
@@ -141,7 +157,9 @@ def _best_of(scores: AnyScores, n: int) -> tuple[npt.NDArray[np.int64], npt.NDAr
             # Of all that score exactly the last value the lowest item rows stand in its places.
             rows = as_array(scores[beside(scores, tied)])
             cut = values[tied, -1:]
-            equal = np.flatnonzero(rows == cut)  # all places at the cut, user after user, item rows rising
+            equal = np.flatnonzero(
+                rows == cut
+            )  # all places at the cut, user after user, item rows rising
             first = np.searchsorted(equal, np.arange(len(rows)) * rows.shape[1])
             at_cut = values[tied] == cut
             nth = np.maximum(np.cumsum(at_cut, axis=1) - 1, 0)
@@ -164,7 +182,9 @@ def _best_by_numpy(scores: npt.NDArray[Any], n: int) -> npt.NDArray[np.int64]:
     width = max(1, min(_SCORES_OF_A_MAXIMUM, count // (2 * n)))
     whole = count // width * width
     maxima = scores[:, :whole].reshape(users, -1, width).max(axis=2)
-    reached = np.sort(np.concatenate([maxima, scores[:, whole:]], axis=1), axis=1)[:, -n, None]  # (users, 1)
+    reached = np.sort(np.concatenate([maxima, scores[:, whole:]], axis=1), axis=1)[
+        :, -n, None
+    ]  # (users, 1)
     chosen = scores >= reached
     # Where many reach it exactly, those with the lowest item rows are enough.
     for row in np.flatnonzero(chosen.sum(axis=1) > 4 * n).tolist():

@@ -24,7 +24,13 @@ from loca.persistence.manifest import fingerprint
 from loca.progress import say
 from loca.registry import RECORDS, SpaceName
 from loca.search_space import Budget, SpaceConstraints
-from loca.tuning.model_selection import EvaluationProtocol, ProtocolName, RecencyRule, as_candidates, order_matters
+from loca.tuning.model_selection import (
+    EvaluationProtocol,
+    ProtocolName,
+    RecencyRule,
+    as_candidates,
+    order_matters,
+)
 from loca.tuning.warm_start import CandidateLists, plan_tuning
 from loca.tuning.workers import Worker
 
@@ -130,7 +136,9 @@ def compare(
         same = sum(one == name or one.startswith(f"{name} ") for one in candidates)
         candidates[f"{name} {same + 1}" if same else name] = [model]
     if protocol == "paper":  # without validation to choose communities on
-        candidates = {name: [with_kernels(one) for one in some] for name, some in candidates.items()}
+        candidates = {
+            name: [with_kernels(one) for one in some] for name, some in candidates.items()
+        }
     for name in (*keep, *([] if control is None else [control])):
         if name not in candidates:
             raise ConfigError(f"no model {name!r} to compare with{did_you_mean(name, candidates)}")
@@ -139,7 +147,9 @@ def compare(
     if not isinstance(same_epochs, bool):
         raise ConfigError(f"same_epochs: expected True or False, found {same_epochs!r}")
     if keep and (processes > 1 or start_worker is not None):
-        raise ConfigError("keep: fitted models stay in the process that fits them; expected processes=1")
+        raise ConfigError(
+            "keep: fitted models stay in the process that fits them; expected processes=1"
+        )
     plan = plan_runs(candidates, split, how, narrowed or {})
     store = None if keep_in is None else RunStore(Path(keep_in))
     fitted: dict[str, Recommender] = {}
@@ -164,7 +174,11 @@ def compare(
         if not measured:
             raise LocaError("; ".join(f"{name}: {why}" for name, why in failed.items()))
         firsts = {name: candidates[name][0] for name in measured}
-        longer = execute_all(plan_longer(firsts, measured, how, fingerprint(split))) if same_epochs else {}
+        longer = (
+            execute_all(plan_longer(firsts, measured, how, fingerprint(split)))
+            if same_epochs
+            else {}
+        )
         if store is not None and not failed:
             store.finish()
     # The best model that is not made of several, judged where choices are made, never by the result.
@@ -190,7 +204,11 @@ def pairs_to_compare(
     bases = {name: get_params(one)["base"] for name, one in models.items() if one.role in _OF_MANY}
     singles = {name: one for name, one in models.items() if name not in bases}
     ensembles = {name: bases[name] for name, one in models.items() if one.role == "ensemble"}
-    dealt = {name: base for name, base in bases.items() if get_params(models[name]).get("communities") == "dealt"}
+    dealt = {
+        name: base
+        for name, base in bases.items()
+        if get_params(models[name]).get("communities") == "dealt"
+    }
     pairs: list[tuple[str, str]] = []
     for name in (one for one in bases if one not in ensembles):
         others = [] if name in dealt else over_same_base(name, bases[name], singles)
@@ -215,11 +233,16 @@ def over_same_base(name: str, base: Recommender, others: Mapping[str, Recommende
 
 
 def plan_longer(
-    models: Mapping[str, Recommender], measured: Mapping[str, ComparedModel], how: EvaluationProtocol, data: str
+    models: Mapping[str, Recommender],
+    measured: Mapping[str, ComparedModel],
+    how: EvaluationProtocol,
+    data: str,
 ) -> RunPlan:
     """Plan once more, with the epochs of the longest, what chose fewer among models of many over the same network."""
     found: dict[str, Any] = {name: one.found.get("epochs") for name, one in measured.items()}
-    epochs: dict[str, int] = {name: one for name, one in found.items() if one and models[name].role in _OF_MANY}
+    epochs: dict[str, int] = {
+        name: one for name, one in found.items() if one and models[name].role in _OF_MANY
+    }
     arms = {name: get_params(models[name])["base"] for name in epochs}
     runs: dict[str, Run] = {}
     for name, base in arms.items():
@@ -228,39 +251,58 @@ def plan_longer(
             continue
         selected: Any = measured[name].selected_model
         if selected is None:
-            raise ConfigError(f"same_epochs: the stored results of {name} are older than this; start over with --fresh")
+            raise ConfigError(
+                f"same_epochs: the stored results of {name} are older than this; start over with --fresh"
+            )
         model = clone(selected, base=clone(selected.base, epochs=longest))
         called = f"{name}, {longest} epochs"
-        runs[called] = Run(called, (model,), replace(how, budget=None), data, repeats=measured[name])
+        runs[called] = Run(
+            called, (model,), replace(how, budget=None), data, repeats=measured[name]
+        )
     if not runs:
         say("same epochs: no model over a network chose fewer than another over the same")
     return RunPlan(tuple(runs), {}, lambda name, done: runs[name])
 
 
-def _differences(pairs: Sequence[tuple[str, str]], values: Mapping[str, Values], seed: int) -> tuple[Difference, ...]:
+def _differences(
+    pairs: Sequence[tuple[str, str]], values: Mapping[str, Values], seed: int
+) -> tuple[Difference, ...]:
     """The paired differences, p values corrected over all of them; none of a single user."""
     if min(map(len, values.values())) < 2:
         return ()
-    paired = [paired_difference(values[first], values[second], seed=seed) for first, second in pairs]
+    paired = [
+        paired_difference(values[first], values[second], seed=seed) for first, second in pairs
+    ]
     t_p, wilcoxon_p = holm(one.t_p for one in paired), holm(one.wilcoxon_p for one in paired)
     corrected = zip(pairs, paired, t_p.tolist(), wilcoxon_p.tolist(), strict=True)
-    return tuple(Difference(*pair, one, by_t, by_wilcoxon) for pair, one, by_t, by_wilcoxon in corrected)
+    return tuple(
+        Difference(*pair, one, by_t, by_wilcoxon) for pair, one, by_t, by_wilcoxon in corrected
+    )
 
 
 def plan_runs(
-    candidates: CandidateLists, split: Split, how: EvaluationProtocol, constraints: Mapping[str, SpaceConstraints]
+    candidates: CandidateLists,
+    split: Split,
+    how: EvaluationProtocol,
+    constraints: Mapping[str, SpaceConstraints],
 ) -> RunPlan:
     """Plan the runs; under a budget those that begin with what another's study chose come later."""
     data, budget = fingerprint(split), how.budget
     if budget is None:
-        return RunPlan(tuple(candidates), {}, lambda name, done: Run(name, tuple(candidates[name]), how, data))
+        return RunPlan(
+            tuple(candidates), {}, lambda name, done: Run(name, tuple(candidates[name]), how, data)
+        )
     plan = plan_tuning(candidates, how.space, constraints)
     limits = {"seconds": budget.seconds, "trials": budget.trials}
 
     def make(name: str, done: Mapping[str, ComparedModel]) -> Run:
-        model = plan.template(name, {other: one.tuning.best for other, one in done.items() if one.tuning is not None})
+        model = plan.template(
+            name, {other: one.tuning.best for other, one in done.items() if one.tuning is not None}
+        )
         if model.role == "auto":  # has the budget of all others
-            model = clone(model, **{limit: value for limit, value in limits.items() if value is not None})
+            model = clone(
+                model, **{limit: value for limit, value in limits.items() if value is not None}
+            )
         return Run(name, (model,), how, data, plan.spaces[name])
 
     return RunPlan(tuple(candidates), plan.parents(), make)

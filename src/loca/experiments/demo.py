@@ -58,11 +58,20 @@ class Demonstration:
 
     def verdicts(self) -> list[str]:
         """What locality earned, in one line for each control that was compared, whatever the figures say."""
-        values = {one.name: one.evaluation.values[self.comparison.metric] for one in self.comparison.measured}
+        values = {
+            one.name: one.evaluation.values[self.comparison.metric]
+            for one in self.comparison.measured
+        }
         lines = []
         for pair in (one for one in PAIRS if values.keys() >= set(one)):
             paired = paired_difference(*(values[name] for name in pair), seed=self.bound.seed)
-            judged = "above zero" if paired.low > 0 else "below zero" if paired.high < 0 else "zero lies within"
+            judged = (
+                "above zero"
+                if paired.low > 0
+                else "below zero"
+                if paired.high < 0
+                else "zero lies within"
+            )
             lines.append(
                 f"{' minus '.join(pair)}: {paired.mean:+.4f} NDCG@100 ({paired.relative:+.1%}), "
                 f"paired 95 % interval {paired.low:+.4f} … {paired.high:+.4f}: {judged}"
@@ -72,7 +81,9 @@ class Demonstration:
     def bound_line(self) -> str:
         """The upper bound beside what was reached, and the share of the gain that is."""
         metric = self.comparison.metric
-        base, ours = (self.comparison.of(name).evaluation.means()[metric] for name in ("ease", "loca-ease"))
+        base, ours = (
+            self.comparison.of(name).evaluation.means()[metric] for name in ("ease", "loca-ease")
+        )
         best = self.bound.means()[metric]
         return (
             f"one EASE per true community, knowing who belongs where, reaches {best:.4f} ({best / base - 1:+.1%} over "
@@ -88,7 +99,10 @@ class Demonstration:
         """Everything found, as JSON values."""
         return {
             "verdicts": self.verdicts(),
-            "bound": {"ndcg@100": self.bound.means()[self.comparison.metric], "what": self.bound_line()},
+            "bound": {
+                "ndcg@100": self.bound.means()[self.comparison.metric],
+                "what": self.bound_line(),
+            },
             "purity": self.purity,
             "comparison": self.comparison.to_json(),
             "user": self.user,
@@ -105,12 +119,19 @@ def demo_models(seed: int, users: int) -> dict[str, list[Recommender]]:
     """
     anchors, networks = min(40, users), min(10, users)
     # Small and quick enough to train twenty of them while somebody waits.
-    learning: dict[str, Any] = {"learning_rate": 5e-3, "epochs": 30, "patience": 4, "evaluate_every": 2}
+    learning: dict[str, Any] = {
+        "learning_rate": 5e-3,
+        "epochs": 30,
+        "patience": 4,
+        "evaluate_every": 2,
+    }
     vae = loca.MultVAE(latent=128, kl_weight=0.05, anneal_steps=300, **learning, seed=seed)
     eases: list[Recommender] = [loca.EASE(l2=l2) for l2 in L2_CHOICES]
 
     def local(base: Recommender, communities: Any, count: int) -> Recommender:
-        return loca.Loca(base=base, anchors=count, communities=communities, mixtures=min(2, count), seed=seed)
+        return loca.Loca(
+            base=base, anchors=count, communities=communities, mixtures=min(2, count), seed=seed
+        )
 
     return {
         "popularity": [loca.Popularity()],
@@ -154,20 +175,32 @@ def run_demo(
         limits.enter_context(threadpool_limits(limits=1))
         torch.set_num_threads(1)
         models = models or demo_models(seed, users)
-        note(f"1/5  planting {users:,} users in 6 communities that group the same 300 items differently")
+        note(
+            f"1/5  planting {users:,} users in 6 communities that group the same 300 items differently"
+        )
         planted = loca.planted_communities(users=users, seed=seed)
-        split = loca.leave_last_out(planted.interactions, test=5, validation=2).with_recency(recency)
+        split = loca.leave_last_out(planted.interactions, test=5, validation=2).with_recency(
+            recency
+        )
         note("2/5  comparing models: chosen on validation, refitted, tested once")
         comparison = compare(models, split, keep=("loca-ease",), seed=seed)
-        write_tables(comparison, folder)  # now, so that nothing that fails later costs the comparison
+        write_tables(
+            comparison, folder
+        )  # now, so that nothing that fails later costs the comparison
         note("3/5  the upper bound: one model per true community")
         bound = evaluate_true_communities(models["ease"], planted, split, seed=seed)
         note("4/5  saving the LOCA model, loading it again and asking it")
-        model, histories, path = comparison.models["loca-ease"], split.test.history_matrix, folder / "model"
+        model, histories, path = (
+            comparison.models["loca-ease"],
+            split.test.history_matrix,
+            folder / "model",
+        )
         model.save(path)
         loaded: Any = loca.load(path)
         if not np.array_equal(model.score(histories), loaded.score(histories)):
-            raise LocaError(f"{path}: the loaded model does not score as the saved one did; please report this")
+            raise LocaError(
+                f"{path}: the loaded model does not score as the saved one did; please report this"
+            )
         # The first tested user who belongs to two communities, so that the explanation shows both.
         shared = np.flatnonzero((planted.memberships > 0).sum(axis=1) > 1)
         user = str(split.test.histories.users.ids([int(shared[0]) if len(shared) else 0])[0])
@@ -177,10 +210,16 @@ def run_demo(
         explanation = str(loaded.explain(user, n=3))
         titles = ",".join(known.items.label(int(item)) for item in known.items_of(0)[-3:])
         note("5/5  drawing the communities")
-        purity = draw_communities(loaded, planted.memberships.argmax(axis=1), folder / "communities.png")
-    found = Demonstration(comparison, bound, purity, user, answer, explanation, next_commands(folder, user, titles))
+        purity = draw_communities(
+            loaded, planted.memberships.argmax(axis=1), folder / "communities.png"
+        )
+    found = Demonstration(
+        comparison, bound, purity, user, answer, explanation, next_commands(folder, user, titles)
+    )
     commands = (f"# {about}\n{command}\n" for command, about in found.next_commands)
-    write_whole(folder / "NEXT.md", "\n".join(["# What to try next", "", "```sh", *commands, "```", ""]))
+    write_whole(
+        folder / "NEXT.md", "\n".join(["# What to try next", "", "```sh", *commands, "```", ""])
+    )
     document = json.dumps(found.document(), ensure_ascii=False, indent=1, allow_nan=False)
     write_whole(folder / "demo.json", document + "\n")
     write_whole(folder / "explanation.txt", f"For {found.user}\n{found.explanation}\n")
@@ -196,7 +235,10 @@ def next_commands(folder: Path, user: str, titles: str) -> tuple[tuple[str, str]
         (f"loca recommend {model} --user {user} -n 5", "a known user's list"),
         (f"loca recommend {model} --history {history}", "anybody's list, from a few titles"),
         (f"loca explain {model} --user {user}", "what a list is made of"),
-        ("loca data describe planted", "the built-in data in numbers, and how far its order can be trusted"),
+        (
+            "loca data describe planted",
+            "the built-in data in numbers, and how far its order can be trusted",
+        ),
         (f"loca compare planted {smaller}", "another draw of the data, smaller"),
         (fit, "a model of your own; put the path of your ratings in place of planted"),
         ("loca doctor", "what this machine has"),
@@ -216,7 +258,9 @@ def evaluate_true_communities(
     No model that has to find the communities itself is expected to do better.
     """
     if split.validation is None or not candidates:
-        raise ConfigError("the upper bound needs candidates, and a validation part to choose one on")
+        raise ConfigError(
+            "the upper bound needs candidates, and a validation part to choose one on"
+        )
     if len(planted.memberships) != planted.interactions.n_users:
         raise DataError("planted data: expected the memberships of every user")
 
@@ -235,8 +279,13 @@ def evaluate_true_communities(
             blended = blended + shares[:, [community]] * model.score(held_out.history_matrix)
         return measure(lambda user_rows: blended[user_rows], held_out, at=n, seed=seed)
 
-    validated = [evaluate_with(base, split.train, split.validation, (100,)).means()["ndcg@100"] for base in candidates]
-    return evaluate_with(candidates[int(np.argmax(validated))], split.train_and_validation, split.test, at)
+    validated = [
+        evaluate_with(base, split.train, split.validation, (100,)).means()["ndcg@100"]
+        for base in candidates
+    ]
+    return evaluate_with(
+        candidates[int(np.argmax(validated))], split.train_and_validation, split.test, at
+    )
 
 
 def draw_communities(model: loca.Loca, true: npt.NDArray[np.int64], path: Path) -> float:
@@ -254,12 +303,16 @@ def draw_communities(model: loca.Loca, true: npt.NDArray[np.int64], path: Path) 
     purity = float((matched == true).mean())
     drawn = np.linspace(0, len(true) - 1, min(len(true), _MOST_USERS)).astype(np.int64)
     # Two dimensions, near where the embeddings are near.
-    layout = TSNE(2, perplexity=min(50.0, (len(drawn) - 1) / 3), init="pca", random_state=0, max_iter=500)
+    layout = TSNE(
+        2, perplexity=min(50.0, (len(drawn) - 1) / 3), init="pca", random_state=0, max_iter=500
+    )
     places = np.asarray(layout.fit_transform(embeddings[drawn]), dtype=np.float32)
     figure = Figure(figsize=(13, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
     chance = np.bincount(true).max() / len(true)
-    found = f"Found by the model: purity {purity:.0%}, the share who are right (by chance {chance:.0%})"
+    found = (
+        f"Found by the model: purity {purity:.0%}, the share who are right (by chance {chance:.0%})"
+    )
     halves = {"The truth: to which community each user belongs most": true, found: matched}
     for axes, (title, labels) in zip(figure.subplots(1, 2), halves.items(), strict=True):
         for one in np.unique(labels):
@@ -271,7 +324,9 @@ def draw_communities(model: loca.Loca, true: npt.NDArray[np.int64], path: Path) 
         axes.set(xticks=[], yticks=[])
     legend = figure.axes[-1].get_legend_handles_labels()
     figure.legend(*legend, loc="outside lower center", ncols=7, markerscale=1.5, frameon=False)
-    figure.suptitle(f"{len(drawn):,} users, a dot each; those whom the model takes to be alike lie near one another")
+    figure.suptitle(
+        f"{len(drawn):,} users, a dot each; those whom the model takes to be alike lie near one another"
+    )
     write_whole(path, as_png(figure, dpi=110))
     return purity
 
@@ -279,15 +334,21 @@ def draw_communities(model: loca.Loca, true: npt.NDArray[np.int64], path: Path) 
 def strongest_communities(model: loca.Loca, embeddings: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """The community to which each user belongs most; −1 where there is none."""
     memberships = fitted(model.communities_, model).memberships(embeddings)
-    return np.where(np.diff(memberships.indptr) > 0, np.asarray(memberships.argmax(axis=1)).ravel(), -1)
+    return np.where(
+        np.diff(memberships.indptr) > 0, np.asarray(memberships.argmax(axis=1)).ravel(), -1
+    )
 
 
-def match_communities(found: npt.NDArray[np.int64], true: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def match_communities(
+    found: npt.NDArray[np.int64], true: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """For each user the true community that most users of the found community have; −1 for who was not found.
 
     The purity is the share of users who have it themselves.
     """
-    together = np.zeros((found.max() + 2, true.max() + 1), dtype=np.int64)  # the last row is that of −1
+    together = np.zeros(
+        (found.max() + 2, true.max() + 1), dtype=np.int64
+    )  # the last row is that of −1
     np.add.at(together, (found, true), 1)
     return np.where(found < 0, -1, together.argmax(axis=1)[found])
 

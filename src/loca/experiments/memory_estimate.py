@@ -81,7 +81,10 @@ class FitPlan:
     def problems(self) -> tuple[str, ...]:
         """One line with advice for each place that is too small; none where the plan fits."""
         (on_device, first), (in_memory, second) = self.peak("device"), self.peak("main")
-        on_disk, elsewhere = self.in_folder + self.unfinished, "free some space or choose another --out"
+        on_disk, elsewhere = (
+            self.in_folder + self.unfinished,
+            "free some space or choose another --out",
+        )
         places = (
             (f"{first} on {self.device}", on_device, self.free_on_device, self.parts[first].advice),
             (f"{second} in main memory", in_memory, self.free_in_memory, self.parts[second].advice),
@@ -95,26 +98,41 @@ class FitPlan:
 
     def __str__(self) -> str:
         users, items = self.data.n_users, self.data.n_items
-        lines = [f"{self.model} on {users:,} users, {items:,} items, {len(self.data):,} interactions"]
+        lines = [
+            f"{self.model} on {users:,} users, {items:,} items, {len(self.data):,} interactions"
+        ]
         if self.candidates > 1:
             lines.append(f"the largest of {self.candidates} candidates")
         on_gpu = f"on {'a GPU' if self.free_on_device is None else self.device}"
         rows = []
         for name, use in self.parts.items():
-            sizes = (readable_bytes(size) if size else "–" for size in (use.device, use.main, use.folder))
+            sizes = (
+                readable_bytes(size) if size else "–" for size in (use.device, use.main, use.folder)
+            )
             rows.append((name, *sizes))
-        lines += ["", TextTable(("part", on_gpu, "in main memory", "in the folder"), tuple(rows)).plain(), ""]
+        lines += [
+            "",
+            TextTable(("part", on_gpu, "in main memory", "in the folder"), tuple(rows)).plain(),
+            "",
+        ]
         on_device, in_memory = self.peak("device")[0], self.peak("main")[0]
-        places = ((self.device, on_device, self.free_on_device), ("main memory", in_memory, self.free_in_memory))
+        places = (
+            (self.device, on_device, self.free_on_device),
+            ("main memory", in_memory, self.free_in_memory),
+        )
         for what, needed, free in places:
             if free is not None:
-                lines.append(f"{what}, at the peak: {readable_bytes(needed)} of {readable_bytes(free)} free")
+                lines.append(
+                    f"{what}, at the peak: {readable_bytes(needed)} of {readable_bytes(free)} free"
+                )
         folder = f"model folder: {readable_bytes(self.in_folder)}"
         if self.unfinished:
             folder += f", and up to {readable_bytes(self.unfinished)} beside it until it is saved, for --resume"
         if self.free_on_disk is not None:
             folder += f"; {readable_bytes(self.free_on_disk)} are free there"
-        return "\n".join([*lines, folder, *([f"DOES NOT FIT: {line}" for line in self.problems] or ["it fits"])])
+        return "\n".join(
+            [*lines, folder, *([f"DOES NOT FIT: {line}" for line in self.problems] or ["it fits"])]
+        )
 
     def document(self) -> dict[str, Any]:
         """The same as JSON values; bytes are plain numbers, null where there is no GPU or no folder."""
@@ -122,15 +140,28 @@ class FitPlan:
         parts = []
         for name, use in self.parts.items():
             on_device = use.device if on_gpu else None
-            parts.append({"name": name, "on_device": on_device, "in_memory": use.main, "in_folder": use.folder})
+            parts.append(
+                {
+                    "name": name,
+                    "on_device": on_device,
+                    "in_memory": use.main,
+                    "in_folder": use.folder,
+                }
+            )
         return {
             "model": self.model,
             "data": {"users": data.n_users, "items": data.n_items, "interactions": len(data)},
             "device": self.device,
             "parts": parts,
-            "on_device": {"peak": self.peak("device")[0], "free": self.free_on_device} if on_gpu else None,
+            "on_device": {"peak": self.peak("device")[0], "free": self.free_on_device}
+            if on_gpu
+            else None,
             "in_memory": {"peak": self.peak("main")[0], "free": self.free_in_memory},
-            "on_disk": {"folder": self.in_folder, "unfinished": self.unfinished, "free": self.free_on_disk},
+            "on_disk": {
+                "folder": self.in_folder,
+                "unfinished": self.unfinished,
+                "free": self.free_on_disk,
+            },
             "candidates": self.candidates,
             "fits": not self.problems,
             "problems": list(self.problems),
@@ -168,11 +199,17 @@ def plan_fit(
     names = [use.device_name for use in fits.values() if use.device]
     gpu = torch.device(names[0]) if names else None
     stored = matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
-    beside = {"data": MemoryUse(main=_COPIES_OF_THE_DATA * stored, folder=bytes_of_train_data(interactions))}
+    beside = {
+        "data": MemoryUse(
+            main=_COPIES_OF_THE_DATA * stored, folder=bytes_of_train_data(interactions)
+        )
+    }
     if validated:
         # A block of users while their answers are blended and ranked.
         places = [torch.device("cpu"), *([] if gpu is None else [gpu])]
-        rows = [min(block_rows(size.items, budget=ranking_bytes(place)), size.users) for place in places]
+        rows = [
+            min(block_rows(size.items, budget=ranking_bytes(place)), size.users) for place in places
+        ]
         main, *on_device = (4 * _ARRAYS_WHILE_BLENDING * size.items * count for count in rows)
         beside["answers on validation"] = MemoryUse(main=main, device=sum(on_device))
     free = None if gpu is None else free_bytes(gpu)

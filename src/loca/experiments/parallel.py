@@ -33,7 +33,9 @@ class RunPlan:
     def ready(self, done: Mapping[str, ComparedModel], begun: Collection[str] = ()) -> list[str]:
         """Those that are neither done nor begun, and whose parents are done."""
         left = [name for name in self.names if name not in done and name not in begun]
-        return [name for name in left if all(parent in done for parent in self.parents.get(name, ()))]
+        return [
+            name for name in left if all(parent in done for parent in self.parents.get(name, ()))
+        ]
 
     def find_done(self, store: RunStore | None, keep: Collection[str] = ()) -> Done:
         """All that an earlier comparison has finished, but those whose fitted model is needed."""
@@ -69,8 +71,12 @@ def execute_here(
 
 def execute(run: Run, split: Split, store: RunStore | None) -> tuple[ComparedModel, Recommender]:
     """What comes of a run, stored where there is a store, and the fitted model."""
-    context = FitContext(order_checked=True)  # whoever compares models has looked at the order of their data
-    return run.execute(split, context=context) if store is None else store.execute(run, split, context)
+    context = FitContext(
+        order_checked=True
+    )  # whoever compares models has looked at the order of their data
+    return (
+        run.execute(split, context=context) if store is None else store.execute(run, split, context)
+    )
 
 
 def execute_parallel(
@@ -94,7 +100,9 @@ def execute_parallel(
     running: dict[str, Any] = {}
     lost: Counter[str] = Counter()
     count, threads = len(plan.names), threads_for(processes)
-    shared = None if store is None else replace(store, folder=store.folder.absolute())  # others work elsewhere
+    shared = (
+        None if store is None else replace(store, folder=store.folder.absolute())
+    )  # others work elsewhere
     has_listener = logging.getLogger("loca").isEnabledFor(logging.INFO)
     try:
         with bar("models", count) as progress:
@@ -103,7 +111,9 @@ def execute_parallel(
                 for name in plan.ready(done, {*running, *failed})[: processes - len(running)]:
                     run = plan.make(name, done)
                     _announce(run, count - len(done) - len(failed) - len(running))
-                    running[name] = start(_work, (run, split, shared, has_listener), threads=threads, what=name)
+                    running[name] = start(
+                        _work, (run, split, shared, has_listener), threads=threads, what=name
+                    )
                 if not running:
                     break
                 progress.advance(0, note=", ".join(running))
@@ -140,7 +150,9 @@ def execute_parallel(
     return failed
 
 
-def _work(line: Connection, run: Run, split: Split, store: RunStore | None, has_listener: bool) -> None:
+def _work(
+    line: Connection, run: Run, split: Split, store: RunStore | None, has_listener: bool
+) -> None:
     """What a worker does: it sends what comes of the run, or in one line why nothing does."""
     logger, handler = logging.getLogger("loca"), _ToParent(line)
     if has_listener:
@@ -173,5 +185,9 @@ class _ToParent(logging.Handler):
 
 def _announce(run: Run, left: int) -> None:
     count = len(run.candidates)
-    what = f"{count} candidate{'s' if count > 1 else ''}" if run.space is None else f"tuned, {run.protocol.budget}"
+    what = (
+        f"{count} candidate{'s' if count > 1 else ''}"
+        if run.space is None
+        else f"tuned, {run.protocol.budget}"
+    )
     say(f"{run.name}: {what}{f'; {left} models left' if left > 1 else ''}")

@@ -24,7 +24,15 @@ from loca.tuning.model_selection import SELECTED_ON_TEST, ProtocolName
 from loca.tuning.recency_selection import recency_json
 
 # What says how a model is computed, and not what it is.
-_HOW_COMPUTED = ("model", "seed", "device", "engine", "precision", "answer_precision", "local_bytes")
+_HOW_COMPUTED = (
+    "model",
+    "seed",
+    "device",
+    "engine",
+    "precision",
+    "answer_precision",
+    "local_bytes",
+)
 _DIFFERENCE_KEYS = (
     "first", "second", "mean", "relative", "low", "high",
     "t", "t_p", "t_p_holm", "wilcoxon_p", "wilcoxon_p_holm", "users",
@@ -143,7 +151,9 @@ class Comparison(Tabular):
         found = {(one.first, one.second): one for one in self.differences}
         if (first, second) not in found:
             compared = ", ".join(" − ".join(pair) for pair in found) or "none"
-            raise ConfigError(f"{first!r} was not compared with {second!r}; compared were {compared}")
+            raise ConfigError(
+                f"{first!r} was not compared with {second!r}; compared were {compared}"
+            )
         return found[first, second]
 
     @property
@@ -162,13 +172,17 @@ class Comparison(Tabular):
         if self.budget is not None:
             inherits = any(one.parameters["model"] in ("Loca", "Ensemble") for one in self.measured)
             after = "; local models and ensembles begin with their base's choice, ensembles with their size too"
-            after += ", dealt controls have all settings of their local model" if self._dealt() else ""
+            after += (
+                ", dealt controls have all settings of their local model" if self._dealt() else ""
+            )
             return f"{self.budget}, tuned in the space {self.space}{after if inherits else ''}"
         counts = {one.name: len(one.tried) for one in self.measured if not one.repeats}
         if len(set(counts.values())) == 1:
             count = next(iter(counts.values()))
             return f"{count} setting{'s' if count > 1 else ''} per model"
-        return "settings to choose from: " + ", ".join(f"{name} {count}" for name, count in counts.items())
+        return "settings to choose from: " + ", ".join(
+            f"{name} {count}" for name, count in counts.items()
+        )
 
     def tables(self) -> tuple[TextTable, TextTable]:
         """Lay out one row per model, and one per difference.
@@ -182,20 +196,29 @@ class Comparison(Tabular):
         tuple of (TextTable, TextTable)
             The models, and the differences.
         """
-        names = [f"{metric}@{n}" for n in self.measured[0].evaluation.at for metric in ("recall", "ndcg")]
+        names = [
+            f"{metric}@{n}" for n in self.measured[0].evaluation.at for metric in ("recall", "ndcg")
+        ]
         titles = [name.replace("recall", "Recall").replace("ndcg", "NDCG") for name in names]
         costs = ("trials",) if self.budget is None else ("trials (pruned)", "tuning s")
         models = []
         for one in self.measured:
             means, (low, high) = one.evaluation.means(), one.evaluation.intervals()[self.metric]
-            trials: tuple[str, ...] = (f"{len(one.tried)}",) if self.budget is None else ("its own", "")
+            trials: tuple[str, ...] = (
+                (f"{len(one.tried)}",) if self.budget is None else ("its own", "")
+            )
             if one.repeats:
                 trials = ("–",) * len(costs)
             if self.budget is not None and one.tuning is not None:
                 failures = f", {one.tuning.failed} failed" if one.tuning.failed else ""
-                trials = f"{one.tuning.finished} ({one.tuning.pruned}{failures})", f"{one.tuning.seconds:.1f}"
+                trials = (
+                    f"{one.tuning.finished} ({one.tuning.pruned}{failures})",
+                    f"{one.tuning.seconds:.1f}",
+                )
             figures = (f"{means[name]:.4f}" for name in names)
-            models.append((one.name, *figures, f"{low:.4f} – {high:.4f}", *trials, f"{one.seconds:.1f}"))
+            models.append(
+                (one.name, *figures, f"{low:.4f} – {high:.4f}", *trials, f"{one.seconds:.1f}")
+            )
         differences, metric = [], self.metric.upper()
         for other in self.differences:
             corrected = other.paired, other.t_p_holm, other.wilcoxon_p_holm
@@ -214,16 +237,26 @@ class Comparison(Tabular):
                 settings = _in_words(flat_settings(one.tuning.settings)) or "nothing new"
                 choices.append(f"{one.name} was tuned to {settings}: {one.tuning.ndcg:.4f}")
             if len(one.tried) > 1:
-                others = "; ".join(str(other) for place, other in enumerate(one.tried) if place != one.chosen)
+                others = "; ".join(
+                    str(other) for place, other in enumerate(one.tried) if place != one.chosen
+                )
                 choices.append(f"{one.name} chose {one.selected} (against {others})")
         for one in self.measured:
-            choices += [] if one.selected.recency is None else [f"{one.name} chose recency: {one.selected.recency}"]
+            choices += (
+                []
+                if one.selected.recency is None
+                else [f"{one.name} chose recency: {one.selected.recency}"]
+            )
         failures = [f"{name} failed: {why}" for name, why in self.failed.items()]
         return [lines for lines in (meanings, choices, failures) if lines]
 
     def _dealt(self) -> list[str]:
         """The names of the dealt controls."""
-        return [one.name for one in self.measured if one.parameters.get("communities") == "dealt" and not one.repeats]
+        return [
+            one.name
+            for one in self.measured
+            if one.parameters.get("communities") == "dealt" and not one.repeats
+        ]
 
     def _meanings(self) -> list[str]:
         """What the rows of controls say."""
@@ -242,7 +275,9 @@ class Comparison(Tabular):
 
     def _too_few_users(self) -> list[str]:
         users = len(self.measured[0].evaluation.users)
-        reason = f"no differences between the models: they need at least 2 test users, found {users}"
+        reason = (
+            f"no differences between the models: they need at least 2 test users, found {users}"
+        )
         return [reason] if users < 2 <= len(self.measured) else []
 
     def shown(self) -> list[str | TextTable]:
@@ -253,7 +288,12 @@ class Comparison(Tabular):
         list of str or TextTable
         """
         models, differences = self.tables()
-        lines: list[str | TextTable] = [self.heading, "", models, *(("", differences) if self.differences else ())]
+        lines: list[str | TextTable] = [
+            self.heading,
+            "",
+            models,
+            *(("", differences) if self.differences else ()),
+        ]
         return [*lines, *(line for group in self.remarks() for line in ("", *group))]
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
@@ -266,13 +306,21 @@ class Comparison(Tabular):
             `is_result`, which is false where choices were made on test.
         """
         records = self._records()
-        kinds = {name: object if isinstance(one, str) else type(one) for name, one in records[0].items()}
-        return {name: np.array([one[name] for one in records], kind) for name, kind in kinds.items()}
+        kinds = {
+            name: object if isinstance(one, str) else type(one) for name, one in records[0].items()
+        }
+        return {
+            name: np.array([one[name] for one in records], kind) for name, kind in kinds.items()
+        }
 
     def _records(self) -> list[dict[str, Any]]:
         records = []
         for one in self.measured:
-            own = {"users": len(one.evaluation.users), "seconds": one.seconds, "is_result": self.protocol == "clean"}
+            own = {
+                "users": len(one.evaluation.users),
+                "seconds": one.seconds,
+                "is_result": self.protocol == "clean",
+            }
             records += [
                 {"model": one.name, "metric": metric, **figures, **own}
                 for metric, figures in one.evaluation.to_json()["metrics"].items()
@@ -292,7 +340,11 @@ class Comparison(Tabular):
         parts += [f"- {line}" for lines in self.remarks() for line in lines]
         settings = []
         for one in self.measured:
-            own = {name: value for name, value in one.parameters.items() if name.split(".")[-1] not in _HOW_COMPUTED}
+            own = {
+                name: value
+                for name, value in one.parameters.items()
+                if name.split(".")[-1] not in _HOW_COMPUTED
+            }
             settings.append(f"- {one.name}: {_in_words(own) or 'nothing to set'}")
         return "\n\n".join([*parts, "Settings:\n\n" + "\n".join(settings)]) + "\n"
 
@@ -307,7 +359,9 @@ class Comparison(Tabular):
         for record in records:
             record["seconds"] = f"{record['seconds']:.2f}"
             if (tuning := self.of(record["model"]).tuning) is not None:
-                record |= zip(costs, (tuning.finished, tuning.pruned, f"{tuning.seconds:.2f}"), strict=True)
+                record |= zip(
+                    costs, (tuning.finished, tuning.pruned, f"{tuning.seconds:.2f}"), strict=True
+                )
         return csv_text(records, (*records[0], *costs))
 
     def differences_to_csv(self) -> str:
@@ -329,7 +383,11 @@ class Comparison(Tabular):
         """
         budget: dict[str, Any] = {"text": self._budget_text()}
         if self.budget is not None:
-            budget |= {"trials": self.budget.trials, "seconds": self.budget.seconds, "space": self.space}
+            budget |= {
+                "trials": self.budget.trials,
+                "seconds": self.budget.seconds,
+                "space": self.space,
+            }
         written = {
             "protocol": self.protocol,
             "is_result": self.protocol == "clean",
@@ -345,7 +403,9 @@ class Comparison(Tabular):
             "failed": dict(self.failed),
             "warning": SELECTED_ON_TEST if self.protocol == "paper" else "",
         }
-        clean: dict[str, Any] = finite(written | {name: reason for name, reason in reasons.items() if reason})
+        clean: dict[str, Any] = finite(
+            written | {name: reason for name, reason in reasons.items() if reason}
+        )
         return clean
 
 
@@ -354,7 +414,9 @@ def _measured_json(one: ComparedModel) -> dict[str, Any]:
     tried = []
     for other in one.tried:
         choice = {} if other.recency is None else {"recency_choice": other.recency.as_json()}
-        tried.append({"settings": other.settings, "ndcg@100": other.ndcg, "seconds": other.seconds, **choice})
+        tried.append(
+            {"settings": other.settings, "ndcg@100": other.ndcg, "seconds": other.seconds, **choice}
+        )
     written = {
         "name": one.name,
         **evaluation.to_json(),
@@ -378,7 +440,14 @@ def paired_figures(paired: PairedDifference, t_p: float, wilcoxon_p: float) -> t
     # A p value is never 0: what has underflowed is called small.
     t_text, wilcoxon_text = (f"{p:.2g}" if p > 0 else "< 1e-300" for p in (t_p, wilcoxon_p))
     interval = f"{paired.low:+.4f} … {paired.high:+.4f}"
-    return f"{paired.mean:+.4f}", f"{paired.relative:+.1%}", interval, f"{paired.t:.1f}", t_text, wilcoxon_text
+    return (
+        f"{paired.mean:+.4f}",
+        f"{paired.relative:+.1%}",
+        interval,
+        f"{paired.t:.1f}",
+        t_text,
+        wilcoxon_text,
+    )
 
 
 def _in_words(settings: Mapping[str, Any]) -> str:
@@ -389,7 +458,9 @@ def check_file(folder: Path | None) -> None:
     """Refuse, before any work is done, a folder to write into that is a file."""
     for one in () if folder is None else (folder, *folder.parents):
         if one.exists() and not one.is_dir():
-            raise ConfigError(f"{one}: expected a folder to write into, found a file; choose another name")
+            raise ConfigError(
+                f"{one}: expected a folder to write into, found a file; choose another name"
+            )
 
 
 def write_tables(comparison: Comparison, folder: Path) -> None:
@@ -404,7 +475,11 @@ def write_tables(comparison: Comparison, folder: Path) -> None:
 
 def settings_file(comparison: Comparison) -> str:
     """The chosen settings of all models of the catalogue as TOML that commands take with --config."""
-    known = {one.name: one.settings for one in comparison.measured if one.name in MODELS and one.settings is not None}
+    known = {
+        one.name: one.settings
+        for one in comparison.measured
+        if one.name in MODELS and one.settings is not None
+    }
     sections = {name: table for name, table in known.items() if table}
     named = {"compare": {"models": list(known), "protocol": comparison.protocol}} if known else {}
     warning = [SELECTED_ON_TEST] if comparison.protocol == "paper" else []

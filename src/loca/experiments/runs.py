@@ -27,7 +27,13 @@ from loca.persistence import checkpoint as checkpoints
 from loca.persistence.atomic_write import remove_files, write_whole
 from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, file_name_of, own_files
 from loca.persistence.fit_context import NO_CONTEXT, FitCache, FitContext, checkpoint_in
-from loca.persistence.manifest import ModelState, fingerprint, read_value, stored_params, write_value
+from loca.persistence.manifest import (
+    ModelState,
+    fingerprint,
+    read_value,
+    stored_params,
+    write_value,
+)
 from loca.progress import say
 from loca.registry import KINDS
 from loca.search_space import Space
@@ -106,7 +112,10 @@ class ComparedModel(Readable):
         -------
         list of str or TextTable
         """
-        return [f"{self.name}, {self.seconds:.1f} s; on validation {self.selected}; on test:", *self.evaluation.shown()]
+        return [
+            f"{self.name}, {self.seconds:.1f} s; on validation {self.selected}; on test:",
+            *self.evaluation.shown(),
+        ]
 
     @property
     def selected(self) -> CandidateResult:
@@ -145,9 +154,16 @@ class Run:
     def fingerprint(self) -> dict[str, Any]:
         """All that the numbers of the run depend on, as JSON values."""
         described = [describe_model(one, stored_params) for one in self.candidates]
-        parameters = described[0] if len(described) == 1 else {f"candidate {k}": one for k, one in enumerate(described)}
+        parameters = (
+            described[0]
+            if len(described) == 1
+            else {f"candidate {k}": one for k, one in enumerate(described)}
+        )
         own = asdict(self.protocol)
-        own |= {"at": ", ".join(map(str, own["at"])), "space": None if self.space is None else str(self.space)}
+        own |= {
+            "at": ", ".join(map(str, own["at"])),
+            "space": None if self.space is None else str(self.space),
+        }
         own["compare.seed"] = own.pop("seed")
         return {
             "format of the cell": _FORMAT,
@@ -159,7 +175,11 @@ class Run:
             "to the last bit": [fingerprint(one) for one in self.candidates],
             "data": self.data,
             **({"counts": ", ".join(map(str, self.counts))} if self.counts else {}),
-            **({} if self.repeats is None else {"as chosen by": self.repeats.name, "under": str(self.repeats.recency)}),
+            **(
+                {}
+                if self.repeats is None
+                else {"as chosen by": self.repeats.name, "under": str(self.repeats.recency)}
+            ),
         }
 
     def execute(
@@ -174,22 +194,47 @@ class Run:
         if self.repeats is None:
             outcome = run_protocol(candidates, split, self.protocol, context)
         else:
-            outcome = run_as_chosen(candidates[0], self.repeats.selected, split, self.protocol, context)
+            outcome = run_as_chosen(
+                candidates[0], self.repeats.selected, split, self.protocol, context
+            )
         model, evaluation, chosen = outcome.model, outcome.evaluation, outcome.chosen
         settings: Table | None = None if tuning is None else tuning.settings
         if tuning is None:
-            with suppress(ConfigError):  # it holds what is made in a program alone, such as given embeddings
-                settings = settings_of(self.name, candidates[chosen], tuple(outcome.tried[chosen].settings))
+            with suppress(
+                ConfigError
+            ):  # it holds what is made in a program alone, such as given embeddings
+                settings = settings_of(
+                    self.name, candidates[chosen], tuple(outcome.tried[chosen].settings)
+                )
         by_count, at, seed = {}, evaluation.at, evaluation.seed
         for count in self.counts:
             first = model.truncate(count)
-            by_count[count] = evaluation if first is model else evaluate(first, outcome.test, at=at, seed=seed)
-        found = {"machine": describe_machine(), "torch": str(torch.__version__), **model.facts(self.counts)}
+            by_count[count] = (
+                evaluation if first is model else evaluate(first, outcome.test, at=at, seed=seed)
+            )
+        found = {
+            "machine": describe_machine(),
+            "torch": str(torch.__version__),
+            **model.facts(self.counts),
+        }
         how = outcome.tried, chosen, outcome.seconds, outcome.recency
-        measured = (self.name, evaluation, describe_model(model), *how, tuning, settings, by_count, found)
+        measured = (
+            self.name,
+            evaluation,
+            describe_model(model),
+            *how,
+            tuning,
+            settings,
+            by_count,
+            found,
+        )
         base = get_params(model).get("base")
-        selected = None if base is None or not base.learns_by_epoch else model.with_selected_params()
-        return ComparedModel(*measured, selected, "" if self.repeats is None else self.repeats.name), model
+        selected = (
+            None if base is None or not base.learns_by_epoch else model.with_selected_params()
+        )
+        return ComparedModel(
+            *measured, selected, "" if self.repeats is None else self.repeats.name
+        ), model
 
     def _tune(self, split: Split, study: Path | None, checkpoint: Checkpoint) -> Tuning:
         """What tuning comes to; an interrupted run that got so far has saved it."""
@@ -201,7 +246,10 @@ class Run:
         saved = checkpoint.load(_TUNING)
         if saved is not None:
             return _read_tuning(saved.facts[_TUNING], saved.arrays, template)
-        data, limits = selection_data(split, protocol.protocol), (protocol.budget, protocol.recency, protocol.seed)
+        data, limits = (
+            selection_data(split, protocol.protocol),
+            (protocol.budget, protocol.recency, protocol.seed),
+        )
         tuning = Tuner(self.name, template, data[0], data[1], self.space, *limits).tune(study)
         arrays: dict[str, Any] = {}
         checkpoint.save(_TUNING, ModelState(arrays, {_TUNING: _write_tuning(tuning, arrays)}))
@@ -237,7 +285,9 @@ class RunStore:
     def check_start(self, *, resume: bool, fresh: bool = False) -> None:
         """Refuse an unfinished comparison that the caller neither goes on with nor drops."""
         if resume and fresh:
-            raise ConfigError("--resume goes on with unfinished work, --fresh drops it; expected one, found both")
+            raise ConfigError(
+                "--resume goes on with unfinished work, --fresh drops it; expected one, found both"
+            )
         if (self.runs / _UNFINISHED).exists() and not (resume or fresh):
             raise ConfigError(
                 f"{self.folder} holds an unfinished comparison; add --resume to go on with it, or --fresh to start over"
@@ -251,9 +301,14 @@ class RunStore:
         """
         with checkpoints.writable_folder(self.runs) as writable:
             if not writable:
-                raise ConfigError(f"{self.folder}: may not be written; choose another folder to keep the results in")
+                raise ConfigError(
+                    f"{self.folder}: may not be written; choose another folder to keep the results in"
+                )
             if not resume:
-                finished, begun = [one for one in own_files(self.runs) if one.startswith("work-")], self._begun()
+                finished, begun = (
+                    [one for one in own_files(self.runs) if one.startswith("work-")],
+                    self._begun(),
+                )
                 if finished or begun:
                     say(f"{self.folder}: the earlier results there are replaced")
                 remove_files(self.runs, finished)
@@ -289,18 +344,24 @@ class RunStore:
         if state is None:
             return None
         try:
-            difference = checkpoints.first_difference(state.facts[FINGERPRINT_KEY], run.fingerprint())
+            difference = checkpoints.first_difference(
+                state.facts[FINGERPRINT_KEY], run.fingerprint()
+            )
             if difference is None:
                 return _read_run(run, state)
         except (LookupError, TypeError, ValueError, AttributeError, LocaError) as error:
-            say(f"{self.runs / file_name_of(run.name)}: cannot be used ({error}); its work is done again")
+            say(
+                f"{self.runs / file_name_of(run.name)}: cannot be used ({error}); its work is done again"
+            )
             return None
         raise ConfigError(
             f"{self.folder} holds results of {run.name} that are not those requested: {difference}; start over with "
             "--fresh, or choose another folder"
         )
 
-    def execute(self, run: Run, split: Split, context: FitContext = NO_CONTEXT) -> tuple[ComparedModel, Recommender]:
+    def execute(
+        self, run: Run, split: Split, context: FitContext = NO_CONTEXT
+    ) -> tuple[ComparedModel, Recommender]:
         """Execute a run, going on where an interrupted one stopped, and store what comes of it."""
         if run.shares_parts:
             context = replace(context, cache=FitCache(self.folder / "parts", KINDS))
@@ -311,17 +372,23 @@ class RunStore:
                 unfinished = self.runs / f"{stem}.{_UNFINISHED}"
                 own = {**run.fingerprint(), "device in use": choose_device("auto").type}
                 resume = unfinished.is_dir() and checkpoints.holds_work(unfinished)
-                checkpoint = opened.enter_context(checkpoint_in(unfinished, fingerprint=own, resume=resume)).checkpoint
+                checkpoint = opened.enter_context(
+                    checkpoint_in(unfinished, fingerprint=own, resume=resume)
+                ).checkpoint
                 context = replace(context, checkpoint=checkpoint)
                 study = None if run.space is None else self._study_of(stem)
                 if study is not None and not resume:
                     remove_studies(study)
                     study.parent.mkdir(parents=True, exist_ok=True)
-                    checkpoint.save(_BEGUN, ModelState())  # from here on the trials in the study are of this run
+                    checkpoint.save(
+                        _BEGUN, ModelState()
+                    )  # from here on the trials in the study are of this run
             try:
                 measured, model = run.execute(split, study=study, context=context)
             except (ConfigError, DataError):
-                if study is not None and not study.exists():  # no trial has learned anything: a mistake
+                if (
+                    study is not None and not study.exists()
+                ):  # no trial has learned anything: a mistake
                     context.checkpoint.delete(_BEGUN)
                     with suppress(OSError):
                         study.parent.rmdir()
@@ -338,11 +405,17 @@ def _stem(file_name: str) -> str:
 def _write_run(run: Run, measured: ComparedModel) -> ModelState:
     """What came of a run as arrays and facts; the lists of items are left out."""
     evaluation, users = measured.evaluation, measured.evaluation.users
-    arrays: dict[str, Any] = {f"metric/{name}": values for name, values in evaluation.values.items()}
+    arrays: dict[str, Any] = {
+        f"metric/{name}": values for name, values in evaluation.values.items()
+    }
     for count, one in measured.by_count.items():
         arrays |= {f"first {count}/{name}": values for name, values in one.values.items()}
     tried = [
-        vars(one) | {"recency": None if one.recency is None else one.recency.as_json(), "own": recency_json(one.own)}
+        vars(one)
+        | {
+            "recency": None if one.recency is None else one.recency.as_json(),
+            "own": recency_json(one.own),
+        }
         for one in measured.tried
     ]
     facts = {
@@ -354,11 +427,16 @@ def _write_run(run: Run, measured: ComparedModel) -> ModelState:
         "tried": tried,
         "recency": recency_json(measured.recency),
         _TUNING: None if measured.tuning is None else _write_tuning(measured.tuning, arrays),
-        "by_count": {str(k): {name: vars(one)[name] for name in _SUMMARY} for k, one in measured.by_count.items()},
+        "by_count": {
+            str(k): {name: vars(one)[name] for name in _SUMMARY}
+            for k, one in measured.by_count.items()
+        },
         "found": dict(measured.found),
     }
     if measured.selected_model is not None:
-        facts["selected model"] = write_value(measured.selected_model, arrays, f"{run.name}, as selected")
+        facts["selected model"] = write_value(
+            measured.selected_model, arrays, f"{run.name}, as selected"
+        )
     return ModelState(arrays, facts)
 
 
@@ -377,7 +455,9 @@ def _read_run(run: Run, state: ModelState) -> ComparedModel:
     tried = []
     for one in facts["tried"]:
         choice = None if one["recency"] is None else RecencyChoice.from_json(one["recency"])
-        tried.append(CandidateResult(**{**one, "recency": choice, "own": recency_from_json(one["own"])}))
+        tried.append(
+            CandidateResult(**{**one, "recency": choice, "own": recency_from_json(one["own"])})
+        )
     return ComparedModel(
         name=run.name,
         evaluation=evaluation("metric", facts),
@@ -385,9 +465,14 @@ def _read_run(run: Run, state: ModelState) -> ComparedModel:
         tried=tuple(tried),
         recency=recency_from_json(facts["recency"]),
         tuning=None if tuning is None else _read_tuning(tuning, state.arrays, run.candidates[0]),
-        by_count={int(count): evaluation(f"first {count}", one) for count, one in facts.get("by_count", {}).items()},
+        by_count={
+            int(count): evaluation(f"first {count}", one)
+            for count, one in facts.get("by_count", {}).items()
+        },
         found=dict(facts.get("found", {})),
-        selected_model=None if selected is None else read_value(selected, state.arrays, _kinds(run.candidates)),
+        selected_model=None
+        if selected is None
+        else read_value(selected, state.arrays, _kinds(run.candidates)),
         repeats="" if run.repeats is None else run.repeats.name,
     )
 
@@ -398,10 +483,20 @@ def _kinds(models: Iterable[Recommender]) -> dict[str, type]:
 
 
 def _write_tuning(tuning: Tuning, arrays: dict[str, Any]) -> dict[str, Any]:
-    own = {name: write_value(vars(tuning)[name], arrays, f"{tuning.name}, tuned") for name in ("best", "settings")}
+    own = {
+        name: write_value(vars(tuning)[name], arrays, f"{tuning.name}, tuned")
+        for name in ("best", "settings")
+    }
     return {**vars(tuning), **own, "importances": dict(tuning.importances)}
 
 
-def _read_tuning(written: Mapping[str, Any], arrays: Mapping[str, Any], template: Recommender) -> Tuning:
+def _read_tuning(
+    written: Mapping[str, Any], arrays: Mapping[str, Any], template: Recommender
+) -> Tuning:
     kinds = _kinds([template])
-    return Tuning(**{**written, **{name: read_value(written[name], arrays, kinds) for name in ("best", "settings")}})
+    return Tuning(
+        **{
+            **written,
+            **{name: read_value(written[name], arrays, kinds) for name in ("best", "settings")},
+        }
+    )

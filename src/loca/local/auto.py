@@ -44,7 +44,11 @@ from loca.random_streams import derive_seed, stream
 
 _L2 = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
 _EASE_AXES = {"l2": _L2, "denoising": (0.0, 0.5)}
-_NEXT_AXES = {"next_count": (3, 10, 30), "ordinary": (0.1, 0.3, 1.0, 3.0, 10.0), "prefix_decay": (0.5, 0.8, 0.9)}
+_NEXT_AXES = {
+    "next_count": (3, 10, 30),
+    "ordinary": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "prefix_decay": (0.5, 0.8, 0.9),
+}
 # The shares of the budget that have passed at most when EASE, LOCA over it, NextEASE and NextEASE alone are done.
 _EASE_SHARE, _LOCAL_SHARE, _NEXT_SHARE, _ALONE_SHARE = 0.2, 0.3, 0.5, 0.58
 COMMUNITIES = 24
@@ -139,13 +143,19 @@ class Auto(Recommender):
             validation = validation.with_recency(self._recency)
         if self.chosen is not None:
             chosen = clone(self.chosen)
-            self.model_ = data.context.fit(chosen, train, user_weights=data.user_weights, validation=validation)
+            self.model_ = data.context.fit(
+                chosen, train, user_weights=data.user_weights, validation=validation
+            )
         elif validation is None:
-            raise ConfigError("auto: needs held-out items to choose on; give validation, or a chosen model")
+            raise ConfigError(
+                "auto: needs held-out items to choose on; give validation, or a chosen model"
+            )
         else:
             if not data.context.order_checked:
                 warn_of_file_order(data.train)
-            self.model_ = self._search(replace(data, train=train, validation=validation), validation)
+            self.model_ = self._search(
+                replace(data, train=train, validation=validation), validation
+            )
         self.model_.train_data_ = None  # stored once, here
         self.train_data_ = train if isinstance(train, Interactions) else None
 
@@ -160,18 +170,36 @@ class Auto(Recommender):
 
     def _search(self, data: TrainingData, validation: HeldOut) -> Recommender:
         limit = "" if self.trials is None else f" or {self.trials} trials"
-        say(f"auto: {self.seconds:g} s{limit} to try models in, a little more to blend them; a refit takes less")
+        say(
+            f"auto: {self.seconds:g} s{limit} to try models in, a little more to blend them; a refit takes less"
+        )
         started = time.perf_counter()
         search = Search(data, validation, self.seconds, self.trials, self.seed)
 
-        ease = Climb(search, "EASE", EASE(l2=300.0, denoising=0.5, device=self.device), _EASE_AXES, _EASE_SHARE)
+        ease = Climb(
+            search,
+            "EASE",
+            EASE(l2=300.0, denoising=0.5, device=self.device),
+            _EASE_AXES,
+            _EASE_SHARE,
+        )
         parts: dict[str, Recommender | None] = {"EASE": (best := ease.run())}
-        communities = min(COMMUNITIES, int((np.diff(data.matrix.indptr) > 0).sum()) // _USERS_PER_COMMUNITY)
-        if best is not None and communities > 1 and search.may_take(communities * ease.longest, _LOCAL_SHARE):
-            local = Loca(base=clone(best), anchors=communities, communities="mixture", seed=self.seed)
+        communities = min(
+            COMMUNITIES, int((np.diff(data.matrix.indptr) > 0).sum()) // _USERS_PER_COMMUNITY
+        )
+        if (
+            best is not None
+            and communities > 1
+            and search.may_take(communities * ease.longest, _LOCAL_SHARE)
+        ):
+            local = Loca(
+                base=clone(best), anchors=communities, communities="mixture", seed=self.seed
+            )
             parts["Loca of EASE"] = Climb(search, "Loca of EASE", local, {}, _LOCAL_SHARE).run()
 
-        start = NextEASE(l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device)
+        start = NextEASE(
+            l2=300.0, next_count=10, ordinary=1.0, prefix_decay=0.8, device=self.device
+        )
         following = Climb(search, "NextEASE", start, _NEXT_AXES | {"l2": _L2}, _NEXT_SHARE)
         parts["NextEASE"] = best = following.run()
         if best is not None and search.may_take(following.longest, _ALONE_SHARE):
@@ -182,10 +210,14 @@ class Auto(Recommender):
         parts |= self._fit_networks(search)
         found = {name: model for name, model in parts.items() if model is not None}
         if not found:
-            raise DataError("auto: nothing could be fitted; the lines above say why: filter rare items, or free memory")
+            raise DataError(
+                "auto: nothing could be fitted; the lines above say why: filter rare items, or free memory"
+            )
         self.trials_ = tuple(search.trials)
         blend = Blend.of(list(found.values()), validation, names=list(found), seed=self.seed)
-        say(f"auto: {len(search.trials)} trials and the blend took {time.perf_counter() - started:.0f} s")
+        say(
+            f"auto: {len(search.trials)} trials and the blend took {time.perf_counter() - started:.0f} s"
+        )
         return blend
 
     def _fit_networks(self, search: Search) -> dict[str, Recommender]:
@@ -235,7 +267,9 @@ class Auto(Recommender):
         """What scores rows as a sum over their items, where the blend or the chosen model has that."""
         return fitted(self.model_, self).additive_at(history)
 
-    def sources_of(self, history: csr_array, items: Any, n: int, known: Interactions | None) -> Sources | None:
+    def sources_of(
+        self, history: csr_array, items: Any, n: int, known: Interactions | None
+    ) -> Sources | None:
         """What answers inside the blend or the chosen model."""
         return fitted(self.model_, self).sources_of(history, items, n, known)
 
@@ -244,19 +278,28 @@ class Auto(Recommender):
         if self.chosen is not None:
             return self.chosen.memory_bytes(data)
         if not data.validation_users:
-            raise ConfigError("auto: needs held-out items to choose on; expected --validation of at least 1, found 0")
+            raise ConfigError(
+                "auto: needs held-out items to choose on; expected --validation of at least 1, found 0"
+            )
         network = MultVAE(device=self.device)
         kinds: dict[str, Recommender] = {
             "EASE": EASE(device=self.device),
             "local EASEs": Ensemble(base=EASE(device=self.device), models=COMMUNITIES),
             "NextEASE": NextEASE(device=self.device),
             "NextEASE, next items alone": NextEASE(ordinary=0.0, device=self.device),
-            **{f"networks of {name}": Ensemble(base=network, models=MOST_MEMBERS) for name in TARGETS},
+            **{
+                f"networks of {name}": Ensemble(base=network, models=MOST_MEMBERS)
+                for name in TARGETS
+            },
         }
         steps = {}
-        for name, use in Blend(parts=tuple(kinds.values()), names=tuple(kinds)).memory_bytes(data).steps:
+        for name, use in (
+            Blend(parts=tuple(kinds.values()), names=tuple(kinds)).memory_bytes(data).steps
+        ):
             flat = replace(use, steps=(), advice="filter rare items, or fit one model by its name")
-            steps[name] = replace(flat, main=use.main + use.main_after)  # the best so far, while the next is fitted
+            steps[name] = replace(
+                flat, main=use.main + use.main_after
+            )  # the best so far, while the next is fitted
         return MemoryUse.in_turn(steps)
 
     def count_items(self) -> int:
@@ -265,12 +308,20 @@ class Auto(Recommender):
 
     def with_selected_params(self) -> Self:
         """Copy the model so that it fits what was chosen and searches nothing."""
-        return clone(self) if self.model_ is None else clone(self, chosen=self.model_.with_selected_params())
+        return (
+            clone(self)
+            if self.model_ is None
+            else clone(self, chosen=self.model_.with_selected_params())
+        )
 
     def _report(self) -> str:
         """Tabulate what each part earned on validation."""
         searched = self.model_ is not None and self.model_.role == "blend"
-        return fitted(self.model_, self).report() if searched else "nothing was searched: the model was given"
+        return (
+            fitted(self.model_, self).report()
+            if searched
+            else "nothing was searched: the model was given"
+        )
 
     def state(self) -> ModelState:
         trials = [list(astuple(one)) for one in self.trials_]
@@ -291,7 +342,9 @@ class Auto(Recommender):
 def plan_networks(search: Search, network: MultVAE) -> dict[str, Any]:
     """How many training targets, members of each ensemble and epochs fit the seconds left, by timing an epoch."""
     trial = clone(network, target="next")
-    trainer = StackedTrainer([trial.begin(search.data.matrix, search.data.user_weights, search.data.moments)])
+    trainer = StackedTrainer(
+        [trial.begin(search.data.matrix, search.data.user_weights, search.data.moments)]
+    )
     trainer.run_epoch()  # warms up
     started = time.perf_counter()
     trainer.run_epoch()
@@ -343,14 +396,21 @@ class Search:
 
     def may_take(self, seconds: float, share: float = 1.0) -> bool:
         """Whether another trial of so many seconds fits the trials, and ends within that share of the seconds."""
-        if self.most_trials is not None and len(self.trials) >= max(1, round(share * self.most_trials)):
+        if self.most_trials is not None and len(self.trials) >= max(
+            1, round(share * self.most_trials)
+        ):
             return False
         return self.seconds_left - seconds >= (1 - share) * self.seconds
 
     def fit(self, model: Recommender, name: str) -> Recommender:
         """Fit a copy of the model; what an interrupted run has stored of its learning is gone on with."""
-        context, fresh = self.data.context.inside(f"trial {name} {settings_of(model)}"), clone(model)
-        context.fit(fresh, self.data.train, user_weights=self.data.user_weights, validation=self.validation)
+        context, fresh = (
+            self.data.context.inside(f"trial {name} {settings_of(model)}"),
+            clone(model),
+        )
+        context.fit(
+            fresh, self.data.train, user_weights=self.data.user_weights, validation=self.validation
+        )
         fresh.train_data_ = None  # the blend holds the data, once
         return fresh
 
@@ -463,5 +523,10 @@ def settings_of(model: Recommender) -> str:
     """The settings of a model in one line, mostly those of its base where it has one; without seeds and devices."""
     shown = model.get_params(deep=False)
     if "base" in shown:
-        shown = {"models": shown.get("models", shown.get("anchors")), **shown["base"].get_params(deep=False)}
-    return ", ".join(f"{name} {value}" for name, value in shown.items() if name not in ("seed", "device"))
+        shown = {
+            "models": shown.get("models", shown.get("anchors")),
+            **shown["base"].get_params(deep=False),
+        }
+    return ", ".join(
+        f"{name} {value}" for name, value in shown.items() if name not in ("seed", "device")
+    )

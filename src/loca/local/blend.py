@@ -104,10 +104,16 @@ class Blend(Recommender):
         parts, powers, names = _items(self.parts), _items(self.powers), _items(self.names)
         wrong = [type(one).__name__ for one in parts if not isinstance(one, Recommender)]
         if not parts or wrong:
-            raise ConfigError(f"parts: expected at least one recommender, found {[*wrong, repr(self.parts)[:60]][0]}")
+            raise ConfigError(
+                f"parts: expected at least one recommender, found {[*wrong, repr(self.parts)[:60]][0]}"
+            )
         if not powers or not all(_is_number(one) and one >= 0 for one in powers):
-            raise ConfigError(f"powers: expected numbers ≥ 0, at least one, found {self.powers!r:.60}")
-        if self.names is not None and not len({one for one in names if type(one) is str}) == len(names) == len(parts):
+            raise ConfigError(
+                f"powers: expected numbers ≥ 0, at least one, found {self.powers!r:.60}"
+            )
+        if self.names is not None and not len({one for one in names if type(one) is str}) == len(
+            names
+        ) == len(parts):
             wanted = f"{len(parts)} different names, one for each part"
             raise ConfigError(f"names: expected {wanted}, found {self.names!r:.60}")
         self.parts, self.powers = parts, tuple(float(one) for one in dict.fromkeys(powers))
@@ -119,18 +125,25 @@ class Blend(Recommender):
 
         Where `columns` are given, only the parts in them are fitted, and validation only says what each earned.
         """
-        validation = None if data.validation is None else data.validation.weighed_as(self.train_data_)
+        validation = (
+            None if data.validation is None else data.validation.weighed_as(self.train_data_)
+        )
         models = {}
         for number in self._wanted_parts():
             part, context = clone(self.parts[number]), data.context.inside(f"part {number}")
-            models[number] = context.fit(part, data.train, user_weights=data.user_weights, validation=validation)
+            models[number] = context.fit(
+                part, data.train, user_weights=data.user_weights, validation=validation
+            )
             part.train_data_ = None  # the blend holds the data, once
         self._weigh(models, validation)
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Update the parts; the columns stay."""
         say("Blend: the weights of its parts stay as validation found them")
-        self.models_ = {number: model.updated(data, epochs) for number, model in fitted(self.models_, self).items()}
+        self.models_ = {
+            number: model.updated(data, epochs)
+            for number, model in fitted(self.models_, self).items()
+        }
 
     @property
     def takes_new_items(self) -> bool:
@@ -138,7 +151,11 @@ class Blend(Recommender):
         return all(model.takes_new_items for model in fitted(self.models_, self).values())
 
     def _wanted_parts(self) -> Sequence[int]:
-        return range(len(self.parts)) if self.columns is None else sorted({part for part, _, _ in self.columns})
+        return (
+            range(len(self.parts))
+            if self.columns is None
+            else sorted({part for part, _, _ in self.columns})
+        )
 
     @classmethod
     def of(cls, models: Sequence[Recommender], validation: HeldOut, **params: Any) -> Self:
@@ -163,8 +180,12 @@ class Blend(Recommender):
         for model in models:
             kind, data = type(model).__name__, model.train_data_
             if model.count_items() != validation.n_items:
-                raise DataError(f"{kind} scores {model.count_items()} items, validation has {validation.n_items}")
-            if data is not None and not np.array_equal(data.items.values, validation.histories.items.values):
+                raise DataError(
+                    f"{kind} scores {model.count_items()} items, validation has {validation.n_items}"
+                )
+            if data is not None and not np.array_equal(
+                data.items.values, validation.histories.items.values
+            ):
                 problem = "its items are not those of validation in the same order; fit it on the train part"
                 raise DataError(f"{kind}: {problem}")
         train = next((model.train_data_ for model in models if model.train_data_ is not None), None)
@@ -180,12 +201,22 @@ class Blend(Recommender):
         self.columns_ = given or _shares([(number, 1.0, 1.0) for number in models])
         if validation is not None:
             tried = [(number, power) for number, power, _ in given or ()] or [
-                (number, power) for number in models for power in powers_to_try(models[number], validation, self.powers)
+                (number, power)
+                for number in models
+                for power in powers_to_try(models[number], validation, self.powers)
             ]
-            cache = ScoreCache.of(models, tried, validation, self.scale, self.cache_bytes, self.seed)
+            cache = ScoreCache.of(
+                models, tried, validation, self.scale, self.cache_bytes, self.seed
+            )
             alone = cache.score_alone()
-            weights = cache.find_weights(alone) if given is None else np.array([weight for _, _, weight in given])
-            self.columns_ = tuple((*one, float(weight)) for one, weight in zip(tried, weights, strict=True) if weight)
+            weights = (
+                cache.find_weights(alone)
+                if given is None
+                else np.array([weight for _, _, weight in given])
+            )
+            self.columns_ = tuple(
+                (*one, float(weight)) for one, weight in zip(tried, weights, strict=True) if weight
+            )
             self.ndcg_ = cache.ndcg(weights)
             part_of = np.array([number for number, _ in tried])
             for number in dict.fromkeys(part_of.tolist()):
@@ -213,9 +244,13 @@ class Blend(Recommender):
         plain = []
         for part in self.parts:
             base = part.get_params().get("base")
-            plain.append(type(part).__name__ + ("" if base is None else f" of {type(base).__name__}"))
+            plain.append(
+                type(part).__name__ + ("" if base is None else f" of {type(base).__name__}")
+            )
         seen = [plain[: place + 1].count(name) for place, name in enumerate(plain)]
-        return tuple(name if time == 1 else f"{name} {time}" for name, time in zip(plain, seen, strict=True))
+        return tuple(
+            name if time == 1 else f"{name} {time}" for name, time in zip(plain, seen, strict=True)
+        )
 
     def score(self, histories: csr_array) -> Scores:
         """Add up the parts' scaled scores.
@@ -263,7 +298,9 @@ class Blend(Recommender):
 
         return score_rows
 
-    def sources_of(self, history: csr_array, items: Any, n: int, known: Interactions | None) -> AnswersOfParts:
+    def sources_of(
+        self, history: csr_array, items: Any, n: int, known: Interactions | None
+    ) -> AnswersOfParts:
         """What each part adds to the listed items, where it ranks them, and what it would list alone.
 
         Parameters
@@ -283,7 +320,9 @@ class Blend(Recommender):
             The heaviest first.
         """
         columns, models = fitted(self.columns_, self), fitted(self.models_, self)
-        weights = {part: sum(weight for one, _, weight in columns if one == part) for part, _, _ in columns}
+        weights = {
+            part: sum(weight for one, _, weight in columns if one == part) for part, _, _ in columns
+        }
         # Σ weight · (scaled score − its mean over all items) over the part's columns, each (items,).
         lifts = {part: np.zeros(history.shape[1], dtype=np.float32) for part in weights}
         for part, power, weight in columns:
@@ -299,7 +338,9 @@ class Blend(Recommender):
             inside = models[part].sources_of(sharpened(history, power), items, n, known)
             shares = np.divide(added, sizes, out=np.zeros_like(added), where=sizes > 0)
             ranks, name = ranks_of(own, history, items), self.part_names()[part]
-            answers.append(PartAnswer(name, weights[part], listed[0], scores[0], added, shares, ranks, inside))
+            answers.append(
+                PartAnswer(name, weights[part], listed[0], scores[0], added, shares, ranks, inside)
+            )
         return AnswersOfParts(items, tuple(answers))
 
     def _report(self) -> str:
@@ -317,11 +358,15 @@ class Blend(Recommender):
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate the memory of every part in turn, and of the search for weights where there is validation data."""
         wanted = self._wanted_parts()
-        steps = {self.part_names()[number]: self.parts[number].memory_bytes(data) for number in wanted}
+        steps = {
+            self.part_names()[number]: self.parts[number].memory_bytes(data) for number in wanted
+        }
         columns = len(wanted) * len(self.powers) if self.columns is None else len(self.columns)
         if data.validation_users:
             answering = max(steps.values(), key=lambda step: step.device)
-            steps["weights of the blend"] = ScoreCache.memory_bytes(data, columns, self.cache_bytes, answering)
+            steps["weights of the blend"] = ScoreCache.memory_bytes(
+                data, columns, self.cache_bytes, answering
+            )
         return MemoryUse.in_turn(steps)
 
     def count_items(self) -> int:
@@ -339,8 +384,14 @@ class Blend(Recommender):
     def state(self) -> ModelState:
         models = fitted(self.models_, self)
         columns = [list(column) for column in fitted(self.columns_, self)]
-        facts = {"columns": columns, "earned": [list(astuple(one)) for one in self.earned_], "ndcg": self.ndcg_}
-        return ModelState(facts=facts, parts={f"part {number}": model for number, model in models.items()})
+        facts = {
+            "columns": columns,
+            "earned": [list(astuple(one)) for one in self.earned_],
+            "ndcg": self.ndcg_,
+        }
+        return ModelState(
+            facts=facts, parts={f"part {number}": model for number, model in models.items()}
+        )
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
@@ -365,10 +416,16 @@ def _check_columns(columns: Sequence[Column], part_count: int) -> tuple[Column, 
     if not isinstance(columns, Sequence) or not columns:
         raise ConfigError(f"{wanted}, at least one, found {columns!r:.60}")
     for column in columns:
-        if not (isinstance(column, Sequence) and len(column) == 3 and all(_is_number(one) for one in column)):
+        if not (
+            isinstance(column, Sequence)
+            and len(column) == 3
+            and all(_is_number(one) for one in column)
+        ):
             raise ConfigError(f"{wanted}, found {column!r:.60}")
         if not (isinstance(column[0], int) and 0 <= column[0] < part_count):
-            raise ConfigError(f"{wanted} with a part from 0 to {part_count - 1}, found part {column[0]!r}")
+            raise ConfigError(
+                f"{wanted} with a part from 0 to {part_count - 1}, found part {column[0]!r}"
+            )
         if column[1] < 0 or column[2] < 0:
             raise ConfigError(f"{wanted} with a power and a weight ≥ 0, found {tuple(column)!r}")
     if not any(weight for _, _, weight in columns):

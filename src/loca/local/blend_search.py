@@ -40,10 +40,16 @@ _LEAST_GAIN = 1e-5
 _PROBED_USERS = 32
 
 
-def scaled_scores(model: Recommender, histories: csr_array, power: float, scale: ScaleName) -> Tensor:
+def scaled_scores(
+    model: Recommender, histories: csr_array, power: float, scale: ScaleName
+) -> Tensor:
     """A part's scores of histories seen at a power, on one scale per user, (users, items) where the part answers."""
     scores = as_tensor(score_on(model, sharpened(histories, power)))
-    scaled = scores.log_softmax(dim=1) if scale == "log-probability" and model.gives_logits else z_scores(scores)
+    scaled = (
+        scores.log_softmax(dim=1)
+        if scale == "log-probability" and model.gives_logits
+        else z_scores(scores)
+    )
     if not bool(torch.isfinite(scaled).all()):
         problem = "expected finite scores to blend, found others: has its training diverged?"
         raise DataError(f"{type(model).__name__}: {problem}")
@@ -55,7 +61,9 @@ def sharpened(histories: csr_array, power: float) -> csr_array:
     if power == 1:
         return histories
     # A stored item stays seen, however little it counts.
-    values = np.maximum(histories.data.astype(np.float32) ** np.float32(power), np.finfo(np.float32).tiny)
+    values = np.maximum(
+        histories.data.astype(np.float32) ** np.float32(power), np.finfo(np.float32).tiny
+    )
     return csr_array((values, histories.indices, histories.indptr), shape=histories.shape)
 
 
@@ -89,19 +97,29 @@ class CachedBlock:
     target_counts: Counts  # (users,)
 
     @classmethod
-    def of(cls, columns: list[Tensor], histories: csr_array, targets: csr_array, counts: Counts) -> Self:
+    def of(
+        cls, columns: list[Tensor], histories: csr_array, targets: csr_array, counts: Counts
+    ) -> Self:
         """The block of some users: each column's scores of all items (users, items), and their numbers of targets."""
-        device = next((one.device for one in columns if one.device.type != "cpu"), torch.device("cpu"))
+        device = next(
+            (one.device for one in columns if one.device.type != "cpu"), torch.device("cpu")
+        )
         columns = [one.to(device) for one in columns]
         users, item_count = columns[0].shape
         entries = (np.stack(one.tocoo().coords).astype(np.int64) for one in (histories, targets))
-        of_seen, of_targets = (tuple(torch.from_numpy(one).to(device)) for one in entries)  # user and item of each
+        of_seen, of_targets = (
+            tuple(torch.from_numpy(one).to(device)) for one in entries
+        )  # user and item of each
         seen = torch.zeros((users, item_count), dtype=torch.bool, device=device)
         seen[of_seen] = True
         candidates = torch.zeros_like(seen)
         candidates[of_targets] = True
         for scores in columns:
-            best = scores.masked_fill(seen, -torch.inf).topk(min(DEPTH, item_count), sorted=False).indices
+            best = (
+                scores.masked_fill(seen, -torch.inf)
+                .topk(min(DEPTH, item_count), sorted=False)
+                .indices
+            )
             candidates.scatter_(1, best, True)
         candidates &= ~seen
         place_of = candidates.cumsum(dim=1, dtype=torch.int32) - 1  # (users, items)
@@ -112,10 +130,19 @@ class CachedBlock:
         places = place_of[rows, items].long()
         item_at[rows, places], unseen[rows, places] = items, 0.0
         # What only fills a row up is 0 in every column, so that it stays at −inf whatever the weights.
-        cached = torch.stack([scores.gather(1, item_at) for scores in columns]).masked_fill_(unseen == -torch.inf, 0.0)
-        numbers = torch.arange(targets.nnz, device=device) - torch.from_numpy(targets.indptr).to(device)[of_targets[0]]
-        wanted = torch.full((users, int(np.diff(targets.indptr).max())), -1, dtype=torch.int64, device=device)
-        wanted[of_targets[0], numbers] = torch.where(candidates[of_targets], place_of[of_targets].long(), -1)
+        cached = torch.stack([scores.gather(1, item_at) for scores in columns]).masked_fill_(
+            unseen == -torch.inf, 0.0
+        )
+        numbers = (
+            torch.arange(targets.nnz, device=device)
+            - torch.from_numpy(targets.indptr).to(device)[of_targets[0]]
+        )
+        wanted = torch.full(
+            (users, int(np.diff(targets.indptr).max())), -1, dtype=torch.int64, device=device
+        )
+        wanted[of_targets[0], numbers] = torch.where(
+            candidates[of_targets], place_of[of_targets].long(), -1
+        )
         return cls(cached, unseen, wanted, counts)
 
     @property
@@ -168,7 +195,13 @@ class ScoreCache:
 
     @classmethod
     def of(
-        cls, models: Models, columns: AtPowers, held_out: HeldOut, scale: ScaleName, cache_bytes: int, seed: int
+        cls,
+        models: Models,
+        columns: AtPowers,
+        held_out: HeldOut,
+        scale: ScaleName,
+        cache_bytes: int,
+        seed: int,
     ) -> Self:
         """The scaled scores of every column, a part at a power, at each user's candidates.
 
@@ -180,7 +213,11 @@ class ScoreCache:
         most_targets = int(np.diff(held_out.target_matrix.indptr).max())
         widest = min(held_out.n_items, count * DEPTH + most_targets)
         most_bytes = 4 * widest * (count + 1) + 8 * most_targets  # of one user
-        step = min(_USERS_AT_ONCE, block_rows(held_out.n_items, arrays=count + 6), max(1, cache_bytes // most_bytes))
+        step = min(
+            _USERS_AT_ONCE,
+            block_rows(held_out.n_items, arrays=count + 6),
+            max(1, cache_bytes // most_bytes),
+        )
         blocks: list[CachedBlock] = []
         used = cached = 0
         with bar("blend: scoring with the parts", len(users)) as progress:
@@ -189,7 +226,10 @@ class ScoreCache:
                 chosen = chosen[np.argsort(-counts[chosen], kind="stable")]
                 rows = (held_out.history_matrix, held_out.target_matrix)
                 histories, targets = (csr_array(one[chosen]) for one in rows)
-                scores = [scaled_scores(models[number], histories, power, scale) for number, power in columns]
+                scores = [
+                    scaled_scores(models[number], histories, power, scale)
+                    for number, power in columns
+                ]
                 block = CachedBlock.of(scores, histories, targets, counts[chosen])
                 if blocks and used + block.size > cache_bytes:
                     found_on = f"{cached:,} of {len(users):,} validation users, drawn at random"
@@ -202,7 +242,9 @@ class ScoreCache:
         return cls(tuple(blocks), count, cached)
 
     @staticmethod
-    def memory_bytes(data: DataSize, columns: int, cache_bytes: int, answering: MemoryUse) -> MemoryUse:
+    def memory_bytes(
+        data: DataSize, columns: int, cache_bytes: int, answering: MemoryUse
+    ) -> MemoryUse:
         """What the search takes: every column's scores of the candidates of as many users as the cache holds.
 
         They lie where the parts answer; on a machine with a GPU that may be either place.
@@ -210,10 +252,17 @@ class ScoreCache:
         candidates, arrays = min(data.items, columns * DEPTH), columns + 6
         of_a_user = 4 * candidates * (columns + 1)
         users = min(data.validation_users, max(1, cache_bytes // of_a_user))
-        scoring = 4 * arrays * min(block_rows(data.items, arrays=arrays), data.validation_users) * data.items
+        scoring = (
+            4
+            * arrays
+            * min(block_rows(data.items, arrays=arrays), data.validation_users)
+            * data.items
+        )
         needed = users * of_a_user + max(scoring, 8 * users * candidates)
         place, advice = answering.device_name, "take a smaller cache_bytes"
-        return MemoryUse(main=needed, device=needed if answering.device else 0, device_name=place, advice=advice)
+        return MemoryUse(
+            main=needed, device=needed if answering.device else 0, device_name=place, advice=advice
+        )
 
     def blended(self, weights: Weights) -> list[Tensor]:
         """The blended scores of every block."""
@@ -227,7 +276,9 @@ class ScoreCache:
         """The mean NDCG@100 of blended scores, after a change of one column's weight."""
         total = 0.0
         for block, scores in zip(self.blocks, blended, strict=True):
-            total += block.sum_ndcg(scores.add(block.scores[column], alpha=change) if change else scores)
+            total += block.sum_ndcg(
+                scores.add(block.scores[column], alpha=change) if change else scores
+            )
         return total / self.user_count
 
     def score_alone(self) -> Weights:
@@ -288,7 +339,9 @@ class PartEarned:
     loss_without: float
 
 
-def powers_to_try(model: Recommender, validation: HeldOut, powers: Sequence[float]) -> tuple[float, ...]:
+def powers_to_try(
+    model: Recommender, validation: HeldOut, powers: Sequence[float]
+) -> tuple[float, ...]:
     """The powers that can make a difference: 1 alone where every item counts 1, or where the part does not mind."""
     histories = validation.history_matrix
     owners = np.repeat(np.arange(histories.shape[0]), np.diff(histories.indptr))
@@ -296,5 +349,7 @@ def powers_to_try(model: Recommender, validation: HeldOut, powers: Sequence[floa
     if not len(weighted):
         return (1.0,)
     probed = csr_array(histories[weighted[:_PROBED_USERS]])
-    flattest, sharpest = (scaled_scores(model, probed, power, "z-score") for power in (min(powers), max(powers)))
+    flattest, sharpest = (
+        scaled_scores(model, probed, power, "z-score") for power in (min(powers), max(powers))
+    )
     return (1.0,) if len(powers) > 1 and torch.equal(flattest, sharpest) else tuple(powers)

@@ -57,7 +57,9 @@ def fit_best_form(model: Form, data: TrainingData) -> Form:
         alone = Validator(data.validation, csr_array((0, 0)), model.global_).values(None, 1.0)
         if not is_surely_above(values, alone, _SURE_OF_MANY):
             form.alpha_, form.locality_ = 1.0, replace(form.locality_, alpha=1.0)
-            say(f"communities earn nothing sure here: the global model answers alone, {alone.mean():.4f}")
+            say(
+                f"communities earn nothing sure here: the global model answers alone, {alone.mean():.4f}"
+            )
     say(f"communities: {describe(form)}")
     return form
 
@@ -107,7 +109,9 @@ def _forms(model: Form, data: TrainingData) -> list[Form]:
         drawn = clone(mixed, communities="random", focus=None)
         return [_best_by_linear_model([mixed, kernel], data), drawn]
     among = [one for one in _COMPONENTS if one <= count] or [count]
-    components = choose_components(data.train, among, rounds=20, seed=model.seed, device=model._device()).components
+    components = choose_components(
+        data.train, among, rounds=20, seed=model.seed, device=model._device()
+    ).components
     shapes = [(min(count // components, model.mixtures), components, focus) for focus in focuses]
     shapes += [(1, count, focuses[0])] if count > components else []
     forms = [
@@ -129,12 +133,20 @@ def _best_by_linear_model(forms: Sequence[Form], data: TrainingData) -> Form:
     scores = []
     users = int((np.diff(small.matrix.indptr) > 0).sum())
     for form in forms:
-        fewer = {"anchors": min(form.anchors, users), "mixtures": min(form.mixtures, users), "embedding": None}
-        linear = clone(form, base=base, global_model=None, stopping="blended", alpha="validation", **fewer)
+        fewer = {
+            "anchors": min(form.anchors, users),
+            "mixtures": min(form.mixtures, users),
+            "embedding": None,
+        }
+        linear = clone(
+            form, base=base, global_model=None, stopping="blended", alpha="validation", **fewer
+        )
         linear.global_ = whole
         linear.fit_local(small)
         scores.append(float(values_of(linear, fitted(small.validation, linear)).mean()))
-        say(f"{describe(form)}, over EASE of {small.matrix.shape[1]:,} items: validation NDCG@100 {scores[-1]:.4f}")
+        say(
+            f"{describe(form)}, over EASE of {small.matrix.shape[1]:,} items: validation NDCG@100 {scores[-1]:.4f}"
+        )
     return forms[int(np.argmax(scores))]
 
 
@@ -145,7 +157,10 @@ def _small(data: TrainingData) -> TrainingData:
     order = np.argsort(-np.bincount(matrix.indices, minlength=matrix.shape[1]), kind="stable")
     popular = np.zeros(matrix.shape[1], dtype=bool)
     popular[order[:_ITEMS]] = True
-    users, judges = every_nth(matrix.shape[0], _USERS), held_out.of_users(every_nth(held_out.n_users, _JUDGES))
+    users, judges = (
+        every_nth(matrix.shape[0], _USERS),
+        held_out.of_users(every_nth(held_out.n_users, _JUDGES)),
+    )
     train = data.train
     if isinstance(train, Interactions):
         some: Any = train.of_users(users).of_items(popular)

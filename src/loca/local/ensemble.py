@@ -23,7 +23,14 @@ from loca.local.local_models import (
     first_models,
     truncated,
 )
-from loca.local.training import Engine, EngineName, copies_going_on, copies_of, local_memory, train_locals
+from loca.local.training import (
+    Engine,
+    EngineName,
+    copies_going_on,
+    copies_of,
+    local_memory,
+    train_locals,
+)
 from loca.memory import DataSize, MemoryUse
 from loca.models.devices import ranking_bytes
 from loca.models.recommender import (
@@ -110,11 +117,18 @@ class Ensemble(ManyModels):
 
         def validate(models: LocalModels) -> float:
             block = ranking_bytes(models.device)
-            return mean_ndcg(lambda rows: self._mean(models, rows), fitted(held_out, self), 100, block_bytes=block)
+            return mean_ndcg(
+                lambda rows: self._mean(models, rows),
+                fitted(held_out, self),
+                100,
+                block_bytes=block,
+            )
 
         copies = copies_of(self.base, self.models, self.seed, "ensemble member")
         task = LocalTask(copies, data, partial(self._weights_of, data.user_weights), "ensemble")
-        self.models_, self.epochs_ = train_locals(task, self._engine(), None if held_out is None else validate)
+        self.models_, self.epochs_ = train_locals(
+            task, self._engine(), None if held_out is None else validate
+        )
         self.remarks_ = copies[0].remarks_
 
     def _weights_of(self, weights: UserWeights, number: int) -> UserWeights:
@@ -126,9 +140,13 @@ class Ensemble(ManyModels):
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Update every model; samples of the users are drawn anew."""
-        models = copies_going_on(self.base, self.models, self.seed, "ensemble member", data, epochs, self.epochs_)
+        models = copies_going_on(
+            self.base, self.models, self.seed, "ensemble member", data, epochs, self.epochs_
+        )
         weights_of = partial(self._weights_of, data.user_weights)
-        task = LocalTask(models, data, weights_of, "ensemble", None, fitted(self.models_, self), epochs)
+        task = LocalTask(
+            models, data, weights_of, "ensemble", None, fitted(self.models_, self), epochs
+        )
         self.models_, _ = train_locals(task, self._engine())
 
     def truncate(self, count: int) -> Self:
@@ -171,7 +189,9 @@ class Ensemble(ManyModels):
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate the memory of all members, and of the centre that they are differences to if any."""
-        return MemoryUse.in_turn(local_memory(self.base, self.models, self._engine(), data, "ensemble members"))
+        return MemoryUse.in_turn(
+            local_memory(self.base, self.models, self._engine(), data, "ensemble members")
+        )
 
     def count_items(self) -> int:
         """Return how many items it scores."""
@@ -179,7 +199,11 @@ class Ensemble(ManyModels):
 
     def with_selected_params(self) -> Self:
         """Copy the model with the number of epochs that validation chose."""
-        return clone(self) if self.epochs_ is None else clone(self, base=clone(self.base, epochs=self.epochs_))
+        return (
+            clone(self)
+            if self.epochs_ is None
+            else clone(self, base=clone(self.base, epochs=self.epochs_))
+        )
 
     def state(self) -> ModelState:
         models = fitted(self.models_, self)
@@ -192,6 +216,11 @@ class Ensemble(ManyModels):
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         model, models = cls(**params), state.parts.get("models")
         if not isinstance(models, LocalModels):
-            raise ModelFileError(f"ensemble: expected models, found {', '.join(sorted(state.parts)) or 'none'}")
-        model.models_, model.epochs_ = models.around(state.parts.get("centre")), state.facts["epochs"]
+            raise ModelFileError(
+                f"ensemble: expected models, found {', '.join(sorted(state.parts)) or 'none'}"
+            )
+        model.models_, model.epochs_ = (
+            models.around(state.parts.get("centre")),
+            state.facts["epochs"],
+        )
         return model

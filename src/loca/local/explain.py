@@ -104,12 +104,17 @@ class AnswersOfCommunities:
         """The communities, those that say the same as one: four fifths of the items of their lists are the same."""
         groups: list[list[CommunityAnswer]] = []
         for one in self.communities:
-            same = next((group for group in groups if say_the_same(group[0].items, one.items)), None)
+            same = next(
+                (group for group in groups if say_the_same(group[0].items, one.items)), None
+            )
             if same is None:
                 groups.append([one])
             else:
                 same.append(one)
-        found = [CommunityGroup(tuple(group), say_the_same(group[0].items, self.global_items)) for group in groups]
+        found = [
+            CommunityGroup(tuple(group), say_the_same(group[0].items, self.global_items))
+            for group in groups
+        ]
         return tuple(sorted(found, key=lambda group: -group.weight))
 
     @property
@@ -120,7 +125,9 @@ class AnswersOfCommunities:
     @property
     def naming_items(self) -> dict[int, tuple[int, ...]]:
         """The items that name each community, the most typical ones; of two equal names the weaker one's changes."""
-        return naming_items({one.community: (one.distinctive, one.lifts) for one in self.communities})
+        return naming_items(
+            {one.community: (one.distinctive, one.lifts) for one in self.communities}
+        )
 
     def _naming_titles(self, names: IdMap) -> dict[int, Sequence[str]]:
         """The titles that name each community."""
@@ -142,12 +149,18 @@ class AnswersOfCommunities:
             if self.alpha == 1 and self.locality is not None and self.locality.alpha == 1:
                 lines = ["Communities earned nothing here: the global model answers alone."]
             if self.random_groups:
-                lines = [f"Answered by {self.random_groups} models alike, of groups of users drawn at random."]
+                lines = [
+                    f"Answered by {self.random_groups} models alike, of groups of users drawn at random."
+                ]
         elif self.by_likelihood:
             lines = [*self._lines_by_likelihood(names, width), *self._global_lines(names, width)]
         elif len(groups) == 1 and groups[0].is_like_global:
             count, sizes = len(groups[0].communities), self._sizes(groups[0])
-            who = f"Community {groups[0].communities[0].community}" if count == 1 else f"{count} communities"
+            who = (
+                f"Community {groups[0].communities[0].community}"
+                if count == 1
+                else f"{count} communities"
+            )
             verbs = ("answers", "says") if count == 1 else ("answer", "say")
             about = f"{who} ({sizes}) {verbs[0]} with {percent(groups[0].weight)}"
             lines = textwrap.wrap(f"{about} and {verbs[1]} the same as the global model.", width)
@@ -159,7 +172,11 @@ class AnswersOfCommunities:
                 lines += self._says(group, said, names, width)
                 lines += _known_for(group.distinctive, names, width)
             lines += self._global_lines(names, width)
-        return lines if self.locality is None else [*lines, *fold("The model: ", str(self.locality).split("; "), width)]
+        return (
+            lines
+            if self.locality is None
+            else [*lines, *fold("The model: ", str(self.locality).split("; "), width)]
+        )
 
     def _lines_by_likelihood(self, names: IdMap, width: int) -> list[str]:
         """The communities by their names and memberships; those of the weakest groups are only counted."""
@@ -179,7 +196,9 @@ class AnswersOfCommunities:
             lines += self._says(group, "says" if count == 1 else "say", names, width)
             if strongest.raised is not None and len(strongest.raised):
                 verb = "raises" if count == 1 else "the first raises"
-                lines += fold(f"        {verb} ", listed(names, strongest.raised[:_MOST_RAISED]), width)
+                lines += fold(
+                    f"        {verb} ", listed(names, strongest.raised[:_MOST_RAISED]), width
+                )
             if count == 1:
                 typical = zip(strongest.distinctive.tolist(), strongest.lifts.tolist(), strict=True)
                 lines += _known_for(list(typical)[: len(strongest.items)], names, width)
@@ -192,7 +211,11 @@ class AnswersOfCommunities:
         """A community's number, name, size and membership, to be folded at its commas."""
         *first, last = titles or ["nothing beyond what is popular"]
         of_all = "members" if self.users is None else f"of {self.users:,} users"
-        pieces = [*first, f"{last} ({one.members:,} {of_all}", f"membership {percent(one.membership or 0)})"]
+        pieces = [
+            *first,
+            f"{last} ({one.members:,} {of_all}",
+            f"membership {percent(one.membership or 0)})",
+        ]
         return [f"community {one.community}: {pieces[0]}", *pieces[1:]]
 
     def _says(self, group: CommunityGroup, said: str, names: IdMap, width: int) -> list[str]:
@@ -215,7 +238,11 @@ class AnswersOfCommunities:
     def _sizes(self, group: CommunityGroup) -> str:
         sizes = sorted(one.members for one in group.communities)
         of_all = "members" if self.users is None else f"of {self.users:,} users"
-        return f"{sizes[0]:,} {of_all}" if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,} {of_all}"
+        return (
+            f"{sizes[0]:,} {of_all}"
+            if sizes[0] == sizes[-1]
+            else f"{sizes[0]:,} to {sizes[-1]:,} {of_all}"
+        )
 
     def to_json(self, names: IdMap) -> dict[str, Any]:
         """Every community with its share and lists, the groups that say the same by their numbers, the global model."""
@@ -238,7 +265,10 @@ class AnswersOfCommunities:
             | {"is_like_global": group.is_like_global}
             for group in self.groups
         ]
-        whole = {"weight": self.alpha, "items": items_json(names, self.global_items, score=self.global_scores)}
+        whole = {
+            "weight": self.alpha,
+            "items": items_json(names, self.global_items, score=self.global_scores),
+        }
         locality = None if self.locality is None else asdict(self.locality)
         return {"communities": communities, "groups": groups, "global": whole, "locality": locality}
 
@@ -296,7 +326,9 @@ class AnswersOfParts:
                 one["rank"] = rank
             inside = {} if part.inside is None else {"inside": part.inside.to_json(names)}
             own = items_json(names, part.items, score=part.scores)
-            parts.append({"part": part.name, "weight": part.weight, "items": own, "adds": adds, **inside})
+            parts.append(
+                {"part": part.name, "weight": part.weight, "items": own, "adds": adds, **inside}
+            )
         return {"parts": parts}
 
 
@@ -325,7 +357,9 @@ def naming_items(typical: Mapping[int, tuple[Rows, Figures]]) -> dict[int, tuple
 def short_title(names: IdMap, row: int) -> str:
     """A title as people say it: The Lion King for Lion King, The (1994)."""
     found = _CATALOGUE_TITLE.fullmatch(label := names.label(int(row)))
-    return cut(label if found is None else f"{found[2]} {found[1]}" if found[2] else found[1], _NAME_WIDTH)
+    return cut(
+        label if found is None else f"{found[2]} {found[1]}" if found[2] else found[1], _NAME_WIDTH
+    )
 
 
 def raised_items(own: Figures, of_all: Figures, history: csr_array, n: int) -> Rows:
@@ -365,7 +399,9 @@ def over_represented(
     for community, size in enumerate(sizes):
         held = (by_community[[community]] @ matrix).toarray()[0]  # (items,)
         excess = (held - size * overall) / np.sqrt(size * overall + 1)
-        ratio = (held + _PSEUDO_MEMBERS * overall) / ((size + _PSEUDO_MEMBERS) * np.maximum(overall, 1e-12))
+        ratio = (held + _PSEUDO_MEMBERS * overall) / (
+            (size + _PSEUDO_MEMBERS) * np.maximum(overall, 1e-12)
+        )
         order = held * np.log(np.maximum(ratio, 1e-12)) if well_known else excess
         items[community] = np.argsort(-order, kind="stable")[:count]
         lifts[community] = ratio[items[community]]

@@ -24,7 +24,15 @@ from loca.communities.communities import (
 )
 from loca.communities.coverage import ADVICE, bytes_of_bits, bytes_on_device
 from loca.communities.embeddings import Embedder, TruncatedSVD, embed_users, embedding_dimensions
-from loca.communities.geometry import KERNELS, Bandwidth, Floats, KernelName, Quantile, check_bandwidth, quantile_bytes
+from loca.communities.geometry import (
+    KERNELS,
+    Bandwidth,
+    Floats,
+    KernelName,
+    Quantile,
+    check_bandwidth,
+    quantile_bytes,
+)
 from loca.communities.mixture import DealtMixture, MultinomialMixture, RandomGroups
 from loca.data.interactions import Interactions, as_histories
 from loca.errors import ConfigError, LocaError, ModelFileError, check_choice
@@ -81,7 +89,10 @@ TEMPERATURES = (1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 1024.0)
 _TEMPERATURE, _TEMPERATURE_TO_STOP = 8.0, 16.0
 _MOST_JUDGES = 2_000
 _FOCUS_OF_NETWORKS, _FOCUS, _FOCUS_OF_RANDOM = 0.8, 0.5, 0.3
-_LOCALITY = ("effective_share", "answering")  # the figures of `Locality` that a file holds beside alpha
+_LOCALITY = (
+    "effective_share",
+    "answering",
+)  # the figures of `Locality` that a file holds beside alpha
 
 
 def _is_embedder(value: object) -> bool:
@@ -177,7 +188,9 @@ class Loca(ManyModels):
     train_bandwidth: Bandwidth = Quantile(0.9, times=1.3)
     answer_bandwidth: Bandwidth = Quantile(0.5)
     kernel: KernelName = "epanechnikov"
-    embedding: Embedder | None = param(None, "an embedder such as TruncatedSVD() or none", _is_embedder)
+    embedding: Embedder | None = param(
+        None, "an embedder such as TruncatedSVD() or none", _is_embedder
+    )
     global_model: Recommender | None = model_param(optional=True)
     alpha: float | Literal["validation", "paper"] = param(
         "validation",
@@ -192,11 +205,19 @@ class Loca(ManyModels):
     local_bytes: int = LOCAL_BYTES
     seed: int = seed_param()
     communities: CommunityKind = param(
-        "kernel", "kernel, mixture, dealt, random or auto", lambda one: one in get_args(CommunityKind), later=True
+        "kernel",
+        "kernel, mixture, dealt, random or auto",
+        lambda one: one in get_args(CommunityKind),
+        later=True,
     )
-    mixtures: int = param(2, "a whole number ≥ 1", lambda one: type(one) is int and one >= 1, later=True)
+    mixtures: int = param(
+        2, "a whole number ≥ 1", lambda one: type(one) is int and one >= 1, later=True
+    )
     focus: float | None = param(
-        None, "a number from 0 to 1 or none", lambda one: one is None or (is_number(one) and 0 <= one <= 1), later=True
+        None,
+        "a number from 0 to 1 or none",
+        lambda one: one is None or (is_number(one) and 0 <= one <= 1),
+        later=True,
     )
     temperature: float | Literal["validation"] = param(
         "validation",
@@ -204,9 +225,14 @@ class Loca(ManyModels):
         lambda one: one == "validation" or (is_number(one) and 0 < one < float("inf")),
         later=True,
     )
-    answering: int = param(16, "a whole number ≥ 1", lambda one: type(one) is int and one >= 1, later=True)
+    answering: int = param(
+        16, "a whole number ≥ 1", lambda one: type(one) is int and one >= 1, later=True
+    )
     shared_epochs: int | None = param(
-        None, "a whole number ≥ 0 or none", lambda one: one is None or (type(one) is int and one >= 0), later=True
+        None,
+        "a whole number ≥ 0 or none",
+        lambda one: one is None or (type(one) is int and one >= 0),
+        later=True,
     )
 
     global_: Recommender | None = field(default=None, init=False)
@@ -218,7 +244,9 @@ class Loca(ManyModels):
     alpha_: float | None = field(default=None, init=False)
     locality_: Locality | None = field(default=None, init=False)
     members_: npt.NDArray[np.int64] | None = field(default=None, init=False)
-    distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None = field(default=None, init=False)
+    distinctive_: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]] | None = field(
+        default=None, init=False
+    )
     answering_models_: int | None = field(default=None, init=False)  # of a truncated model
 
     def __post_init__(self) -> None:
@@ -228,9 +256,13 @@ class Loca(ManyModels):
         check_bandwidth("train_bandwidth", self.train_bandwidth)
         check_bandwidth("answer_bandwidth", self.answer_bandwidth)
         if self.stopping not in ("blended", "community"):
-            raise ConfigError(f"stopping: expected 'blended' or 'community', found {self.stopping!r}")
+            raise ConfigError(
+                f"stopping: expected 'blended' or 'community', found {self.stopping!r}"
+            )
         if self.communities != "kernel" and self.mixtures > self.anchors:
-            raise ConfigError(f"mixtures: expected at most as many as anchors, {self.anchors}, found {self.mixtures}")
+            raise ConfigError(
+                f"mixtures: expected at most as many as anchors, {self.anchors}, found {self.mixtures}"
+            )
         self._engine()
 
     def _engine(self) -> Engine:
@@ -239,7 +271,9 @@ class Loca(ManyModels):
     @property
     def gives_logits(self) -> bool:
         """Whether all its models give logits."""
-        return self.base.gives_logits and (self.global_model is None or self.global_model.gives_logits)
+        return self.base.gives_logits and (
+            self.global_model is None or self.global_model.gives_logits
+        )
 
     def _anchor_count(self, user_count: int) -> int:
         """How many communities so many users allow: of the default, which nobody requested, as many as there can be."""
@@ -277,7 +311,13 @@ class Loca(ManyModels):
         def find() -> ModelState:
             users = np.flatnonzero(has_history)
             if self.communities == "kernel":
-                names = ("anchor_selection", "train_bandwidth", "answer_bandwidth", "kernel", "seed")
+                names = (
+                    "anchor_selection",
+                    "train_bandwidth",
+                    "answer_bandwidth",
+                    "kernel",
+                    "seed",
+                )
                 settings = {name: getattr(self, name) for name in names}
                 given = {**settings, "anchors": anchor_count, "device": self._device()}
                 kernels = find_communities(embeddings[users], **given)
@@ -300,15 +340,31 @@ class Loca(ManyModels):
         by_likelihood = self.communities != "kernel"
         name = "ensemble member" if by_likelihood else "local model"
         models = copies_of(self.base, len(communities), self.seed, name)
-        weights_of, self.shared_epochs_ = self._train_weights(data.user_weights, embeddings), self._shared_epochs()
-        task = LocalTask(models, data, weights_of, "local models", global_model, shared_epochs=self.shared_epochs_ or 0)
+        weights_of, self.shared_epochs_ = (
+            self._train_weights(data.user_weights, embeddings),
+            self._shared_epochs(),
+        )
+        task = LocalTask(
+            models,
+            data,
+            weights_of,
+            "local models",
+            global_model,
+            shared_epochs=self.shared_epochs_ or 0,
+        )
         self.alpha_ = 0.0 if isinstance(self.alpha, str) else float(self.alpha)
         if data.validation is None:
             self.locals_, self.local_epochs_ = train_locals(task, self._engine())
         else:
             known = self.embed(data.validation.history_matrix)
-            choose_temperature = self.communities in ("mixture", "dealt") and self.temperature == "validation"
-            to_stop = replace(communities, temperature=_TEMPERATURE_TO_STOP) if choose_temperature else communities
+            choose_temperature = (
+                self.communities in ("mixture", "dealt") and self.temperature == "validation"
+            )
+            to_stop = (
+                replace(communities, temperature=_TEMPERATURE_TO_STOP)
+                if choose_temperature
+                else communities
+            )
             validator = Validator(data.validation, to_stop.answer_weights(known), global_model)
             members, alphas = validator if self.stopping == "community" else None, (self.alpha_,)
             self.locals_, self.local_epochs_ = train_locals(
@@ -317,21 +373,31 @@ class Loca(ManyModels):
             if choose_temperature:
                 tried = [replace(communities, temperature=one) for one in TEMPERATURES]
                 # Many local matrices are slow to read: some of the users suffice.
-                rows = every_nth(len(known), len(known) if self.base.learns_by_epoch else _MOST_JUDGES)
+                rows = every_nth(
+                    len(known), len(known) if self.base.learns_by_epoch else _MOST_JUDGES
+                )
                 judges = Validator(data.validation.of_users(rows), csr_array((0, 0)), global_model)
-                answers = [replace(judges, answer_weights=one.answer_weights(known[rows])) for one in tried]
+                answers = [
+                    replace(judges, answer_weights=one.answer_weights(known[rows])) for one in tried
+                ]
                 if self.base.learns_by_epoch:
                     place = flattest([one.values(self.locals_, self.alpha_) for one in answers])
                 else:  # solved models gain nothing by being averaged: the best with its best global share
                     shares = ALPHAS[::3] if self.alpha == "validation" else (self.alpha_,)
-                    place = int(np.argmax([max(one.score(self.locals_, shares)) for one in answers]))
+                    place = int(
+                        np.argmax([max(one.score(self.locals_, shares)) for one in answers])
+                    )
                 self.communities_ = tried[place]
                 validator = replace(validator, answer_weights=tried[place].answer_weights(known))
-                say(f"temperature {TEMPERATURES[place]:g} of the memberships by which communities answer")
+                say(
+                    f"temperature {TEMPERATURES[place]:g} of the memberships by which communities answer"
+                )
             if self.alpha == "validation":
                 scores = validator.score(self.locals_, ALPHAS)
                 self.alpha_ = ALPHAS[int(np.argmax(scores))]
-                say(f"global share alpha = {self.alpha_:g}: blended validation NDCG@100 {max(scores):.4f}")
+                say(
+                    f"global share alpha = {self.alpha_:g}: blended validation NDCG@100 {max(scores):.4f}"
+                )
 
         self.remarks_ = (*global_model.remarks_, *models[0].remarks_)
         self._describe(data, embeddings)
@@ -349,12 +415,18 @@ class Loca(ManyModels):
 
     def _mixture(self, matrix: csr_array | None = None) -> MultinomialMixture | RandomGroups:
         """The unfitted mixtures of communities, as many as the users allow."""
-        count = self.anchors if matrix is None else self._anchor_count(int((np.diff(matrix.indptr) > 0).sum()))
+        count = (
+            self.anchors
+            if matrix is None
+            else self._anchor_count(int((np.diff(matrix.indptr) > 0).sum()))
+        )
         components = max(count // self.mixtures, 1)
         if self.communities == "random":
             return RandomGroups(components=components, mixtures=self.mixtures, seed=self.seed)
         kind = DealtMixture if self.communities == "dealt" else MultinomialMixture
-        return kind(components=components, mixtures=self.mixtures, seed=self.seed, device=self._device())
+        return kind(
+            components=components, mixtures=self.mixtures, seed=self.seed, device=self._device()
+        )
 
     def _focus(self) -> float:
         if self.focus is not None:
@@ -376,28 +448,43 @@ class Loca(ManyModels):
         most = int(self.base.get_params()["epochs"])
         if self.shared_epochs is not None:
             if self.shared_epochs >= most:
-                raise ConfigError(f"shared_epochs: expected fewer than epochs, {most}, found {self.shared_epochs}")
+                raise ConfigError(
+                    f"shared_epochs: expected fewer than epochs, {most}, found {self.shared_epochs}"
+                )
             return self.shared_epochs
         if self.communities == "random":
             return 0
         most = most * 2 // 3
         return min(fitted(self.global_, self).best_epoch_ or most, most)
 
-    def _train_weights(self, weights: UserWeights, embeddings: Floats) -> Callable[[int], UserWeights]:
+    def _train_weights(
+        self, weights: UserWeights, embeddings: Floats
+    ) -> Callable[[int], UserWeights]:
         """Gives the weights of users with those embeddings in each community."""
         communities, total = fitted(self.communities_, self), float(weights.sum(dtype=np.float64))
-        return lambda community: scaled_weights(weights * communities.train_weights(embeddings, community), total)
+        return lambda community: scaled_weights(
+            weights * communities.train_weights(embeddings, community), total
+        )
 
     def _describe(self, data: TrainingData, embeddings: Floats) -> None:
         """Store what is known of the communities: members, what they have more of, and how local they are."""
         communities, has_history = fitted(self.communities_, self), np.diff(data.matrix.indptr) > 0
-        answering, belonging = communities.answer_weights(embeddings), communities.memberships(embeddings)
+        answering, belonging = (
+            communities.answer_weights(embeddings),
+            communities.memberships(embeddings),
+        )
         self.members_ = communities.count_members(belonging)
         by_likelihood = isinstance(communities, MixtureCommunities)
-        self.distinctive_ = over_represented(data.matrix, belonging, DISTINCTIVE_ITEMS, well_known=by_likelihood)
-        trained_on = communities.effective_shares(embeddings[has_history], data.user_weights[has_history])
+        self.distinctive_ = over_represented(
+            data.matrix, belonging, DISTINCTIVE_ITEMS, well_known=by_likelihood
+        )
+        trained_on = communities.effective_shares(
+            embeddings[has_history], data.user_weights[has_history]
+        )
         answered = np.diff(answering.indptr)[has_history]
-        self.locality_ = Locality(fitted(self.alpha_, self), float(trained_on.mean()), float(answered.mean()))
+        self.locality_ = Locality(
+            fitted(self.alpha_, self), float(trained_on.mean()), float(answered.mean())
+        )
 
     @property
     def takes_new_items(self) -> bool:
@@ -416,7 +503,15 @@ class Loca(ManyModels):
         count, done = len(fitted(self.communities_, self)), self.local_epochs_
         models = copies_going_on(self.base, count, self.seed, "local model", data, epochs, done)
         weights_of = self._train_weights(data.user_weights, embeddings)
-        task = LocalTask(models, data, weights_of, "local models", self.global_, fitted(self.locals_, self), epochs)
+        task = LocalTask(
+            models,
+            data,
+            weights_of,
+            "local models",
+            self.global_,
+            fitted(self.locals_, self),
+            epochs,
+        )
         self.locals_, _ = train_locals(task, self._engine())
         self._describe(data, embeddings)
 
@@ -492,7 +587,9 @@ class Loca(ManyModels):
         fitted(self.alpha_, self)
         model = copy.copy(self)
         model.alpha_ = float(share)
-        model.locality_ = None if self.locality_ is None else replace(self.locality_, alpha=model.alpha_)
+        model.locality_ = (
+            None if self.locality_ is None else replace(self.locality_, alpha=model.alpha_)
+        )
         return model
 
     def score(self, histories: csr_array) -> Scores:
@@ -508,8 +605,14 @@ class Loca(ManyModels):
         ndarray of float32
             Users × items.
         """
-        rows, local, alpha = csr_array(histories), fitted(self.locals_, self), fitted(self.alpha_, self)
-        blended = blended_scores(local, fitted(self.global_, self), rows, self.answer_weights(rows), (alpha,))
+        rows, local, alpha = (
+            csr_array(histories),
+            fitted(self.locals_, self),
+            fitted(self.alpha_, self),
+        )
+        blended = blended_scores(
+            local, fitted(self.global_, self), rows, self.answer_weights(rows), (alpha,)
+        )
         return as_array(next(blended))
 
     def additive_at(self, history: csr_array) -> Callable[[csr_array], Scores] | None:
@@ -517,7 +620,11 @@ class Loca(ManyModels):
 
         The communities themselves follow from the whole history, and are as they are.
         """
-        local, whole_model, alpha = fitted(self.locals_, self), fitted(self.global_, self), fitted(self.alpha_, self)
+        local, whole_model, alpha = (
+            fitted(self.locals_, self),
+            fitted(self.global_, self),
+            fitted(self.alpha_, self),
+        )
         if not (self.base.is_additive and whole_model.is_additive):
             return None
         answering = self.answer_weights(history)
@@ -529,7 +636,9 @@ class Loca(ManyModels):
 
         return score
 
-    def sources_of(self, history: csr_array, items: Any, n: int, known: Interactions | None) -> AnswersOfCommunities:
+    def sources_of(
+        self, history: csr_array, items: Any, n: int, known: Interactions | None
+    ) -> AnswersOfCommunities:
         """Which communities answer a history, and what each of them and the global model would list alone.
 
         Parameters
@@ -561,11 +670,17 @@ class Loca(ManyModels):
         answers, of_all = [], fitted(self.global_, self).score(history)
         for place in np.argsort(-answering.data, kind="stable"):
             number = int(answering.indices[place])
-            anchor, members = int(communities.anchors[number]), int(fitted(self.members_, self)[number])
+            anchor, members = (
+                int(communities.anchors[number]),
+                int(fitted(self.members_, self)[number]),
+            )
             name = anchor if known is None else known.users.ids([anchor])[0]
             alone = as_array(fitted(self.locals_, self).score_with(number, history))
             listed, scores = rank_top_n(alone, history, n)
-            own, known_for = (listed[0], scores[0]), (distinctive[number][typical], lifts[number][typical])
+            own, known_for = (
+                (listed[0], scores[0]),
+                (distinctive[number][typical], lifts[number][typical]),
+            )
             answer = CommunityAnswer(number, name, float(shares[place]), members, *own, *known_for)
             if mixtures:
                 belongs, mixture = float(memberships[number]), number * mixtures // len(communities)
@@ -576,7 +691,9 @@ class Loca(ManyModels):
         users = None if known is None else known.n_users
         share = alpha if answers else 1.0
         drawn = len(communities) if isinstance(self.embedder_, RandomGroups) and alpha < 1 else 0
-        return AnswersOfCommunities(tuple(answers), share, listed[0], scores[0], users, self.locality_, drawn)
+        return AnswersOfCommunities(
+            tuple(answers), share, listed[0], scores[0], users, self.locality_, drawn
+        )
 
     def facts(self, counts: Sequence[int] = ()) -> dict[str, Any]:
         """Return α, epochs, bandwidths in units, coverage, and how local the model is in the mean.
@@ -596,12 +713,22 @@ class Loca(ManyModels):
         communities = fitted(self.communities_, self)
         facts: dict[str, Any] = {"alpha": self.alpha_, "epochs": self.local_epochs_}
         facts |= communities.facts()
-        facts |= {} if self.locality_ is None else {name: getattr(self.locality_, name) for name in _LOCALITY}
+        facts |= (
+            {}
+            if self.locality_ is None
+            else {name: getattr(self.locality_, name) for name in _LOCALITY}
+        )
         if self.train_data_ is not None:
             embeddings = self.embed(self.train_data_.histories())
             answering = communities.answer_weights(embeddings)
-            covered = {str(one): float((np.diff(first_models(answering, one).indptr) > 0).mean()) for one in counts}
-            trained = [np.count_nonzero(communities.train_weights(embeddings, one)) for one in range(len(communities))]
+            covered = {
+                str(one): float((np.diff(first_models(answering, one).indptr) > 0).mean())
+                for one in counts
+            }
+            trained = [
+                np.count_nonzero(communities.train_weights(embeddings, one))
+                for one in range(len(communities))
+            ]
             facts["coverage_by_count"] = covered
             facts["train_share"] = float(np.mean(trained)) / len(embeddings)
             facts["answer_share"] = answering.nnz / (len(embeddings) * len(communities))
@@ -613,8 +740,13 @@ class Loca(ManyModels):
         With communities="auto" it is that of the larger form, while the best one before it is there too.
         """
         if self.communities == "auto":
-            uses = [clone(self, communities=one).memory_bytes(data) for one in ("mixture", "kernel")]
-            larger, folder = max(uses, key=lambda one: one.main + one.device), max(one.folder for one in uses)
+            uses = [
+                clone(self, communities=one).memory_bytes(data) for one in ("mixture", "kernel")
+            ]
+            larger, folder = (
+                max(uses, key=lambda one: one.main + one.device),
+                max(one.folder for one in uses),
+            )
             return replace(larger, main=larger.main + larger.main_after, folder=folder)
         anchor_count = self._anchor_count(data.users)
         unfitted = self.base if self.global_model is None else self.global_model
@@ -628,13 +760,19 @@ class Loca(ManyModels):
 
         # Communities: embeddings, the neighbourhoods of greedy coverage, and the weights with which communities answer.
         width, share = self.answer_bandwidth, 1.0
-        dimensions = anchor_count if self.communities != "kernel" else embedding_dimensions(embedder or unfitted)
+        dimensions = (
+            anchor_count
+            if self.communities != "kernel"
+            else embedding_dimensions(embedder or unfitted)
+        )
         if self.communities != "kernel":
             share = min(self.answering / anchor_count, 1.0)
         elif isinstance(width, Quantile) and width.times <= 1:
             share = width.level
         embeddings = 4 * data.users * dimensions
-        stays = embeddings + 16 * int(data.users * anchor_count * share + 1)  # weight and community, by user and back
+        stays = embeddings + 16 * int(
+            data.users * anchor_count * share + 1
+        )  # weight and community, by user and back
         device, needed, bits = choose_device(self._device()), 0, 0
         if self.anchor_selection == "coverage" and self.communities == "kernel":
             needed = bytes_on_device(data.users, dimensions)
@@ -650,7 +788,9 @@ class Loca(ManyModels):
             device_name=str(device),
             advice=ADVICE,
         )
-        steps |= local_memory(self.base, anchor_count, self._engine(), data, "local models", unfitted)
+        steps |= local_memory(
+            self.base, anchor_count, self._engine(), data, "local models", unfitted
+        )
         return MemoryUse.in_turn(steps)
 
     def count_items(self) -> int:
@@ -661,7 +801,10 @@ class Loca(ManyModels):
         """Copy the model with the epochs and the α that validation chose."""
         if self.global_ is None or self.alpha_ is None:
             return clone(self)
-        chosen: dict[str, Any] = {"global_model": self.global_.with_selected_params(), "alpha": self.alpha_}
+        chosen: dict[str, Any] = {
+            "global_model": self.global_.with_selected_params(),
+            "alpha": self.alpha_,
+        }
         if self.local_epochs_ is not None and "epochs" in self.base.get_params():
             chosen["base"] = clone(self.base, epochs=self.local_epochs_)
         found = fitted(self.communities_, self).state().facts
@@ -669,20 +812,29 @@ class Loca(ManyModels):
             chosen["embedding"] = fitted(self.embedder_, self).with_selected_params()
         if "mixtures" in found:
             names = ("mixtures", "focus", "temperature", "answering")
-            chosen |= {name: found[name] for name in names} | {"anchors": len(fitted(self.communities_, self))}
+            chosen |= {name: found[name] for name in names} | {
+                "anchors": len(fitted(self.communities_, self))
+            }
             chosen |= {"shared_epochs": self.shared_epochs_}
         if self.communities == "auto":
             is_random = isinstance(self.embedder_, RandomGroups)
-            chosen["communities"] = ("random" if is_random else "mixture") if "mixtures" in found else "kernel"
+            chosen["communities"] = (
+                ("random" if is_random else "mixture") if "mixtures" in found else "kernel"
+            )
         return clone(self, **chosen)
 
     def state(self) -> ModelState:
         communities, local = fitted(self.communities_, self).state(), fitted(self.locals_, self)
         parts: dict[str, Any] = {"global": self.global_, "local models": local}
         apart: dict[str, Any] = {"embedder": self.embedder_, "centre": local.centre_}
-        parts |= {name: one for name, one in apart.items() if one is not None and one is not self.global_}
+        parts |= {
+            name: one for name, one in apart.items() if one is not None and one is not self.global_
+        }
         items, lifts = fitted(self.distinctive_, self)
-        learned: dict[str, npt.NDArray[Any]] = {"distinctive_items": items, "distinctive_lifts": lifts}
+        learned: dict[str, npt.NDArray[Any]] = {
+            "distinctive_items": items,
+            "distinctive_lifts": lifts,
+        }
         arrays = {**communities.arrays, **learned, "members": fitted(self.members_, self)}
         facts = {**communities.facts, "alpha": self.alpha_, "local_epochs": self.local_epochs_}
         if self.shared_epochs_ is not None:
@@ -694,12 +846,16 @@ class Loca(ManyModels):
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         model, alpha = cls(**params), state.facts["alpha"]
-        items, lifts, members = (state.arrays[name] for name in ("distinctive_items", "distinctive_lifts", "members"))
+        items, lifts, members = (
+            state.arrays[name] for name in ("distinctive_items", "distinctive_lifts", "members")
+        )
         local, whole_model = state.parts.get("local models"), state.parts.get("global")
         embedder = state.parts.get("embedder", whole_model)
         expected = set(state.parts) - {"embedder", "centre"} == {"global", "local models"}
         if not (expected and isinstance(local, LocalModels)):
-            raise ModelFileError(f"loca: expected a global and local models, found {', '.join(sorted(state.parts))}")
+            raise ModelFileError(
+                f"loca: expected a global and local models, found {', '.join(sorted(state.parts))}"
+            )
         if not isinstance(whole_model, Recommender):
             raise ModelFileError("loca: the global model is not a recommender")
         if not isinstance(embedder, Embedder):
@@ -708,14 +864,27 @@ class Loca(ManyModels):
         item_count = whole_model.count_items()
         try:
             communities = restore_communities(state)
-            dimensions = embedder.embed(csr_array(np.zeros((1, item_count), dtype=np.float32))).shape[1]
+            dimensions = embedder.embed(
+                csr_array(np.zeros((1, item_count), dtype=np.float32))
+            ).shape[1]
         except LocaError as problem:
-            raise ModelFileError(f"loca: communities or embedder do not fit: {problem}") from problem
+            raise ModelFileError(
+                f"loca: communities or embedder do not fit: {problem}"
+            ) from problem
         count, shared = len(communities), state.facts.get("shared_epochs")
         finite = all(np.isfinite(state.arrays[name]).all() for name in communities.arrays)
-        figures = state.facts.get("locality")  # a model that was saved before this was measured has none
-        numbers: list[Any] = [figures.get(name) for name in _LOCALITY] if isinstance(figures, dict) else [None]
-        fitting = members.shape == (count,) and items.ndim == 2 and len(items) == count and lifts.shape == items.shape
+        figures = state.facts.get(
+            "locality"
+        )  # a model that was saved before this was measured has none
+        numbers: list[Any] = (
+            [figures.get(name) for name in _LOCALITY] if isinstance(figures, dict) else [None]
+        )
+        fitting = (
+            members.shape == (count,)
+            and items.ndim == 2
+            and len(items) == count
+            and lifts.shape == items.shape
+        )
         rows = items.dtype.kind == "i" and (items >= 0).all() and (communities.anchors >= 0).all()
         scored = local.count_items() == item_count and int(items.max(initial=0)) < item_count
         checks = {
@@ -729,14 +898,24 @@ class Loca(ManyModels):
             or (type(shared) is int and shared >= 0),
             f"expected parts that all score the same {item_count} items": scored,
             f"expected alpha from 0 to 1, found {alpha!r}": _is_number(alpha) and alpha <= 1,
-            f"expected the figures of its locality as numbers ≥ 0, found {figures!r}": figures is None
+            f"expected the figures of its locality as numbers ≥ 0, found {figures!r}": figures
+            is None
             or all(map(_is_number, numbers)),
         }
         for fault, holds in checks.items():
             if not holds:
                 raise ModelFileError(f"loca: {fault}")
-        model.global_, model.embedder_, model.communities_, model.locals_ = whole_model, embedder, communities, local
-        model.local_epochs_, model.alpha_, model.shared_epochs_ = state.facts["local_epochs"], float(alpha), shared
+        model.global_, model.embedder_, model.communities_, model.locals_ = (
+            whole_model,
+            embedder,
+            communities,
+            local,
+        )
+        model.local_epochs_, model.alpha_, model.shared_epochs_ = (
+            state.facts["local_epochs"],
+            float(alpha),
+            shared,
+        )
         model.members_, model.distinctive_ = members, (items, lifts)
         model.locality_ = None if figures is None else Locality(model.alpha_, *map(float, numbers))
         return model

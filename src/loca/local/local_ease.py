@@ -21,7 +21,14 @@ from loca.models.devices import SparseRows, choose_device, free_bytes, may_have_
 from loca.models.ease import EASE
 from loca.models.ease_solver import WeightRows
 from loca.models.next_ease import NextEASE, bytes_to_solve_next
-from loca.models.recommender import ModelState, Recommender, Scores, check_histories, fitted, get_params
+from loca.models.recommender import (
+    ModelState,
+    Recommender,
+    Scores,
+    check_histories,
+    fitted,
+    get_params,
+)
 from loca.progress import bar, say
 
 if TYPE_CHECKING:
@@ -30,7 +37,13 @@ if TYPE_CHECKING:
 LinearModel = EASE | NextEASE  # the models that are linear (`Recommender.is_linear`)
 LOCAL_BYTES = 9_000_000
 # The arrays of `CompressedWeights`, and the types that each may have.
-ARRAY_TYPES = {"columns": "u2 u4", "values": "f2 f4", "row_starts": "u4", "offsets": "i8", "scales": "f4"}
+ARRAY_TYPES = {
+    "columns": "u2 u4",
+    "values": "f2 f4",
+    "row_starts": "u4",
+    "offsets": "i8",
+    "scales": "f4",
+}
 _SAMPLED_ROWS = 512
 # So many times the wanted entries are expected above the first threshold, which is read off a sample of rows.
 _MARGIN = 1.3
@@ -64,14 +77,22 @@ class SizeBudget:
     def of(cls, item_count: int, local_bytes: int) -> Self:
         """What fits into `local_bytes`."""
         index_type = np.dtype(np.uint16 if item_count <= 65_536 else np.uint32)
-        fixed, off_diagonal = 4 * (item_count + 2), item_count * (item_count - 1)  # row starts, and the scale
+        fixed, off_diagonal = (
+            4 * (item_count + 2),
+            item_count * (item_count - 1),
+        )  # row starts, and the scale
         whole = fixed + off_diagonal * (index_type.itemsize + 4)
         value_type = np.dtype(np.float32 if whole <= local_bytes else np.float16)
         entry = index_type.itemsize + value_type.itemsize
         if local_bytes < fixed + entry:
             wanted = f"{fixed + entry:,} for {item_count:,} items"
             raise ConfigError(f"local_bytes: expected at least {wanted}, found {local_bytes!r}")
-        return cls(item_count, min((local_bytes - fixed) // entry, max(off_diagonal, 1)), index_type, value_type)
+        return cls(
+            item_count,
+            min((local_bytes - fixed) // entry, max(off_diagonal, 1)),
+            index_type,
+            value_type,
+        )
 
     @property
     def stored_bytes(self) -> int:
@@ -99,19 +120,39 @@ class CompressedWeights:
         for name, types in ARRAY_TYPES.items():
             found = getattr(self, name).dtype
             if found not in [np.dtype(one) for one in types.split()]:
-                raise ModelFileError(f"EASE differences: {name} are {found}, expected {types.replace(' ', ' or ')}")
+                raise ModelFileError(
+                    f"EASE differences: {name} are {found}, expected {types.replace(' ', ' or ')}"
+                )
         starts, offsets = self.row_starts, self.offsets
         if starts.ndim != 2 or starts.shape[1] < 2 or offsets.shape != (len(starts) + 1,):
-            raise ModelFileError(f"EASE differences: {offsets.shape} offsets do not fit row starts {starts.shape}")
-        if self.scales.shape != (len(starts),) or self.columns.ndim != 1 or self.columns.shape != self.values.shape:
-            raise ModelFileError("EASE differences: expected one value per column and one scale per community")
+            raise ModelFileError(
+                f"EASE differences: {offsets.shape} offsets do not fit row starts {starts.shape}"
+            )
+        if (
+            self.scales.shape != (len(starts),)
+            or self.columns.ndim != 1
+            or self.columns.shape != self.values.shape
+        ):
+            raise ModelFileError(
+                "EASE differences: expected one value per column and one scale per community"
+            )
         rising = (starts[:, 0] == 0).all() and (starts[:, 1:] >= starts[:, :-1]).all()
-        if not (rising and offsets[0] == 0 and np.array_equal(np.diff(offsets), starts[:, -1].astype(np.int64))):
-            raise ModelFileError("EASE differences: expected row starts that rise from 0 to each community's entries")
+        if not (
+            rising
+            and offsets[0] == 0
+            and np.array_equal(np.diff(offsets), starts[:, -1].astype(np.int64))
+        ):
+            raise ModelFileError(
+                "EASE differences: expected row starts that rise from 0 to each community's entries"
+            )
         if offsets[-1] != len(self.columns):
-            raise ModelFileError(f"EASE differences: expected {offsets[-1]} entries, found {len(self.columns)}")
+            raise ModelFileError(
+                f"EASE differences: expected {offsets[-1]} entries, found {len(self.columns)}"
+            )
         if self.columns.max(initial=0) >= self.item_count:
-            raise ModelFileError(f"EASE differences: expected columns below {self.item_count}, found one beyond")
+            raise ModelFileError(
+                f"EASE differences: expected columns below {self.item_count}, found one beyond"
+            )
         if not (np.isfinite(self.scales).all() and (self.scales > 0).all()):
             raise ModelFileError("EASE differences: expected finite scales above 0")
 
@@ -127,7 +168,10 @@ class CompressedWeights:
         """The rows `community · items + item` of rising keys, in 32 bits, (keys, items)."""
         communities, items = np.divmod(keys, self.item_count)
         firsts = self.offsets[communities] + self.row_starts[communities, items]
-        counts = self.row_starts[communities, items + 1].astype(np.int64) - self.row_starts[communities, items]
+        counts = (
+            self.row_starts[communities, items + 1].astype(np.int64)
+            - self.row_starts[communities, items]
+        )
         starts = np.concatenate([[0], np.cumsum(counts)])  # (keys + 1,)
         places: Any = slice(int(firsts[0]), int(firsts[0] + starts[-1])) if len(keys) else slice(0)
         if len(keys) and keys[-1] - keys[0] != len(keys) - 1:  # there are gaps between the rows
@@ -161,11 +205,15 @@ class CompressedWeights:
         starts = torch.from_numpy(self.row_starts[community].astype(np.int64)).to(device)
         values = torch.from_numpy(np.array(self.values[part])).to(device, torch.float32)
         first_of_row = torch.arange(self.item_count, device=device) * self.item_count
-        places = torch.repeat_interleave(first_of_row, starts.diff(), output_size=len(columns)) + columns
+        places = (
+            torch.repeat_interleave(first_of_row, starts.diff(), output_size=len(columns)) + columns
+        )
         return places, values * float(self.scales[community])
 
 
-def largest_differences(weight_rows: WeightRows, centre: Tensor, budget: SizeBudget) -> dict[str, npt.NDArray[Any]]:
+def largest_differences(
+    weight_rows: WeightRows, centre: Tensor, budget: SizeBudget
+) -> dict[str, npt.NDArray[Any]]:
     """The largest differences of item-to-item weights to the centre's, as arrays for one community.
 
     They are exactly the `budget.entries` largest by size; among equal ones the first by row and column. A first
@@ -228,10 +276,14 @@ class EaseDifferences(LocalModels):
         """Itself, with the model that the differences are differences to; scores come from `device`, if given."""
         if not (isinstance(centre, Recommender) and centre.is_linear):
             found = type(centre).__name__
-            raise ModelFileError(f"expected an EASE or NextEASE that the local models differ from, found {found}")
+            raise ModelFileError(
+                f"expected an EASE or NextEASE that the local models differ from, found {found}"
+            )
         items, found_items = self.count_items(), centre.count_items()
         if found_items != items:
-            raise ModelFileError(f"EASE differences: expected a centre of {items} items, found {found_items}")
+            raise ModelFileError(
+                f"EASE differences: expected a centre of {items} items, found {found_items}"
+            )
         self.centre_, self._centre_on_device = centre, None
         if device is not None:
             self.device = None if device.type == "cpu" else device
@@ -245,7 +297,9 @@ class EaseDifferences(LocalModels):
         """How many items they score."""
         return fitted(self.differences_, self).item_count
 
-    def blend(self, histories: csr_array, answer_weights: csr_array, *, spread: bool | None = None) -> AnyScores:
+    def blend(
+        self, histories: csr_array, answer_weights: csr_array, *, spread: bool | None = None
+    ) -> AnyScores:
         """Σ_j w_j · M_j(history) / Σ_j w_j, (users, items) on the device; an uncovered user's row is zero.
 
         `spread` spreads each Δ out as an array of items × items, as a GPU does; a CPU reads only the rows it needs.
@@ -253,7 +307,9 @@ class EaseDifferences(LocalModels):
         rows = check_histories(histories, self.count_items())
         if answer_weights.shape != (rows.shape[0], len(self)):
             wanted = f"{rows.shape[0]} users × {len(self)} communities"
-            raise DataError(f"answer_weights: expected {wanted}, found shape {answer_weights.shape}")
+            raise DataError(
+                f"answer_weights: expected {wanted}, found shape {answer_weights.shape}"
+            )
         shares = csr_array(answer_weights).astype(np.float64)
         shares.eliminate_zeros()
         shares.data /= np.repeat(np.asarray(shares.sum(axis=1)).ravel(), np.diff(shares.indptr))
@@ -272,7 +328,11 @@ class EaseDifferences(LocalModels):
         lengths = np.diff(rows.indptr).astype(np.int64)
         members = csr_array(shares.T.tocsr())
         needed = np.zeros(len(stored), dtype=np.int64)  # rows of Δ_j, counted once per member
-        np.add.at(needed, np.repeat(np.arange(len(stored)), np.diff(members.indptr)), lengths[members.indices])
+        np.add.at(
+            needed,
+            np.repeat(np.arange(len(stored)), np.diff(members.indptr)),
+            lengths[members.indices],
+        )
         entries = np.diff(stored.offsets)
         costs = np.minimum(entries, needed * (entries / stored.item_count)) + needed
         everything = stored.all_rows(int(costs.sum()))
@@ -280,7 +340,9 @@ class EaseDifferences(LocalModels):
             _, weighted = _needed_rows(rows, shares, everything=True)
             for first in range(0, len(blended), _USERS_AT_ONCE):
                 block = slice(first, first + _USERS_AT_ONCE)
-                blended[block] += dense_product(csr_array(weighted[block]), everything, may_load=True)
+                blended[block] += dense_product(
+                    csr_array(weighted[block]), everything, may_load=True
+                )
             return blended
         start = stop = 0
         while (start := stop) < len(stored):
@@ -305,7 +367,9 @@ class EaseDifferences(LocalModels):
         centre = self._centre_on_device
         blended = torch.zeros(rows.shape, device=device)
         covered = np.flatnonzero(np.diff(shares.indptr))
-        blended[torch.from_numpy(covered).to(device)] = SparseRows.of(csr_array(rows[covered]), device).sum_of(centre)
+        blended[torch.from_numpy(covered).to(device)] = SparseRows.of(
+            csr_array(rows[covered]), device
+        ).sum_of(centre)
         spread = torch.zeros_like(centre)
         by_community = shares.tocsc()
         for community in np.flatnonzero(np.diff(by_community.indptr)).tolist():
@@ -333,7 +397,9 @@ class EaseDifferences(LocalModels):
         """The differences as they were saved, still without their centre; the arrays are not copied."""
         model = cls(**params)
         if missing := set(ARRAY_TYPES) - set(state.arrays):
-            raise ModelFileError(f"EASE differences: the arrays {', '.join(sorted(missing))} are missing")
+            raise ModelFileError(
+                f"EASE differences: the arrays {', '.join(sorted(missing))} are missing"
+            )
         model.differences_ = CompressedWeights(**{name: state.arrays[name] for name in ARRAY_TYPES})
         return model
 
@@ -368,7 +434,9 @@ def _needed_rows(
     owners = np.repeat(np.arange(users), members)  # the user of each share
     repeats = lengths[owners].astype(np.int64)
     ends = np.cumsum(repeats)
-    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(rows.indptr[owners] - (ends - repeats), repeats)
+    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(
+        rows.indptr[owners] - (ends - repeats), repeats
+    )
     keys = np.repeat(shares.indices.astype(np.int64), repeats) * items + rows.indices[places]
     values = np.repeat(shares.data, repeats) * rows.data[places]
     used = np.zeros(shares.shape[1] * items, dtype=bool)
@@ -382,7 +450,9 @@ def _needed_rows(
     return needed, csr_array((values, numbers[keys], starts), shape=(users, len(needed)))
 
 
-def fit_ease_differences(task: LocalTask, centre: LinearModel, local_bytes: int = LOCAL_BYTES) -> EaseDifferences:
+def fit_ease_differences(
+    task: LocalTask, centre: LinearModel, local_bytes: int = LOCAL_BYTES
+) -> EaseDifferences:
     """Solves every model of the task, and stores of each the largest differences to the fitted `centre`.
 
     A finished model is saved at the task's checkpoint, and not solved again by a run that goes on.
@@ -432,19 +502,26 @@ def plan_solving(task: LocalTask, budget: SizeBudget, device: torch.device) -> i
         one = bytes_to_solve_next(items, matrix.nnz, device)
     else:
         one, shared = 8 * size**2, shared + (4 * users * items if users < items else 0)
-    name, on_host = f"{what}: {count} local {type(base).__name__} models", count * budget.stored_bytes
+    name, on_host = (
+        f"{what}: {count} local {type(base).__name__} models",
+        count * budget.stored_bytes,
+    )
     if device.type != "cuda":
         plan_memory(name, on_host + shared + one, _ADVICE)
         return 1
     plan_memory(name, on_host, _ADVICE)
     free, _ = torch.cuda.mem_get_info(device)
     if shared + one > free:
-        lack = f"{readable_bytes(shared + one)} of GPU memory needed, {readable_bytes(free)} are free"
+        lack = (
+            f"{readable_bytes(shared + one)} of GPU memory needed, {readable_bytes(free)} are free"
+        )
         raise DataError(f"{what}: {lack}; use the CPU or filter rare items")
     if base.uses_order or size > _LARGEST_BATCHED_SYSTEM:
         return 1
     at_once = min(max(1, int((free / 2 - shared) // one)), count, _MOST_AT_ONCE)
-    say(f"{what}: {at_once} of up to {size:,} equations at once, {readable_bytes(shared + at_once * one)} of GPU")
+    say(
+        f"{what}: {at_once} of up to {size:,} equations at once, {readable_bytes(shared + at_once * one)} of GPU"
+    )
     return at_once
 
 
@@ -456,7 +533,9 @@ def is_centre_for(base: Recommender, model: Recommender | None) -> bool:
     return all(found[name] == wanted[name] for name in wanted if name != "device")
 
 
-def differences_memory(base: LinearModel, count: int, local_bytes: int, data: DataSize) -> MemoryUse:
+def differences_memory(
+    base: LinearModel, count: int, local_bytes: int, data: DataSize
+) -> MemoryUse:
     """What local models take that are stored as differences to a centre.
 
     One is solved like the base, beside the centre, its factor, blocks of rows and the entries that may be the largest;
@@ -470,7 +549,9 @@ def differences_memory(base: LinearModel, count: int, local_bytes: int, data: Da
     # While answers are blended: value, column and place of an entry, each with a copy on its way.
     blending = 24 * min(_ENTRIES_AT_ONCE, count * room.entries)
     if one.device:
-        scoring = 8 * items**2 + min(12 * count * room.entries, free_bytes(choose_device(base.device)) // 2)
+        scoring = 8 * items**2 + min(
+            12 * count * room.entries, free_bytes(choose_device(base.device)) // 2
+        )
     return MemoryUse(
         main=stored + (data.row_bytes if one.device else max(one.main + solving, blending)),
         device=max(one.device + solving, scoring) if one.device else 0,

@@ -31,7 +31,10 @@ ScoreWith = Callable[[int, csr_array], AnyScores]
 
 
 def blend_local(
-    histories: csr_array, answer_weights: csr_array, score_with: ScoreWith, device: torch.device | None = None
+    histories: csr_array,
+    answer_weights: csr_array,
+    score_with: ScoreWith,
+    device: torch.device | None = None,
 ) -> AnyScores:
     """Σ_j w_j · M_j(history) / Σ_j w_j for every user, users × items on the device; an uncovered user's row is zero.
 
@@ -47,7 +50,9 @@ def blend_local(
         members, weights = by_community.indices[part], by_community.data[part]
         shares = (weights / totals[members]).astype(np.float32)[:, None]
         answers = score_with(community, csr_array(histories[members]))
-        blended[beside(blended, members.astype(np.int64))] += beside(blended, shares) * beside(blended, answers)
+        blended[beside(blended, members.astype(np.int64))] += beside(blended, shares) * beside(
+            blended, answers
+        )
     return blended
 
 
@@ -107,7 +112,9 @@ class ManyModels(Recommender):
 def one_for_each(numbers: npt.NDArray[np.int64], models: int) -> csr_array:
     """Answer weights by which row r is answered by the model `numbers[r]` alone, rows × models."""
     rows = len(numbers)
-    return csr_array((np.ones(rows, np.float32), numbers, np.arange(rows + 1)), shape=(rows, models))
+    return csr_array(
+        (np.ones(rows, np.float32), numbers, np.arange(rows + 1)), shape=(rows, models)
+    )
 
 
 def first_models(answer_weights: csr_array, count: int | None) -> csr_array:
@@ -204,7 +211,9 @@ class SeparateModels(LocalModels):
 
     def blend(self, histories: csr_array, answer_weights: csr_array) -> AnyScores:
         """The scores of all models, blended by the weights; each scores once, those it answers for."""
-        return blend_local(histories, answer_weights, lambda j, rows: score_on(self.models_[j], rows), self.device)
+        return blend_local(
+            histories, answer_weights, lambda j, rows: score_on(self.models_[j], rows), self.device
+        )
 
     def network(self, number: int, model: Any) -> Any:
         """A copy of one model's network."""
@@ -216,13 +225,17 @@ class SeparateModels(LocalModels):
         return self.models_[number].updated(data, epochs)
 
     def state(self) -> ModelState:
-        return ModelState(parts={f"model {number}": model for number, model in enumerate(self.models_)})
+        return ModelState(
+            parts={f"model {number}": model for number, model in enumerate(self.models_)}
+        )
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         names = [f"model {number}" for number in range(len(state.parts))]
         if not names or set(state.parts) != set(names):
-            raise ModelFileError(f"expected models named 'model 0' and on, found {sorted(state.parts)[:3]}")
+            raise ModelFileError(
+                f"expected models named 'model 0' and on, found {sorted(state.parts)[:3]}"
+            )
         models = [state.parts[name] for name in names]
         check_parts("local models", models)
         return cls.of(models)
@@ -239,7 +252,11 @@ def check_parts(what: str, models: Collection[object]) -> None:
 
 
 def blended_scores(
-    local: LocalModels, whole: Recommender, histories: csr_array, answer_weights: csr_array, alphas: Sequence[float]
+    local: LocalModels,
+    whole: Recommender,
+    histories: csr_array,
+    answer_weights: csr_array,
+    alphas: Sequence[float],
 ) -> Iterator[AnyScores]:
     """For each α: α · global + (1 − α) · local where a community answers, the global scores where none does.
 
@@ -296,7 +313,9 @@ class Validator:
             rows = csr_array(self.held_out.history_matrix[users])
             if local is None:
                 return score_on(whole, rows)
-            return next(blended_scores(local, whole, rows, csr_array(self.answer_weights[users]), (alpha,)))
+            return next(
+                blended_scores(local, whole, rows, csr_array(self.answer_weights[users]), (alpha,))
+            )
 
         block_bytes = ranking_bytes(None if local is None else local.device)
         return ndcg_of_each(score_places, self.held_out, judges, 100, block_bytes=block_bytes)
@@ -307,7 +326,9 @@ class Validator:
         All are scored at once; nothing is given for a community that nobody judges.
         """
         pairs = self.answer_weights.tocsc().tocoo()  # community by community
-        judges = (self.held_out.target_counts[pairs.row] > 0) & np.isin(pairs.col, list(communities))
+        judges = (self.held_out.target_counts[pairs.row] > 0) & np.isin(
+            pairs.col, list(communities)
+        )
         community, user = (part[judges].astype(np.int64) for part in (pairs.col, pairs.row))
 
         def score_pairs(places: UserRows) -> AnyScores:
@@ -315,6 +336,11 @@ class Validator:
             rows = csr_array(self.held_out.history_matrix[user[places]])
             return local.blend(rows, one_for_each(community[places], len(local)))
 
-        values = ndcg_of_each(score_pairs, self.held_out, user, 100, block_bytes=ranking_bytes(local.device))
-        sums, counts = np.bincount(community, values, len(local)), np.bincount(community, minlength=len(local))
+        values = ndcg_of_each(
+            score_pairs, self.held_out, user, 100, block_bytes=ranking_bytes(local.device)
+        )
+        sums, counts = (
+            np.bincount(community, values, len(local)),
+            np.bincount(community, minlength=len(local)),
+        )
         return {int(one): float(sums[one] / counts[one]) for one in np.flatnonzero(counts)}

@@ -39,7 +39,9 @@ class Portion:
     request: Request | None
 
 
-def split_request(histories: csr_array, answer_weights: csr_array, edges: Sequence[int]) -> list[Portion]:
+def split_request(
+    histories: csr_array, answer_weights: csr_array, edges: Sequence[int]
+) -> list[Portion]:
     """What each shard gets of a request to all; shard k has the models from edges[k] to edges[k + 1]."""
     weights, name = csr_array(answer_weights), secrets.token_hex(8)
     totals = np.asarray(weights.sum(axis=1), dtype=np.float64).ravel()
@@ -54,7 +56,9 @@ def split_request(histories: csr_array, answer_weights: csr_array, edges: Sequen
     return portions
 
 
-def add_answers(portions: Sequence[Portion], answers: Iterable[Any], shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+def add_answers(
+    portions: Sequence[Portion], answers: Iterable[Any], shape: tuple[int, int]
+) -> npt.NDArray[np.float32]:
     """Σ_j w_j · M_j(history) / Σ_j w_j over the models of all shards, added in the order of the shards as they come."""
     blended = np.zeros(shape, np.float32)
     for portion, answer in zip(portions, answers, strict=True):
@@ -93,11 +97,15 @@ class ShardedModels(LocalModels):
     def blend(self, histories: csr_array, answer_weights: csr_array) -> AnyScores:
         """The scores of all models, blended by the weights."""
         if answer_weights.shape[1] != len(self):
-            raise ConfigError(f"answer_weights: expected {len(self)} communities, found {answer_weights.shape[1]}")
+            raise ConfigError(
+                f"answer_weights: expected {len(self)} communities, found {answer_weights.shape[1]}"
+            )
 
         portions = split_request(csr_array(histories), answer_weights, self.edges)
         answers = (
-            None if one.request is None else as_array(part.blend(one.request.histories, one.request.answer_weights))
+            None
+            if one.request is None
+            else as_array(part.blend(one.request.histories, one.request.answer_weights))
             for part, one in zip(self.parts_, portions, strict=True)
         )
         return add_answers(portions, answers, (histories.shape[0], self.count_items()))
@@ -119,14 +127,18 @@ class ShardedModels(LocalModels):
         return self
 
     def state(self) -> ModelState:
-        return ModelState(parts={f"shard {number}": part for number, part in enumerate(self.parts_)})
+        return ModelState(
+            parts={f"shard {number}": part for number, part in enumerate(self.parts_)}
+        )
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
         parts = [state.parts.get(f"shard {number}") for number in range(len(state.parts))]
         found = [one for one in parts if isinstance(one, LocalModels)]
         if not found or len(found) < len(parts):
-            raise ModelFileError(f"expected shards named 'shard 0' and on, found {sorted(state.parts)[:3]}")
+            raise ModelFileError(
+                f"expected shards named 'shard 0' and on, found {sorted(state.parts)[:3]}"
+            )
         if len({one.count_items() for one in found}) > 1:
             raise ModelFileError("shards: the parts score different numbers of items")
         return cls.of(found)

@@ -11,12 +11,38 @@ import numpy.typing as npt
 
 from loca.deferred import torch
 from loca.errors import ConfigError, DataError, check_choice, check_counts
-from loca.local.local_ease import LOCAL_BYTES, differences_memory, fit_ease_differences, is_centre_for
-from loca.local.local_models import AnswerPrecision, LocalModels, LocalTask, PrecisionName, SeparateModels, Validator
+from loca.local.local_ease import (
+    LOCAL_BYTES,
+    differences_memory,
+    fit_ease_differences,
+    is_centre_for,
+)
+from loca.local.local_models import (
+    AnswerPrecision,
+    LocalModels,
+    LocalTask,
+    PrecisionName,
+    SeparateModels,
+    Validator,
+)
 from loca.memory import DataSize, MemoryUse, plan_memory
 from loca.models.devices import free_bytes
-from loca.models.early_stopping import BestWeights, Trainer, load_states, save_states, states_of, train_epochs
-from loca.models.recommender import Recommender, TrainingData, UserWeights, check_user_weights, clone, get_params
+from loca.models.early_stopping import (
+    BestWeights,
+    Trainer,
+    load_states,
+    save_states,
+    states_of,
+    train_epochs,
+)
+from loca.models.recommender import (
+    Recommender,
+    TrainingData,
+    UserWeights,
+    check_user_weights,
+    clone,
+    get_params,
+)
 from loca.progress import bar, say
 from loca.random_streams import derive_seed
 
@@ -69,7 +95,10 @@ def copies_going_on(
 ) -> list[Recommender]:
     """Copies of the base for an update: those of networks that learned for `done` epochs go on for some more."""
     if base.learns_by_epoch:
-        base, name = base.going_on(data, epochs, done or base.epochs), f"{name} after {data.matrix.nnz}"
+        base, name = (
+            base.going_on(data, epochs, done or base.epochs),
+            f"{name} after {data.matrix.nnz}",
+        )
     return copies_of(base, count, seed, name)
 
 
@@ -82,23 +111,37 @@ def scaled_weights(weights: UserWeights, total: float) -> npt.NDArray[np.float32
 
 
 def local_memory(
-    base: Any, count: int, engine: Engine, data: DataSize, name: str, centre: Recommender | None = None
+    base: Any,
+    count: int,
+    engine: Engine,
+    data: DataSize,
+    name: str,
+    centre: Recommender | None = None,
 ) -> dict[str, MemoryUse]:
     """What so many models take that are trained by an engine, and the centre that they are differences to if any."""
     if base.is_linear and engine.stores_differences(data.items):
-        apart = {} if is_centre_for(base, centre) else {"centre of local models": base.memory_bytes(data)}
+        apart = (
+            {}
+            if is_centre_for(base, centre)
+            else {"centre of local models": base.memory_bytes(data)}
+        )
         return apart | {name: differences_memory(base, count, engine.local_bytes, data)}
     many = base.memory_bytes(data).times(count)
     if many.training and engine.stacks(base):
         # Stacks that do not fit on a device wait in main memory.
-        on_device = min(many.device, free_bytes(torch.device(many.device_name))) if many.device else 0
+        on_device = (
+            min(many.device, free_bytes(torch.device(many.device_name))) if many.device else 0
+        )
         stored = many.folder // 2 if engine.answer_precision == "float16" else many.folder
         many = replace(many, folder=stored, device=on_device)
     return {name: many}
 
 
 def train_locals(
-    task: LocalTask, engine: Engine, validate: Validate | None = None, members: Validator | None = None
+    task: LocalTask,
+    engine: Engine,
+    validate: Validate | None = None,
+    members: Validator | None = None,
 ) -> tuple[LocalModels, int | None]:
     """Train all models of a task; those that learn by epochs in parallel.
 
@@ -118,7 +161,9 @@ def train_locals(
     if (executor := task.data.context.executor) is not None:
         if members is not None or task.present is not None:
             what = "an update" if members is None else "stopping='community'"
-            raise ConfigError(f"executor: {what} cannot be spread over shards; leave the executor out")
+            raise ConfigError(
+                f"executor: {what} cannot be spread over shards; leave the executor out"
+            )
         found: tuple[LocalModels, int | None] = executor.train_locals(task, engine, validate)
         return found
     if not first.learns_by_epoch:
@@ -128,9 +173,13 @@ def train_locals(
         epochs = _stop_each(task, trainers, local, members)
     else:
         on_local = None if validate is None else lambda: validate(local)
-        best = train_epochs(trainers, first, task.what, on_local, task.data.context, task.shared_epochs)
+        best = train_epochs(
+            trainers, first, task.what, on_local, task.data.context, task.shared_epochs
+        )
         if best.epoch:
-            say(f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs")
+            say(
+                f"{task.what}: best blended validation NDCG@100 {best.score:.4f} after {best.epoch} epochs"
+            )
         epochs = [best.epoch or first.epochs] * len(task.models)
         first.remarks_ = tuple(f"{task.what} {ending}" for ending in [best.ending(first)] if ending)
     for model, epoch in zip(task.models, epochs, strict=True):
@@ -165,7 +214,9 @@ def fit_in_turn(task: LocalTask, engine: Engine) -> LocalModels:
                 context.fit(model, train, user_weights=task.weights_of(number))
             else:
                 weights = check_user_weights(task.weights_of(number), task.data.matrix.shape[0])
-                model = task.present.updated(number, replace(task.data, user_weights=weights), task.epochs)
+                model = task.present.updated(
+                    number, replace(task.data, user_weights=weights), task.epochs
+                )
                 task.models[number] = model
             model.train_data_ = None  # stored once, by the whole
             progress.advance()
@@ -203,7 +254,11 @@ def begin_locals(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], Lo
             size = sum(weight.numel() * 4 for weight in network.parameters())
             plan_memory(what, size * _COPIES_WHILE_TRAINING * count, _ADVICE)
         return [one, *(begin(number) for number in range(1, count))], SeparateModels.of(models)
-    where = {"device": device, "precision": precision, "dense": multiplies_densely(matrix, device, precision)}
+    where = {
+        "device": device,
+        "precision": precision,
+        "dense": multiplies_densely(matrix, device, precision),
+    }
     users = matrix.shape[0] if count > 1 else max(1, len(one.support))
     plan = plan_stacks(network, models[0].batch_size, networks=count, users=users, **where)
     say(str(plan))
@@ -215,7 +270,11 @@ def begin_locals(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], Lo
         numbers = range(first, min(first + size, count))
         try:
             trainers = [begin(number) for number in numbers]
-            stacks.append(StackedTrainer(trainers, precision=precision, at_once=at_once, parked=len(numbers) < count))
+            stacks.append(
+                StackedTrainer(
+                    trainers, precision=precision, at_once=at_once, parked=len(numbers) < count
+                )
+            )
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
@@ -224,10 +283,14 @@ def begin_locals(task: LocalTask, engine: Engine) -> tuple[Sequence[Trainer], Lo
             say(f"stacked engine: out of memory; stacks of {size} from here on")
         else:
             first = numbers.stop
-    return stacks, StackedNetworks.of([one.network_ for one in models], device, quick=precision == "bfloat16")
+    return stacks, StackedNetworks.of(
+        [one.network_ for one in models], device, quick=precision == "bfloat16"
+    )
 
 
-def _stop_each(task: LocalTask, trainers: Sequence[Trainer], local: LocalModels, members: Validator) -> list[int]:
+def _stop_each(
+    task: LocalTask, trainers: Sequence[Trainer], local: LocalModels, members: Validator
+) -> list[int]:
     """Train each network to the best epoch of its own validation users, and give that epoch.
 
     A network without validation users runs all epochs. The bar counts the networks that have stopped.
@@ -241,7 +304,9 @@ def _stop_each(task: LocalTask, trainers: Sequence[Trainer], local: LocalModels,
         done, active = int(saved[0]["epoch"]), set(saved[0]["active"])
         for number, one in enumerate(best):
             one.put_back(saved[1][f"best {number}"], [networks[number]])
-        trainers = _without(trainers, [network for number, network in enumerate(networks) if number not in active])
+        trainers = _without(
+            trainers, [network for number, network in enumerate(networks) if number not in active]
+        )
         for place, trainer in enumerate(trainers):
             trainer.put_back(saved[1][f"learning {place}"])
     del saved  # makes room
@@ -260,7 +325,9 @@ def _stop_each(task: LocalTask, trainers: Sequence[Trainer], local: LocalModels,
                 progress.advance(len(stopped))
                 trainers = _without(trainers, [networks[number] for number in stopped])
             if checkpoint.due():
-                states = states_of(trainers) | {f"best {number}": one.state() for number, one in enumerate(best)}
+                states = states_of(trainers) | {
+                    f"best {number}": one.state() for number, one in enumerate(best)
+                }
                 save_states(checkpoint, task.what, epoch, states, active=sorted(active))
     for one, network in zip(best, networks, strict=True):
         one.give_back([network])

@@ -62,7 +62,9 @@ def check_values(matrix: csr_array) -> csr_array:
     rows = csr_array(matrix, copy=True)
     rows.sum_duplicates()
     if rows.nnz and not (np.isfinite(rows.data).all() and rows.data.min() >= 0):
-        raise DataError("a factor model takes values ≥ 0 as confidence; found one below 0 or not finite")
+        raise DataError(
+            "a factor model takes values ≥ 0 as confidence; found one below 0 or not finite"
+        )
     return rows
 
 
@@ -73,7 +75,13 @@ def initial_factors(seed: int, name: str | int, count: int, factors: int) -> Flo
 
 
 def alternate(
-    matrix: csr_array, initial: Tensor, users: Regression, items: Regression, confidence: float, steps: int, bar: Bar
+    matrix: csr_array,
+    initial: Tensor,
+    users: Regression,
+    items: Regression,
+    confidence: float,
+    steps: int,
+    bar: Bar,
 ) -> Columns:
     """Items' factors towards the least Σ_ui s_u s_i loss_ui + Σ_u s_u ridge_u ‖x_u‖² + Σ_i s_i ridge_i ‖y_i‖².
 
@@ -85,13 +93,19 @@ def alternate(
     by_item = row_blocks(matrix.T.tocsr(), initial.shape[1], initial.device)
     of_items = Columns.turned(initial, items.weights)
     for _ in range(steps):
-        of_users = Columns.turned(solve_rows(by_user, of_items, confidence, users.ridges), users.weights)
-        of_items = Columns.turned(solve_rows(by_item, of_users, confidence, items.ridges), items.weights)
+        of_users = Columns.turned(
+            solve_rows(by_user, of_items, confidence, users.ridges), users.weights
+        )
+        of_items = Columns.turned(
+            solve_rows(by_item, of_users, confidence, items.ridges), items.weights
+        )
         bar.advance()
     return of_items
 
 
-def plan_alternating(what: str, rows: csr_array, factors: int, wanted: torch.device, other: int = 0) -> torch.device:
+def plan_alternating(
+    what: str, rows: csr_array, factors: int, wanted: torch.device, other: int = 0
+) -> torch.device:
     """Where the factors are found: the CPU where the device has too little memory for that and the `other` bytes."""
     users, items = rows.shape
     device, needed = _place(users, items, rows.nnz, factors, wanted, other)
@@ -101,7 +115,9 @@ def plan_alternating(what: str, rows: csr_array, factors: int, wanted: torch.dev
     return device
 
 
-def factor_memory(data: DataSize, factors: int, device_name: str, *, folder: int, beside: int = 0) -> MemoryUse:
+def factor_memory(
+    data: DataSize, factors: int, device_name: str, *, folder: int, beside: int = 0
+) -> MemoryUse:
     """What alternating takes on its device, or on the CPU where that has too little memory, beside some bytes."""
     wanted = choose_device(device_name)
     device, needed = _place(data.users, data.items, data.entries, factors, wanted, beside)
@@ -122,7 +138,9 @@ def _place(
     return wanted, without_block + _block_bytes(wanted)
 
 
-def solve_rows(blocks: list[RowBlock], columns: Columns, confidence: float, ridges: Tensor) -> Tensor:
+def solve_rows(
+    blocks: list[RowBlock], columns: Columns, confidence: float, ridges: Tensor
+) -> Tensor:
     """The factors of all rows, (rows, factors), in the basis of the columns: a weighted ridge regression each.
 
     Row r minimises Σ_j s_j loss_rj + ridge_r ‖x‖², see `alternate`. A row that stores nothing gets zeros. The solution
@@ -147,7 +165,9 @@ def solve_rows(blocks: list[RowBlock], columns: Columns, confidence: float, ridg
                 root = extra.sqrt()[:, :, None]
                 system = kernel * root * root.mT
                 system.diagonal(dim1=1, dim2=2).add_(1)
-                found = scaled.mT @ (wanted - root * solve_systems(system, root * (kernel @ wanted)))
+                found = scaled.mT @ (
+                    wanted - root * solve_systems(system, root * (kernel @ wanted))
+                )
             solved[rows] = found[:, :, 0]
     return solved
 
@@ -162,10 +182,15 @@ def solve_systems(systems: Tensor, sides: Tensor) -> Tensor:
 
 
 def _block_bytes(device: torch.device) -> int:
-    return max(_BLOCK_BYTES, min(_BLOCK_BYTES_ON_GPU, free_bytes(device) // 10) if device.type == "cuda" else 0)
+    return max(
+        _BLOCK_BYTES,
+        min(_BLOCK_BYTES_ON_GPU, free_bytes(device) // 10) if device.type == "cuda" else 0,
+    )
 
 
-def row_blocks(matrix: csr_array, factors: int, device: torch.device, block_bytes: int | None = None) -> list[RowBlock]:
+def row_blocks(
+    matrix: csr_array, factors: int, device: torch.device, block_bytes: int | None = None
+) -> list[RowBlock]:
     """The rows that store anything in blocks for `solve_rows`, each within the memory of a block, or of one row."""
     block_bytes = _block_bytes(device) if block_bytes is None else block_bytes
     counts = np.diff(matrix.indptr)

@@ -59,7 +59,12 @@ class Autoencoder(Network):
     """
 
     def __init__(
-        self, item_count: int, latent: int, hidden: int | None, variational: bool, device: torch.device
+        self,
+        item_count: int,
+        latent: int,
+        hidden: int | None,
+        variational: bool,
+        device: torch.device,
     ) -> None:
         super().__init__()
         self.latent, self.variational = latent, variational
@@ -85,7 +90,11 @@ class Autoencoder(Network):
             if weights.dim() == 1:
                 weights.zero_()
             else:
-                fill_normal(weights, derive_seed(seed, "first weights", name), math.sqrt(2.0 / sum(weights.shape)))
+                fill_normal(
+                    weights,
+                    derive_seed(seed, "first weights", name),
+                    math.sqrt(2.0 / sum(weights.shape)),
+                )
 
     def embed(self, rows: SparseRows) -> Tensor:
         return self.encode(rows, rows.unit_values())[0]

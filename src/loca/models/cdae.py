@@ -98,7 +98,9 @@ class NodeNetwork(Network):
         # Σ (w·z + b)² by the Gram matrix of the table: no score of an item that is not stored is ever made.
         gram = self.output_table.T @ self.output_table
         crossed = gram @ hidden.T  # (latent, users)
-        squares = (hidden * crossed.T).sum(dim=1) + 2 * (hidden @ (self.output_table.T @ self.output_bias))
+        squares = (hidden * crossed.T).sum(dim=1) + 2 * (
+            hidden @ (self.output_table.T @ self.output_bias)
+        )
         return 0.5 * (squares + self.output_bias.square().sum()) - found
 
     @torch.no_grad()
@@ -113,10 +115,17 @@ class NodeNetwork(Network):
         if not self.fold_steps:
             return nodes
         wanted, direction = rows.sum_of(table, _targets(rows)), torch.zeros_like(codes)
-        gram, shift = table.T @ table, table.T @ self.output_bias  # what the square loss takes in place of scores
+        gram, shift = (
+            table.T @ table,
+            table.T @ self.output_bias,
+        )  # what the square loss takes in place of scores
         for _ in range(self.fold_steps):
             hidden = activate(codes + nodes)
-            scored = torch.sigmoid_(self.decode(hidden)) @ table if self.is_logistic else hidden @ gram + shift
+            scored = (
+                torch.sigmoid_(self.decode(hidden)) @ table
+                if self.is_logistic
+                else hidden @ gram + shift
+            )
             slope = (scored - wanted) * (0.25 - hidden.square()) + self.node_l2 * nodes
             direction = _STEP_MOMENTUM * direction + (1 - _STEP_MOMENTUM) * slope
             length = direction.square().mean(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
@@ -220,13 +229,24 @@ class NodeTrainer(SingleTrainer[CDAE, NodeNetwork]):
     """
 
     def __init__(
-        self, model: CDAE, matrix: csr_array, user_weights: UserWeights | None, moments: None, is_new: bool = True
+        self,
+        model: CDAE,
+        matrix: csr_array,
+        user_weights: UserWeights | None,
+        moments: None,
+        is_new: bool = True,
     ) -> None:
         super().__init__(model, matrix, user_weights, moments, is_new)
         shape, network = (len(self.support), model.latent), self.network
         if self.device.type == "cpu":
-            plan_memory(f"CDAE: nodes of {shape[0]:,} users", 3 * 4 * math.prod(shape), "take a smaller latent")
-        self.nodes, self.slopes, self.squares = (torch.zeros(shape, device=self.device) for _ in range(3))
+            plan_memory(
+                f"CDAE: nodes of {shape[0]:,} users",
+                3 * 4 * math.prod(shape),
+                "take a smaller latent",
+            )
+        self.nodes, self.slopes, self.squares = (
+            torch.zeros(shape, device=self.device) for _ in range(3)
+        )
         if not is_new:  # learned nodes are not stored: each user begins with the node that is found for the history
             self.find_nodes()
             return
@@ -282,7 +302,9 @@ class NodeTrainer(SingleTrainer[CDAE, NodeNetwork]):
         self.slopes[users], self.squares[users] = slopes, squares
         # A user is met once an epoch, so the epoch is the number of steps this node has taken.
         scale = (squares / (1 - _BETAS[1] ** self.epoch)).sqrt_().add_(_EPSILON)
-        self.nodes[users] -= self.model.learning_rate * slopes / (1 - _BETAS[0] ** self.epoch) / scale
+        self.nodes[users] -= (
+            self.model.learning_rate * slopes / (1 - _BETAS[0] ** self.epoch) / scale
+        )
 
     def describe_nodes(self) -> None:
         """Give the network the nodes' mean and spread, in which a user with weight 2 counts as two."""

@@ -56,7 +56,9 @@ def fill_normal(weights: Tensor, stream: int, spread: float, piece: int | None =
         piece = 1 << 25 if weights.device.type == "cuda" else 1 << 18
     for start in range(0, len(flat), piece):
         stop = min(start + piece, len(flat))
-        flat[start:stop] = normal_at(numbers, torch.arange(start, stop, device=weights.device)).mul_(spread)
+        flat[start:stop] = normal_at(
+            numbers, torch.arange(start, stop, device=weights.device)
+        ).mul_(spread)
     return weights
 
 

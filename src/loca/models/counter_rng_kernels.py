@@ -43,7 +43,9 @@ def _draw_kernel(
     tl.store(drawn + lanes, found, mask=inside)
 
 
-def draw(streams: Tensor, places: Tensor, constants: tuple[int, int, int], *, normal: bool) -> Tensor:
+def draw(
+    streams: Tensor, places: Tensor, constants: tuple[int, int, int], *, normal: bool
+) -> Tensor:
     """Uniform or normal numbers at the `places` of the `streams`, broadcast; the constants are SplitMix64's."""
     shape = torch.broadcast_shapes(streams.shape, places.shape)
     drawn = torch.empty(shape, device=places.device)

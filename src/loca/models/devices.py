@@ -71,7 +71,9 @@ def free_bytes(device: torch.device) -> int:
 
 def ranking_bytes(device: torch.device | None) -> int:
     """What a block of users may take while its answers are ranked on a device; None: as arrays in main memory."""
-    return max(BLOCK_BYTES, free_bytes(device) // 10 if device is not None and device.type == "cuda" else 0)
+    return max(
+        BLOCK_BYTES, free_bytes(device) // 10 if device is not None and device.type == "cuda" else 0
+    )
 
 
 def memory_on(
@@ -115,7 +117,9 @@ class SparseRows:
     columns: Tensor  # (stored,)
     values: Tensor  # (stored,)
     starts: Tensor  # (users + 1,)
-    moments: Tensor | None = None  # (stored,): an entry's moment in its history; None where each is one of its own
+    moments: Tensor | None = (
+        None  # (stored,): an entry's moment in its history; None where each is one of its own
+    )
 
     @classmethod
     def of(
@@ -126,10 +130,17 @@ class SparseRows:
         kind: torch.dtype | None = None,
     ) -> SparseRows:
         """The stored entries of CSR rows on a device, in 32 bits or as another `kind`, and the moment of each."""
-        columns, starts = (torch.from_numpy(one.astype(np.int64)).to(device) for one in (rows.indices, rows.indptr))
+        columns, starts = (
+            torch.from_numpy(one.astype(np.int64)).to(device) for one in (rows.indices, rows.indptr)
+        )
         writable = np.require(rows.data, requirements="W")  # mapped files are copied
         values = torch.from_numpy(writable).to(device, torch.float32 if kind is None else kind)
-        return cls(columns, values, starts, None if moments is None else torch.from_numpy(moments.data).to(device))
+        return cls(
+            columns,
+            values,
+            starts,
+            None if moments is None else torch.from_numpy(moments.data).to(device),
+        )
 
     @property
     def user_count(self) -> int:
@@ -161,7 +172,9 @@ class SparseRows:
         lengths = self.starts.diff()[users]
         starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
         total = int(starts[-1])
-        shift = torch.repeat_interleave(self.starts[users] - starts[:-1], lengths, output_size=total)
+        shift = torch.repeat_interleave(
+            self.starts[users] - starts[:-1], lengths, output_size=total
+        )
         places = torch.arange(total, device=users.device) + shift
         moments = None if self.moments is None else self.moments[places]
         return SparseRows(self.columns[places], self.values[places], starts, moments)

@@ -62,7 +62,10 @@ class BestWeights:
         if score > self.score:
             self.epoch, self.score = epoch, score
             if not self._copies:
-                self._copies = [{name: torch.empty_like(w) for name, w in n.state_dict().items()} for n in networks]
+                self._copies = [
+                    {name: torch.empty_like(w) for name, w in n.state_dict().items()}
+                    for n in networks
+                ]
             for network, copies in zip(networks, self._copies, strict=True):
                 for name, weight in network.state_dict().items():
                     copies[name].copy_(weight)
@@ -80,7 +83,11 @@ class BestWeights:
 
     def ending(self, schedule: Schedule) -> str:
         """Words for a training that its limit of epochs has ended; empty where early stopping has, or never looked."""
-        if not self.epoch or self.history[-1][0] < schedule.epochs or self.is_final(schedule.epochs, schedule.patience):
+        if (
+            not self.epoch
+            or self.history[-1][0] < schedule.epochs
+            or self.is_final(schedule.epochs, schedule.patience)
+        ):
             return ""
         limit = f"stopped at the limit of {schedule.epochs} epochs"
         if self.epoch < schedule.epochs:
@@ -94,7 +101,11 @@ class BestWeights:
 
     def state(self) -> ModelState:
         """The copies, as arrays by network and name."""
-        named = ((f"{place}/{name}", one) for place, copies in enumerate(self._copies) for name, one in copies.items())
+        named = (
+            (f"{place}/{name}", one)
+            for place, copies in enumerate(self._copies)
+            for name, one in copies.items()
+        )
         arrays = {name: weight.cpu().numpy() for name, weight in named}
         score = self.score if self.epoch else None
         return ModelState(arrays, {"epoch": self.epoch, "score": score, "told": self.history})
@@ -106,7 +117,10 @@ class BestWeights:
             self.epoch, self.score = state.facts["epoch"], state.facts["score"]
             for place, network in enumerate(networks):
                 names = network.state_dict()
-                copies = {name: torch.tensor(state.arrays[f"{place}/{name}"], device=network.device) for name in names}
+                copies = {
+                    name: torch.tensor(state.arrays[f"{place}/{name}"], device=network.device)
+                    for name in names
+                }
                 self._copies.append(copies)
 
 
@@ -152,21 +166,31 @@ def train_epochs(
                 best.offer(epoch, score, networks)
                 context.report(epoch, score)
             if context.checkpoint.due():
-                save_states(context.checkpoint, what, epoch, states_of(trainers) | {"best": best.state()})
+                save_states(
+                    context.checkpoint, what, epoch, states_of(trainers) | {"best": best.state()}
+                )
     best.give_back(networks)
     if ending := best.ending(schedule):
         say(f"{what}: {ending}")
     return best
 
 
-def save_states(checkpoint: Checkpoint, what: str, epoch: int, states: Mapping[str, ModelState], **facts: Any) -> None:
+def save_states(
+    checkpoint: Checkpoint, what: str, epoch: int, states: Mapping[str, ModelState], **facts: Any
+) -> None:
     """Save named states after an epoch, for a run that goes on after an interruption."""
-    arrays = {f"{part}/{name}": array for part, state in states.items() for name, array in state.arrays.items()}
+    arrays = {
+        f"{part}/{name}": array
+        for part, state in states.items()
+        for name, array in state.arrays.items()
+    }
     parts = {part: dict(state.facts) for part, state in states.items()}
     checkpoint.save(what, ModelState(arrays, {"epoch": epoch, "parts": parts, **facts}))
 
 
-def load_states(checkpoint: Checkpoint, what: str) -> tuple[Mapping[str, Any], dict[str, ModelState]] | None:
+def load_states(
+    checkpoint: Checkpoint, what: str
+) -> tuple[Mapping[str, Any], dict[str, ModelState]] | None:
     """The facts (`epoch` among them) and the named states that an interrupted run saved; None without one."""
     saved = checkpoint.load(what)
     if saved is None:
@@ -175,7 +199,9 @@ def load_states(checkpoint: Checkpoint, what: str) -> tuple[Mapping[str, Any], d
     for name, array in saved.arrays.items():
         part, _, inner = name.partition("/")
         arrays[part][inner] = array
-    return saved.facts, {part: ModelState(arrays[part], facts) for part, facts in saved.facts["parts"].items()}
+    return saved.facts, {
+        part: ModelState(arrays[part], facts) for part, facts in saved.facts["parts"].items()
+    }
 
 
 def states_of(trainers: Sequence[Trainer]) -> dict[str, ModelState]:

@@ -89,7 +89,9 @@ class EASE(ItemToItemModel):
         later=True,
     )
     device: str = device_param()
-    weights_: Any = learned_weights()  # (items, items), float32: an array, or a csr_array where few stay
+    weights_: Any = (
+        learned_weights()
+    )  # (items, items), float32: an array, or a csr_array where few stay
     keep_: int | None = field(default=None, init=False)  # what "auto" chose; None: all
 
     @property
@@ -129,12 +131,18 @@ class EASE(ItemToItemModel):
         ridges = self.l2 + self.denoising / (1 - self.denoising) * squares
         for keep in keeps:
             self.weights_ = solve_sparse(gram, ridges, largest[: keep * items], self.l2)
-            if held_out is None or self.keep != "auto" or mean_ndcg(self.score, held_out, 100) >= least_score:
+            if (
+                held_out is None
+                or self.keep != "auto"
+                or mean_ndcg(self.score, held_out, 100) >= least_score
+            ):
                 self.keep_ = keep
                 say(f"EASE: {keep:,} of {items:,} weights per item stay")
                 return
         del gram
-        say(f"EASE: {keeps[-1]:,} of {items:,} weights per item lose more than {_LOSS:.1%} NDCG@100; all stay")
+        say(
+            f"EASE: {keeps[-1]:,} of {items:,} weights per item lose more than {_LOSS:.1%} NDCG@100; all stay"
+        )
         self.weights_ = self._solve(data)
 
     def _solve(self, data: TrainingData) -> Scores:
@@ -169,10 +177,16 @@ class EASE(ItemToItemModel):
             return dense
         choosing = replace(dense, main=dense.main + _BYTES_TO_CHOOSE * keep * data.items)
         stored = sparse_weight_bytes(data.items, keep * data.items)
-        return choosing if self.keep == "auto" else replace(choosing, main_after=stored, folder=stored)
+        return (
+            choosing if self.keep == "auto" else replace(choosing, main_after=stored, folder=stored)
+        )
 
     def solve_each(
-        self, matrix: csr_array, user_weights: Sequence[UserWeights], device: torch.device, moments: csr_array | None
+        self,
+        matrix: csr_array,
+        user_weights: Sequence[UserWeights],
+        device: torch.device,
+        moments: csr_array | None,
     ) -> Iterator[WeightRows]:
         """Learn once with each of several user weights; the equations are solved together.
 
@@ -193,15 +207,22 @@ class EASE(ItemToItemModel):
             What a fit learns with each of the user weights, in order: rows of its items × items weights on request.
         """
         if user_weights:
-            systems = [ease_solver.EaseSystem.of(matrix, weights, self.l2, self.denoising) for weights in user_weights]
+            systems = [
+                ease_solver.EaseSystem.of(matrix, weights, self.l2, self.denoising)
+                for weights in user_weights
+            ]
             for solution in ease_solver.solve_systems(systems, device):
                 yield solution.weight_rows
 
 
-def plan_solving(users: int, items: int, device: torch.device, free: int) -> tuple[torch.device, int]:
+def plan_solving(
+    users: int, items: int, device: torch.device, free: int
+) -> tuple[torch.device, int]:
     """Where the equations are solved, the CPU where the device has too little memory, and what that takes there."""
     size, half = min(users, items), items * users if users < items else 0
-    needed = 4 * (2 * size**2 + items**2 + half + 2 * _BLOCK_ITEMS * items)  # square, factor, weights, half product
+    needed = 4 * (
+        2 * size**2 + items**2 + half + 2 * _BLOCK_ITEMS * items
+    )  # square, factor, weights, half product
     if needed > free:
         device = torch.device("cpu")
     if device.type == "cuda" or users < items:
@@ -215,12 +236,16 @@ def solve_in_place(matrix: csr_array, weights: Scores, model: EASE, kind: type) 
     from scipy.linalg import lapack
 
     items = matrix.shape[1]
-    plan_memory(f"EASE for {items:,} items", items**2 * np.dtype(kind).itemsize, "filter rare items")
+    plan_memory(
+        f"EASE for {items:,} items", items**2 * np.dtype(kind).itemsize, "filter rare items"
+    )
     square = weighted_gram(matrix, weights, kind)
     ridges = model.l2 + model.denoising / (1 - model.denoising) * square.diagonal()
     square[np.diag_indices_from(square)] += ridges
     diagonal = torch.from_numpy(square.diagonal().copy())
-    factor, invert = (lapack.spotrf, lapack.strtri) if kind is np.float32 else (lapack.dpotrf, lapack.dtrtri)
+    factor, invert = (
+        (lapack.spotrf, lapack.strtri) if kind is np.float32 else (lapack.dpotrf, lapack.dtrtri)
+    )
     # LAPACK wants columns; the transpose of a symmetric row-major array is that, without a copy.
     triangle, failed = factor(square.T, lower=1, clean=1, overwrite_a=1)
     if not failed:
@@ -229,7 +254,10 @@ def solve_in_place(matrix: csr_array, weights: Scores, model: EASE, kind: type) 
         return None
     with float32_products():
         inverse = ease_solver.square_of_inverse(torch.from_numpy(triangle))
-    if ease_solver.inverse_error(inverse, diagonal, torch.from_numpy(ridges), max(matrix.shape)) > LARGEST_ERROR:
+    if (
+        ease_solver.inverse_error(inverse, diagonal, torch.from_numpy(ridges), max(matrix.shape))
+        > LARGEST_ERROR
+    ):
         return None
     square = triangle.T  # symmetric, and row-major again
     square /= -square.diagonal()  # column j is divided by −P_jj
@@ -245,10 +273,14 @@ def _share_of(items: int, share: float) -> int:
 def squared_columns(matrix: csr_array, weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """The diagonal of XᵀDX, (items,)."""
     entries = np.square(matrix.data, dtype=np.float64) * np.repeat(weights, np.diff(matrix.indptr))
-    return np.bincount(matrix.indices, weights=entries, minlength=matrix.shape[1]).astype(np.float64)
+    return np.bincount(matrix.indices, weights=entries, minlength=matrix.shape[1]).astype(
+        np.float64
+    )
 
 
-def find_largest(dense: Scores, factors: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
+def find_largest(
+    dense: Scores, factors: npt.NDArray[np.float64], count: int
+) -> npt.NDArray[np.int64]:
     """The flat places, largest first, of the `count` entries with the largest |entry| · factor of its row; no zeros.
 
     The array is read in blocks of rows, so that no second one of its size exists.
@@ -257,7 +289,9 @@ def find_largest(dense: Scores, factors: npt.NDArray[np.float64], count: int) ->
     found: list[tuple[npt.NDArray[np.int64], Scores]] = []  # places and sizes
     least = np.float32(0)
     for start in range(0, len(dense), rows):
-        sizes = np.abs(dense[start : start + rows]) * factors[start : start + rows, None].astype(np.float32)
+        sizes = np.abs(dense[start : start + rows]) * factors[start : start + rows, None].astype(
+            np.float32
+        )
         places = np.flatnonzero(sizes > least)
         found.append((places + start * dense.shape[1], sizes.ravel()[places]))
         if sum(len(one) for one, _ in found) > 2 * count or start + rows >= len(dense):
@@ -270,7 +304,9 @@ def find_largest(dense: Scores, factors: npt.NDArray[np.float64], count: int) ->
     return places[np.argsort(-sizes, kind="stable")]
 
 
-def solve_sparse(gram: Square, ridges: npt.NDArray[np.float64], places: npt.NDArray[np.int64], l2: float) -> csr_array:
+def solve_sparse(
+    gram: Square, ridges: npt.NDArray[np.float64], places: npt.NDArray[np.int64], l2: float
+) -> csr_array:
     """The weights that minimise EASE's loss where only those at the flat places may differ from zero.
 
     Each target item has its own small system, (G_SS + diag(ridges_S)) · b = G_Sj, over its items S.
@@ -280,7 +316,10 @@ def solve_sparse(gram: Square, ridges: npt.NDArray[np.float64], places: npt.NDAr
     count = len(gram)
     sources, targets = np.divmod(places, count)
     order = np.lexsort((sources, targets))
-    sources, starts = sources[order], np.concatenate([[0], np.cumsum(np.bincount(targets, minlength=count))])
+    sources, starts = (
+        sources[order],
+        np.concatenate([[0], np.cumsum(np.bincount(targets, minlength=count))]),
+    )
     weights = np.empty(len(sources), np.float32)
     with bar("EASE: sparse weights, items", count) as progress:
         for target in range(count):
@@ -289,13 +328,19 @@ def solve_sparse(gram: Square, ridges: npt.NDArray[np.float64], places: npt.NDAr
             if len(items):
                 system = gram[np.ix_(items, items)].astype(np.float64)
                 system[np.diag_indices_from(system)] += ridges[items]
-                _, solved, failed = lapack.dposv(system, gram[items, target].astype(np.float64), overwrite_a=1)
+                _, solved, failed = lapack.dposv(
+                    system, gram[items, target].astype(np.float64), overwrite_a=1
+                )
                 if failed:
                     raise ease_solver.no_solution(l2)
                 weights[own] = solved
             progress.advance()
-    kind = np.int32 if len(weights) < 2**31 else np.int64  # one type for both, or scipy takes the wider
-    by_target = csr_array((weights, sources.astype(kind), starts.astype(kind)), shape=(count, count))
+    kind = (
+        np.int32 if len(weights) < 2**31 else np.int64
+    )  # one type for both, or scipy takes the wider
+    by_target = csr_array(
+        (weights, sources.astype(kind), starts.astype(kind)), shape=(count, count)
+    )
     return csr_array(by_target.T.tocsr())
 
 
@@ -303,7 +348,11 @@ def weighted_gram(matrix: csr_array, weights: npt.NDArray[np.float32], kind: typ
     """XᵀDX as a dense array, filled in blocks of items so that no second array of that size exists."""
     support = np.flatnonzero(weights)
     rows = (matrix if len(support) == matrix.shape[0] else matrix[support]).astype(kind)
-    weighted = csr_array(rows.multiply(weights[support].astype(kind)[:, None])) if (weights != 1).any() else rows
+    weighted = (
+        csr_array(rows.multiply(weights[support].astype(kind)[:, None]))
+        if (weights != 1).any()
+        else rows
+    )
     columns, item_count = weighted.T.tocsr(), matrix.shape[1]  # (items, users)
     gram: Square = np.zeros((item_count, item_count), dtype=kind)
     with bar("Gram matrix, blocks of items", -(-item_count // _BLOCK_ITEMS)) as progress:

@@ -43,7 +43,12 @@ def inverse_error(inverse: Tensor, diagonal: Tensor, ridges: Tensor | float, ter
 
 
 def _relative_error(
-    numbers: Tensor, rows: Tensor, diagonal: Tensor, ridges: Tensor | float, terms: int, cancelled: float = 0.0
+    numbers: Tensor,
+    rows: Tensor,
+    diagonal: Tensor,
+    ridges: Tensor | float,
+    terms: int,
+    cancelled: float = 0.0,
 ) -> float:
     """How wrong numbers n_j > 0 may be that rounding changes by e·Σ_i A_ii·r_ji², beside what cancellation costs."""
     if not len(diagonal):
@@ -54,7 +59,9 @@ def _relative_error(
     bound = cancelled + step * float((diagonal / ridges).max())
     if bound <= LARGEST_ERROR:
         return bound
-    sums = torch.cat([block.square() @ diagonal for block in torch.split(rows, _BLOCK_CONDITIONING)])
+    sums = torch.cat(
+        [block.square() @ diagonal for block in torch.split(rows, _BLOCK_CONDITIONING)]
+    )
     largest = float((sums / numbers).max())
     return math.inf if math.isnan(largest) else cancelled + step * largest
 
@@ -72,7 +79,9 @@ class EaseSystem:
     scales: npt.NDArray[np.float64] | None = None  # (items,): s, None without denoising
 
     @classmethod
-    def of(cls, matrix: csr_array, user_weights: UserWeights, l2: float, denoising: float = 0.0) -> Self:
+    def of(
+        cls, matrix: csr_array, user_weights: UserWeights, l2: float, denoising: float = 0.0
+    ) -> Self:
         """The system of `matrix` under those weights."""
         weights = check_user_weights(user_weights, matrix.shape[0]).astype(np.float64)
         lengths = np.diff(matrix.indptr)
@@ -83,7 +92,9 @@ class EaseSystem:
         weighted.sum_duplicates()  # every entry is written to its place only once
         if not denoising:
             return cls(weighted, l2)
-        squares = np.bincount(weighted.indices, weights=np.square(weighted.data), minlength=weighted.shape[1])
+        squares = np.bincount(
+            weighted.indices, weights=np.square(weighted.data), minlength=weighted.shape[1]
+        )
         scales = np.sqrt(l2 / (l2 + denoising / (1 - denoising) * squares))
         weighted.data *= scales[weighted.indices]
         return cls(weighted, l2, scales)
@@ -128,25 +139,41 @@ class EaseSolution:
     def __init__(self, system: EaseSystem, inverse: Tensor) -> None:
         size, terms = system.size, max(system.rows.shape)
         inverse = inverse[:size, :size]
-        owners = np.repeat(np.arange(size), np.diff(system.rows.indptr)) if system.dual else system.rows.indices
+        owners = (
+            np.repeat(np.arange(size), np.diff(system.rows.indptr))
+            if system.dual
+            else system.rows.indices
+        )
         squares = np.bincount(owners, weights=np.square(system.rows.data), minlength=size)
         diagonal = torch.from_numpy(squares + system.l2).to(inverse)  # of the equations
         self.error = inverse_error(inverse, diagonal, system.l2, terms)
         self._half, self._columns = inverse, None
         self.shares = inverse.diagonal() * system.l2  # (items,): l2 · P_jj
         if system.dual:
-            columns = self._columns = SparseRows.of(system.columns, inverse.device, kind=inverse.dtype)
+            columns = self._columns = SparseRows.of(
+                system.columns, inverse.device, kind=inverse.dtype
+            )
             self._half = columns.sum_of(inverse.contiguous())  # XᵀQ, (items, support)
-            self.shares = 1 - columns.row_sums(self._half[columns.owner, columns.columns] * columns.values)
+            self.shares = 1 - columns.row_sums(
+                self._half[columns.owner, columns.columns] * columns.values
+            )
             if self.error <= LARGEST_ERROR:
                 # The leverages Σ_u x_uj²·Q_uu bound the terms of x_jᵀQx_j: their sum is rounded by up to about 8ε of
                 # it, beside a share that may be small. Rounding the equations' K changes it by e·Σ_u K_uu·(Qx_j)_u²,
                 # at most e · max_u K_uu / l2 of the share because ‖Qx_j‖² ≤ P_jj.
-                leverages = columns.row_sums(columns.values.square() * inverse.diagonal()[columns.columns])
-                cancelled = 8 * torch.finfo(inverse.dtype).eps * float((leverages / self.shares).max())
-                self.error = _relative_error(self.shares, self._half, diagonal, system.l2, terms, cancelled)
+                leverages = columns.row_sums(
+                    columns.values.square() * inverse.diagonal()[columns.columns]
+                )
+                cancelled = (
+                    8 * torch.finfo(inverse.dtype).eps * float((leverages / self.shares).max())
+                )
+                self.error = _relative_error(
+                    self.shares, self._half, diagonal, system.l2, terms, cancelled
+                )
         self._l2 = system.l2
-        self._scales = None if system.scales is None else torch.from_numpy(system.scales).to(inverse)
+        self._scales = (
+            None if system.scales is None else torch.from_numpy(system.scales).to(inverse)
+        )
 
     def weight_rows(self, items: Tensor) -> Tensor:
         """The rows B[items] in 32 bits, (rows, items)."""
@@ -154,7 +181,11 @@ class EaseSolution:
             rows = self._half[items] * (-self._l2 / self.shares)
         else:
             # The product is symmetric in both items: its columns, transposed, are the rows that are wanted.
-            rows = self._columns.sum_of(self._half[items].T.contiguous()).T.contiguous().div_(self.shares)
+            rows = (
+                self._columns.sum_of(self._half[items].T.contiguous())
+                .T.contiguous()
+                .div_(self.shares)
+            )
         if self._scales is not None:
             rows *= self._scales[items, None] / self._scales
         rows[torch.arange(len(items), device=rows.device), items] = 0
@@ -172,7 +203,9 @@ def dense_weights_memory(data: DataSize, device: torch.device, needed: int) -> M
     """What items × items weights take that need so many bytes while they are solved on a device."""
     weights, rows = 4 * data.items**2, data.row_bytes
     after, advice = (weights, 0), "filter rare items"
-    return memory_on(device, needed + rows, weights, main=weights + rows, after=after, advice=advice)
+    return memory_on(
+        device, needed + rows, weights, main=weights + rows, after=after, advice=advice
+    )
 
 
 def solve_systems(systems: Sequence[EaseSystem], device: torch.device) -> Iterator[EaseSolution]:
@@ -206,10 +239,14 @@ def solve_systems(systems: Sequence[EaseSystem], device: torch.device) -> Iterat
 
 def no_solution(l2: float) -> ConfigError:
     """The error that names an l2 beside which the equations are singular."""
-    return ConfigError(f"l2: {l2:g} is too small for these data, the equations have no solution; take a larger")
+    return ConfigError(
+        f"l2: {l2:g} is too small for these data, the equations have no solution; take a larger"
+    )
 
 
-def invert_systems(systems: Sequence[EaseSystem], device: torch.device, kind: torch.dtype) -> tuple[Tensor, list[bool]]:
+def invert_systems(
+    systems: Sequence[EaseSystem], device: torch.device, kind: torch.dtype
+) -> tuple[Tensor, list[bool]]:
     """The inverses of all systems, (systems, n, n) for the largest size n, and which of them failed.
 
     A smaller one fills the first corner; the rest is l2 times the unit matrix, which changes nothing in it.
@@ -257,7 +294,11 @@ def _invert_triangle(triangle: Tensor) -> None:
         triangle.copy_(torch.linalg.solve_triangular(triangle, unit, upper=False))
         return
     half = size // 2
-    first, corner, second = triangle[..., :half, :half], triangle[..., half:, :half], triangle[..., half:, half:]
+    first, corner, second = (
+        triangle[..., :half, :half],
+        triangle[..., half:, :half],
+        triangle[..., half:, half:],
+    )
     _invert_triangle(first)
     _invert_triangle(second)
     corner.copy_((second @ (corner @ first)).neg_())

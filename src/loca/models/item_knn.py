@@ -62,9 +62,13 @@ class ItemKNN(ItemToItemModel):
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The neighbours twice while blocks of them are joined, and a block of pairs that is sorted."""
-        weights = sparse_weight_bytes(data.items, min(data.item_pairs, self.neighbours * data.items))
+        weights = sparse_weight_bytes(
+            data.items, min(data.item_pairs, self.neighbours * data.items)
+        )
         main = 2 * weights + _BYTES_PER_PAIR * min(_BLOCK_PAIRS, data.item_pairs) + data.row_bytes
-        return MemoryUse(main=main, main_after=weights, folder=weights, advice="take fewer neighbours")
+        return MemoryUse(
+            main=main, main_after=weights, folder=weights, advice="take fewer neighbours"
+        )
 
 
 def nearest_items(
@@ -81,11 +85,15 @@ def nearest_items(
     weighted = csr_array(rows.multiply(user_weights[support].astype(np.float64)[:, None]))
     columns = weighted.T.tocsr()  # (items, users)
     norms = np.sqrt(np.asarray(rows.multiply(weighted).sum(axis=0)).ravel())
-    similar = 2 * 12 * items * min(model.neighbours, items)  # once by target, once by item of the history
+    similar = (
+        2 * 12 * items * min(model.neighbours, items)
+    )  # once by target, once by item of the history
     working = _BYTES_PER_PAIR * min(block_pairs, items**2)
     plan_memory(f"ItemKNN for {items:,} items", similar + working, "take fewer neighbours")
     # A pair counts once for each common user.
-    ends = np.cumsum(np.minimum(columns.astype(bool).astype(np.int64) @ np.diff(rows.indptr), items))
+    ends = np.cumsum(
+        np.minimum(columns.astype(bool).astype(np.int64) @ np.diff(rows.indptr), items)
+    )
     found: list[csr_array] = []
     start = 0
     with bar("ItemKNN: items", items) as progress:
@@ -97,7 +105,9 @@ def nearest_items(
             targets = np.repeat(np.arange(start, stop), np.diff(counts.indptr))
             lengths = norms[targets] * norms[counts.indices] + model.shrinkage
             # Stored zeros of X have no length.
-            cosines = np.divide(counts.data, lengths, out=np.zeros_like(counts.data), where=lengths > 0)
+            cosines = np.divide(
+                counts.data, lengths, out=np.zeros_like(counts.data), where=lengths > 0
+            )
             cosines[targets == counts.indices] = 0
             cosines = cosines.astype(np.float32)
             # The bits of floats from 0 up rise with them: one whole number sorts by target, then from the largest
@@ -106,7 +116,11 @@ def nearest_items(
             place = np.arange(len(order)) - np.repeat(counts.indptr[:-1], np.diff(counts.indptr))
             largest = np.sort(order[(place < model.neighbours) & (cosines[order] > 0)])
             lengths = np.bincount(targets[largest] - start, minlength=stop - start)
-            parts = (cosines[largest], counts.indices[largest], np.concatenate([[0], np.cumsum(lengths)]))
+            parts = (
+                cosines[largest],
+                counts.indices[largest],
+                np.concatenate([[0], np.cumsum(lengths)]),
+            )
             found.append(csr_array(parts, shape=counts.shape))
             progress.advance(stop - start)
             start = stop

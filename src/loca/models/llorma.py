@@ -106,9 +106,13 @@ class LLORMA(Recommender):
         count = min(self.anchors, rows.nnz)
         local_bytes = 4 * count * rows.shape[1] * self.factors
         what = f"LLORMA with {count} models"
-        device = als.plan_alternating(what, rows, self.factors, choose_device(self.device), local_bytes)
+        device = als.plan_alternating(
+            what, rows, self.factors, choose_device(self.device), local_bytes
+        )
         shared = {
-            name: value for name, value in self.get_params(deep=False).items() if name not in ("anchors", "bandwidth")
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name not in ("anchors", "bandwidth")
         }
         self.global_ = WMF(**shared).fit(rows, user_weights=weights)
         users = self.global_.embed(rows)
@@ -116,18 +120,24 @@ class LLORMA(Recommender):
         self.anchor_users_ = users[np.searchsorted(rows.indptr, drawn, side="right") - 1]
         self.anchor_items_ = rows.indices[drawn].astype(np.int64)
         user_kernel, item_kernel = self._user_kernel(users, device), self._item_kernel(device)
-        local = learn_local_factors(self, rows, torch.from_numpy(weights).to(device), user_kernel, item_kernel)
+        local = learn_local_factors(
+            self, rows, torch.from_numpy(weights).to(device), user_kernel, item_kernel
+        )
         self.local_factors_, self._local = local.cpu().numpy(), (local, item_kernel)
 
     def _user_kernel(self, users: als.Floats, device: torch.device) -> Tensor:
         """How near users with those global factors are to every anchor's user."""
         anchors = torch.from_numpy(np.array(self.anchor_users_))
-        return kernel_weights(torch.from_numpy(users).to(device), anchors.to(device), self.bandwidth)
+        return kernel_weights(
+            torch.from_numpy(users).to(device), anchors.to(device), self.bandwidth
+        )
 
     def _item_kernel(self, device: torch.device) -> Tensor:
         """How near every item is to every anchor's item."""
         items = torch.from_numpy(np.array(fitted(self.global_, self).item_factors_)).to(device)
-        return kernel_weights(items, items[torch.from_numpy(np.array(self.anchor_items_)).to(device)], self.bandwidth)
+        return kernel_weights(
+            items, items[torch.from_numpy(np.array(self.anchor_items_)).to(device)], self.bandwidth
+        )
 
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Leave the factors: a longer history, or that of a new user, is answered like any other."""
@@ -158,7 +168,10 @@ class LLORMA(Recommender):
         if self._local is None:  # a loaded model brings its factors to a device on its first answer
             device = choose_device("auto")
             # A copy: mapped files may not be written to.
-            self._local = torch.from_numpy(np.array(self.local_factors_)).to(device), self._item_kernel(device)
+            self._local = (
+                torch.from_numpy(np.array(self.local_factors_)).to(device),
+                self._item_kernel(device),
+            )
         local, item_kernel = self._local
         global_, device = fitted(self.global_, self), local.device
         user_kernel = self._user_kernel(global_.embed(rows), device)
@@ -166,14 +179,20 @@ class LLORMA(Recommender):
         all_rows = als.row_blocks(rows, self.factors, device)
         sums = torch.zeros_like(otherwise)
         with float32_products():
-            for near, item_weights, of_items in zip(user_kernel.T, item_kernel.T, local, strict=True):
+            for near, item_weights, of_items in zip(
+                user_kernel.T, item_kernel.T, local, strict=True
+            ):
                 covered = torch.nonzero(near)[:, 0]
                 blocks = all_rows
                 if len(covered) < len(near):
-                    blocks = als.row_blocks(csr_array(rows[covered.cpu().numpy()]), self.factors, device)
+                    blocks = als.row_blocks(
+                        csr_array(rows[covered.cpu().numpy()]), self.factors, device
+                    )
                 columns = als.Columns.as_turned(of_items, item_weights)
                 of_users = torch.zeros(len(near), self.factors, device=device)
-                of_users[covered] = als.solve_rows(blocks, columns, self.confidence, self.user_l2 / near[covered])
+                of_users[covered] = als.solve_rows(
+                    blocks, columns, self.confidence, self.user_l2 / near[covered]
+                )
                 sums.addmm_(of_users * near[:, None], (of_items * item_weights[:, None]).T)
             total = user_kernel @ item_kernel.T
         means = sums / total.clamp(min=torch.finfo(total.dtype).tiny)
@@ -187,10 +206,14 @@ class LLORMA(Recommender):
         model = super().restore(params, state)
         of_all, anchors = state.parts["global"], model.anchor_items_
         if type(of_all) is not WMF or of_all.factors != model.factors:
-            raise ModelFileError(f"LLORMA: expected a global WMF of {model.factors} factors, found another model")
+            raise ModelFileError(
+                f"LLORMA: expected a global WMF of {model.factors} factors, found another model"
+            )
         items = of_all.count_items()
         if model.count_items() != items:
-            raise ModelFileError(f"LLORMA: expected local_factors of {items} items, found {model.count_items()}")
+            raise ModelFileError(
+                f"LLORMA: expected local_factors of {items} items, found {model.count_items()}"
+            )
         if not len(anchors) or anchors.min() < 0 or anchors.max() >= items:
             raise ModelFileError(f"LLORMA: expected item rows below {items} as anchors")
         model.global_ = of_all
@@ -221,13 +244,23 @@ def learn_local_factors(
     on_users, on_items = user_kernel.cpu().numpy() > 0, item_kernel.cpu().numpy() > 0
     with bar("LLORMA: iterations of local models", len(local) * model.iterations) as progress:
         for number, found in enumerate(local):
-            user_rows, item_rows = np.flatnonzero(on_users[:, number]), np.flatnonzero(on_items[:, number])
+            user_rows, item_rows = (
+                np.flatnonzero(on_users[:, number]),
+                np.flatnonzero(on_items[:, number]),
+            )
             near_users, near_items = user_kernel[user_rows, number], item_kernel[item_rows, number]
             # The paper's regularisation is the same for all; a `Regression` counts it as often as the loss.
             users = als.Regression(weights[user_rows] * near_users, model.user_l2 / near_users)
             items = als.Regression(near_items, model.item_l2 / near_items)
-            initial = als.initial_factors(model.seed, number, matrix.shape[1], model.factors)[item_rows]
-            start, part = torch.from_numpy(initial).to(device), csr_array(matrix[user_rows][:, item_rows])
-            columns = als.alternate(part, start, users, items, model.confidence, model.iterations, progress)
+            initial = als.initial_factors(model.seed, number, matrix.shape[1], model.factors)[
+                item_rows
+            ]
+            start, part = (
+                torch.from_numpy(initial).to(device),
+                csr_array(matrix[user_rows][:, item_rows]),
+            )
+            columns = als.alternate(
+                part, start, users, items, model.confidence, model.iterations, progress
+            )
             found[item_rows] = columns.factors
     return local

@@ -21,7 +21,15 @@ from loca.models.autoencoder import Network
 from loca.models.counter_rng import streams_at, uniform_at
 from loca.models.devices import SparseRows, choose_device, memory_on, ranking_bytes, score_on
 from loca.models.early_stopping import train_epochs
-from loca.models.recommender import Recommender, Scores, TrainingData, UserWeights, clone, fitted, supported_users
+from loca.models.recommender import (
+    Recommender,
+    Scores,
+    TrainingData,
+    UserWeights,
+    clone,
+    fitted,
+    supported_users,
+)
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.random_streams import derive_seed, stream
@@ -66,7 +74,9 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
             try:
                 needed = self.memory_bytes(DataSize.of(matrix)).training
             except RuntimeError:  # more numbers than can be counted
-                raise DataError(f"{what}: its layers are larger than any memory; take smaller ones") from None
+                raise DataError(
+                    f"{what}: its layers are larger than any memory; take smaller ones"
+                ) from None
             plan_memory(what, needed, "take smaller layers (latent, hidden) or filter rare items")
 
     def begin(
@@ -80,7 +90,9 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
 
         `moments` is `as_moments` of what `matrix` came from; models that learn from sets have no use for it.
         """
-        self.network_ = self.build(matrix.shape[1], choose_device(self.device)) if network is None else network
+        self.network_ = (
+            self.build(matrix.shape[1], choose_device(self.device)) if network is None else network
+        )
         in_order = moments if self.uses_order else None
         return self.trainer_class()(self, matrix, user_weights, in_order, is_new=network is None)
 
@@ -97,11 +109,16 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
         """
         device, users = choose_device(self.device), min(self.batch_size, data.users)
         lasting, passing = self.extra_bytes(data.users)
-        network, width = self.build(data.items, torch.device("meta")), self.latent + (self.hidden or 0)
+        network, width = (
+            self.build(data.items, torch.device("meta")),
+            self.latent + (self.hidden or 0),
+        )
         weights = sum(weight.nbytes for weight in network.state_dict().values())
         training = 4 * weights + lasting + 24 * data.users
         histories = 64 * data.entries * users // max(data.users, 1)
-        peak = training + 2 * weights + 4 * users * (4 * data.items + 20 * width) + histories + passing
+        peak = (
+            training + 2 * weights + 4 * users * (4 * data.items + 20 * width) + histories + passing
+        )
         advice = "take fewer or smaller models"
         if device.type == "cuda":
             advice += ", or fit without checkpoints (--checkpoint-every 1e9)"
@@ -116,11 +133,15 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
     def _fit(self, data: TrainingData) -> None:
         """Train from the initial weights on."""
         self.check_memory(data.matrix)
-        trainer = self.begin(data.matrix, data.user_weights, data.moments if self.uses_order else None)
+        trainer = self.begin(
+            data.matrix, data.user_weights, data.moments if self.uses_order else None
+        )
         what = type(self).__name__
 
         def validate(held_out: HeldOut) -> float:
-            return mean_ndcg(partial(score_on, self), held_out, 100, block_bytes=ranking_bytes(trainer.device))
+            return mean_ndcg(
+                partial(score_on, self), held_out, 100, block_bytes=ranking_bytes(trainer.device)
+            )
 
         on_validation = None if data.validation is None else partial(validate, data.validation)
         best = train_epochs([trainer], self, what, on_validation, data.context)
@@ -132,7 +153,10 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
     def _update(self, data: TrainingData, epochs: int) -> None:
         """Train on from the present weights."""
         more = self.going_on(data, epochs, self.best_epoch_ or self.epochs)
-        moments, network = data.moments if self.uses_order else None, copy.deepcopy(fitted(self.network_, self))
+        moments, network = (
+            data.moments if self.uses_order else None,
+            copy.deepcopy(fitted(self.network_, self)),
+        )
         trainer = more.begin(data.matrix, data.user_weights, moments, network)
         train_epochs([trainer], more, f"{type(self).__name__}: update")
         self.network_ = network
@@ -198,8 +222,12 @@ class NetworkModel(Recommender, Generic[AnyNetwork]):
             if array.dtype != np.float32 or not np.isfinite(array).all():
                 raise ModelFileError(f"network: expected finite 32-bit numbers in the array {name}")
         if epoch is not None and (type(epoch) is not int or epoch < 1):
-            raise ModelFileError(f"network: best_epoch: expected a whole number ≥ 1, found {epoch!r}")
-        network.load_state_dict({name: torch.tensor(array) for name, array in arrays.items()}, assign=True)
+            raise ModelFileError(
+                f"network: best_epoch: expected a whole number ≥ 1, found {epoch!r}"
+            )
+        network.load_state_dict(
+            {name: torch.tensor(array) for name, array in arrays.items()}, assign=True
+        )
         try:
             device = choose_device(model.device)
         except ConfigError:
@@ -229,7 +257,12 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
         network: AnyNetwork = fitted(model.network_, model)
         if is_new:
             network.initialise(model.seed)
-        self.model, self.network, self.networks, self.device = model, network, [network], network.device
+        self.model, self.network, self.networks, self.device = (
+            model,
+            network,
+            [network],
+            network.device,
+        )
         self.matrix, self.moments, self.step, self.epoch = matrix, moments, 0, 0
         self.support, weights = supported_users(matrix, user_weights)
         # Divided by their mean over all users, not over the batch: the gradient of a batch is then an unbiased
@@ -248,7 +281,9 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
     @property
     def epoch_weights(self) -> npt.NDArray[np.float32]:
         """The weights of the supported users in this epoch."""
-        weights: npt.NDArray[np.float32] = self._shared_weights if self.epoch <= self.shared_epochs else self.weights
+        weights: npt.NDArray[np.float32] = (
+            self._shared_weights if self.epoch <= self.shared_epochs else self.weights
+        )
         return weights
 
     def make_optimiser(self) -> torch.optim.Optimizer:
@@ -258,7 +293,9 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
     def run_epoch(self) -> float:
         """Train on every user once; gives the mean loss."""
         self.epoch += 1
-        total = sum(self.learn_from(self.batch_loss(users)) * len(users) for users in self.batches())
+        total = sum(
+            self.learn_from(self.batch_loss(users)) * len(users) for users in self.batches()
+        )
         return total / len(self.support)
 
     def batch_loss(self, users: Users) -> Tensor:
@@ -294,7 +331,9 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
         """The weights of some of the supported users, on the device."""
         return torch.from_numpy(self.epoch_weights[users]).to(self.device)
 
-    def draw(self, numbers_at: Callable[[Tensor, Tensor], Tensor], stream_number: int, count: int) -> Tensor:
+    def draw(
+        self, numbers_at: Callable[[Tensor, Tensor], Tensor], stream_number: int, count: int
+    ) -> Tensor:
         """So many random numbers of one of the streams, those of this step."""
         streams = streams_at(torch.tensor(stream_number, device=self.device), self.step)
         return numbers_at(streams, torch.arange(count, device=self.device))
@@ -302,7 +341,11 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
     def dropped(self, values: Tensor) -> Tensor:
         """The values after the dropout of this step; their expected sum stays."""
         if dropout := self.model.dropout:
-            values = values * (self.draw(uniform_at, self.dropout_stream, len(values)) >= dropout) / (1 - dropout)
+            values = (
+                values
+                * (self.draw(uniform_at, self.dropout_stream, len(values)) >= dropout)
+                / (1 - dropout)
+            )
         return values
 
     def extra_tensors(self) -> dict[str, Tensor]:
@@ -330,4 +373,6 @@ class SingleTrainer(Generic[AnyModel, AnyNetwork]):
         if self.step:
             for name, weight in self.network.named_parameters():
                 keys = ("step", "exp_avg", "exp_avg_sq")
-                self.optimiser.state[weight] = {key: saved[f"{key}/{name}"].to(self.device) for key in keys}
+                self.optimiser.state[weight] = {
+                    key: saved[f"{key}/{name}"].to(self.device) for key in keys
+                }

@@ -102,7 +102,9 @@ class NextEASE(ItemToItemModel):
         device, needed = plan_solving_next(items, data.matrix.nnz, wanted, free_bytes(wanted))
         in_main_memory = needed if device.type == "cpu" else 4 * items**2
         plan_memory(f"NextEASE for {items:,} items", in_main_memory, "filter rare items")
-        self.weights_ = self.solve(data.matrix, data.user_weights, device, data.moments).cpu().numpy()
+        self.weights_ = (
+            self.solve(data.matrix, data.user_weights, device, data.moments).cpu().numpy()
+        )
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The equations, on the CPU where the device has too little memory; the weights lie in main memory."""
@@ -112,7 +114,11 @@ class NextEASE(ItemToItemModel):
         )
 
     def solve_each(
-        self, matrix: csr_array, user_weights: Sequence[UserWeights], device: torch.device, moments: csr_array | None
+        self,
+        matrix: csr_array,
+        user_weights: Sequence[UserWeights],
+        device: torch.device,
+        moments: csr_array | None,
     ) -> Iterator[WeightRows]:
         """Learn once with each of several user weights, one after the other.
 
@@ -136,7 +142,11 @@ class NextEASE(ItemToItemModel):
             yield self.solve(matrix, weights, device, moments).__getitem__
 
     def solve(
-        self, matrix: csr_array, user_weights: UserWeights, device: torch.device, moments: csr_array | None
+        self,
+        matrix: csr_array,
+        user_weights: UserWeights,
+        device: torch.device,
+        moments: csr_array | None,
     ) -> Tensor:
         """Find the weights B that a fit finds with those user weights.
 
@@ -158,19 +168,30 @@ class NextEASE(ItemToItemModel):
         """
         weights = check_user_weights(user_weights, matrix.shape[0])
         if self.ordinary == 0 and count_places(matrix, moments)[weights > 0].max() < 2:
-            raise DataError("NextEASE: no user has an item that follows another; take ordinary above 0")
+            raise DataError(
+                "NextEASE: no user has an item that follows another; take ordinary above 0"
+            )
         solution = self._solve_in(torch.float32, matrix, weights, device, moments)
         if solution is None:
             say("NextEASE: 32 bits do not hold these equations; once more in 64 bits")
             if device.type == "cpu":
-                plan_memory(f"NextEASE for {matrix.shape[1]:,} items", 24 * matrix.shape[1] ** 2, "filter rare items")
+                plan_memory(
+                    f"NextEASE for {matrix.shape[1]:,} items",
+                    24 * matrix.shape[1] ** 2,
+                    "filter rare items",
+                )
             solution = self._solve_in(torch.float64, matrix, weights, device, moments)
         if solution is None:
             raise ease_solver.no_solution(self.l2)
         return solution.to(torch.float32)
 
     def _solve_in(
-        self, kind: torch.dtype, rows: csr_array, weights: UserWeights, device: torch.device, moments: csr_array | None
+        self,
+        kind: torch.dtype,
+        rows: csr_array,
+        weights: UserWeights,
+        device: torch.device,
+        moments: csr_array | None,
     ) -> Tensor | None:
         """B from the inverse of the regularised Gram matrix, in place of the equations' other side; None if that fails.
 
@@ -191,7 +212,10 @@ class NextEASE(ItemToItemModel):
             return None
         with float32_products():
             ease_solver.invert_from_factor(inverse)
-            if ease_solver.inverse_error(inverse, regularised, ridges, max(rows.shape)) > LARGEST_ERROR:
+            if (
+                ease_solver.inverse_error(inverse, regularised, ridges, max(rows.shape))
+                > LARGEST_ERROR
+            ):
                 return None
             for start in range(0, len(cross), _BLOCK):
                 block = slice(start, min(start + _BLOCK, len(cross)))
@@ -204,11 +228,15 @@ class NextEASE(ItemToItemModel):
 def bytes_to_solve_next(items: int, stored: int, device: torch.device) -> int:
     """What a solution takes in 32 bits: Gram matrix, its factor, the other side, blocks of them, and the sums."""
     block = min(max(_BLOCKS[device.type][0], items), items**2)
-    sums = _BYTES_PER_ENTRY * stored + 24 * block  # two sums in 64 bits, and one of them on its way into its array
+    sums = (
+        _BYTES_PER_ENTRY * stored + 24 * block
+    )  # two sums in 64 bits, and one of them on its way into its array
     return 4 * (3 * items**2 + 4 * min(_BLOCK, items) * items) + sums
 
 
-def plan_solving_next(items: int, stored: int, device: torch.device, free: int) -> tuple[torch.device, int]:
+def plan_solving_next(
+    items: int, stored: int, device: torch.device, free: int
+) -> tuple[torch.device, int]:
     """Where the equations are solved, the CPU where the device has too little memory, and what that takes there."""
     needed = bytes_to_solve_next(items, stored, device)
     if needed <= free:
@@ -221,7 +249,9 @@ def count_places(matrix: csr_array, moments: csr_array | None) -> npt.NDArray[np
     lengths = np.diff(matrix.indptr).astype(np.int64)
     if moments is None:
         return lengths
-    return np.where(lengths > 0, moments.data[np.maximum(moments.indptr[1:] - 1, 0)] + 1, 0).astype(np.int64)
+    return np.where(lengths > 0, moments.data[np.maximum(moments.indptr[1:] - 1, 0)] + 1, 0).astype(
+        np.int64
+    )
 
 
 def add_prefix_sums(
@@ -283,10 +313,15 @@ class _Pairs:
         """The entries of the users with a weight; with `moments` those of one moment share one place."""
         lags = np.arange(int(count_places(matrix, moments).max()))
         powers = np.power(float(decay), lags.astype(np.float64))
-        tails, sums = (np.concatenate([[0.0], np.cumsum(one)])[: len(lags)] for one in (powers**2, powers))
+        tails, sums = (
+            np.concatenate([[0.0], np.cumsum(one)])[: len(lags)] for one in (powers**2, powers)
+        )
         follows = sums if next_count is None else sums - sums[np.maximum(lags - next_count, 0)]
         by_lag = np.stack([powers, follows])
-        ends = [np.flatnonzero(one >= _LEAST_WEIGHT).max(initial=-1) + 1 for one in (powers * tails[-1], follows)]
+        ends = [
+            np.flatnonzero(one >= _LEAST_WEIGHT).max(initial=-1) + 1
+            for one in (powers * tails[-1], follows)
+        ]
         for one, end in zip(by_lag, ends, strict=True):
             one[end:] = 0
         by_lag = by_lag[:, : max(*ends, 1)]
@@ -313,29 +348,47 @@ class _Pairs:
         parts = (matrix.indices.astype(np.int64), older, later, tails)
         # Of every entry the item, the user's weight times its value, and how many places follow in the same history;
         # of n prefixes from the newer item's place on Σ_{s < n} decay^{2s}, for all n up to the longest history.
-        self.items, self.older, self.later, self.tails = (torch.from_numpy(one).to(device) for one in parts)
+        self.items, self.older, self.later, self.tails = (
+            torch.from_numpy(one).to(device) for one in parts
+        )
         # Of every entry its value, None where all are 1, and how many entries follow at lags that count, None where
         # each is a place of its own.
         self.newer = torch.from_numpy(values).to(device) if (values != 1).any() else None
         self.reach = None if reach is None else torch.from_numpy(reach).to(device)
         self.by_lag = by_lag  # (2, lags): decay^lag and what the second sum has; 0 from where it hardly counts
 
-    def sums(self, start: int, stop: int, members: Tensor, item_count: int) -> tuple[Tensor, Tensor]:
+    def sums(
+        self, start: int, stop: int, members: Tensor, item_count: int
+    ) -> tuple[Tensor, Tensor]:
         """Both sums over the pairs whose older item is one from start to stop, (stop − start, items) in 64 bits."""
-        before, follow = torch.zeros(2, (stop - start) * item_count, dtype=torch.float64, device=members.device)
+        before, follow = torch.zeros(
+            2, (stop - start) * item_count, dtype=torch.float64, device=members.device
+        )
         by_lag = torch.from_numpy(self.by_lag).to(members.device)
         # Those with the most entries after them come first: the ones that reach an offset are then the first so many.
         # Beyond the last lag it is no matter, and what keeps its order is read and added to neighbouring memory.
         last_lag = self.by_lag.shape[1] - 1
-        reached = self.later[members].clamp_(max=last_lag) if self.reach is None else self.reach[members]
+        reached = (
+            self.later[members].clamp_(max=last_lag) if self.reach is None else self.reach[members]
+        )
         reach, order = reached.sort(descending=True, stable=True)
         members = members[order]
-        rows, older, later = (self.items[members] - start) * item_count, self.older[members], self.later[members]
+        rows, older, later = (
+            (self.items[members] - start) * item_count,
+            self.older[members],
+            self.later[members],
+        )
         offsets = torch.arange(1, 1 + int(reach[0]) if len(reach) else 1, device=reach.device)
-        for offset, count in enumerate(torch.searchsorted(-reach, -offsets, right=True).tolist(), start=1):
+        for offset, count in enumerate(
+            torch.searchsorted(-reach, -offsets, right=True).tolist(), start=1
+        ):
             newer = members[:count] + offset
             at = self.items.index_select(0, newer).add_(rows[:count])
-            lent = older[:count] if self.newer is None else older[:count] * self.newer.index_select(0, newer)
+            lent = (
+                older[:count]
+                if self.newer is None
+                else older[:count] * self.newer.index_select(0, newer)
+            )
             decays: Tensor | float
             follows: Tensor | float
             if self.reach is None:  # the offset is the lag
@@ -345,7 +398,9 @@ class _Pairs:
                 beyond = self.later.index_select(0, newer)
                 decays, follows = by_lag.index_select(1, later[:count] - beyond)
             if self.reach is not None or decays:
-                before.index_add_(0, at, _on_grid(self.tails.index_select(0, beyond).mul_(lent).mul_(decays)))
+                before.index_add_(
+                    0, at, _on_grid(self.tails.index_select(0, beyond).mul_(lent).mul_(decays))
+                )
             if self.reach is not None or follows:
                 follow.index_add_(0, at, _on_grid(lent * follows))
         shape = (stop - start, item_count)

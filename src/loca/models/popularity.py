@@ -86,7 +86,13 @@ def _length_of(window: float | str | None) -> float | None:
     if window is None:
         return None
     parsed = parse_age(window) if isinstance(window, str) else (window, "time")
-    is_number = parsed is not None and isinstance(parsed[0], int | float) and not isinstance(parsed[0], bool)
+    is_number = (
+        parsed is not None
+        and isinstance(parsed[0], int | float)
+        and not isinstance(parsed[0], bool)
+    )
     if parsed is None or not is_number or not 0 < parsed[0] < math.inf:
-        raise ConfigError(f"window: expected a time such as 30d, or a number above 0 in units of it, found {window!r}")
+        raise ConfigError(
+            f"window: expected a time such as 30d, or a number above 0 in units of it, found {window!r}"
+        )
     return float(parsed[0])

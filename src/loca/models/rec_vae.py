@@ -69,7 +69,9 @@ class RecVaeNetwork(Network):
                 weights.zero_()
             else:
                 inputs = self.latent if name == "output_table" else weights.shape[-2]
-                fill_normal(weights, derive_seed(seed, "first weights", name), 1.0 / math.sqrt(3.0 * inputs))
+                fill_normal(
+                    weights, derive_seed(seed, "first weights", name), 1.0 / math.sqrt(3.0 * inputs)
+                )
 
     def embed(self, rows: SparseRows) -> Tensor:
         """The mean of the code, (users, latent)."""
@@ -82,9 +84,17 @@ class RecVaeNetwork(Network):
             return F.layer_norm(F.silu(sums), (self.hidden,), scale, shift, _NORM_EPSILON)
 
         scales, shifts = self.norm_scales.unbind(), self.norm_shifts.unbind()
-        newest = activate(rows.sum_of(self.input_table, values) + self.input_bias, scales[0], shifts[0])
+        newest = activate(
+            rows.sum_of(self.input_table, values) + self.input_bias, scales[0], shifts[0]
+        )
         earlier = newest  # (users, hidden)
-        layers = zip(self.hidden_weights.unbind(), self.hidden_biases.unbind(), scales[1:], shifts[1:], strict=True)
+        layers = zip(
+            self.hidden_weights.unbind(),
+            self.hidden_biases.unbind(),
+            scales[1:],
+            shifts[1:],
+            strict=True,
+        )
         for weight, bias, scale, shift in layers:
             newest = activate(torch.addmm(bias, newest, weight) + earlier, scale, shift)
             earlier = earlier + newest
@@ -143,7 +153,9 @@ class RecVAE(NetworkModel[RecVaeNetwork]):
     hidden: int = whole(600)
     dropout: float = share_below_1(0.5)
     gamma: float = not_negative(0.005)
-    beta: float | None = number(None, "a number ≥ 0", lambda value: 0 <= value < math.inf, optional=True)
+    beta: float | None = number(
+        None, "a number ≥ 0", lambda value: 0 <= value < math.inf, optional=True
+    )
     learning_rate: float = positive(5e-4)
     batch_size: int = whole(500)
     encoder_epochs: int = whole(3)
@@ -228,7 +240,9 @@ class AlternatingTrainer(SingleTrainer[RecVAE, RecVaeNetwork]):
 
     def noise(self, user_count: int) -> Tensor:
         """Standard normal numbers of this step, (users, latent)."""
-        return self.draw(normal_at, self.noise_stream, user_count * self.network.latent).view(user_count, -1)
+        return self.draw(normal_at, self.noise_stream, user_count * self.network.latent).view(
+            user_count, -1
+        )
 
 
 def sample(code: Tensor, noise: Tensor) -> Tensor:
@@ -254,5 +268,7 @@ def log_prior(latent: Tensor, remembered: Tensor) -> Tensor:
     wide = _WIDE_LOG_VARIANCE + latent**2 * math.exp(-_WIDE_LOG_VARIANCE)
     spreads = zip(_SHARES, (latent**2, before, wide), strict=True)
     parts = [math.log(share) - 0.5 * spread for share, spread in spreads]
-    densities = torch.logsumexp(torch.stack(parts), dim=0) - 0.5 * math.log(2 * math.pi)  # (users, latent)
+    densities = torch.logsumexp(torch.stack(parts), dim=0) - 0.5 * math.log(
+        2 * math.pi
+    )  # (users, latent)
     return densities.sum(dim=1)

@@ -25,7 +25,15 @@ from loca.data.histories import HistoryWeights, OnUnknown
 from loca.data.id_map import Id
 from loca.data.interactions import Interactions, as_matrix, as_moments, check_entries
 from loca.data.splits import HeldOut
-from loca.errors import ConfigError, DataError, ModelFileError, NotFittedError, check_counts, check_kind, did_you_mean
+from loca.errors import (
+    ConfigError,
+    DataError,
+    ModelFileError,
+    NotFittedError,
+    check_counts,
+    check_kind,
+    did_you_mean,
+)
 from loca.evaluation.explain import Explanation, Sources, explain
 from loca.evaluation.recommend import Candidates, Ids, Recommendations, recommend, similar_items
 from loca.memory import DataSize, MemoryUse
@@ -52,7 +60,9 @@ class TrainingData:
     """What a fit learns from, checked: a training matrix, one weight per user, and validation data if any."""
 
     train: Interactions | csr_array
-    matrix: csr_array  # (users, items), float32; the stored order of a row is the order of the history
+    matrix: (
+        csr_array  # (users, items), float32; the stored order of a row is the order of the history
+    )
     user_weights: npt.NDArray[np.float32]  # (users,)
     validation: HeldOut | None = None
     context: FitContext = NO_CONTEXT  # checkpoint, callback and cache
@@ -76,7 +86,9 @@ class TrainingData:
     def fit_part(self, name: str, model: AnyModel) -> AnyModel:
         """A part of a model, fitted on the same data, or found in the cache of fits."""
         weights = None if (self.user_weights == 1).all() else self.user_weights
-        return self.context.fit_part(name, model, self.train, user_weights=weights, validation=self.validation)
+        return self.context.fit_part(
+            name, model, self.train, user_weights=weights, validation=self.validation
+        )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -89,10 +101,18 @@ class BaseEstimator(Readable):
 
     gives_memberships: ClassVar[bool] = False  # as an embedder: log memberships, not directions
 
-    train_data_: Interactions | None = field(default=None, init=False)  # None: fitted on a bare matrix
-    best_epoch_: int | None = field(default=None, init=False)  # of early stopping, where it learns by epoch
-    remarks_: tuple[str, ...] = field(default=(), init=False)  # what the fit ended with that a person should know
-    report_: str = field(default="", init=False)  # of the fit that chose it, before a refit or in its file
+    train_data_: Interactions | None = field(
+        default=None, init=False
+    )  # None: fitted on a bare matrix
+    best_epoch_: int | None = field(
+        default=None, init=False
+    )  # of early stopping, where it learns by epoch
+    remarks_: tuple[str, ...] = field(
+        default=(), init=False
+    )  # what the fit ended with that a person should know
+    report_: str = field(
+        default="", init=False
+    )  # of the fit that chose it, before a refit or in its file
 
     def __post_init__(self) -> None:
         """Refuse parameters outside of what their fields declare; numbers of numpy become plain ones."""
@@ -118,7 +138,10 @@ class BaseEstimator(Readable):
             return [repr(self)]
         if (data := self.train_data_) is None:
             return [repr(self), "fitted"]
-        return [repr(self), f"fitted on {data.n_users:,} users, {data.n_items:,} items, {len(data):,} interactions"]
+        return [
+            repr(self),
+            f"fitted on {data.n_users:,} users, {data.n_items:,} items, {len(data):,} interactions",
+        ]
 
     def _repr_html_(self) -> str:
         rows = tuple((name, _written(value)) for name, value in get_params(self).items())
@@ -128,8 +151,14 @@ class BaseEstimator(Readable):
     @property
     def is_fitted(self) -> bool:
         """Whether it has learned something."""
-        found = (value for name, value in vars(self).items() if name.endswith("_") and name not in _ABOUT_A_FIT)
-        return any(value is not None and not (isinstance(value, tuple) and not value) for value in found)
+        found = (
+            value
+            for name, value in vars(self).items()
+            if name.endswith("_") and name not in _ABOUT_A_FIT
+        )
+        return any(
+            value is not None and not (isinstance(value, tuple) and not value) for value in found
+        )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Get the constructor's arguments by name, as the model holds them now.
@@ -148,7 +177,9 @@ class BaseEstimator(Readable):
         if deep:
             for name, part in list(params.items()):
                 if isinstance(part, BaseEstimator):
-                    params |= {f"{name}__{inner}": value for inner, value in part.get_params().items()}
+                    params |= {
+                        f"{name}__{inner}": value for inner, value in part.get_params().items()
+                    }
         return params
 
     def set_params(self, **params: Any) -> Self:
@@ -202,7 +233,9 @@ class BaseEstimator(Readable):
 
     def truncate(self, count: int) -> Self:
         """This fitted model with its first `count` models alone; all of them are the model itself."""
-        raise ConfigError(f"counts: are for local models and ensembles, found {type(self).__name__}")
+        raise ConfigError(
+            f"counts: are for local models and ensembles, found {type(self).__name__}"
+        )
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Estimate what a fit takes, at most.
@@ -261,7 +294,12 @@ class BaseEstimator(Readable):
             The model itself.
         """
         if validation is not None:
-            check_kind("validation", validation, HeldOut, "give a part of a split, such as split.validation")
+            check_kind(
+                "validation",
+                validation,
+                HeldOut,
+                "give a part of a split, such as split.validation",
+            )
         data = replace(TrainingData.of(train, user_weights), validation=validation, context=context)
         self._forget()  # what an earlier fit learned makes room
         self.train_data_ = train if isinstance(train, Interactions) else None
@@ -295,7 +333,9 @@ class BaseEstimator(Readable):
             except KeyError as error:
                 raise ModelFileError(f"{cls.__name__}: {error.args[0]} is missing") from error
             except ValueError as error:
-                raise ModelFileError(f"{cls.__name__}: {name.removesuffix('_')}: {error}") from error
+                raise ModelFileError(
+                    f"{cls.__name__}: {name.removesuffix('_')}: {error}"
+                ) from error
         return model
 
     @property
@@ -360,7 +400,9 @@ class Recommender(BaseEstimator):
     """
 
     role: ClassVar[Literal["single", "local", "ensemble", "blend", "auto"]] = "single"
-    learns_by_epoch: ClassVar[bool] = False  # trained an epoch at a time, with `begin`, and stopped early
+    learns_by_epoch: ClassVar[bool] = (
+        False  # trained an epoch at a time, with `begin`, and stopped early
+    )
     stackable: ClassVar[bool] = False  # many such networks can be trained as one
 
     @property
@@ -446,19 +488,29 @@ class Recommender(BaseEstimator):
         if isinstance(new, Interactions):
             added = new
         else:
-            from loca.data.readers import read_interactions  # with polars, which the rest does without
+            from loca.data.readers import (
+                read_interactions,
+            )  # with polars, which the rest does without
 
             added = read_interactions(new, distinct=False)
         merged = known.merged(added, new_items=self.takes_new_items)
         left_out = len(known) + len(added) - len(merged)
         if len(merged) == len(known):
-            why = f"all {left_out:,} are with items that this {kind} knows only after a fit" * bool(left_out)
-            raise DataError(f"update: expected at least one new interaction, found none{': ' * bool(why)}{why}")
+            why = f"all {left_out:,} are with items that this {kind} knows only after a fit" * bool(
+                left_out
+            )
+            raise DataError(
+                f"update: expected at least one new interaction, found none{': ' * bool(why)}{why}"
+            )
         if left_out:
-            say(f"interactions left out: {left_out:,}, with items that this {kind} does not know; a fit takes them in")
+            say(
+                f"interactions left out: {left_out:,}, with items that this {kind} does not know; a fit takes them in"
+            )
         again = (len(merged) - merged.matrix().nnz) - (len(known) - known.matrix().nnz)
         if again:
-            say(f"known already: {again:,} of the new interactions; they stay as repeats in the histories")
+            say(
+                f"known already: {again:,} of the new interactions; they stay as repeats in the histories"
+            )
         if known.times is not None and added.times is None:
             say("the new interactions have no times: they count as newer than all known ones")
         updated = vars(self.updated(TrainingData.of(merged), epochs))
@@ -612,7 +664,9 @@ class Recommender(BaseEstimator):
         """
         return self.score if self.is_additive else None
 
-    def sources_of(self, history: csr_array, items: Any, n: int, known: Interactions | None) -> Sources | None:
+    def sources_of(
+        self, history: csr_array, items: Any, n: int, known: Interactions | None
+    ) -> Sources | None:
         """What answers inside the model for one history: communities, or the parts of a blend; None where it is one.
 
         `items` are the rows of the listed items, n the length of the lists of what answers, and `known` names users.
@@ -655,10 +709,14 @@ class ItemToItemModel(Recommender):
             Users × items.
         """
         scores = self._check_histories(histories) @ self.weights_
-        return np.asarray(scores.toarray() if isinstance(scores, csr_array) else scores, dtype=np.float32)
+        return np.asarray(
+            scores.toarray() if isinstance(scores, csr_array) else scores, dtype=np.float32
+        )
 
 
-def param(default: Any, expected: str, is_valid: Callable[[Any], bool], *, later: bool = False) -> Any:
+def param(
+    default: Any, expected: str, is_valid: Callable[[Any], bool], *, later: bool = False
+) -> Any:
     """A parameter that is refused, with what was expected, where it is not valid; `...` for one without a default.
 
     One that came `later` than the first release is not part of a fingerprint where it stands at its default.
@@ -685,17 +743,29 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def number(default: float | None, expected: str, is_valid: Callable[[float], bool], *, optional: bool = False) -> Any:
+def number(
+    default: float | None,
+    expected: str,
+    is_valid: Callable[[float], bool],
+    *,
+    optional: bool = False,
+) -> Any:
     """A parameter that is a number with some property, or also None where it is optional."""
     wanted = expected + " or none" * optional
-    return param(default, wanted, lambda one: (optional and one is None) or (is_number(one) and is_valid(one)))
+    return param(
+        default,
+        wanted,
+        lambda one: (optional and one is None) or (is_number(one) and is_valid(one)),
+    )
 
 
 def model_param(*, optional: bool = False) -> Any:
     """A parameter that is a recommender, without a default, or None by default where it is optional."""
     wanted = "a model such as EASE()" + " or none" * optional
     default = None if optional else ...
-    return param(default, wanted, lambda one: (optional and one is None) or isinstance(one, Recommender))
+    return param(
+        default, wanted, lambda one: (optional and one is None) or isinstance(one, Recommender)
+    )
 
 
 def seed_param() -> Any:
@@ -754,7 +824,9 @@ def learned(*shape: str | int, dtype: type[np.generic] = np.float32, finite: boo
         wanted = tuple(size if isinstance(size, int) else sizes.get(size) for size in shape)
         if array.shape != wanted or array.dtype != dtype:
             names, kind = " × ".join(str(size) for size in shape), np.dtype(dtype).name
-            raise ValueError(f"expected shape {wanted}, {names}, of {kind}, found {array.shape} of {array.dtype}")
+            raise ValueError(
+                f"expected shape {wanted}, {names}, of {kind}, found {array.shape} of {array.dtype}"
+            )
         if finite and not np.isfinite(array).all():
             raise ValueError("expected finite numbers")
         return array
@@ -768,7 +840,9 @@ def learned_sparse() -> Any:
     def read(key: str, state: ModelState, sizes: dict[str, Any]) -> csr_array:
         data, indices, indptr = (state.arrays[f"{key}_{part}"] for part in _SPARSE_PARTS)
         if data.dtype != np.float32 or indices.dtype.kind != "i" or indptr.dtype.kind != "i":
-            raise ValueError("expected 32-bit numbers with whole-numbered places, found other kinds of numbers")
+            raise ValueError(
+                "expected 32-bit numbers with whole-numbered places, found other kinds of numbers"
+            )
         if data.ndim != 1 or data.shape != indices.shape or indptr.ndim != 1 or len(indptr) < 2:
             raise ValueError("its arrays do not fit each other")
         if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
@@ -810,7 +884,9 @@ def _learned_field(read: _Reader, shape: tuple[str | int, ...] = ()) -> Any:
 
 def _learned_fields(kind: type[BaseEstimator]) -> list[tuple[str, _Reader, tuple[str | int, ...]]]:
     """The names of what a fit learns, how each is read from a file, and the names of its sizes."""
-    return [(one.name, *one.metadata["learned"]) for one in fields(kind) if "learned" in one.metadata]
+    return [
+        (one.name, *one.metadata["learned"]) for one in fields(kind) if "learned" in one.metadata
+    ]
 
 
 def clone(model: AnyModel, **changes: Any) -> AnyModel:
@@ -871,7 +947,10 @@ def _written(value: Any, depth: int = 0) -> str:
         return f"array of shape {value.shape}"
     if isinstance(value, BaseEstimator):
         defaults = inspect.signature(type(value)).parameters
-        params = ((name, _written(one, depth + 1), defaults[name].default) for name, one in get_params(value).items())
+        params = (
+            (name, _written(one, depth + 1), defaults[name].default)
+            for name, one in get_params(value).items()
+        )
         parts = [f"{name}={text}" for name, text, default in params if text != _written(default)]
         begin, end = f"{type(value).__name__}(", ")"
     elif type(value) is tuple and len(value) > 1:
@@ -883,7 +962,9 @@ def _written(value: Any, depth: int = 0) -> str:
         return text
     if depth > 1 and not (begin == "(" and isinstance(value[0], BaseEstimator)):
         return f"{begin}…{end}"
-    return "\n    ".join([begin, *(f"{part},".replace("\n", "\n    ") for part in parts)]) + f"\n{end}"
+    return (
+        "\n    ".join([begin, *(f"{part},".replace("\n", "\n    ") for part in parts)]) + f"\n{end}"
+    )
 
 
 def with_items(model: AnyModel, count: int) -> AnyModel:
@@ -894,7 +975,11 @@ def with_items(model: AnyModel, count: int) -> AnyModel:
         if shape[:1] == ("items",):
             array = getattr(one, place.name)
             setattr(
-                one, place.name, np.concatenate([array, np.zeros((count - len(array), *array.shape[1:]), array.dtype)])
+                one,
+                place.name,
+                np.concatenate(
+                    [array, np.zeros((count - len(array), *array.shape[1:]), array.dtype)]
+                ),
             )
         elif place.name.startswith("_"):  # what was made of the arrays
             setattr(one, place.name, place.default)
@@ -904,7 +989,9 @@ def with_items(model: AnyModel, count: int) -> AnyModel:
 def fitted(learned: Learned | None, model: object) -> Learned:
     """What the model has learned; refuses to go on when it has not been learned yet."""
     if learned is None:
-        raise NotFittedError(f"this {type(model).__name__} has not been fitted; call fit(train) first")
+        raise NotFittedError(
+            f"this {type(model).__name__} has not been fitted; call fit(train) first"
+        )
     return learned
 
 
@@ -914,20 +1001,28 @@ def check_user_weights(weights: UserWeights | None, user_count: int) -> npt.NDAr
         return np.ones(user_count, np.float32)
     checked = np.asarray(weights, dtype=np.float32)
     if checked.shape != (user_count,):
-        raise DataError(f"user_weights: expected {user_count} numbers, found an array of shape {checked.shape}")
+        raise DataError(
+            f"user_weights: expected {user_count} numbers, found an array of shape {checked.shape}"
+        )
     if not np.isfinite(checked).all() or (checked < 0).any() or not checked.any():
         wrong = np.flatnonzero(~(np.isfinite(checked) & (checked >= 0)))
         found = f"{checked[wrong[0]]} for user row {wrong[0]}" if len(wrong) else "zeros only"
-        raise DataError(f"user_weights: expected finite numbers ≥ 0, not all of them zero; found {found}")
+        raise DataError(
+            f"user_weights: expected finite numbers ≥ 0, not all of them zero; found {found}"
+        )
     return checked
 
 
-def supported_users(matrix: csr_array, user_weights: UserWeights | None) -> tuple[npt.NDArray[np.int64], Scores]:
+def supported_users(
+    matrix: csr_array, user_weights: UserWeights | None
+) -> tuple[npt.NDArray[np.int64], Scores]:
     """The users to learn from, those with a weight above 0 and something stored, and their weights."""
     weights = check_user_weights(user_weights, matrix.shape[0])
     support = np.flatnonzero((weights > 0) & (np.diff(matrix.indptr) > 0))
     if not len(support):
-        raise DataError("user_weights: expected a user with a history among those with a weight above 0, found none")
+        raise DataError(
+            "user_weights: expected a user with a history among those with a weight above 0, found none"
+        )
     return support, weights[support]
 
 

@@ -96,7 +96,9 @@ class SGLSVD(Recommender):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.global_rank + self.local_rank == 0:
-            raise ConfigError("global_rank and local_rank: expected at least one above 0, found 0 and 0")
+            raise ConfigError(
+                "global_rank and local_rank: expected at least one above 0, found 0 and 0"
+            )
 
     def _fit(self, data: TrainingData) -> None:
         """Alternate between directions and clusters; a user without weight, or without items, is left out."""
@@ -112,7 +114,9 @@ class SGLSVD(Recommender):
         if self.clusters > 1:
             groups_rng = stream(self.seed, "sglsvd", "clusters")
             start = groups_rng.standard_normal((items, _INITIAL_RANK), dtype=np.float32)
-            directions = leading_directions(scale_rows(rows, np.sqrt(weights)), start, spare, device)
+            directions = leading_directions(
+                scale_rows(rows, np.sqrt(weights)), start, spare, device
+            )
             # Whichever way the directions point, this line lies the same way among the users.
             line = directions.T @ spare[:, 0]
             groups = group_users(rows @ directions, weights, self.clusters, line, groups_rng)
@@ -144,7 +148,10 @@ class SGLSVD(Recommender):
         places = 2 * 8 * data.users * max(self.global_rank, self.local_rank)
         whole = 4 * 8 * min(data.users, data.items, _SOLVED_WHOLE) ** 2
         learning = bytes_to_learn(data.items, self.clusters, self.global_rank, self.local_rank)
-        main, advice = learning + places + whole + data.row_bytes, "take fewer clusters or smaller ranks"
+        main, advice = (
+            learning + places + whole + data.row_bytes,
+            "take fewer clusters or smaller ranks",
+        )
         return MemoryUse(main=main, main_after=directions, folder=directions, advice=advice)
 
     def score(self, histories: csr_array) -> Scores:
@@ -170,7 +177,9 @@ class SGLSVD(Recommender):
             for cluster in np.unique(members.clusters):
                 own = np.flatnonzero(members.clusters == cluster)
                 directions = bases.local[:, cluster]
-                block[own] += ((1 - shares[own]) * (csr_array(rows[own]) @ directions)) @ directions.T
+                block[own] += (
+                    (1 - shares[own]) * (csr_array(rows[own]) @ directions)
+                ) @ directions.T
             scores[start : start + USERS_PER_BLOCK] = block
         return scores
 
@@ -189,7 +198,11 @@ def bytes_to_learn(items: int, clusters: int, global_rank: int, local_rank: int)
 
 
 def leading_directions(
-    rows: csr_array, start: Floats, spare: Floats, device: torch.device, solved_whole: int = _SOLVED_WHOLE
+    rows: csr_array,
+    start: Floats,
+    spare: Floats,
+    device: torch.device,
+    solved_whole: int = _SOLVED_WHOLE,
 ) -> Floats:
     """The leading right singular vectors of sparse rows, (items, as many as `start` has); zeros beyond their rank.
 
@@ -203,10 +216,15 @@ def leading_directions(
     rows = rows.astype(np.float64)
     if min(rows.shape) <= solved_whole:
         fewer_users = rows.shape[0] < rows.shape[1]
-        squares, vectors = _largest_eigenvectors((rows @ rows.T if fewer_users else rows.T @ rows).toarray(), rank)
+        squares, vectors = _largest_eigenvectors(
+            (rows @ rows.T if fewer_users else rows.T @ rows).toarray(), rank
+        )
         found = np.asarray(rows.T @ (vectors / np.sqrt(squares))) if fewer_users else vectors
     else:
-        times_rows, times_columns = _product_with(rows, device), _product_with(rows.T.tocsr(), device)
+        times_rows, times_columns = (
+            _product_with(rows, device),
+            _product_with(rows.T.tocsr(), device),
+        )
         initial = np.concatenate([start, spare], axis=1, dtype=np.float64)
         block, captured = torch.linalg.qr(torch.from_numpy(initial).to(device))[0], 0.0
         for _ in range(_MOST_PASSES):
@@ -228,7 +246,9 @@ def _product_with(matrix: csr_array, device: torch.device) -> Callable[[Tensor],
         return lambda dense: torch.from_numpy(matrix @ dense.numpy())
     parts = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.data)
     starts, columns, values = (torch.from_numpy(one) for one in parts)
-    there = torch.sparse_csr_tensor(starts, columns, values, matrix.shape, check_invariants=False).to(device)
+    there = torch.sparse_csr_tensor(
+        starts, columns, values, matrix.shape, check_invariants=False
+    ).to(device)
     return lambda dense: there @ dense
 
 
@@ -265,14 +285,21 @@ class SpectralBases(NamedTuple):
         return cls(shared, local, overlaps.reshape(shared.shape[1], clusters, rank))
 
     def learn(
-        self, rows: csr_array, weights: Floats, members: Memberships, spare: Floats, device: torch.device
+        self,
+        rows: csr_array,
+        weights: Floats,
+        members: Memberships,
+        spare: Floats,
+        device: torch.device,
     ) -> SpectralBases:
         """The directions of the rows scaled by g, and of each cluster's rows scaled by 1 − g; sought from these.
 
         A user's weight is the square of a further scale. A cluster without users has no directions.
         """
         scales = np.sqrt(weights)
-        shared = leading_directions(scale_rows(rows, scales * members.shares), self.shared, spare, device)
+        shared = leading_directions(
+            scale_rows(rows, scales * members.shares), self.shared, spare, device
+        )
         own_scales = scales * (1 - members.shares)
         local = np.empty_like(self.local)
         for cluster in range(self.local.shape[1]):
@@ -281,19 +308,25 @@ class SpectralBases(NamedTuple):
             local[:, cluster] = leading_directions(own_rows, self.local[:, cluster], spare, device)
         return SpectralBases.of(shared, local)
 
-    def join(self, rows: csr_array, current: Rows | None = None, block_users: int = USERS_PER_BLOCK) -> Memberships:
+    def join(
+        self, rows: csr_array, current: Rows | None = None, block_users: int = USERS_PER_BLOCK
+    ) -> Memberships:
         """The cluster that answers each row with the smallest squared error, and the share g of the global part there.
 
         A user who is in a cluster by `current` leaves it only for an error that is smaller by more than rounding.
         """
         items, clusters, rank = self.local.shape
         members = Memberships(np.zeros(rows.shape[0], np.int64), np.zeros(rows.shape[0]))
-        for block in (slice(start, start + block_users) for start in range(0, rows.shape[0], block_users)):
+        for block in (
+            slice(start, start + block_users) for start in range(0, rows.shape[0], block_users)
+        ):
             part = csr_array(rows[block])
             users = np.arange(part.shape[0])
             ours = (part @ self.shared).astype(np.float64)
             theirs = (part @ self.local.reshape(items, clusters * rank)).astype(np.float64)
-            meeting = ours @ self.overlaps.reshape(ours.shape[1], clusters * rank).astype(np.float64)
+            meeting = ours @ self.overlaps.reshape(ours.shape[1], clusters * rank).astype(
+                np.float64
+            )
             shared = (ours**2).sum(axis=1)[:, None]
             local = (theirs**2).reshape(len(users), clusters, rank).sum(axis=2)
             common = (meeting * theirs).reshape(len(users), clusters, rank).sum(axis=2)
@@ -306,7 +339,9 @@ class SpectralBases(NamedTuple):
             if current is not None:
                 own = current[block]
                 lengths = np.asarray(part.multiply(part).sum(axis=1)).ravel()
-                best = np.where(errors[users, own] - errors[users, best] <= 1e-9 * lengths, own, best)
+                best = np.where(
+                    errors[users, own] - errors[users, best] <= 1e-9 * lengths, own, best
+                )
             members.clusters[block], members.shares[block] = best, shares[users, best]
         return members
 
@@ -329,7 +364,9 @@ def scale_rows(rows: csr_array, scales: Floats) -> csr_array:
     return csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
 
 
-def group_users(embeddings: Floats, weights: Floats, count: int, line: Floats, rng: np.random.Generator) -> Rows:
+def group_users(
+    embeddings: Floats, weights: Floats, count: int, line: Floats, rng: np.random.Generator
+) -> Rows:
     """The group of every user, 0 to below `count`: weighted k-means of the embeddings scaled to length 1.
 
     A user of weight 2 counts as two equal users, also where the first centres are drawn. `line` is any direction
@@ -356,5 +393,7 @@ def group_users(embeddings: Floats, weights: Floats, count: int, line: Floats, r
         distances = np.minimum(distances, near)
         distances[distances < _SAME_POINT] = 0.0
     # A tolerance above 0 would be scaled by a variance that counts users without their weights.
-    means = KMeans(len(chosen), init=points[chosen], n_init=1, max_iter=100, tol=0.0, algorithm="lloyd")
+    means = KMeans(
+        len(chosen), init=points[chosen], n_init=1, max_iter=100, tol=0.0, algorithm="lloyd"
+    )
     return np.asarray(means.fit(points, sample_weight=weights).labels_, dtype=np.int64)

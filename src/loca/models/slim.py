@@ -73,7 +73,9 @@ class SLIM(ItemToItemModel):
 
     l1: float = not_negative(0.5)
     l2: float = not_negative(50.0)
-    tolerance: float = number(1e-4, "a number from 1e-6 to below 1", lambda value: 1e-6 <= value < 1)
+    tolerance: float = number(
+        1e-4, "a number from 1e-6 to below 1", lambda value: 1e-6 <= value < 1
+    )
     iterations: int = whole(1000)
     device: str = device_param()
     weights_: csr_array = learned_sparse()
@@ -81,16 +83,23 @@ class SLIM(ItemToItemModel):
     def _fit(self, data: TrainingData) -> None:
         rows, user_weights = data.weighted_rows()
         if (rows.data < 0).any():
-            raise DataError("elastic nets without negative weights need interactions whose values are not below 0")
+            raise DataError(
+                "elastic nets without negative weights need interactions whose values are not below 0"
+            )
         roots = np.sqrt(user_weights.astype(np.float64))[:, None]
         self.weights_ = solve_elastic_nets(csr_array(rows.astype(np.float64).multiply(roots)), self)
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """The weights twice, of which few pairs have one; the Gram matrix where all pairs of items may have users."""
-        weights, blocks = sparse_weight_bytes(data.items, data.item_pairs), 24 * min(_BLOCK_ITEMS, data.items)
+        weights, blocks = (
+            sparse_weight_bytes(data.items, data.item_pairs),
+            24 * min(_BLOCK_ITEMS, data.items),
+        )
         gram = 8 * data.items**2 if data.item_pairs == data.items**2 else 0
         main = gram + 2 * weights + blocks * data.items + data.row_bytes
-        return MemoryUse(main=main, main_after=weights, folder=weights, advice="filter rare items or raise l1")
+        return MemoryUse(
+            main=main, main_after=weights, folder=weights, advice="filter rare items or raise l1"
+        )
 
 
 def solve_elastic_nets(rows: csr_array, model: SLIM, by_gram: bool | None = None) -> csr_array:
@@ -106,7 +115,9 @@ def solve_elastic_nets(rows: csr_array, model: SLIM, by_gram: bool | None = None
     if by_gram is None:
         common = int((np.diff(rows.indptr).astype(np.int64) ** 2).sum()) >= items**2
         by_gram = common and 2 * 8 * items**2 < available_bytes()
-    plan_memory(f"SLIM for {items:,} items", 8 * items**2 if by_gram else 24 * rows.nnz, "filter rare items")
+    plan_memory(
+        f"SLIM for {items:,} items", 8 * items**2 if by_gram else 24 * rows.nnz, "filter rare items"
+    )
     solved: list[Solution] = []
     with (
         bar("SLIM: items", items) as progress,
@@ -117,7 +128,9 @@ def solve_elastic_nets(rows: csr_array, model: SLIM, by_gram: bool | None = None
         # Descent on a Gram matrix runs outside of Python's lock; that on columns is too short for threads.
         solutions = _solve_on_columns(rows, model)
         if by_gram:
-            gram = weighted_gram(rows.astype(np.float64), np.ones(rows.shape[0], np.float32), np.float64)
+            gram = weighted_gram(
+                rows.astype(np.float64), np.ones(rows.shape[0], np.float32), np.float64
+            )
             solutions = pool.map(partial(_solve_on_gram, gram, model), range(items))
         for solution in solutions:
             solved.append(solution)
@@ -126,7 +139,11 @@ def solve_elastic_nets(rows: csr_array, model: SLIM, by_gram: bool | None = None
     if unsolved:
         say(f"SLIM: {unsolved:,} of {items:,} columns are not within tolerance; allow more sweeps")
     starts = np.cumsum([0] + [len(one.items) for one in solved])
-    parts = (np.concatenate([one.weights for one in solved]), np.concatenate([one.items for one in solved]), starts)
+    parts = (
+        np.concatenate([one.weights for one in solved]),
+        np.concatenate([one.items for one in solved]),
+        starts,
+    )
     found = csr_array(csr_array(parts, shape=(items, items)).T.tocsr())
     found.sort_indices()
     return found
@@ -174,8 +191,13 @@ def _solve_on_columns(rows: csr_array, model: SLIM) -> Iterator[Solution]:
         all_linear.sort_indices()
         for place in range(responses.shape[1]):
             own = slice(all_linear.indptr[place], all_linear.indptr[place + 1])
-            is_candidate = (all_linear.data[own] > model.l1) & (all_linear.indices[own] != start + place)
-            candidates, linear = all_linear.indices[own][is_candidate], all_linear.data[own][is_candidate]
+            is_candidate = (all_linear.data[own] > model.l1) & (
+                all_linear.indices[own] != start + place
+            )
+            candidates, linear = (
+                all_linear.indices[own][is_candidate],
+                all_linear.data[own][is_candidate],
+            )
             response = np.zeros(rows.shape[0])
             own = slice(responses.indptr[place], responses.indptr[place + 1])
             response[responses.indices[own]] = responses.data[own]
@@ -187,14 +209,18 @@ def _solve_on_columns(rows: csr_array, model: SLIM) -> Iterator[Solution]:
             starts = np.concatenate([[0], (columns.indptr[candidates + 1] - firsts).cumsum()])
             entries = np.arange(starts[-1]) + np.repeat(firsts - starts[:-1], np.diff(starts))
             values, users = columns.data[entries], columns.indices[entries]
-            if len(values) < len(response) // 4:  # users without a candidate add the same to every solution
+            if (
+                len(values) < len(response) // 4
+            ):  # users without a candidate add the same to every solution
                 some, users = np.unique(users, return_inverse=True)
                 response = response[some]
             # Scikit-learn reads places of 32 bits.
             parts = (values, users.astype(np.int32), starts.astype(np.int32))
             features = csc_array(parts, shape=(len(response), len(candidates)))
             goal, none = model.tolerance * float(linear.max()), np.zeros(len(candidates))
-            weights, is_solved = _descend(features, response, linear, partial(_products, parts), none, goal, model)
+            weights, is_solved = _descend(
+                features, response, linear, partial(_products, parts), none, goal, model
+            )
             some = np.flatnonzero(weights)
             yield Solution(candidates[some], weights[some].astype(np.float32), is_solved)
 
@@ -207,7 +233,13 @@ def _products(parts: tuple[Numbers, Any, Any], weights: Numbers) -> Numbers:
 
 
 def _descend(
-    features: Any, response: Numbers, linear: Numbers, gram: Any, weights: Numbers, goal: float, model: SLIM
+    features: Any,
+    response: Numbers,
+    linear: Numbers,
+    gram: Any,
+    weights: Numbers,
+    goal: float,
+    model: SLIM,
 ) -> tuple[Numbers, bool]:
     """Scikit-learn's weights for one response, from some on, and whether no condition is violated by more than `goal`.
 
@@ -221,7 +253,9 @@ def _descend(
     products: Callable[[Numbers], Numbers] = gram.__matmul__ if is_array else gram
     both = model.l1 + model.l2
     for attempt in range(_MOST_TRIES):
-        with config_context(skip_parameter_validation=True):  # they are ours, and the same for every item
+        with config_context(
+            skip_parameter_validation=True
+        ):  # they are ours, and the same for every item
             _, path, _ = enet_path(
                 features,
                 response,

@@ -54,7 +54,9 @@ class TargetSpec:
         whole = (draws[:, 1] < self.set_share) | (lengths < 2)
         return torch.where(whole, 0, prefix)
 
-    def inputs_and_targets(self, values: Tensor, places: Tensor, cuts: Tensor) -> tuple[Tensor, Tensor]:
+    def inputs_and_targets(
+        self, values: Tensor, places: Tensor, cuts: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """What each stored entry counts in the input, and what as a target; no entry moves, most become 0.
 
         `places` is an entry's place in its history, `cuts` the cut of that history, one of each for every entry.
@@ -115,7 +117,11 @@ class AutoencoderModel(NetworkModel[Autoencoder]):
 
     def kl_weights_at(self, steps: Tensor) -> Tensor:
         """Liang et al.'s annealing: grows in a line to `kl_weight` over `anneal_steps` steps; 32 bits."""
-        grown = (steps.double() / self.anneal_steps).clamp(max=1.0) if self.anneal_steps else torch.ones_like(steps)
+        grown = (
+            (steps.double() / self.anneal_steps).clamp(max=1.0)
+            if self.anneal_steps
+            else torch.ones_like(steps)
+        )
         return (self.kl_weight * grown).float()
 
     def going_on(self, data: TrainingData, epochs: int, done: int) -> Self:
@@ -157,7 +163,9 @@ class AutoencoderTrainer(SingleTrainer[AutoencoderModel, Autoencoder]):
         kl: Tensor | float = 0.0
         if log_variance is not None:
             if self.model.kl_weight:
-                kl = self.model.kl_weights_at(torch.tensor(self.step)) * divergence(latent, log_variance)
+                kl = self.model.kl_weights_at(torch.tensor(self.step)) * divergence(
+                    latent, log_variance
+                )
             if self.model.noise:
                 draws = self.draw(normal_at, self.noise_stream, latent.numel()).view_as(latent)
                 latent = latent + self.model.noise * draws * torch.exp(0.5 * log_variance)

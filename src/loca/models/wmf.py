@@ -85,7 +85,9 @@ class WMF(Recommender):
     seed: int = seed_param()
     device: str = device_param()
     item_factors_: als.Floats = learned("items", "factors")
-    mean_confidence_: float = learned_fact("a number above 0", lambda mean: type(mean) is float and 0 < mean < math.inf)
+    mean_confidence_: float = learned_fact(
+        "a number above 0", lambda mean: type(mean) is float and 0 < mean < math.inf
+    )
     _columns: als.Columns | None = field(default=None, init=False)
 
     def _fit(self, data: TrainingData) -> None:
@@ -113,16 +115,27 @@ class WMF(Recommender):
         confidences = rows.shape[1] + self.confidence * rows.sum(axis=1)
         self.mean_confidence_ = float(np.average(confidences, weights=weights))
         columns = None
-        if device.type == "cpu" and self.frequency_scaling == 0 and (weights == 1).all() and (rows.data == 1).all():
+        if (
+            device.type == "cpu"
+            and self.frequency_scaling == 0
+            and (weights == 1).all()
+            and (rows.data == 1).all()
+        ):
             columns = _factors_by_implicit(self, rows, initial, iterations)
         if columns is None:
             start = torch.from_numpy(initial).to(device)
             item_confidences = weights.sum() + self.confidence * (rows.T @ weights)
             item_scales = (item_confidences / item_confidences.mean()) ** self.frequency_scaling
-            items = als.Regression(start.new_ones(len(start)), start.new_tensor(self.item_l2 * item_scales))
-            users = als.Regression(start.new_tensor(weights), self._user_ridges(confidences, device))
+            items = als.Regression(
+                start.new_ones(len(start)), start.new_tensor(self.item_l2 * item_scales)
+            )
+            users = als.Regression(
+                start.new_tensor(weights), self._user_ridges(confidences, device)
+            )
             with bar("WMF: iterations", iterations) as progress:
-                columns = als.alternate(rows, start, users, items, self.confidence, iterations, progress)
+                columns = als.alternate(
+                    rows, start, users, items, self.confidence, iterations, progress
+                )
         self.item_factors_, self._columns = columns.factors.cpu().numpy(), columns
 
     def _user_ridges(self, confidences: npt.NDArray[Any], device: torch.device) -> Tensor:
@@ -132,7 +145,9 @@ class WMF(Recommender):
 
     def memory_bytes(self, data: DataSize) -> MemoryUse:
         """Factors of users and items; those of the items stay."""
-        return als.factor_memory(data, self.factors, self.device, folder=4 * data.items * self.factors)
+        return als.factor_memory(
+            data, self.factors, self.device, folder=4 * data.items * self.factors
+        )
 
     def score(self, histories: csr_array) -> Scores:
         """Multiply the factor of each history by every item's.
@@ -168,7 +183,9 @@ class WMF(Recommender):
 
     def _fold_in(self, histories: csr_array) -> tuple[Tensor, als.Columns]:
         rows = als.check_values(self._check_histories(histories))
-        if self._columns is None:  # a loaded model brings its factors to a device on its first answer
+        if (
+            self._columns is None
+        ):  # a loaded model brings its factors to a device on its first answer
             # A copy: mapped files may not be written to. A model trained on a GPU must answer where there is none.
             factors = torch.from_numpy(np.array(self.item_factors_)).to(choose_device("auto"))
             self._columns = als.Columns.as_turned(factors, factors.new_ones(len(factors)))
@@ -178,13 +195,17 @@ class WMF(Recommender):
         return als.solve_rows(blocks, self._columns, self.confidence, ridges), self._columns
 
 
-def _factors_by_implicit(model: WMF, rows: csr_array, initial: als.Floats, iterations: int) -> als.Columns | None:
+def _factors_by_implicit(
+    model: WMF, rows: csr_array, initial: als.Floats, iterations: int
+) -> als.Columns | None:
     """The items' factors as the library `implicit` finds them from initial ones; None where it is not installed."""
     try:
         from implicit.cpu.als import AlternatingLeastSquares
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
     except ImportError:
-        say("WMF: implicit is not installed (pip install loca[wmf]); the own solver finds the same factors")
+        say(
+            "WMF: implicit is not installed (pip install loca[wmf]); the own solver finds the same factors"
+        )
         return None
     # It knows one regularisation for both sides. Items' factors s times as long, and users' that much shorter, have
     # the same products, and the same loss once user_l2 is s² times and item_l2 1/s² times as large.

@@ -38,7 +38,9 @@ _ALIGNMENT = 64
 def dump_json(value: Any, *, indent: int | None = None) -> bytes:
     """The JSON text of a value, readable where the text is; any text comes back, broken surrogates too."""
     separators = (",", ":") if indent is None else None
-    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators).encode(errors="surrogatepass")
+    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators).encode(
+        errors="surrogatepass"
+    )
 
 
 def parse_json(data: bytes) -> Any:
@@ -71,14 +73,20 @@ def check_types(written: Any, expected: Mapping[str, Any]) -> None:
 def type_of(name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
     """safetensors' name of the numbers and the shape of an array; anything but plain numbers is refused."""
     if not isinstance(array, np.ndarray):
-        raise ModelFileError(f"array {name!r}: expected a numpy array, found {type(array).__name__}")
+        raise ModelFileError(
+            f"array {name!r}: expected a numpy array, found {type(array).__name__}"
+        )
     little = array.dtype.newbyteorder("<")
     if not name.isprintable() or little not in _NAME_OF:
-        raise ModelFileError(f"array {name!r}: expected a printable name and plain numbers, found {array.dtype}")
+        raise ModelFileError(
+            f"array {name!r}: expected a printable name and plain numbers, found {array.dtype}"
+        )
     return {"dtype": _NAME_OF[little], "shape": list(array.shape)}
 
 
-def write_arrays(file: BinaryIO, arrays: Arrays, *, piece_bytes: int = PIECE) -> tuple[Notes, dict[str, int]]:
+def write_arrays(
+    file: BinaryIO, arrays: Arrays, *, piece_bytes: int = PIECE
+) -> tuple[Notes, dict[str, int]]:
     """Write the arrays one after the other as a safetensors file; gives the note and the first byte of each.
 
     The library's own writer makes files that only their owner can read, under a passing name that a killed
@@ -87,7 +95,10 @@ def write_arrays(file: BinaryIO, arrays: Arrays, *, piece_bytes: int = PIECE) ->
     notes = {name: type_of(name, array) for name, array in arrays.items()}
     # Whole multiples of the alignment first, then wide items first: every array starts at a multiple of its item
     # size and can be mapped into memory, a large one nearly always at a multiple of 64.
-    order = sorted(arrays, key=lambda name: (arrays[name].nbytes % _ALIGNMENT > 0, -arrays[name].itemsize, name))
+    order = sorted(
+        arrays,
+        key=lambda name: (arrays[name].nbytes % _ALIGNMENT > 0, -arrays[name].itemsize, name),
+    )
     header, starts, end = {}, {}, 0
     for name in order:
         starts[name], end = end, end + arrays[name].nbytes
@@ -105,7 +116,9 @@ def write_arrays(file: BinaryIO, arrays: Arrays, *, piece_bytes: int = PIECE) ->
 
 def map_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """The arrays of a safetensors file as read-only views of the file, which lives on when its name is taken away."""
-    with safe_open(path, framework="numpy") as checked:  # refuses a header that does not fit the file
+    with safe_open(
+        path, framework="numpy"
+    ) as checked:  # refuses a header that does not fit the file
         names = set(checked.keys())
     with open(path, "rb") as file:
         start = 8 + int.from_bytes(file.read(8), "little")
@@ -115,20 +128,26 @@ def map_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     for name in names:
         dtype, shape = header[name]["dtype"], header[name]["shape"]
         if dtype not in DTYPES:
-            raise ValueError(f"expected an array of one of {', '.join(DTYPES)}, found {dtype!r:.60}")
+            raise ValueError(
+                f"expected an array of one of {', '.join(DTYPES)}, found {dtype!r:.60}"
+            )
         first = start + header[name]["data_offsets"][0]
         views[name] = np.frombuffer(memory, DTYPES[dtype], math.prod(shape), first).reshape(shape)
     return views
 
 
-def read_arrays(views: Arrays, notes: Mapping[str, Any], *, verify: bool) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(
+    views: Arrays, notes: Mapping[str, Any], *, verify: bool
+) -> dict[str, npt.NDArray[Any]]:
     """The arrays of the notes: small ones read and compared with their checksums, large ones as the views they are.
 
     A file whose header does not promise exactly the arrays of the notes is refused, and none of them is read. The
     checksum of a large array is looked at only to `verify`, which reads everything.
     """
     for odd in sorted(set(views) ^ set(notes)):
-        raise ValueError(f"array {odd!r:.100} is {'missing' if odd in notes else 'not in model.json'}")
+        raise ValueError(
+            f"array {odd!r:.100} is {'missing' if odd in notes else 'not in model.json'}"
+        )
     for name, view in views.items():
         found = type_of(name, view)
         check_types(notes[name], {"dtype": str, "shape": list})
@@ -146,7 +165,9 @@ def read_arrays(views: Arrays, notes: Mapping[str, Any], *, verify: bool) -> dic
             for piece in _pieces(arrays[name], PIECE):
                 checksum = zlib.crc32(piece.data, checksum)
             if checksum != note.get("checksum"):
-                raise ValueError(f"array {name!r:.100} has changed since it was saved; copy the folder again")
+                raise ValueError(
+                    f"array {name!r:.100} has changed since it was saved; copy the folder again"
+                )
     return arrays
 
 

@@ -22,7 +22,9 @@ if sys.platform != "win32":
 
 MANIFEST = "model.json"
 MAX_JSON = 32 * 1024 * 1024
-_DATA_FILE = re.compile(r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII)
+_DATA_FILE = re.compile(
+    r"(?:arrays|known|users|items|model)-[0-9a-f]{8}-[0-9]{1,6}\.(?:safetensors|json)", re.ASCII
+)
 
 
 def advice_on(error: OSError) -> str:
@@ -156,7 +158,9 @@ def check_plain(path: Path, *, size: int | None = None) -> None:
     elif not stat.S_ISREG(found.st_mode):
         problem = "expected a plain file, found a link, a folder or a device"
     elif size not in (None, found.st_size):
-        problem = f"expected {size:,} bytes, found {found.st_size:,}; damaged, copy the folder again"
+        problem = (
+            f"expected {size:,} bytes, found {found.st_size:,}; damaged, copy the folder again"
+        )
     if problem:
         raise ModelFileError(f"{path}: {problem}")
 
@@ -174,7 +178,9 @@ def written_beside(path: Path, name: str) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-        with suppress(OSError):  # the file is in its place; some file systems have no way to wait for that
+        with suppress(
+            OSError
+        ):  # the file is in its place; some file systems have no way to wait for that
             _sync(path.parent)
     finally:
         remove_files(path.parent, [name], lenient=True)
@@ -189,7 +195,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         with written_beside(path, f".{path.name}.{secrets.token_hex(4)}.new") as file:
             yield file
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from None
+        raise DataError(
+            f"{path}: cannot be written ({error.strerror or error}); choose another place"
+        ) from None
 
 
 def write_whole(path: Path, content: bytes | str) -> None:

@@ -19,8 +19,23 @@ import numpy as np
 from safetensors import SafetensorError
 
 from loca.errors import ConfigError, LocaError, ModelFileError
-from loca.persistence.arrays import check_types, dump_json, map_arrays, parse_json, read_arrays, type_of, write_arrays
-from loca.persistence.atomic_write import advice_on, check_plain, locked, read_plain, remove_files, written_beside
+from loca.persistence.arrays import (
+    check_types,
+    dump_json,
+    map_arrays,
+    parse_json,
+    read_arrays,
+    type_of,
+    write_arrays,
+)
+from loca.persistence.atomic_write import (
+    advice_on,
+    check_plain,
+    locked,
+    read_plain,
+    remove_files,
+    written_beside,
+)
 from loca.persistence.manifest import ModelState, read_values, write_values
 from loca.persistence.model_io import STATE, holds_format, learned_arrays, open_sealed, sealed_json
 from loca.progress import say
@@ -117,7 +132,10 @@ class Checkpoint:
         """Remove all that was saved inside the part of that name."""
         if self._folder is not None:
             begin = file_name_of(self._prefix + name).removesuffix(_ENDING)
-            remove_files(self._folder, [one for one in own_files(self._folder) if one.startswith(f"{begin}%2F")])
+            remove_files(
+                self._folder,
+                [one for one in own_files(self._folder) if one.startswith(f"{begin}%2F")],
+            )
 
     def due(self) -> bool:
         """Whether the seconds between two saves have passed since the last one, or since the start.
@@ -125,7 +143,9 @@ class Checkpoint:
         A save that took long is followed by ten times as long without one, so that saving never costs more than a
         tenth of the time; not so where the seconds are 0, which asks for every save there can be.
         """
-        wait = max(self._seconds_between, 10 * self._clock["cost"]) if self._seconds_between else 0.0
+        wait = (
+            max(self._seconds_between, 10 * self._clock["cost"]) if self._seconds_between else 0.0
+        )
         return self._folder is not None and time.monotonic() - self._clock["last"] >= wait
 
 
@@ -138,7 +158,9 @@ def start(folder: Path, fingerprint: Mapping[str, Any], *, resume: bool, fresh: 
             say(f"{folder}: no unfinished work to go on with; this run starts from the beginning")
         remove_files(folder, own_files(folder))
         with _saving(path), written_beside(path, path.name + _NEW) as file:
-            file.write(sealed_json(_FINGERPRINT_FORMAT, _VERSION, {FINGERPRINT_KEY: dict(fingerprint)}))
+            file.write(
+                sealed_json(_FINGERPRINT_FORMAT, _VERSION, {FINGERPRINT_KEY: dict(fingerprint)})
+            )
         return
     try:
         before = open_sealed(read_plain(path), _FINGERPRINT_FORMAT, _VERSION)
@@ -151,24 +173,34 @@ def start(folder: Path, fingerprint: Mapping[str, Any], *, resume: bool, fresh: 
             f"{folder} holds unfinished work that cannot go on: {difference}; finish it with the settings and "
             "data it was begun with, or start over with --fresh"
         )
-    remove_files(folder, [name for name in own_files(folder) if name.endswith(_NEW)])  # half written by a kill
+    remove_files(
+        folder, [name for name in own_files(folder) if name.endswith(_NEW)]
+    )  # half written by a kill
     say(f"going on with the unfinished work in {folder}")
 
 
 def check_start(folder: Path, *, resume: bool, fresh: bool = False) -> None:
     """Refuse a folder of something else, and unfinished work that the caller neither resumes nor drops."""
     if resume and fresh:
-        raise ConfigError("--resume goes on with unfinished work, --fresh drops it; expected one of them, found both")
+        raise ConfigError(
+            "--resume goes on with unfinished work, --fresh drops it; expected one of them, found both"
+        )
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
-        raise ModelFileError(f"{folder}: expected a folder for unfinished work, found a file; choose another --out")
+        raise ModelFileError(
+            f"{folder}: expected a folder for unfinished work, found a file; choose another --out"
+        )
     try:
         # The fingerprint first: without a sound one nothing here is loca's, with it other files are just left alone.
         names = sorted(os.listdir(folder), key=lambda name: (name != FINGERPRINT_FILE, name))
-        is_own = FINGERPRINT_FILE in names and holds_format(folder / FINGERPRINT_FILE, _FINGERPRINT_FORMAT)
+        is_own = FINGERPRINT_FILE in names and holds_format(
+            folder / FINGERPRINT_FILE, _FINGERPRINT_FORMAT
+        )
     except OSError as error:
-        raise ModelFileError(f"{folder}: cannot be looked into ({error.strerror}); choose another --out") from None
+        raise ModelFileError(
+            f"{folder}: cannot be looked into ({error.strerror}); choose another --out"
+        ) from None
     foreign = [name for name in names if name == FINGERPRINT_FILE or not _FILE_NAME.fullmatch(name)]
     if foreign and not is_own:
         raise ModelFileError(
@@ -194,7 +226,9 @@ def first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
         if name == "data":
             return "the data have changed"
         return (
-            f"it was written by loca {old}, this is loca {new}" if name == "loca" else f"{name}: {old} then, {new} now"
+            f"it was written by loca {old}, this is loca {new}"
+            if name == "loca"
+            else f"{name}: {old} then, {new} now"
         )
     return None
 
@@ -247,7 +281,9 @@ def writable_folder(folder: Path) -> Iterator[bool]:
                     raise
                 forbidden = error.strerror
         if forbidden:
-            say(f"{folder}: may not be made ({forbidden}); this run cannot be resumed should it be interrupted")
+            say(
+                f"{folder}: may not be made ({forbidden}); this run cannot be resumed should it be interrupted"
+            )
         yield not forbidden
 
 
@@ -276,11 +312,19 @@ def _write_state(file: BinaryIO, name: str, state: ModelState) -> None:
     The checksums are known once all is written, and are then put into the place left for them: no array is read twice.
     """
     if state.parts:
-        raise ModelFileError(f"state {name!r}: expected arrays and facts, found the part {next(iter(state.parts))!r}")
+        raise ModelFileError(
+            f"state {name!r}: expected arrays and facts, found the part {next(iter(state.parts))!r}"
+        )
     arrays = {f"{STATE}{key}": array for key, array in state.arrays.items()}
     facts = write_values(state.facts, arrays, f"state {name!r}, fact")
     shapes = {key: type_of(key, array) for key, array in arrays.items()}
-    about = {"format": _STATE_FORMAT, "version": _VERSION, "name": name, "facts": facts, "arrays": shapes}
+    about = {
+        "format": _STATE_FORMAT,
+        "version": _VERSION,
+        "name": name,
+        "facts": facts,
+        "arrays": shapes,
+    }
     arrays[_ABOUT] = np.frombuffer(dump_json(about), np.uint8)
     notes, starts = write_arrays(file, {**arrays, _CHECKSUMS: np.zeros(len(arrays), np.uint32)})
     file.seek(starts[_CHECKSUMS])
@@ -297,7 +341,11 @@ def _read_state(path: Path, name: str) -> ModelState:
     if not {_ABOUT, _CHECKSUMS} <= set(views):
         raise ValueError("not a state that loca has saved")
     text, checksums = views.pop(_ABOUT), views.pop(_CHECKSUMS)
-    if checksums.dtype != np.uint32 or checksums.ndim != 1 or zlib.crc32(text.data) != checksums[-1]:
+    if (
+        checksums.dtype != np.uint32
+        or checksums.ndim != 1
+        or zlib.crc32(text.data) != checksums[-1]
+    ):
         raise ValueError("changed since it was saved")
     about = parse_json(text.tobytes())
     check_types(about, {"format": str, "version": int, "name": str, "facts": dict, "arrays": dict})
@@ -306,5 +354,7 @@ def _read_state(path: Path, name: str) -> ModelState:
     if about["name"] != name:
         raise ValueError(f"expected the state {name!r}, found {about['name']!r:.100}")
     pairs = zip(about["arrays"].items(), checksums[:-1].tolist(), strict=True)
-    arrays = read_arrays(views, {key: {**shape, "checksum": one} for (key, shape), one in pairs}, verify=True)
+    arrays = read_arrays(
+        views, {key: {**shape, "checksum": one} for (key, shape), one in pairs}, verify=True
+    )
     return ModelState(learned_arrays(arrays), read_values(about["facts"], arrays, {}))

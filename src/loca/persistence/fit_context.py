@@ -20,7 +20,14 @@ from loca.data.interactions import Interactions
 from loca.data.splits import HeldOut
 from loca.errors import ConfigError, ModelFileError
 from loca.persistence.atomic_write import locked
-from loca.persistence.checkpoint import Checkpoint, check_start, holds_work, remove_work, start, writable_folder
+from loca.persistence.checkpoint import (
+    Checkpoint,
+    check_start,
+    holds_work,
+    remove_work,
+    start,
+    writable_folder,
+)
 from loca.persistence.manifest import Kinds, fingerprint
 from loca.persistence.model_io import load_model, save_model
 from loca.progress import say
@@ -72,7 +79,11 @@ class FitContext:
     executor: Any = None
 
     def __repr__(self) -> str:
-        return "FitContext(…)" if self.checkpoint.saves or self.on_validation or self.cache else "FitContext()"
+        return (
+            "FitContext(…)"
+            if self.checkpoint.saves or self.on_validation or self.cache
+            else "FitContext()"
+        )
 
     def inside(self, name: str) -> FitContext:
         """Return the same context with a checkpoint whose names stand inside `name`.
@@ -102,7 +113,12 @@ class FitContext:
             self.on_validation(epoch, None if self.is_part else score)
 
     def fit(
-        self, model: Learner, train: Data, *, user_weights: Weights = None, validation: HeldOut | None = None
+        self,
+        model: Learner,
+        train: Data,
+        *,
+        user_weights: Weights = None,
+        validation: HeldOut | None = None,
     ) -> Learner:
         """Fit a model in this context; a model of a user's own need not know of contexts.
 
@@ -128,7 +144,13 @@ class FitContext:
         return model
 
     def fit_part(
-        self, name: str, model: Learner, train: Data, *, user_weights: Weights = None, validation: HeldOut | None = None
+        self,
+        name: str,
+        model: Learner,
+        train: Data,
+        *,
+        user_weights: Weights = None,
+        validation: HeldOut | None = None,
     ) -> Learner:
         """Fit a part of a model, or take it from the cache where the same was fitted on the same data.
 
@@ -167,7 +189,9 @@ class FitCache:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def fit(self, model: Learner, train: Data, validation: HeldOut | None, context: FitContext) -> Learner:
+    def fit(
+        self, model: Learner, train: Data, validation: HeldOut | None, context: FitContext
+    ) -> Learner:
         """Return a fitted model with the parameters of `model`, equal to the bit to what a fit gives."""
         import loca
 
@@ -197,11 +221,17 @@ class FitCache:
             save_model(model, beside)
             shutil.rmtree(path, ignore_errors=True)
             os.rename(beside, path)
-            fits = [one for one in self.folder.iterdir() if one.is_dir() and not one.name.startswith(_NEW)]
+            fits = [
+                one
+                for one in self.folder.iterdir()
+                if one.is_dir() and not one.name.startswith(_NEW)
+            ]
             for one in sorted(fits, key=lambda one: one.stat().st_mtime_ns)[:-_MOST_FITS]:
                 shutil.rmtree(one, ignore_errors=True)
         except (ModelFileError, OSError) as error:
-            say(f"{type(model).__name__}: its fit cannot be shared ({' '.join(str(error).split())[:200]})")
+            say(
+                f"{type(model).__name__}: its fit cannot be shared ({' '.join(str(error).split())[:200]})"
+            )
             shutil.rmtree(beside, ignore_errors=True)
 
 
@@ -210,7 +240,12 @@ NO_CONTEXT = FitContext()
 
 @contextmanager
 def checkpoint_in(
-    folder: str | Path, *, fingerprint: Fingerprint, resume: bool, fresh: bool = False, seconds_between: float = 60.0
+    folder: str | Path,
+    *,
+    fingerprint: Fingerprint,
+    resume: bool,
+    fresh: bool = False,
+    seconds_between: float = 60.0,
 ) -> Iterator[FitContext]:
     """Save the progress of a fit in a folder, which goes when the work ends well.
 
@@ -249,7 +284,9 @@ def checkpoint_in(
     """
     path = Path(folder)
     if not seconds_between >= 0:
-        raise ConfigError(f"seconds between two checkpoints: expected a number ≥ 0, found {seconds_between}")
+        raise ConfigError(
+            f"seconds between two checkpoints: expected a number ≥ 0, found {seconds_between}"
+        )
     check_start(path, resume=resume, fresh=fresh)
     with writable_folder(path) as writable:
         if not writable:
@@ -271,7 +308,9 @@ def checkpoint_in(
 
 
 @contextmanager
-def keep_work_in(folder: Path, *, subject: Fingerprint, resume: bool, **options: Any) -> Iterator[FitContext]:
+def keep_work_in(
+    folder: Path, *, subject: Fingerprint, resume: bool, **options: Any
+) -> Iterator[FitContext]:
     """Call `checkpoint_in` under its former name, with a warning.
 
     What it yields must now be given to `fit` as `context`.
@@ -303,6 +342,8 @@ def keep_work_in(folder: Path, *, subject: Fingerprint, resume: bool, **options:
     ...         print(type(context).__name__)
     FitContext
     """
-    warnings.warn("keep_work_in is now checkpoint_in: fit(…, context=what it yields)", DeprecationWarning, 3)
+    warnings.warn(
+        "keep_work_in is now checkpoint_in: fit(…, context=what it yields)", DeprecationWarning, 3
+    )
     with checkpoint_in(folder, fingerprint=subject, resume=resume, **options) as context:
         yield context

@@ -105,9 +105,14 @@ def write_value(value: Any, arrays: dict[str, npt.NDArray[Any]], where: str) -> 
         arrays[name] = value
         return {"$array": name}
     if is_model(value):
-        return {"$model": type(value).__name__, "params": write_values(stored_params(value), arrays, where)}
+        return {
+            "$model": type(value).__name__,
+            "params": write_values(stored_params(value), arrays, where),
+        }
     if _is_frozen(type(value)):
-        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value) if one.init}
+        fields = {
+            one.name: getattr(value, one.name) for one in dataclasses.fields(value) if one.init
+        }
         return {"$value": type(value).__name__, "fields": write_values(fields, arrays, where)}
     raise ModelFileError(
         f"{where}: cannot save a {type(value).__name__}; expected numbers, text, lists, tuples, "
@@ -119,10 +124,14 @@ def stored_params(model: Any) -> dict[str, Any]:
     """The parameters without those that came later, at their default: what an earlier version wrote is the same."""
     declared = dataclasses.fields(model) if dataclasses.is_dataclass(model) else ()
     later = {one.name: one.default for one in declared if one.metadata.get("later")}
-    return {key: one for key, one in get_params(model).items() if key not in later or one != later[key]}
+    return {
+        key: one for key, one in get_params(model).items() if key not in later or one != later[key]
+    }
 
 
-def write_values(values: Mapping[str, Any], arrays: dict[str, npt.NDArray[Any]], where: str) -> dict[str, Any]:
+def write_values(
+    values: Mapping[str, Any], arrays: dict[str, npt.NDArray[Any]], where: str
+) -> dict[str, Any]:
     """The JSON values of many named values."""
     return {name: write_value(value, arrays, f"{where} {name!r}") for name, value in values.items()}
 
@@ -170,11 +179,15 @@ def find_kind(name: str, params: Mapping[str, Any], kinds: Kinds) -> Any:
     kind = kinds.get(name)
     if kind is None or not hasattr(kind, "restore"):
         known = sorted(one for one in kinds if hasattr(kinds[one], "restore"))
-        raise ValueError(f"unknown kind of model {name!r:.60}{did_you_mean(name, known)}; known: {', '.join(known)}")
+        raise ValueError(
+            f"unknown kind of model {name!r:.60}{did_you_mean(name, known)}; known: {', '.join(known)}"
+        )
     names = parameter_names(kind)
     for param in params:
         if param not in names:
-            raise ValueError(f"unknown parameter {param!r:.60} for {kind.__name__}{did_you_mean(param, names)}")
+            raise ValueError(
+                f"unknown parameter {param!r:.60} for {kind.__name__}{did_you_mean(param, names)}"
+            )
     return kind
 
 
@@ -192,7 +205,13 @@ def fingerprint(value: Any) -> str | None:
         return f"{fingerprint(value.histories)} {fingerprint(value.targets)} {value.count_repeats}"
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(value, Interactions):
-        for array in (value.users.values, value.items.values, value.offsets, value.item_rows, value.times):
+        for array in (
+            value.users.values,
+            value.items.values,
+            value.offsets,
+            value.item_rows,
+            value.times,
+        ):
             if array is None:
                 digest.update(b"none ")
             elif array.dtype.kind == "O":
@@ -204,7 +223,10 @@ def fingerprint(value: Any) -> str | None:
         parts = [value.train, value.train_and_validation]
         for held_out in (value.validation, value.test):
             parts += [] if held_out is None else [held_out.histories, held_out.targets]
-        texts = (f"validation {value.validation is not None}", *(str(fingerprint(one)) for one in parts))
+        texts = (
+            f"validation {value.validation is not None}",
+            *(str(fingerprint(one)) for one in parts),
+        )
         digest.update(" ".join(texts).encode())
     else:
         if isinstance(value, csr_array):

@@ -20,7 +20,15 @@ from loca.data.interactions import Interactions
 from loca.data.recency import Recency
 from loca.errors import ModelFileError
 from loca.memory import available_bytes, readable_bytes
-from loca.persistence.arrays import check_types, dump_json, is_read, map_arrays, parse_json, read_arrays, write_arrays
+from loca.persistence.arrays import (
+    check_types,
+    dump_json,
+    is_read,
+    map_arrays,
+    parse_json,
+    read_arrays,
+    write_arrays,
+)
 from loca.persistence.atomic_write import (
     MANIFEST,
     MAX_JSON,
@@ -31,20 +39,43 @@ from loca.persistence.atomic_write import (
     read_plain,
     updating,
 )
-from loca.persistence.manifest import Kinds, ModelState, find_kind, get_params, is_model, read_values, write_values
+from loca.persistence.manifest import (
+    Kinds,
+    ModelState,
+    find_kind,
+    get_params,
+    is_model,
+    read_values,
+    write_values,
+)
 
 FORMAT, VERSION = "loca-model", 1
 # Arrays under this name are what a model has learned; others are inside its parameters and facts.
 STATE = "state/"
 # The most that a byte of JSON was seen to take as Python objects: an empty list is three bytes and takes 64.
 _MEMORY_PER_JSON_BYTE = 24
-_ID_DTYPES = {f"int{bits}": int for bits in (8, 16, 32, 64)} | {f"float{bits}": float for bits in (16, 32, 64)}
+_ID_DTYPES = {f"int{bits}": int for bits in (8, 16, 32, 64)} | {
+    f"float{bits}": float for bits in (16, 32, 64)
+}
 _ID_TYPES: dict[str, type] = {"text": str, **_ID_DTYPES}
 
 # What a JSON object must say: the type or types of each named value, a table for an object inside it.
 _FILE = {"file": str, "arrays": dict}
-_MODEL = {"kind": str, "params": dict, "facts": dict, "shares_known": bool, "parts": dict, "arrays": (_FILE, NoneType)}
-_TRAIN_DATA = {"users": str, "items": str, "checksums": list, "arrays": _FILE, "recency": (dict, NoneType)}
+_MODEL = {
+    "kind": str,
+    "params": dict,
+    "facts": dict,
+    "shares_known": bool,
+    "parts": dict,
+    "arrays": (_FILE, NoneType),
+}
+_TRAIN_DATA = {
+    "users": str,
+    "items": str,
+    "checksums": list,
+    "arrays": _FILE,
+    "recency": (dict, NoneType),
+}
 _WHOLE = {"files": dict, "written_by": dict, "model": dict, "known": (_TRAIN_DATA, NoneType)}
 _IDS = {"ids": list, "labels": (list, NoneType), "type": str, "what": str}
 _RECENCY = {"half_life": (int, float), "unit": str, "shape": str, "floor": (int, float)}
@@ -72,7 +103,9 @@ def check_foreign(folder: Path) -> bool:
     if not folder.exists():
         return False
     if not folder.is_dir():
-        raise ModelFileError(f"{folder}: expected a folder to save into, found a file; choose another name")
+        raise ModelFileError(
+            f"{folder}: expected a folder to save into, found a file; choose another name"
+        )
     names = sorted(os.listdir(folder))
     holds_model = MANIFEST in names and holds_format(folder / MANIFEST, FORMAT)
     foreign = [name for name in names if not is_data_file(name)]
@@ -91,7 +124,9 @@ def _write_model(model: Any, new: NewFiles) -> None:
         with new.file(what, "safetensors") as (name, file):
             return {"file": name, "arrays": write_arrays(file, arrays)[0]}
 
-    def take_tree(written: dict[str, Any], folder: Path, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    def take_tree(
+        written: dict[str, Any], folder: Path, sizes: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Take over a model and those inside it that a folder holds, without a look at their arrays."""
         arrays, parts = written["arrays"], written["parts"]
         if arrays is not None:
@@ -108,7 +143,9 @@ def _write_model(model: Any, new: NewFiles) -> None:
         """Write a model and those inside it, one array file each, so that only one is copied at a time."""
         if not is_model(model):
             raise ModelFileError(f"{where}: expected a fitted model, found {type(model).__name__}")
-        if (folder := getattr(model, "saved_in_", None)) is not None and (folder / MANIFEST).exists():
+        if (folder := getattr(model, "saved_in_", None)) is not None and (
+            folder / MANIFEST
+        ).exists():
             with _blaming(folder / MANIFEST):
                 manifest = open_sealed(read_plain(folder / MANIFEST), FORMAT, VERSION)
                 check_types(manifest, _WHOLE)
@@ -121,11 +158,17 @@ def _write_model(model: Any, new: NewFiles) -> None:
             "params": write_values(get_params(model), arrays, f"{where}, parameter"),
             "facts": write_values(state.facts, arrays, f"{where}, fact"),
             "arrays": write_arrays_file("arrays", arrays) if arrays else None,
-            "shares_known": train_data is not None and getattr(model, "train_data_", None) is train_data,
+            "shares_known": train_data is not None
+            and getattr(model, "train_data_", None) is train_data,
         }
         parts = state.parts
         del state, arrays  # they may be copies from another device
-        return {**written, "parts": {name: write_tree(part, f"{where}, part {name!r}") for name, part in parts.items()}}
+        return {
+            **written,
+            "parts": {
+                name: write_tree(part, f"{where}, part {name!r}") for name, part in parts.items()
+            },
+        }
 
     tree = write_tree(model, type(model).__name__)
     known: dict[str, Any] | None = None
@@ -138,7 +181,10 @@ def _write_model(model: Any, new: NewFiles) -> None:
         known["arrays"] = write_arrays_file("known", arrays)
         known["recency"] = None if train_data.recency is None else asdict(train_data.recency)
     packages = ("loca", "numpy", "torch", "safetensors")
-    written_by = {name: next((one.version for one in distributions(name=name)), "unknown") for name in packages}
+    written_by = {
+        name: next((one.version for one in distributions(name=name)), "unknown")
+        for name in packages
+    }
     body = {"written_by": written_by, "files": dict(new.sizes), "known": known, "model": tree}
     if report := model.report() if hasattr(model, "report") else "":
         body["report"] = report
@@ -163,7 +209,9 @@ def load_model(folder: str | Path, kinds: Kinds, *, verify: bool = False) -> Any
     while True:
         with _blaming(path):
             if not (path / MANIFEST).exists():
-                raise ModelFileError(f"{path}: no loca model here; expected a folder with a {MANIFEST}")
+                raise ModelFileError(
+                    f"{path}: no loca model here; expected a folder with a {MANIFEST}"
+                )
             data = read_plain(path / MANIFEST)
             try:
                 return _load(path, data, kinds, verify)
@@ -176,15 +224,23 @@ def load_model(folder: str | Path, kinds: Kinds, *, verify: bool = False) -> Any
 
 def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
     with _blaming(folder / MANIFEST):
-        manifest = open_sealed(data, FORMAT, VERSION, "; copy the folder again or save the model anew")
+        manifest = open_sealed(
+            data, FORMAT, VERSION, "; copy the folder again or save the model anew"
+        )
         check_types(manifest, _WHOLE)
-        known, sizes, array_files = manifest["known"], manifest["files"], _array_files(manifest["model"])
+        known, sizes, array_files = (
+            manifest["known"],
+            manifest["files"],
+            _array_files(manifest["model"]),
+        )
         array_files += [] if known is None else [known["arrays"]]
         texts = [] if known is None else [known["users"], known["items"]]
         named = [*(one["file"] for one in array_files), *texts]
         for name, size in sizes.items():
             if not is_data_file(name) or type(size) is not int:
-                raise ValueError(f"{name!r:.60} with {size!r:.60} bytes is not a data file of a loca model")
+                raise ValueError(
+                    f"{name!r:.60} with {size!r:.60} bytes is not a data file of a loca model"
+                )
         odd = set(named) ^ set(sizes)
         if odd or len(named) > len(sizes):
             raise ValueError(f"{min(odd or named)!r:.60} is not both listed and used, once")
@@ -195,7 +251,9 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
         with _blaming(folder / one["file"]):
             # Only to look: many files mapped at once would take many file handles.
             views = map_arrays(folder / one["file"]).values()
-            needed += sum(view.nbytes for view in views if is_read(view) or (known and one is known["arrays"]))
+            needed += sum(
+                view.nbytes for view in views if is_read(view) or (known and one is known["arrays"])
+            )
     free = available_bytes()
     if needed > free:
         raise ModelFileError(
@@ -210,7 +268,9 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
         arrays, file = {}, written["arrays"]
         if file is not None:
             with _blaming(folder / file["file"]):
-                arrays = read_arrays(map_arrays(folder / file["file"]), file["arrays"], verify=verify)
+                arrays = read_arrays(
+                    map_arrays(folder / file["file"]), file["arrays"], verify=verify
+                )
         with _blaming(folder / MANIFEST):
             params = read_values(written["params"], arrays, kinds)
             kind = find_kind(written["kind"], params, kinds)
@@ -219,7 +279,9 @@ def _load(folder: Path, data: bytes, kinds: Kinds, verify: bool) -> Any:
             model = kind.restore(params, ModelState(learned_arrays(arrays), facts, parts))
         except Exception as error:
             writer = manifest["written_by"].get("loca")
-            reason = f"cannot restore {written['kind']}, saved by loca {writer!s:.30}: {_line(error)}"
+            reason = (
+                f"cannot restore {written['kind']}, saved by loca {writer!s:.30}: {_line(error)}"
+            )
             raise ModelFileError(f"{folder}: {reason}") from error
         if written["shares_known"]:
             model.train_data_ = train_data
@@ -242,12 +304,17 @@ def _array_files(model: Any) -> list[dict[str, Any]]:
 
 def learned_arrays(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """What a model has learned of the arrays of its file, by the model's own names."""
-    return {name.removeprefix(STATE): array for name, array in arrays.items() if name.startswith(STATE)}
+    return {
+        name.removeprefix(STATE): array for name, array in arrays.items() if name.startswith(STATE)
+    }
 
 
 def sealed_json(form: str, version: int, body: dict[str, Any]) -> bytes:
     """The text of a JSON file with its format, its version and a checksum of all that it says."""
-    return dump_json({"format": form, "version": version, "checksum": seal(body), **body}, indent=1) + b"\n"
+    return (
+        dump_json({"format": form, "version": version, "checksum": seal(body), **body}, indent=1)
+        + b"\n"
+    )
 
 
 def seal(body: Mapping[str, Any]) -> int:
@@ -263,7 +330,9 @@ def open_sealed(data: bytes, form: str, newest: int, advice: str = "") -> Any:
     check_types(written, {"version": int, "checksum": int})
     version, checksum = written.pop("version"), written.pop("checksum")
     if version > newest:
-        raise ValueError(f"written in format {version} by a newer loca, this one reads up to {newest}; upgrade loca")
+        raise ValueError(
+            f"written in format {version} by a newer loca, this one reads up to {newest}; upgrade loca"
+        )
     if version < 1:
         raise ValueError(f"unknown format version {version}")
     if checksum != seal(written):
@@ -291,7 +360,9 @@ def _dump_train_data(interactions: Interactions) -> tuple[dict[str, bytes], dict
     for what, ids in (("users", interactions.users), ("items", interactions.items)):
         labels = None if ids.labels is None else [str(label) for label in ids.labels.tolist()]
         dtype = "text" if ids.values.dtype.kind == "O" else ids.values.dtype.name
-        texts[what] = dump_json({"what": ids.what, "type": dtype, "ids": ids.values.tolist(), "labels": labels})
+        texts[what] = dump_json(
+            {"what": ids.what, "type": dtype, "ids": ids.values.tolist(), "labels": labels}
+        )
     arrays = {name: getattr(interactions, name) for name in ("offsets", "item_rows", "times")}
     return texts, {name: array for name, array in arrays.items() if array is not None}
 
@@ -301,10 +372,14 @@ def _read_train_data(folder: Path, known: Mapping[str, Any]) -> Interactions:
     views = map_arrays(folder / known["arrays"]["file"])
     dtypes = {name: view.dtype.name for name, view in views.items() if name != "times"}
     if dtypes != {"offsets": "int64", "item_rows": "int32"}:
-        raise ValueError(f"known interactions: expected offsets, item_rows and times, found {dtypes!r:.100}")
+        raise ValueError(
+            f"known interactions: expected offsets, item_rows and times, found {dtypes!r:.100}"
+        )
     # They are used everywhere: they are read, however large.
     arrays = read_arrays(views, known["arrays"]["arrays"], verify=True)
-    parts: dict[str, Any] = {name: np.require(array, requirements="W") for name, array in arrays.items()}
+    parts: dict[str, Any] = {
+        name: np.require(array, requirements="W") for name, array in arrays.items()
+    }
     for what, checksum in zip(("users", "items"), known["checksums"], strict=True):
         name = known[what]
         data = (folder / name).read_bytes()
@@ -318,8 +393,12 @@ def _read_train_data(folder: Path, known: Mapping[str, Any]) -> Interactions:
         if {*map(type, values)} - {_ID_TYPES[dtype]} or {*map(type, labels or ())} - {str}:
             raise ValueError(f"{name}: expected ids of type {dtype} and labels of text")
         numbers = np.array(values, dtype=object if dtype == "text" else dtype)
-        parts[what] = IdMap(numbers, written["what"], None if labels is None else np.array(labels, dtype=object))
-    return Interactions(**parts, recency=None if known["recency"] is None else read_recency(known["recency"]))
+        parts[what] = IdMap(
+            numbers, written["what"], None if labels is None else np.array(labels, dtype=object)
+        )
+    return Interactions(
+        **parts, recency=None if known["recency"] is None else read_recency(known["recency"])
+    )
 
 
 def read_recency(written: Mapping[str, Any]) -> Recency:

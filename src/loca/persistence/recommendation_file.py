@@ -102,7 +102,12 @@ def recommend_to_file(
     users = _series(ids_of_one_type(request.histories.users))
     items, labels = _series(request.histories.items.values), request.histories.items.labels
     titles = None if labels is None else _series(labels)
-    schema = {"user": users.dtype, "item": items.dtype, "score": polars.Float32(), "rank": polars.Int64()}
+    schema = {
+        "user": users.dtype,
+        "item": items.dtype,
+        "score": polars.Float32(),
+        "rank": polars.Int64(),
+    }
     if titles is not None:
         schema["title"] = titles.dtype
     counts: list[int] = []
@@ -113,7 +118,12 @@ def recommend_to_file(
             counts.extend(is_filled.sum(axis=1).tolist())
             places, ranks = np.nonzero(is_filled)
             listed = found.item_rows[is_filled]
-            columns = [users.gather(block[places]), items.gather(listed), found.scores[is_filled], ranks + 1]
+            columns = [
+                users.gather(block[places]),
+                items.gather(listed),
+                found.scores[is_filled],
+                ranks + 1,
+            ]
             columns += [] if titles is None else [titles.gather(listed)]
             yield polars.DataFrame(dict(zip(schema, columns, strict=True)), schema=schema)
 
@@ -126,7 +136,9 @@ def check_ending(path: str | Path) -> Path:
     """The path of a file of lists; an ending that stands for no format is refused."""
     path = Path(path)
     if not path.name.lower().endswith(_ENDINGS) or path.name.lower() in _ENDINGS:
-        raise DataError(f"{path}: expected a file name that ends in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
+        raise DataError(
+            f"{path}: expected a file name that ends in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
+        )
     if path.is_dir():
         raise DataError(f"{path}: expected a file, found a folder")
     return path
@@ -139,7 +151,9 @@ def _series(values: npt.NDArray[Any]) -> polars.Series:
     return polars.Series(values.tolist() if values.dtype == object else values)
 
 
-def _write(frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str, file: BinaryIO) -> None:
+def _write(
+    frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str, file: BinaryIO
+) -> None:
     """Write frames as they come. Polars writes in a thread of its own, so that Ctrl-C and errors end the work here."""
     from polars.io.plugins import register_io_source
 
@@ -153,7 +167,11 @@ def _write(frames: Iterator[polars.DataFrame], schema: dict[str, Any], name: str
     def sink() -> None:
         table = register_io_source(source, schema=schema)
         try:
-            packed: Any = gzip.GzipFile(fileobj=file, mode="wb") if name.endswith(".gz") else nullcontext(file)
+            packed: Any = (
+                gzip.GzipFile(fileobj=file, mode="wb")
+                if name.endswith(".gz")
+                else nullcontext(file)
+            )
             with packed as target:
                 if name.endswith(".parquet"):
                     table.sink_parquet(target)

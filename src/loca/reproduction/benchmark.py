@@ -69,16 +69,22 @@ def open_data(name: str, *, seed: int = 0) -> StudiedData:
 
     if name == PLANTED:
         planted = planted_communities(users=1000, items=150, seed=seed)
-        return StudiedData(PLANTED, "planted", planted.interactions, genres=genres_of_planted(planted))
+        return StudiedData(
+            PLANTED, "planted", planted.interactions, genres=genres_of_planted(planted)
+        )
     if name not in DATA_SETS:
         if not Path(name).exists():
             known = [PLANTED, *(one for one in DATA_SETS if one not in _INSTEAD.values())]
             near = did_you_mean(name, known) or f"; known by name are {', '.join(known)}"
-            raise ConfigError(f"data {name!r}: there is no such file, and no data set of that name{near}")
+            raise ConfigError(
+                f"data {name!r}: there is no such file, and no data set of that name{near}"
+            )
         # As text that can be written, and distinguished from what is known by name.
         called = Path(name).name.encode("utf-8", "replace").decode()
         interactions = read_interactions(name, min_user_interactions=_LEAST_HISTORY)
-        return StudiedData(f"{called} (file)" if called in (PLANTED, *DATA_SETS) else called, called, interactions)
+        return StudiedData(
+            f"{called} (file)" if called in (PLANTED, *DATA_SETS) else called, called, interactions
+        )
     below, other = data_folder(), _INSTEAD.get(name, name)
     data_set, path = DATA_SETS[name], find_below(below, DATA_SETS[name].files)
     if path is None and (path := find_below(below, DATA_SETS[other].files)) is not None:
@@ -93,12 +99,17 @@ def open_data(name: str, *, seed: int = 0) -> StudiedData:
     preset = None if data_set.printed is None else data_set.label
     printed = None if preset is None else read_preset(preset, path)
     layout = layout_of(data_set, path)
-    interactions, genres = read_interactions(path, layout=layout, min_user_interactions=_LEAST_HISTORY), Genres()
+    interactions, genres = (
+        read_interactions(path, layout=layout, min_user_interactions=_LEAST_HISTORY),
+        Genres(),
+    )
     if (titles := find_below(below, data_set.titles)) is not None:
         genres, title_of = dict(read_genres(titles)), read_titles(titles)
         interactions = interactions.with_titles(title_of)
         printed = None if printed is None else printed.with_titles(title_of)
-    return StudiedData(name, data_set.label, interactions, data_set.validation, preset, printed, genres)
+    return StudiedData(
+        name, data_set.label, interactions, data_set.validation, preset, printed, genres
+    )
 
 
 _MOST = 100_000
@@ -159,7 +170,9 @@ class Sizes:
                 raise ConfigError(f"{name}: expected at most {_MOST:,}, found {value:,}")
         seconds = self.auto_seconds
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-            raise ConfigError(f"auto_seconds: expected a number above 0, found {self.auto_seconds!r}")
+            raise ConfigError(
+                f"auto_seconds: expected a number above 0, found {self.auto_seconds!r}"
+            )
 
     def counts(self, whole: int) -> tuple[int, ...]:
         """The numbers of local models that a figure shows of a whole: the paper's, and the whole."""
@@ -176,7 +189,9 @@ class Sizes:
 
 
 # Small enough for a few minutes on two cores.
-SMALL = Sizes(local_models=12, sweep_models=6, pilot_models=10, loop_models=5, seeds=3, auto_seconds=10.0)
+SMALL = Sizes(
+    local_models=12, sweep_models=6, pilot_models=10, loop_models=5, seeds=3, auto_seconds=10.0
+)
 
 
 class RunKey(NamedTuple):
@@ -245,7 +260,9 @@ class Benchmark:
     @property
     def names(self) -> tuple[str, ...]:
         """The models that are measured: those beyond the paper under `clean`, the authors' settings beside print."""
-        of_protocol = BEYOND if self.protocol == "clean" else AUTHORS if self.data.printed is not None else ()
+        of_protocol = (
+            BEYOND if self.protocol == "clean" else AUTHORS if self.data.printed is not None else ()
+        )
         return (*BASELINES, *LOCALS, *CONTROLS, *of_protocol)
 
     @cached_property
@@ -262,11 +279,17 @@ class Benchmark:
         kind, table = name.partition("-")[2], dict[str, Any]()
         if name in MIXTURES:
             for other in (f"loca-{kind}", f"mixture-{kind}"):
-                table |= {key: one for key, one in self.tables.get(other, {}).items() if key not in _OF_KERNELS}
+                table |= {
+                    key: one
+                    for key, one in self.tables.get(other, {}).items()
+                    if key not in _OF_KERNELS
+                }
         return table | dict(self.tables.get(name, {}))
 
     def _build(self, seed: int) -> dict[str, list[Recommender]]:
-        return build_models(ALL_NAMES, {**self.tables, **{one: self.settings_of(one) for one in MIXTURES}}, seed)
+        return build_models(
+            ALL_NAMES, {**self.tables, **{one: self.settings_of(one) for one in MIXTURES}}, seed
+        )
 
     def model(self, name: str, seed: int = 0) -> Any:
         """The named model by its settings, unfitted; local models and ensembles have as many as the sizes say."""
@@ -287,7 +310,10 @@ class Benchmark:
     def check_size(self, names: Sequence[str]) -> None:
         """Refuses more local models than there are users for them, where the named models have any."""
         users = self.split.train.n_users
-        sizes = {"--local-models": self.sizes.local_models, "--sweep-models": self.sizes.sweep_models}
+        sizes = {
+            "--local-models": self.sizes.local_models,
+            "--sweep-models": self.sizes.sweep_models,
+        }
         for option, size in sizes.items():
             if size > users and any(name in (*LOCALS, *CONTROLS, *MIXTURES) for name in names):
                 raise ConfigError(
@@ -300,11 +326,21 @@ class Benchmark:
         return tuple(range(self.sizes.seeds)) if is_drawn else (0,)
 
     def run(
-        self, key: RunKey, model: Recommender, *, counts: Sequence[int] = (), refit: bool = True, shares: bool = False
+        self,
+        key: RunKey,
+        model: Recommender,
+        *,
+        counts: Sequence[int] = (),
+        refit: bool = True,
+        shares: bool = False,
     ) -> Run:
         """The model as a run of this benchmark; with `shares` runs fit the parts that they share once."""
-        protocol = EvaluationProtocol(protocol=self.protocol, refit=refit, recency="own", seed=key.seed)
-        return Run(str(key), (model,), protocol, self.digest, counts=tuple(counts), shares_parts=shares)
+        protocol = EvaluationProtocol(
+            protocol=self.protocol, refit=refit, recency="own", seed=key.seed
+        )
+        return Run(
+            str(key), (model,), protocol, self.digest, counts=tuple(counts), shares_parts=shares
+        )
 
     def rows(self, names: Iterable[str]) -> Runs:
         """The runs of rows of Table 2: each model with each of its seeds."""
@@ -312,11 +348,17 @@ class Benchmark:
         for key in (RunKey(name, "", seed) for name in names for seed in self.seeds_of(name)):
             model = self.model(key.model, key.seed)
             is_counted = key.model in _COUNTED
-            counts = self.sizes.counts(model.get_params()[SIZE_PARAMETERS[model.role]]) if is_counted else ()
+            counts = (
+                self.sizes.counts(model.get_params()[SIZE_PARAMETERS[model.role]])
+                if is_counted
+                else ()
+            )
             runs[key] = self.run(key, model, counts=counts)
         return runs
 
-    def varied(self, variant: str, counts: Sequence[int], name: str = "loca-vae", /, **changes: Any) -> Runs:
+    def varied(
+        self, variant: str, counts: Sequence[int], name: str = "loca-vae", /, **changes: Any
+    ) -> Runs:
         """A local model with some parameters changed and as many models as the largest of `counts`, for each seed.
 
         The global model has no share in the answers of covered users, as in the paper, so that what is varied shows. A
@@ -328,10 +370,14 @@ class Benchmark:
             varied = {"anchor_selection": "coverage", "alpha": "paper", **changes}
             model = clone(of_size(self.model(key.model, key.seed), max(counts)), **varied)
             # The first communities of a mixture are no mixture of fewer.
-            runs[key] = self.run(key, model, counts=() if is_mixed else counts, refit=False, shares=True)
+            runs[key] = self.run(
+                key, model, counts=() if is_mixed else counts, refit=False, shares=True
+            )
         return runs
 
-    def measurements(self, name: str, measure: Callable[[Benchmark, int], Records], **others: Any) -> list[Measurement]:
+    def measurements(
+        self, name: str, measure: Callable[[Benchmark, int], Records], **others: Any
+    ) -> list[Measurement]:
         """One measurement with MultVAE for each seed."""
         found = []
         for seed in range(self.sizes.seeds):
@@ -347,7 +393,11 @@ class Benchmark:
 
 def of_size(model: Any, size: int) -> Any:
     """A local model or an ensemble with so many models; mixtures are no more than that."""
-    mixtures = {"mixtures": min(model.mixtures, size)} if getattr(model, "communities", "kernel") != "kernel" else {}
+    mixtures = (
+        {"mixtures": min(model.mixtures, size)}
+        if getattr(model, "communities", "kernel") != "kernel"
+        else {}
+    )
     return clone(model, **{SIZE_PARAMETERS[model.role]: size}, **mixtures)
 
 
@@ -362,7 +412,9 @@ class Results:
     @property
     def seconds(self) -> float:
         """How long all of it took, wherever it was computed."""
-        return sum(run.seconds for run in self.runs.values()) + sum(seconds for _, seconds in self.measured.values())
+        return sum(run.seconds for run in self.runs.values()) + sum(
+            seconds for _, seconds in self.measured.values()
+        )
 
     @property
     def names(self) -> set[str]:
@@ -396,18 +448,31 @@ class Results:
 
     def lines(self, measured: str) -> list[dict[str, Any]]:
         """The records of all measurements whose names begin with the words."""
-        return [line for name, (records, _) in self.measured.items() if name.startswith(measured) for line in records]
+        return [
+            line
+            for name, (records, _) in self.measured.items()
+            if name.startswith(measured)
+            for line in records
+        ]
 
-    def record_runs(self, model: str, variant: str, facts: dict[str, Value], counts: Sequence[int] = ()) -> Records:
+    def record_runs(
+        self, model: str, variant: str, facts: dict[str, Value], counts: Sequence[int] = ()
+    ) -> Records:
         """The lines of CSV of the runs of a model: one for each seed and number of local models."""
         lines: Records = []
         for run in self.of(model, variant):
             covered = run.found.get("coverage_by_count", {})
             for count in counts or (None,):
                 evaluation = run.evaluation if count is None else run.by_count[count]
-                line = {**facts, "seed": run.evaluation.seed, **({} if count is None else {"local models": count})}
+                line = {
+                    **facts,
+                    "seed": run.evaluation.seed,
+                    **({} if count is None else {"local models": count}),
+                }
                 line |= {metric: float(evaluation.values[metric].mean()) for metric in METRICS}
-                found = {key: value for key, value in run.found.items() if key != "coverage_by_count"}
+                found = {
+                    key: value for key, value in run.found.items() if key != "coverage_by_count"
+                }
                 found |= {"coverage": covered[str(count)]} if str(count) in covered else {}
                 lines.append(line | as_values("found", found) | {"seconds": run.seconds})
         return lines
@@ -450,13 +515,20 @@ class PaperItem:
 
     def make(self, studied: Sequence[Results]) -> ReportItem:
         """The report item of the results on all benchmarks."""
-        tables, charts, records, findings = list[ReportTable](), list[Chart](), Records(), list[Finding]()
+        tables, charts, records, findings = (
+            list[ReportTable](),
+            list[Chart](),
+            Records(),
+            list[Finding](),
+        )
         for results in studied:
             one, title = results.benchmark, results.benchmark.title
             tables += self.overview(results, studied)
             for part in self.show(results):
                 if isinstance(part, ReportTable):
-                    tables.append(replace(part, heading=": ".join(filter(None, (title, part.heading)))))
+                    tables.append(
+                        replace(part, heading=": ".join(filter(None, (title, part.heading))))
+                    )
                 elif isinstance(part, Chart):
                     charts.append(replace(part, title=title))
                 elif isinstance(part, Finding):
@@ -510,7 +582,9 @@ def _settings_files(name: str, protocol: str, settings: Path | None) -> list[Pat
         return [settings]
     files = [settings / f"{name}.toml", settings / f"{name}-{protocol}.toml"]
     if not any(one.exists() for one in files):
-        raise ConfigError(f"{settings}: expected {files[0].name} or {files[1].name} in it, the settings of the models")
+        raise ConfigError(
+            f"{settings}: expected {files[0].name} or {files[1].name} in it, the settings of the models"
+        )
     return [one for one in files if one.exists()]
 
 
@@ -528,9 +602,13 @@ def _read_tables(path: Path, protocol: str) -> Tables:
     for name, value in flat_settings(tables).items():
         if isinstance(value, Choice):
             listed = ", ".join(map(str, value.values))
-            raise ConfigError(f"{path}: {name}: expected one value, found a list to choose from ({listed}); keep one")
+            raise ConfigError(
+                f"{path}: {name}: expected one value, found a list to choose from ({listed}); keep one"
+            )
         if name.split(".")[-1] == "seed":
-            raise ConfigError(f"{path}: {name}: every model gets the seeds that --seeds says; leave it out")
+            raise ConfigError(
+                f"{path}: {name}: every model gets the seeds that --seeds says; leave it out"
+            )
     return tables
 
 
@@ -550,7 +628,9 @@ def tune_models(
     the choice of bandwidths carries over to many and the seconds do not. Dealt memberships have the settings of the
     mixtures that they are the control of.
     """
-    names = [one for one in names if benchmark.model(one).get_params().get("communities") != "dealt"]
+    names = [
+        one for one in names if benchmark.model(one).get_params().get("communities") != "dealt"
+    ]
     own, tables = folder / benchmark.name, {name: benchmark.tables.get(name, {}) for name in names}
     for name in (one for one in names if benchmark.model(one).role == "local"):
         tables[name] = {**tables[name], "anchors": min(_TUNED_WITH, benchmark.sizes.local_models)}
@@ -574,11 +654,16 @@ def tune_models(
     if comparison.failed:
         # Left out, it would be measured with its defaults beside others that were tuned.
         reasons = "; ".join(f"{name}: {why}" for name, why in comparison.failed.items())
-        raise LocaError(f"{benchmark.name}: tuning failed: {reasons}; {own} keeps the others, --resume tries again")
+        raise LocaError(
+            f"{benchmark.name}: tuning failed: {reasons}; {own} keeps the others, --resume tries again"
+        )
     return tuned_before(benchmark, folder)
 
 
 def tuned_before(benchmark: Benchmark, folder: Path) -> Tables:
     """The settings of the benchmark, with those that an earlier tuning found, where the folder has any."""
     found = folder / benchmark.name / _FOUND
-    return {**benchmark.tables, **(_read_tables(found, benchmark.protocol) if found.exists() else {})}
+    return {
+        **benchmark.tables,
+        **(_read_tables(found, benchmark.protocol) if found.exists() else {}),
+    }

@@ -22,7 +22,15 @@ _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#
 # Of other lengths than the colours, so that many labels never share both colour and marker.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _HATCHES = ("", "////", "\\\\\\\\", "xxxx", "----", "++++", "//", "||||")
-_OFTEN = ("LOCA_VAE", "Ensemble_VAE", "MultVAE", "LLORMA_VAE", "LOCA_DAE", "MultDAE", "LOCA_VAE, dealt")
+_OFTEN = (
+    "LOCA_VAE",
+    "Ensemble_VAE",
+    "MultVAE",
+    "LLORMA_VAE",
+    "LOCA_DAE",
+    "MultDAE",
+    "LOCA_VAE, dealt",
+)
 # The last has the colour of MultDAE, beside which it stands least.
 _SHOWN_OFTEN = {**{label: place for place, label in enumerate(_OFTEN)}, "LOCA_VAE, mixture": 12}
 _INK, _LINES = "#333333", "#e4e4e4"
@@ -92,7 +100,9 @@ def draw_charts(charts: Sequence[Chart]) -> Figure:
     width = columns * _WIDTHS[columns]
     per_line = _legend_columns(list(looks), width)
     legend_rows = math.ceil(len(looks) / per_line)
-    figure = Figure(figsize=(width, rows * _HEIGHT + legend_rows * _LEGEND_ROW), layout="constrained")
+    figure = Figure(
+        figsize=(width, rows * _HEIGHT + legend_rows * _LEGEND_ROW), layout="constrained"
+    )
     FigureCanvasAgg(figure)
     handles: dict[str, Artist] = {}
     for place, chart in enumerate(charts):
@@ -103,7 +113,11 @@ def draw_charts(charts: Sequence[Chart]) -> Figure:
             axes.set_ylabel("")
     if handles:
         legend = figure.legend(
-            handles=list(handles.values()), loc="outside lower center", ncols=per_line, frameon=False, fontsize=_FONT
+            handles=list(handles.values()),
+            loc="outside lower center",
+            ncols=per_line,
+            frameon=False,
+            fontsize=_FONT,
         )
         for text in legend.get_texts():
             text.set_parse_math(False)
@@ -119,14 +133,19 @@ def as_svg(figure: Figure, key: str = "figure") -> str:
 
     drawn = BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with without_warnings(), rc_context({"svg.hashsalt": key, "svg.fonttype": "path", "svg.id": "picture"}):
+    with (
+        without_warnings(),
+        rc_context({"svg.hashsalt": key, "svg.fonttype": "path", "svg.id": "picture"}),
+    ):
         figure.savefig(drawn, format="svg", metadata=nothing)
     # Letters are paths; without comments no text from outside is left for the replacements below to meet.
     text = re.sub(r"<!--.*?-->\n?", "", drawn.getvalue().decode("utf-8"), flags=re.DOTALL)
     text = re.sub(r"<!DOCTYPE.*?>\n?", "", text, flags=re.DOTALL)
     text = re.sub(r'\b(id="|href="#)|(url\(#)', lambda found: f"{found[0]}{key}.", text)
     # Its rule for lines holds in this picture alone, not in the page around it.
-    return text.replace('<style type="text/css">*{', f"<style type=\"text/css\">[id='{key}.picture'] *{{")
+    return text.replace(
+        '<style type="text/css">*{', f"<style type=\"text/css\">[id='{key}.picture'] *{{"
+    )
 
 
 def _looks_of(charts: Sequence[Chart]) -> dict[str, _Look]:
@@ -134,13 +153,17 @@ def _looks_of(charts: Sequence[Chart]) -> dict[str, _Look]:
     labels = list(dict.fromkeys(curve.label for chart in charts for curve in chart.curves))
     # What is said behind a name changes no look, unless it is part of one.
     names = {label: (label.split(" (")[0], re.split(r", | \(", label)[0]) for label in labels}
-    shown_as = {label: whole if whole in _SHOWN_OFTEN else first for label, (whole, first) in names.items()}
+    shown_as = {
+        label: whole if whole in _SHOWN_OFTEN else first for label, (whole, first) in names.items()
+    }
     places = {label: _SHOWN_OFTEN[name] for label, name in shown_as.items() if name in _SHOWN_OFTEN}
     left = (place for place in count() if place not in places.values())
     places |= {label: next(left) for label in labels if label not in places}
     looks: dict[str, _Look] = {}
     for label in labels:
-        colour, marker, hatch = (kind[places[label] % len(kind)] for kind in (_COLOURS, _MARKERS, _HATCHES))
+        colour, marker, hatch = (
+            kind[places[label] % len(kind)] for kind in (_COLOURS, _MARKERS, _HATCHES)
+        )
         looks[label] = (colour, marker, hatch)
     return looks
 
@@ -149,13 +172,17 @@ def _legend_columns(labels: list[str], width: float) -> int:
     """The most columns of labels that fit under a picture so many inches wide; each is as wide as its longest label."""
     for columns in range(len(labels), 1, -1):
         rows = math.ceil(len(labels) / columns)
-        longest = [max(map(len, labels[begin : begin + rows])) for begin in range(0, len(labels), rows)]
+        longest = [
+            max(map(len, labels[begin : begin + rows])) for begin in range(0, len(labels), rows)
+        ]
         if sum(longest) * _LETTER + len(longest) * _LEGEND_SIGN <= width:
             return len(longest)
     return 1
 
 
-def _draw_chart(axes: Axes, chart: Chart, looks: dict[str, _Look], handles: dict[str, Artist]) -> None:
+def _draw_chart(
+    axes: Axes, chart: Chart, looks: dict[str, _Look], handles: dict[str, Artist]
+) -> None:
     """Draws the curves; `handles` gets one sign for each label, as it is first drawn."""
     axes.set_title(chart.title, fontsize=_FONT + 1, loc="left", parse_math=False)
     axes.set_xlabel(chart.x_label, fontsize=_FONT, parse_math=False)
@@ -177,7 +204,9 @@ def _draw_chart(axes: Axes, chart: Chart, looks: dict[str, _Look], handles: dict
             # One bar for each group, beside those of the other curves within 80 % of a group's width.
             width = 0.8 / len(curves)
             x = [group + (place - (len(curves) - 1) / 2) * width for group in curve.x]
-            bars = axes.bar(x, curve.y, width * 0.92, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+            bars = axes.bar(
+                x, curve.y, width * 0.92, color=colour, hatch=hatch, edgecolor="white", linewidth=0
+            )
             sign = bars.patches[0]
             for seed in curve.seeds:
                 axes.plot(x, seed, color=_INK, **dots)
@@ -186,17 +215,23 @@ def _draw_chart(axes: Axes, chart: Chart, looks: dict[str, _Look], handles: dict
         else:
             shade = 0.15 if len(curves) == 1 else 0.08  # several lie over each other
             if curve.low and len(curve.x) > 1:
-                axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=shade, linewidth=0)
+                axes.fill_between(
+                    curve.x, curve.low, curve.high, color=colour, alpha=shade, linewidth=0
+                )
             elif curve.low:
                 axes.vlines(curve.x, curve.low, curve.high, color=colour, linewidth=1.2)
             for seed in curve.seeds:
                 axes.plot(curve.x, seed, color=colour, **dots)
-            sign = axes.plot(curve.x, curve.y, color=colour, marker=marker, markersize=4.5, linewidth=1.5)[0]
+            sign = axes.plot(
+                curve.x, curve.y, color=colour, marker=marker, markersize=4.5, linewidth=1.5
+            )[0]
         handles.setdefault(curve.label, sign)
     if chart.groups:
         axes.set_xlim(-0.6, len(chart.groups) - 0.4)
     for curve in (one for one in chart.curves if one.is_level):
-        handles.setdefault(curve.label, axes.axhline(curve.y[0], color=looks[curve.label][0], **_DASHED))
+        handles.setdefault(
+            curve.label, axes.axhline(curve.y[0], color=looks[curve.label][0], **_DASHED)
+        )
     for label, handle in handles.items():
         handle.set_label(label)
     _set_ticks(axes, chart)
@@ -216,7 +251,9 @@ def _set_ticks(axes: Axes, chart: Chart) -> None:
         axes.yaxis.set_major_locator(MaxNLocator(5))
     if chart.groups:
         is_wide = sum(map(len, chart.groups)) * _LETTER > 0.8 * _WIDTHS[3]
-        turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_wide else {}
+        turned: dict[str, Any] = (
+            {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_wide else {}
+        )
         axes.set_xticks(range(len(chart.groups)), chart.groups, parse_math=False, **turned)
         axes.tick_params(axis="x", length=0)
         return
@@ -231,7 +268,9 @@ def _apart(values: list[float], *, is_log: bool) -> list[float]:
 
     A log axis has no place for what is not above 0. From the right, where the whole of a curve is read.
     """
-    places = {value: math.log(value) if is_log else value for value in values if value > 0 or not is_log}
+    places = {
+        value: math.log(value) if is_log else value for value in values if value > 0 or not is_log
+    }
     shown: list[float] = []
     for value in reversed(places):
         step = 0.1 * (places[max(places)] - places[min(places)])

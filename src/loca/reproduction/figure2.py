@@ -21,7 +21,14 @@ from loca.random_streams import stream
 from loca.reproduction.benchmark import Benchmark, Measurement, PaperItem, Part, Results
 from loca.reproduction.charts import Chart, Curve
 from loca.reproduction.report import Finding, Records, ReportTable, Value
-from loca.reproduction.seed_means import MAIN, Floats, interval_of, interval_text, level, with_spread
+from loca.reproduction.seed_means import (
+    MAIN,
+    Floats,
+    interval_of,
+    interval_text,
+    level,
+    with_spread,
+)
 from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
 
@@ -44,7 +51,10 @@ class Figure2(PaperItem):
 
     def measurements(self, benchmark: Benchmark) -> list[Measurement]:
         """One for each seed, with all shares; the precision is that of LOCA_VAE, whose local models these are too."""
-        others = {"models": benchmark.sizes.pilot_models, "precision": benchmark.model("loca-vae").precision}
+        others = {
+            "models": benchmark.sizes.pilot_models,
+            "precision": benchmark.model("loca-vae").precision,
+        }
         return benchmark.measurements(NAME, _train_and_measure, **others)
 
     def show(self, results: Results) -> Iterator[Part]:
@@ -58,10 +68,14 @@ class Figure2(PaperItem):
         for share in (*SHARES, None):
             of_share = [line for line in lines if line["share"] == share]
             for seed in dict.fromkeys(line["seed"] for line in of_share):
-                anchors = np.array([line[MAIN] for line in of_share if line["seed"] == seed], np.float64)
+                anchors = np.array(
+                    [line[MAIN] for line in of_share if line["seed"] == seed], np.float64
+                )
                 by_seed.setdefault(share, []).append(anchors)
         values = {share: np.concatenate(parts) for share, parts in by_seed.items()}
-        of_seeds = {share: tuple(float(part.mean()) for part in parts) for share, parts in by_seed.items()}
+        of_seeds = {
+            share: tuple(float(part.mean()) for part in parts) for share, parts in by_seed.items()
+        }
         rows = []
         for share, own in values.items():
             name = "the global model" if share is None else f"{share:.0%}"
@@ -70,7 +84,10 @@ class Figure2(PaperItem):
         yield ReportTable("", TextTable(header, tuple(rows)))
         low, high = zip(*(interval_of(values[share]) for share in SHARES), strict=True)
         seeds = tuple(zip(*(of_seeds[share] for share in SHARES), strict=True))
-        x, y = tuple(100 * share for share in SHARES), tuple(float(values[share].mean()) for share in SHARES)
+        x, y = (
+            tuple(100 * share for share in SHARES),
+            tuple(float(values[share].mean()) for share in SHARES),
+        )
         curves = [Curve("local models", x, y, low, high, seeds if len(seeds) > 1 else ())]
         curves += level("MultVAE", float(values[None].mean()))
         yield Chart("", "closest users trained on, %", header[1], tuple(curves), is_log_x=True)
@@ -79,7 +96,10 @@ class Figure2(PaperItem):
             """Whether the one is surely above the other over anchors, and both figures in words."""
             low, high = interval_of(values[one] - values[other])
             interval = f"[{low:+.4f}, {high:+.4f} over anchors]"
-            return low > 0, f"NDCG@100 {values[one].mean():.4f} {interval} against {values[other].mean():.4f}"
+            return (
+                low > 0,
+                f"NDCG@100 {values[one].mean():.4f} {interval} against {values[other].mean():.4f}",
+            )
 
         trained_wide = f"local models trained on the closest {_PAPERS_BEST:.0%}"
         trained_narrow = f"trained on the closest {_ANSWERED:.0%} that they answer for"
@@ -87,7 +107,9 @@ class Figure2(PaperItem):
         yield Finding.on(is_above, f"{trained_wide} have {text} {trained_narrow}.")
         is_above, text = compared(None, _ANSWERED)
         yield Finding.on(is_above, f"the global model has {text} of local models {trained_narrow}.")
-        yield Finding("found", f"{trained_wide} have {compared(_PAPERS_BEST, None)[1]} of the global model.")
+        yield Finding(
+            "found", f"{trained_wide} have {compared(_PAPERS_BEST, None)[1]} of the global model."
+        )
 
 
 def _train_and_measure(benchmark: Benchmark, seed: int) -> Records:
@@ -103,7 +125,9 @@ def _train_and_measure(benchmark: Benchmark, seed: int) -> Records:
     places = (core.ravel(), np.repeat(np.arange(count), core.shape[1]))
     closest = csr_array((np.ones(core.size), places), (validation.n_users, count))
     validator = Validator(validation, closest)
-    records = _measured(benchmark.split.test, core, lambda _, rows: whole.score(rows), seed, "MultVAE", None)
+    records = _measured(
+        benchmark.split.test, core, lambda _, rows: whole.score(rows), seed, "MultVAE", None
+    )
     for share in SHARES:
         trained = order[:, : max(2, round(share * len(embeddings)))]
         models = _train(benchmark, seed, train, trained, validator)
@@ -111,7 +135,9 @@ def _train_and_measure(benchmark: Benchmark, seed: int) -> Records:
     return records
 
 
-def _train(benchmark: Benchmark, seed: int, train: Interactions, trained: Rows, validator: Validator) -> LocalModels:
+def _train(
+    benchmark: Benchmark, seed: int, train: Interactions, trained: Rows, validator: Validator
+) -> LocalModels:
     def weights_of(number: int) -> npt.NDArray[np.float32]:
         weights = np.zeros(train.n_users, dtype=np.float32)
         weights[trained[number]] = 1
@@ -127,14 +153,26 @@ def _train(benchmark: Benchmark, seed: int, train: Interactions, trained: Rows, 
 
 
 def _measured(
-    test: HeldOut, core: Rows, score: Callable[[int, csr_array], Any], seed: int, model: str, share: float | None
+    test: HeldOut,
+    core: Rows,
+    score: Callable[[int, csr_array], Any],
+    seed: int,
+    model: str,
+    share: float | None,
 ) -> Records:
     """The NDCG@100 of each anchor's closest users by its model; anchors whose users have no test items are left out."""
     records: Records = []
     for anchor, users in enumerate(core):
         if test.target_counts[users].any():
             part = test.of_users(np.sort(users))
-            values = measure(score(anchor, part.history_matrix).__getitem__, part, at=(100,)).values[MAIN]
-            facts: dict[str, Value] = {"seed": seed, "model": model, "share": share, "anchor": anchor}
+            values = measure(
+                score(anchor, part.history_matrix).__getitem__, part, at=(100,)
+            ).values[MAIN]
+            facts: dict[str, Value] = {
+                "seed": seed,
+                "model": model,
+                "share": share,
+                "anchor": anchor,
+            }
             records.append({**facts, "users": len(values), MAIN: float(values.mean())})
     return records

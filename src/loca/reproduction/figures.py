@@ -11,10 +11,27 @@ import numpy.typing as npt
 
 from loca.communities.geometry import Quantile
 from loca.experiments.runs import ComparedModel
-from loca.reproduction.benchmark import MIXTURES, Benchmark, PaperItem, Part, Results, RunKey, Runs, of_size
+from loca.reproduction.benchmark import (
+    MIXTURES,
+    Benchmark,
+    PaperItem,
+    Part,
+    Results,
+    RunKey,
+    Runs,
+    of_size,
+)
 from loca.reproduction.charts import Chart, Curve
 from loca.reproduction.report import Finding, ReportTable, Value
-from loca.reproduction.seed_means import MAIN, SeedMeans, claimed_gain, curve, interval_of, labelled, level
+from loca.reproduction.seed_means import (
+    MAIN,
+    SeedMeans,
+    claimed_gain,
+    curve,
+    interval_of,
+    labelled,
+    level,
+)
 from loca.text_table import TextTable
 
 # The paper's units do not carry over between embeddings; quantiles of the distances between users do.
@@ -54,24 +71,43 @@ class Figure4(PaperItem):
             for one in means.evaluations:
                 for group, own in is_of.items():
                     facts: dict[str, Value] = {"model": name, "seed": one.seed, "ratings": group}
-                    yield facts | {"users": int(own.sum()), MAIN: float(one.values[MAIN][own].mean())}
+                    yield facts | {
+                        "users": int(own.sum()),
+                        MAIN: float(one.values[MAIN][own].mean()),
+                    }
         yield Chart("", "ratings of a user", "NDCG@100", tuple(curves), groups=groups)
-        header = ("NDCG@100", *(f"{group} ratings ({own.sum():,} users)" for group, own in is_of.items()))
+        header = (
+            "NDCG@100",
+            *(f"{group} ratings ({own.sum():,} users)" for group, own in is_of.items()),
+        )
         yield ReportTable("", TextTable(header, tuple(rows)))
         for other in ("mult-vae", "ensemble-vae"):
             if {"mult-vae", "loca-vae", other} <= set(found):
                 differences = found["loca-vae"].of_users() - found[other].of_users()
                 sure = sum(interval_of(differences[own])[0] > 0 for own in is_of.values())
-                where = "in every group" if sure == len(groups) else f"in {sure} of {len(groups)} groups"
+                where = (
+                    "in every group"
+                    if sure == len(groups)
+                    else f"in {sure} of {len(groups)} groups"
+                )
                 text = f"LOCA_VAE is surely above {labelled(other)} {where}."
-                yield Finding.on(sure == len(groups), text) if other == "mult-vae" else Finding("found", text)
+                yield (
+                    Finding.on(sure == len(groups), text)
+                    if other == "mult-vae"
+                    else Finding("found", text)
+                )
 
 
-def group_users(counts: npt.NDArray[np.int64], groups: int = 5) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+def group_users(
+    counts: npt.NDArray[np.int64], groups: int = 5
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
     """The group of each user and the groups' names, such as 10–14: about equal shares of the users, ties together."""
     bounds = np.unique(np.quantile(counts, np.arange(1, groups) / groups, method="higher"))
     used, group_of = np.unique(np.searchsorted(bounds, counts, side="right"), return_inverse=True)
-    ends = ((part.min(), part.max()) for part in (counts[group_of == group] for group in range(len(used))))
+    ends = (
+        (part.min(), part.max())
+        for part in (counts[group_of == group] for group in range(len(used)))
+    )
     return group_of, tuple(f"{low}–{high}" if low < high else f"{low}" for low, high in ends)
 
 
@@ -109,10 +145,14 @@ class CountFigure(PaperItem):
             rows.append((label, *(texts.get(count, "") for count in counts)))
         for name in (one for one in self.alone if results.of(one)):
             curves += level(results.label(name), results.means(name))
-            rows.append((f"{results.label(name)}, one", results.text(name), *("" for _ in counts[1:])))
+            rows.append(
+                (f"{results.label(name)}, one", results.text(name), *("" for _ in counts[1:]))
+            )
         if by_name:
             yield Chart("", "number of local models", "NDCG@100", tuple(curves), is_log_x=True)
-            yield ReportTable("", TextTable(("NDCG@100 with local models", *map(str, counts)), tuple(rows)))
+            yield ReportTable(
+                "", TextTable(("NDCG@100 with local models", *map(str, counts)), tuple(rows))
+            )
         for name in (*self.names, *self.alone, *whole):
             counted = () if name in whole else by_name.get(name, ())
             yield from results.record_runs(name, "", {"model": name}, counted)
@@ -124,7 +164,9 @@ class CountFigure(PaperItem):
     def _counts(self, results: Results) -> dict[str, tuple[int, ...]]:
         """The numbers of models that each model was measured with, where it was."""
         runs = {name: results.of(name) for name in self.names}
-        return {name: tuple(own[0].by_count) for name, own in runs.items() if own and own[0].by_count}
+        return {
+            name: tuple(own[0].by_count) for name, own in runs.items() if own and own[0].by_count
+        }
 
 
 class Figure5(CountFigure):
@@ -150,7 +192,10 @@ class Figure5(CountFigure):
         if len(counts) > 1:
             text = f"{counts[-1]} instead of {half} local models change NDCG@100 by {{}}."
             yield from claimed_gain(text, whole, results.means("loca-vae", "", half))
-        for name, words in (("ensemble-vae", "the ensemble of as many MultVAEs"), ("llorma-vae", "LLORMA_VAE")):
+        for name, words in (
+            ("ensemble-vae", "the ensemble of as many MultVAEs"),
+            ("llorma-vae", "LLORMA_VAE"),
+        ):
             if not results.lacks_seeds(name):  # fewer seeds would be held against all of LOCA_VAE's
                 yield from claimed_gain(f"LOCA_VAE over {words}: {{}}.", whole, results.means(name))
 
@@ -218,7 +263,9 @@ class BandwidthFigure(PaperItem):
                     changes = {self.mixed: value, **self.mixed_fixed}
                     runs |= benchmark.varied(self._variant(value), size, name, **changes)
             for key in (RunKey(*_ENSEMBLE, seed) for seed in range(benchmark.sizes.seeds)):
-                runs[key] = benchmark.run(key, of_size(benchmark.model(key.model, key.seed), *size), refit=False)
+                runs[key] = benchmark.run(
+                    key, of_size(benchmark.model(key.model, key.seed), *size), refit=False
+                )
         return runs
 
     def _variant(self, value: float) -> str:
@@ -230,23 +277,49 @@ class BandwidthFigure(PaperItem):
 
     def _show_mixtures(self, results: Results) -> Iterator[Part]:
         """Communities by mixtures and dealt ones by what is varied, and the ensemble of as many."""
-        found = {name: [one for one in self.values if results.of(name, self._variant(one))] for name in self.mixtures}
+        found = {
+            name: [one for one in self.values if results.of(name, self._variant(one))]
+            for name in self.mixtures
+        }
         ensemble, curves, rows = results.means(*_ENSEMBLE), list[Curve](), []
         for name, values in found.items():
             points = [results.means(name, self._variant(value)) for value in values]
             curves += [curve(labelled(name), values, points)] if values else []
             for value in values:
                 runs = results.of(name, self._variant(value))
-                facts = (f"{_mean(runs, 'effective_share'):.1%}", f"{_mean(runs, 'answering'):.1f}", _epochs(runs))
-                rows.append((labelled(name), f"{value:g}", *facts, results.text(name, self._variant(value))))
-                yield from results.record_runs(name, self._variant(value), {"model": name, self.mixed: value})
+                facts = (
+                    f"{_mean(runs, 'effective_share'):.1%}",
+                    f"{_mean(runs, 'answering'):.1f}",
+                    _epochs(runs),
+                )
+                rows.append(
+                    (labelled(name), f"{value:g}", *facts, results.text(name, self._variant(value)))
+                )
+                yield from results.record_runs(
+                    name, self._variant(value), {"model": name, self.mixed: value}
+                )
         if not curves:
             return
         if ensemble is not None:
-            rows.append((_ENSEMBLE_LABEL, "", "", "", _epochs(results.of(*_ENSEMBLE)), ensemble.text()))
-        header = ("model", self.mixed, "trains on, in effect", "communities a user", "epochs", "NDCG@100")
+            rows.append(
+                (_ENSEMBLE_LABEL, "", "", "", _epochs(results.of(*_ENSEMBLE)), ensemble.text())
+            )
+        header = (
+            "model",
+            self.mixed,
+            "trains on, in effect",
+            "communities a user",
+            "epochs",
+            "NDCG@100",
+        )
         yield ReportTable("communities by mixtures", TextTable(header, tuple(rows)))
-        yield Chart("", self.mixed, "NDCG@100", (*curves, *level(_ENSEMBLE_LABEL, ensemble)), is_log_x=self.is_log_x)
+        yield Chart(
+            "",
+            self.mixed,
+            "NDCG@100",
+            (*curves, *level(_ENSEMBLE_LABEL, ensemble)),
+            is_log_x=self.is_log_x,
+        )
         yield from results.record_runs(*_ENSEMBLE, {"model": " ".join(_ENSEMBLE)})
         shown = self._variant(self.shown)
         first, *controls = [(labelled(name), results.means(name, shown)) for name in self.mixtures]
@@ -276,11 +349,15 @@ class BandwidthFigure(PaperItem):
             curves += level(_ALONE_LABEL, results.means(*_ALONE))
             yield Chart("", self.x_label, "NDCG@100", tuple(curves), is_log_x=self.is_log_x)
         for name, width in self.widths.items():
-            yield from results.record_runs("loca-vae", name, {"model": "loca-vae", "bandwidth": str(width)}, counts)
+            yield from results.record_runs(
+                "loca-vae", name, {"model": "loca-vae", "bandwidth": str(width)}, counts
+            )
         yield from results.record_runs(*_ALONE, {"model": " ".join(_ALONE)})
         for claim, (better, worse) in self.claims.items():
             text = f"{claim} ({better} instead of {worse}) changes NDCG@100 by {{}}."
-            yield from claimed_gain(text, results.means("loca-vae", better), results.means("loca-vae", worse))
+            yield from claimed_gain(
+                text, results.means("loca-vae", better), results.means("loca-vae", worse)
+            )
 
 
 def _thirds(benchmark: Benchmark) -> tuple[int, ...]:
@@ -313,7 +390,9 @@ class Figure7(BandwidthFigure):
     }
     fixed: ClassVar[Mapping[str, Quantile]] = {"answer_bandwidth": Quantile(0.1)}
     x_label, is_log_x = "users trained on, %", False
-    claims: ClassVar[Mapping[str, tuple[str, str]]] = {"training wider than answering": ("h_T 0.9", "h_T 0.1")}
+    claims: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "training wider than answering": ("h_T 0.9", "h_T 0.1")
+    }
     mixed, values, shown = "focus", (0.0, 0.3, 0.5, 0.8, 1.0), 0.8
     mixed_fixed: ClassVar[Mapping[str, float]] = {"temperature": 8.0}
     mixtures = ("mixture-vae", "dealt-vae")
@@ -329,7 +408,9 @@ class Figure8(BandwidthFigure):
     key = "figure8"
     title = "Figure 8: the bandwidth of answering, h_W"
     varied, share = "answer_bandwidth", "answer_share"
-    widths: ClassVar[Mapping[str, Quantile]] = {f"h_W {one:g}": Quantile(one) for one in (0.01, 0.05, 0.2, 0.5, 0.9)}
+    widths: ClassVar[Mapping[str, Quantile]] = {
+        f"h_W {one:g}": Quantile(one) for one in (0.01, 0.05, 0.2, 0.5, 0.9)
+    }
     fixed: ClassVar[Mapping[str, Quantile]] = {"train_bandwidth": _WIDE}
     x_label, is_log_x = "users answered for, %", True
     claims: ClassVar[Mapping[str, tuple[str, str]]] = {

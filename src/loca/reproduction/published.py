@@ -16,7 +16,9 @@ _COLUMNS = {
 
 @cache
 def _rows(name: str) -> tuple[Mapping[str, str], ...]:
-    text = (files("loca.reproduction") / "printed_tables" / f"{name}.csv").read_text(encoding="utf-8")
+    text = (files("loca.reproduction") / "printed_tables" / f"{name}.csv").read_text(
+        encoding="utf-8"
+    )
     return tuple(csv.DictReader(text.splitlines()))
 
 
@@ -31,7 +33,11 @@ def printed_accuracy(data: str | None, model: str, metric: str) -> float | None:
 def printed_selection(data: str | None, selection: str, count: int) -> tuple[float, float] | None:
     """Table 3's NDCG@100 and coverage, as a share, of a way to choose anchors; None where it prints none."""
     for row in _rows("table3"):
-        if (row["dataset"], row["anchor_selection"], row["local_models"]) == (data, selection, str(count)):
+        if (row["dataset"], row["anchor_selection"], row["local_models"]) == (
+            data,
+            selection,
+            str(count),
+        ):
             return float(row["ndcg_at_100"]), float(row["coverage_percent"]) / 100
     return None
 

@@ -95,7 +95,9 @@ class ReportItem:
     @property
     def file_names(self) -> tuple[str, ...]:
         """The files that it is written to: no CSV without records, no pictures without charts."""
-        endings = (["csv"] if self.records else []) + ["md"] + (["png", "svg"] if self.charts else [])
+        endings = (
+            (["csv"] if self.records else []) + ["md"] + (["png", "svg"] if self.charts else [])
+        )
         return tuple(f"{self.key}.{ending}" for ending in endings)
 
 
@@ -126,7 +128,9 @@ class Gain:
     @property
     def interval(self) -> str:
         """The 95 % interval in the same unit."""
-        return "for every user" if self.verdict == "equal" else "{1} to {2}{3}".format(*self._texts())
+        return (
+            "for every user" if self.verdict == "equal" else "{1} to {2}{3}".format(*self._texts())
+        )
 
     def _texts(self) -> tuple[str, str, str, str]:
         paired = self.paired
@@ -134,7 +138,12 @@ class Gain:
             return signed(paired.mean, 4), signed(paired.low, 4), signed(paired.high, 4), ""
         scale, digits = 100 * paired.relative / paired.mean, 2 if abs(paired.relative) < 0.01 else 1
         low, high = sorted((paired.low * scale, paired.high * scale))
-        return f"{signed(100 * paired.relative, digits)} %", signed(low, digits), signed(high, digits), " %"
+        return (
+            f"{signed(100 * paired.relative, digits)} %",
+            signed(low, digits),
+            signed(high, digits),
+            " %",
+        )
 
 
 @dataclass(frozen=True)
@@ -183,7 +192,9 @@ def write_item(item: ReportItem, folder: Path) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise DataError(f"{path}: an older file cannot be removed ({error.strerror or error}); remove it") from None
+            raise DataError(
+                f"{path}: an older file cannot be removed ({error.strerror or error}); remove it"
+            ) from None
 
 
 def as_markdown(item: ReportItem) -> str:
@@ -194,14 +205,22 @@ def as_markdown(item: ReportItem) -> str:
     for one in item.tables:
         rows = tuple(tuple(map(_markdown, row)) for row in one.table.rows)
         table = TextTable(tuple(map(_markdown, one.table.header)), rows)
-        blocks += [f"## {_markdown(one.heading)}", table.markdown(), _markdown(one.note, has_code=True)]
+        blocks += [
+            f"## {_markdown(one.heading)}",
+            table.markdown(),
+            _markdown(one.note, has_code=True),
+        ]
     if item.findings:
         lines = (
-            f"- {KIND_WORDS[one.kind].capitalize()}: {_markdown(one.text, has_code=True)}" for one in item.findings
+            f"- {KIND_WORDS[one.kind].capitalize()}: {_markdown(one.text, has_code=True)}"
+            for one in item.findings
         )
         blocks += ["## Findings", "\n".join(lines)]
     if item.missing:
-        blocks += ["## Not computed", "\n".join(f"- {_markdown(one, has_code=True)}" for one in item.missing)]
+        blocks += [
+            "## Not computed",
+            "\n".join(f"- {_markdown(one, has_code=True)}" for one in item.missing),
+        ]
     if item.command:
         # Indented, which no command can end early.
         blocks += ["## Made by", "\n".join(f"    {line}" for line in item.command.splitlines())]
@@ -217,7 +236,9 @@ def _markdown(text: str, *, has_code: bool = False) -> str:
     return "".join(parts)
 
 
-def page_of(headlines: Sequence[Headline], items: Sequence[ReportItem], provenance: Provenance, title: str) -> str:
+def page_of(
+    headlines: Sequence[Headline], items: Sequence[ReportItem], provenance: Provenance, title: str
+) -> str:
     """The page as HTML that needs no other file; report items link to their files, which lie beside it."""
     from jinja2 import Environment, PackageLoader
     from markupsafe import Markup, escape
@@ -254,7 +275,11 @@ def overall_sentence(headlines: Sequence[Headline]) -> str:
     parts: list[str] = []
     others: set[str] = set()
     for over in (BASE, BEST, ENSEMBLE):
-        words = [one.gains[over].verdict for one in headlines if one.protocol == "clean" and over in one.gains]
+        words = [
+            one.gains[over].verdict
+            for one in headlines
+            if one.protocol == "clean" and over in one.gains
+        ]
         others |= {word for word in words if word not in ("better", "worse")}
         if words:
             cases = "" if parts else " cases" if len(words) > 1 else " case"

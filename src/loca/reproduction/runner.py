@@ -25,7 +25,15 @@ from loca.persistence.checkpoint import FINGERPRINT_KEY, Checkpoint, first_diffe
 from loca.persistence.manifest import ModelState
 from loca.progress import say
 from loca.registry import RECORDS
-from loca.reproduction.benchmark import SIZE_PARAMETERS, Benchmark, Measured, Measurement, PaperItem, Results, Runs
+from loca.reproduction.benchmark import (
+    SIZE_PARAMETERS,
+    Benchmark,
+    Measured,
+    Measurement,
+    PaperItem,
+    Results,
+    Runs,
+)
 from loca.reproduction.figure2 import Figure2
 from loca.reproduction.figures import Figure4, Figure5, Figure6, Figure7, Figure8
 from loca.reproduction.report import ENDINGS, Provenance, ReportItem, Value, page_of, write_item
@@ -106,7 +114,9 @@ def check_start(folder: Path, *, resume: bool, fresh: bool) -> None:
     again from here.
     """
     if resume and fresh:
-        raise ConfigError("--resume goes on with what is stored, --fresh drops it; expected one of them, found both")
+        raise ConfigError(
+            "--resume goes on with what is stored, --fresh drops it; expected one of them, found both"
+        )
     has_results = any((folder / one).exists() for one in (STORED, TUNED))
     if has_results and not (resume or fresh):
         raise ConfigError(
@@ -134,7 +144,9 @@ class _Needs:
         runs = {key: run for name in items for key, run in PAPER[name].runs(benchmark).items()}
         if only:
             return cls(benchmark, {key: run for key, run in runs.items() if key.model in only}, ())
-        return cls(benchmark, runs, [one for name in items for one in PAPER[name].measurements(benchmark)])
+        return cls(
+            benchmark, runs, [one for name in items for one in PAPER[name].measurements(benchmark)]
+        )
 
     @property
     def names(self) -> set[str]:
@@ -154,7 +166,9 @@ class _Needs:
         return f"{results.benchmark.title}: {', '.join(missing)}" if missing else ""
 
 
-def models_of(items: Sequence[str], benchmark: Benchmark, only: Sequence[str] = ()) -> tuple[str, ...]:
+def models_of(
+    items: Sequence[str], benchmark: Benchmark, only: Sequence[str] = ()
+) -> tuple[str, ...]:
     """The models that tables and figures need, each local one with its base, in the order of the benchmark."""
     needs = _Needs.of(items, benchmark, only)
     names = {key.model for key in needs.runs} | ({"loca-vae"} if needs.measurements else set())
@@ -173,14 +187,18 @@ def reproduce(request: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
     if request.only and not any(one.runs for one in needs):
         whole = [_Needs.of(request.items, one) for one in request.benchmarks]
         there = dict.fromkeys(key.model for one in whole for key in one.runs)
-        raise ConfigError(f"models: none of {', '.join(request.only)} is needed there; there are {', '.join(there)}")
+        raise ConfigError(
+            f"models: none of {', '.join(request.only)} is needed there; there are {', '.join(there)}"
+        )
     for benchmark in () if resume else request.benchmarks:  # the results of others stay
         if (request.folder / STORED / benchmark.name).exists():
             with request.store_of(benchmark).opened((), resume=False):
                 pass
     found = sorted(one.parent.name for one in (request.folder / STORED).glob(f"*/{RUNS_FOLDER}"))
     if others := [name for name in found if name not in {one.name for one in request.benchmarks}]:
-        say(f"{request.folder} also stores {', '.join(others)}, which is not requested and not shown")
+        say(
+            f"{request.folder} also stores {', '.join(others)}, which is not requested and not shown"
+        )
     failed: dict[str, str] = {}
     studied = []
     for one in needs:
@@ -194,8 +212,14 @@ def reproduce(request: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
         # Nothing is written over what is there when nothing of it is stored.
         if any(one.names for one in needs) and not any(one.names for one in studied):
             names = ", ".join(one.benchmark.name for one in studied)
-            raise ConfigError(f"{request.folder}: nothing is stored of {names}; leave out --kept-only to compute it")
-    made = {name: item for name in request.items if (item := _make(name, request, studied, request.command))}
+            raise ConfigError(
+                f"{request.folder}: nothing is stored of {names}; leave out --kept-only to compute it"
+            )
+    made = {
+        name: item
+        for name in request.items
+        if (item := _make(name, request, studied, request.command))
+    }
     for item in made.values():
         write_item(item, request.folder)
     _write_page(request, made, studied)
@@ -205,7 +229,9 @@ def reproduce(request: Reproduction, *, resume: bool) -> tuple[ReportItem, ...]:
     return tuple(made.values())
 
 
-def _make(name: str, request: Reproduction, studied: Sequence[Results], command: str) -> ReportItem | None:
+def _make(
+    name: str, request: Reproduction, studied: Sequence[Results], command: str
+) -> ReportItem | None:
     """The report item: of all benchmarks, but of stored results alone only those that something is stored of.
 
     None for one that needs results and has none, such as one whose models were not requested: an empty one would
@@ -213,22 +239,32 @@ def _make(name: str, request: Reproduction, studied: Sequence[Results], command:
     """
     needs = [_Needs.of((name,), one.benchmark) for one in studied]
     pairs = list(zip(needs, studied, strict=True))
-    if any(one.names for one in needs) and not any(one.names & results.names for one, results in pairs):
+    if any(one.names for one in needs) and not any(
+        one.names & results.names for one, results in pairs
+    ):
         return None
     if not request.computes:
-        pairs = [(one, results) for one, results in pairs if not one.names or one.names & results.names]
+        pairs = [
+            (one, results) for one, results in pairs if not one.names or one.names & results.names
+        ]
     missing = tuple(filter(None, (one.missing_in(results) for one, results in pairs)))
-    return replace(PAPER[name].make([results for _, results in pairs]), command=command, missing=missing)
+    return replace(
+        PAPER[name].make([results for _, results in pairs]), command=command, missing=missing
+    )
 
 
-def _write_page(request: Reproduction, made: Mapping[str, ReportItem], studied: Sequence[Results]) -> None:
+def _write_page(
+    request: Reproduction, made: Mapping[str, ReportItem], studied: Sequence[Results]
+) -> None:
     """The page of the items made, and of earlier ones that lie in the folder and whose results are all stored."""
     shown, seen = dict(made), list(studied)
     for name in PAPER:
         if name not in made and (request.folder / f"{name}.md").exists():
             needs = [_Needs.of((name,), one) for one in request.benchmarks]
             loaded = [_load(request, one) for one in needs]
-            is_whole = all(one.names <= results.names for one, results in zip(needs, loaded, strict=True))
+            is_whole = all(
+                one.names <= results.names for one, results in zip(needs, loaded, strict=True)
+            )
             # The same command for another item: WHAT is its third word.
             program, verb, _, *more = request.command.split(" ", 3)
             item = _make(name, request, loaded, " ".join([program, verb, name, *more]))
@@ -243,7 +279,9 @@ def _write_page(request: Reproduction, made: Mapping[str, ReportItem], studied: 
 
 def _joined(first: Results, second: Results) -> Results:
     """The results of different items on one benchmark."""
-    return replace(first, runs={**first.runs, **second.runs}, measured={**first.measured, **second.measured})
+    return replace(
+        first, runs={**first.runs, **second.runs}, measured={**first.measured, **second.measured}
+    )
 
 
 def _compute(request: Reproduction, needs: _Needs, failed: dict[str, str]) -> Results:
@@ -260,7 +298,9 @@ def _compute(request: Reproduction, needs: _Needs, failed: dict[str, str]) -> Re
         here = request.processes == 1 and request.start_worker is None
         if not here:
             start = request.start_worker or Worker.start
-            reasons |= execute_parallel(plan, done, benchmark.split, store, request.processes, start)
+            reasons |= execute_parallel(
+                plan, done, benchmark.split, store, request.processes, start
+            )
         for name in plan.ready(done) if here else ():
             with _noting_failure(name, reasons):
                 say(f"{name}: {len(plan.names) - len(done) - len(reasons)} runs left")
@@ -272,7 +312,9 @@ def _compute(request: Reproduction, needs: _Needs, failed: dict[str, str]) -> Re
         if not reasons:
             store.finish()
     failed |= {f"{benchmark.name}: {name}": why for name, why in reasons.items()}
-    return Results(benchmark, {key: done[str(key)] for key in needs.runs if str(key) in done}, measured)
+    return Results(
+        benchmark, {key: done[str(key)] for key in needs.runs if str(key) in done}, measured
+    )
 
 
 @contextmanager
@@ -292,7 +334,9 @@ def _load(request: Reproduction, needs: _Needs) -> Results:
     store, runs, measured = request.store_of(needs.benchmark), dict[Any, Any](), dict[Any, Any]()
     finds: list[tuple[dict[Any, Any], Any, Callable[[], Any]]] = []
     finds += [(runs, key, partial(store.find, run)) for key, run in needs.runs.items()]
-    finds += [(measured, one.name, partial(load_measured, one, store.runs)) for one in needs.measurements]
+    finds += [
+        (measured, one.name, partial(load_measured, one, store.runs)) for one in needs.measurements
+    ]
     for results, key, find in finds:
         try:
             if (found := find()) is not None:
@@ -346,7 +390,9 @@ def describe_run(command: str, studied: Sequence[Results]) -> Provenance:
                 given |= {size: model.get_params()[size]}
             settings[f"{one.title}: {name}"] = _in_words(given) or "defaults"
         for found in (run.found for run in results.runs.values()):
-            machines[f"{found.get('machine', 'unknown')}, torch {found.get('torch', 'unknown')}"] += 1
+            machines[
+                f"{found.get('machine', 'unknown')}, torch {found.get('torch', 'unknown')}"
+            ] += 1
     versions = {"loca": loca.__version__, "python": platform.python_version()}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):

@@ -28,7 +28,9 @@ class SeedMeans:
 
     def of_users(self, metric: str = MAIN) -> Floats:
         """Each user's mean over the seeds."""
-        return np.asarray(np.mean([one.values[metric] for one in self.evaluations], axis=0), dtype=np.float64)
+        return np.asarray(
+            np.mean([one.values[metric] for one in self.evaluations], axis=0), dtype=np.float64
+        )
 
     def mean(self, metric: str = MAIN) -> float:
         return float(self.of_users(metric).mean())
@@ -54,7 +56,10 @@ def labelled(name: str) -> str:
 def as_values(word: str, facts: Mapping[str, Any]) -> dict[str, Value]:
     """Facts as a line of CSV holds them, the word before each name."""
     plain = str | int | float | bool | None
-    return {f"{word} {key}": value if isinstance(value, plain) else str(value) for key, value in facts.items()}
+    return {
+        f"{word} {key}": value if isinstance(value, plain) else str(value)
+        for key, value in facts.items()
+    }
 
 
 def interval_of(values: Floats) -> tuple[float, float]:
@@ -88,13 +93,17 @@ def level(label: str, value: SeedMeans | float | None) -> list[Curve]:
 def curve(label: str, x: Sequence[float], points: Sequence[SeedMeans | None]) -> Curve:
     """A line of NDCG@100 with intervals over users and the single seeds; points without figures are left out."""
     found = [(float(place), one) for place, one in zip(x, points, strict=True) if one is not None]
-    low, high = zip(*(interval_of(one.of_users()) for _, one in found), strict=True) if found else ((), ())
+    low, high = (
+        zip(*(interval_of(one.of_users()) for _, one in found), strict=True) if found else ((), ())
+    )
     seeds = tuple(zip(*(one.of_seeds() for _, one in found), strict=False))
     xs, ys = tuple(place for place, _ in found), tuple(one.mean() for _, one in found)
     return Curve(label, xs, ys, low, high, seeds if len(seeds) > 1 else ())
 
 
-def claimed_gain(text: str, first: SeedMeans | None, second: SeedMeans | None, of: str = "") -> list[Finding]:
+def claimed_gain(
+    text: str, first: SeedMeans | None, second: SeedMeans | None, of: str = ""
+) -> list[Finding]:
     """On the claim that the first is above the second; `text` has {} for the difference, which is one of what.
 
     Nothing where one of them was not measured.

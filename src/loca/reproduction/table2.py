@@ -25,7 +25,17 @@ from loca.reproduction.benchmark import (
     Results,
 )
 from loca.reproduction.published import printed_accuracy
-from loca.reproduction.report import BASE, BEST, DEALT, ENSEMBLE, Finding, Gain, Headline, ReportTable, Value
+from loca.reproduction.report import (
+    BASE,
+    BEST,
+    DEALT,
+    ENSEMBLE,
+    Finding,
+    Gain,
+    Headline,
+    ReportTable,
+    Value,
+)
 from loca.reproduction.seed_means import MAIN, METRICS, as_values, in_words, interval_text, labelled
 from loca.text_table import TextTable
 from loca.tuning.model_selection import SELECTED_ON_TEST
@@ -33,11 +43,36 @@ from loca.tuning.model_selection import SELECTED_ON_TEST
 BASELINE = "the best baseline"
 # The rivals that the paper has: the best of fewer is not the best that it claims to beat.
 _RIVALS_OF_THE_PAPER = ("wmf", "slim", "cdae", "mult-vae", "ease", "rec-vae", "llorma", "sglsvd")
-TITLES = {"recall@50": "Recall@50", "ndcg@50": "NDCG@50", "recall@100": "Recall@100", "ndcg@100": "NDCG@100"}
+TITLES = {
+    "recall@50": "Recall@50",
+    "ndcg@50": "NDCG@50",
+    "recall@100": "Recall@100",
+    "ndcg@100": "NDCG@100",
+}
 _OF_TABLE = (*BASELINES, *CONTROLS, *LOCALS, *AUTHORS)
-_LOCALITY = {"alpha": "α", "effective_share": "trains on, in effect", "answering": "communities a user"}
-_HEADER = ("model", "seeds", *(TITLES[one] for one in METRICS), "95 % of NDCG@100", "seconds", *_LOCALITY.values())
-_GAINS_HEADER = ("difference in NDCG@100", "mean", "relative", "95 %", "t", "p t (Holm)", "p Wilcoxon (Holm)", "")
+_LOCALITY = {
+    "alpha": "α",
+    "effective_share": "trains on, in effect",
+    "answering": "communities a user",
+}
+_HEADER = (
+    "model",
+    "seeds",
+    *(TITLES[one] for one in METRICS),
+    "95 % of NDCG@100",
+    "seconds",
+    *_LOCALITY.values(),
+)
+_GAINS_HEADER = (
+    "difference in NDCG@100",
+    "mean",
+    "relative",
+    "95 %",
+    "t",
+    "p t (Holm)",
+    "p Wilcoxon (Holm)",
+    "",
+)
 # What a model of many is made of; LLORMA has anchors too and is one model.
 _COUNTED_BY = {"Loca": "anchors", "Ensemble": "models"}
 _OF_THE_PAPER = ("loca-vae", "loca-ease")
@@ -78,16 +113,25 @@ class Table2(PaperItem):
             return
         header = ["NDCG@100", *([] if printed_as is None else ["paper prints"])]
         for one in of_data:  # the protocols do not evaluate the same users
-            header += [f"here, {one.benchmark.protocol} ({one.benchmark.split.test.n_users:,} users)", "95 %"]
+            header += [
+                f"here, {one.benchmark.protocol} ({one.benchmark.split.test.n_users:,} users)",
+                "95 %",
+            ]
         rows = []
         for name in (one for one in _OF_TABLE if any(results.of(one) for results in of_data)):
             row = [row_name(name, [run for one in of_data for run in one.of(name)])]
             row += [] if printed_as is None else [_printed(printed_as, name)]
             for one in of_data:
                 means = one.means(name)
-                row += ["", ""] if means is None else [means.text(), interval_text(means.of_users())]
+                row += (
+                    ["", ""] if means is None else [means.text(), interval_text(means.of_users())]
+                )
             rows.append(tuple(row))
-        heading = f"{label}: protocols side by side" if printed_as is None else f"{label}: beside the paper"
+        heading = (
+            f"{label}: protocols side by side"
+            if printed_as is None
+            else f"{label}: beside the paper"
+        )
         is_on_test = any(one.benchmark.protocol == "paper" for one in of_data)
         if rows:
             note = f"`paper`: {SELECTED_ON_TEST}." if is_on_test else ""
@@ -99,17 +143,26 @@ class Table2(PaperItem):
         The paper claims: LOCA above its base and every rival, LOCA_VAE above an ensemble; the rest is found.
         """
         gains = gains_of(results)
-        mixed = [one for name in _MIXED for one in beside(name)] if any(map(results.of, MIXTURES)) else []
+        mixed = (
+            [one for name in _MIXED for one in beside(name)]
+            if any(map(results.of, MIXTURES))
+            else []
+        )
         others = [name for name in BEYOND if name not in MIXTURES]
         tables: list[tuple[str, Iterable[str], str]] = [("", _OF_TABLE, _note(results))]
-        tables += [(_OF_MIXTURES, mixed, f"{_MIXTURE_NOTE}{_few(results, MIXTURES)}"), ("beyond the paper", others, "")]
+        tables += [
+            (_OF_MIXTURES, mixed, f"{_MIXTURE_NOTE}{_few(results, MIXTURES)}"),
+            ("beyond the paper", others, ""),
+        ]
         for heading, names, note in tables:
             if rows := tuple(_row(results, name) for name in names if results.of(name)):
                 yield ReportTable(heading, TextTable(_HEADER, rows), note)
         differences = []
         for one in gains:
             name = f"{labelled(one.model)} − {labelled(one.other)} ({_words(one.over)})"
-            differences.append((name, *paired_figures(one.paired, one.t_p, one.wilcoxon_p), one.verdict))
+            differences.append(
+                (name, *paired_figures(one.paired, one.t_p, one.wilcoxon_p), one.verdict)
+            )
         if differences:
             yield ReportTable("differences", TextTable(_GAINS_HEADER, tuple(differences)))
         runs = [(one, run) for one in results.benchmark.names for run in results.of(one)]
@@ -121,14 +174,22 @@ class Table2(PaperItem):
                 line |= {metric: means[metric], f"{metric} low": low, f"{metric} high": high}
             line |= {"chosen by ndcg@100": run.tried[run.chosen].ndcg, "seconds": run.seconds}
             # Under names of their own: a model has a parameter `model` too, and Auto one called `seconds`.
-            line |= as_values("setting", {key: one for key, one in run.parameters.items() if "seed" not in key})
+            line |= as_values(
+                "setting", {key: one for key, one in run.parameters.items() if "seed" not in key}
+            )
             yield line | as_values("found", run.found)
         for name in (*AUTHORS, *_OF_THE_PAPER):
             yield from _against_print(results, name)
         yield from _against_best(results, gains)
         for one in (gain for gain in gains if gain.over not in (BEST, BASELINE)):
-            is_claimed = one.model in _OF_THE_PAPER and (one.over == BASE or one.model == "loca-vae")
-            yield Finding.on(one.verdict == "better", _text(one)) if is_claimed else Finding("found", _text(one))
+            is_claimed = one.model in _OF_THE_PAPER and (
+                one.over == BASE or one.model == "loca-vae"
+            )
+            yield (
+                Finding.on(one.verdict == "better", _text(one))
+                if is_claimed
+                else Finding("found", _text(one))
+            )
 
 
 def headlines(studied: Iterable[Results]) -> Iterator[Headline]:
@@ -138,7 +199,11 @@ def headlines(studied: Iterable[Results]) -> Iterator[Headline]:
         for name in (*AUTHORS, *LOCALS):
             means, printed = results.means(name), printed_accuracy(one.printed_as, name, MAIN)
             if means is not None:
-                own = (gain for gain in gains_of(results) if gain.model == name and gain.over != BASELINE)
+                own = (
+                    gain
+                    for gain in gains_of(results)
+                    if gain.model == name and gain.over != BASELINE
+                )
                 gains = {gain.over: replace(gain, other=labelled(gain.other)) for gain in own}
                 called = row_name(name, results.of(name))
                 yield Headline(one.data.label, one.protocol, called, means.text(), printed, gains)
@@ -156,7 +221,13 @@ def _words(over: str) -> str:
 
 def _text(one: Gain) -> str:
     figures = in_words(one.paired, " of NDCG@100")
-    earned = "this is locality, " if one.over == DEALT else "this is diversity, " if one.model in _DEALT else ""
+    earned = (
+        "this is locality, "
+        if one.over == DEALT
+        else "this is diversity, "
+        if one.model in _DEALT
+        else ""
+    )
     against = f"{labelled(one.model)} against {_words(one.over)} ({labelled(one.other)})"
     return f"{against}: {earned}{figures}, {one.verdict}."
 
@@ -185,7 +256,11 @@ def _against_print(results: Results, name: str) -> Iterator[Finding]:
         texts.append(f"{TITLES[metric]} {reached:.4f} ({printed:.4f})")
         if reached < printed:
             below.append(TITLES[metric])
-    stands = f"is below what is printed in {', '.join(below)}" if below else "reaches all that is printed"
+    stands = (
+        f"is below what is printed in {', '.join(below)}"
+        if below
+        else "reaches all that is printed"
+    )
     yield Finding.on(not below, f"{labelled(name)} {stands}: {', '.join(texts)}.")
 
 
@@ -202,7 +277,9 @@ def _note(results: Results) -> str:
 def _few(results: Results, names: Iterable[str]) -> str:
     """Which of the models lack seeds, in a sentence."""
     few = [labelled(name) for name in names if results.lacks_seeds(name)]
-    return f" Not yet with all {results.benchmark.sizes.seeds} seeds: {', '.join(few)}." if few else ""
+    return (
+        f" Not yet with all {results.benchmark.sizes.seeds} seeds: {', '.join(few)}." if few else ""
+    )
 
 
 def _row(results: Results, name: str) -> tuple[str, ...]:
@@ -222,13 +299,22 @@ def _row(results: Results, name: str) -> tuple[str, ...]:
         shown = {"alpha": alphas, "effective_share": f"{mean:.1%}", "answering": f"{mean:.1f}"}
         locality.append(shown[fact] if values else "")
     seconds = f"{sum(one.seconds for one in runs) / len(runs):,.1f}"
-    return row_name(name, runs), str(len(runs)), *figures, interval_text(means.of_users()), seconds, *locality
+    return (
+        row_name(name, runs),
+        str(len(runs)),
+        *figures,
+        interval_text(means.of_users()),
+        seconds,
+        *locality,
+    )
 
 
 def row_name(name: str, runs: Iterable[ComparedModel]) -> str:
     """The model's label, and how many local models or members it has: LOCA_VAE (300)."""
     settings = (one.parameters for one in runs)
-    counts = dict.fromkeys(one[by] for one in settings if (by := _COUNTED_BY.get(one["model"])) is not None)
+    counts = dict.fromkeys(
+        one[by] for one in settings if (by := _COUNTED_BY.get(one["model"])) is not None
+    )
     return f"{labelled(name)} ({', '.join(map(str, counts))})" if counts else labelled(name)
 
 
@@ -276,18 +362,32 @@ def gains_of(results: Results) -> tuple[Gain, ...]:
         pairs += [(name, other, over) for over, other in others.items()]
     for name in _MIXED:
         base, ensemble, dealt, _ = beside(name)
-        pairs += [(name, base, BASE), (name, ensemble, ENSEMBLE), (name, dealt, DEALT), (dealt, ensemble, ENSEMBLE)]
+        pairs += [
+            (name, base, BASE),
+            (name, ensemble, ENSEMBLE),
+            (name, dealt, DEALT),
+            (dealt, ensemble, ENSEMBLE),
+        ]
     rival = BEST if baseline in (None, best) else BASELINE
     pairs += [(name, bests[rival], rival) for name in BEYOND if name not in _DEALT]
     paired = dict[tuple[str, str | None], PairedDifference]()
-    for name, other in dict.fromkeys((name, other) for name, other, _ in pairs if other is not None):
+    for name, other in dict.fromkeys(
+        (name, other) for name, other, _ in pairs if other is not None
+    ):
         first, second = results.means(name), results.means(other)
         if first is not None and second is not None:
             paired[name, other] = first.minus(second)
     t_p = dict(zip(paired, holm(one.t_p for one in paired.values()), strict=True))
     wilcoxon_p = dict(zip(paired, holm(one.wilcoxon_p for one in paired.values()), strict=True))
     return tuple(
-        Gain(name, other, over, paired[name, other], float(t_p[name, other]), float(wilcoxon_p[name, other]))
+        Gain(
+            name,
+            other,
+            over,
+            paired[name, other],
+            float(t_p[name, other]),
+            float(wilcoxon_p[name, other]),
+        )
         for name, other, over in pairs
         if other is not None and (name, other) in paired
     )

@@ -53,7 +53,14 @@ _TYPICAL = (
     "divided more than in the global list for {}; the two local models of greatest weight, chosen without a look at "
     "their lists, tell them apart for {}."
 )
-_HEADER = ("Lists", "Own genre", "Other genre", "Division", "Users told apart", "Users above the global list")
+_HEADER = (
+    "Lists",
+    "Own genre",
+    "Other genre",
+    "Division",
+    "Users told apart",
+    "Users above the global list",
+)
 Marks = npt.NDArray[np.bool_]
 Lists = npt.NDArray[np.int32]
 Record = Mapping[str, Any]
@@ -129,13 +136,16 @@ class Table4(PaperItem):
         if not benchmark.data.genres or benchmark.protocol != "clean":
             return []
         # LOCA_VAE whose covered users the local models alone answer for, as in the paper.
-        model = clone(benchmark.model("loca-vae"), anchors=benchmark.sizes.sweep_models, alpha="paper")
+        model = clone(
+            benchmark.model("loca-vae"), anchors=benchmark.sizes.sweep_models, alpha="paper"
+        )
         labels = benchmark.split.test.histories.items.labels
         titles = [] if labels is None else list(map(repr, labels.tolist()))
         # The digest of the data knows neither genres nor titles.
         lines = {"genres": sorted(map(repr, benchmark.data.genres.items())), "titles": titles}
         digests = {
-            name: hashlib.blake2b("\n".join(own).encode(), digest_size=16).hexdigest() for name, own in lines.items()
+            name: hashlib.blake2b("\n".join(own).encode(), digest_size=16).hexdigest()
+            for name, own in lines.items()
         }
 
         def study() -> Records:
@@ -166,9 +176,16 @@ class Table4(PaperItem):
 def as_records(item: ReportItem) -> Records:
     """One record that holds the words, tables and records of a report item; charts have no place in it."""
     facts: dict[str, Any] = {"key": item.key, "title": item.title, "caption": item.caption}
-    facts["panels"] = [{"heading": one.heading, "note": one.note, **vars(one.table)} for one in item.tables]
-    facts |= {"records": list(map(dict, item.records)), "findings": [[one.kind, one.text] for one in item.findings]}
-    return [{"exhibit": json.dumps(facts, ensure_ascii=False)}]  # the names under which older runs have stored them
+    facts["panels"] = [
+        {"heading": one.heading, "note": one.note, **vars(one.table)} for one in item.tables
+    ]
+    facts |= {
+        "records": list(map(dict, item.records)),
+        "findings": [[one.kind, one.text] for one in item.findings],
+    }
+    return [
+        {"exhibit": json.dumps(facts, ensure_ascii=False)}
+    ]  # the names under which older runs have stored them
 
 
 def from_records(records: Records) -> ReportItem:
@@ -179,7 +196,9 @@ def from_records(records: Records) -> ReportItem:
         table = TextTable(tuple(one["header"]), tuple(map(tuple, one["rows"])))
         tables.append(ReportTable(one["heading"], table, one["note"]))
     findings = tuple(Finding(*one) for one in found.pop("findings"))
-    return ReportItem(tables=tuple(tables), findings=findings, records=tuple(found.pop("records")), **found)
+    return ReportItem(
+        tables=tuple(tables), findings=findings, records=tuple(found.pop("records")), **found
+    )
 
 
 def genre_matrix(items: IdMap, genres: Mapping[Id, Genres]) -> tuple[Genres, Marks]:
@@ -198,7 +217,9 @@ def genre_matrix(items: IdMap, genres: Mapping[Id, Genres]) -> tuple[Genres, Mar
     return names, np.array([[name in listed for name in names] for listed in of_each])
 
 
-def two_genre_users(histories: csr_array, of_items: Marks, criteria: Criteria) -> list[TwoGenreUser]:
+def two_genre_users(
+    histories: csr_array, of_items: Marks, criteria: Criteria
+) -> list[TwoGenreUser]:
     """All users of two genres, the most promising first; of equal ones the lower row.
 
     Of all pairs of genres that meet the criteria in a user's history, the most promising is taken.
@@ -215,7 +236,10 @@ def two_genre_users(histories: csr_array, of_items: Marks, criteria: Criteria) -
     for start in range(0, len(rows), step):
         part = csr_array(histories[rows[start : start + step]])
         sizes = np.diff(part.indptr)[:, None]
-        shares, both = (part @ marks) / sizes, (part @ in_both) / sizes  # (users, genres), (users, pairs)
+        shares, both = (
+            (part @ marks) / sizes,
+            (part @ in_both) / sizes,
+        )  # (users, genres), (users, pairs)
         first, second = shares[:, pairs[0]], shares[:, pairs[1]]
         either = first + second - both
         is_sought = (
@@ -231,13 +255,21 @@ def two_genre_users(histories: csr_array, of_items: Marks, criteria: Criteria) -
                 ordered = sorted(pairs[:, pair].tolist(), key=lambda genre: -shares[user, genre])
                 of_pair = (columns[ordered], shares[user, ordered], usual[ordered])
                 genres, own, everybody = (tuple(values.tolist()) for values in of_pair)
-                row, scores = int(rows[start + user]), (float(both[user, pair]), float(promise[user, pair]))
+                row, scores = (
+                    int(rows[start + user]),
+                    (float(both[user, pair]), float(promise[user, pair])),
+                )
                 found.append(TwoGenreUser(row, genres, own, everybody, *scores))
     return sorted(found, key=lambda one: -one.promise)
 
 
 def find_case(
-    model: Any, split: Split, genres: Mapping[Id, Genres], *, criteria: Criteria | None = None, n: int = 5
+    model: Any,
+    split: Split,
+    genres: Mapping[Id, Genres],
+    *,
+    criteria: Criteria | None = None,
+    n: int = 5,
 ) -> Case:
     """The user of two genres whose local models separate them most clearly, and all examined ones.
 
@@ -257,12 +289,16 @@ def find_case(
     counts, taken = (test.n_users, len(users), len(answered)), answered[: criteria.users]
     users = [users[place] for place in taken]
     lists = _ListsOf(model, csr_array(histories[taken]), csr_array(answering[taken]), n)
-    held_out = csr_array(test.target_matrix[[one.row for one in users]]).toarray() > 0  # (users, items)
+    held_out = (
+        csr_array(test.target_matrix[[one.row for one in users]]).toarray() > 0
+    )  # (users, items)
     ids = test.histories.users.ids([one.row for one in users])
     examined: Records = []
     for place, user in enumerate(users):
         facts: dict[str, Any] = {"record": "examined user", "user": ids[place]}
-        facts |= {f"genre_{side}": names[genre] for side, genre in zip("ab", user.genres, strict=True)}
+        facts |= {
+            f"genre_{side}": names[genre] for side, genre in zip("ab", user.genres, strict=True)
+        }
         facts |= {f"share_{side}": share for side, share in zip("ab", user.shares, strict=True)}
         found = _examine(lists, place, of_items[:, user.genres], held_out[place])
         examined.append({**facts, "share_of_both": user.both, **found})
@@ -282,11 +318,22 @@ def find_case(
     records: Records = []
     for name, share, rows in shown:
         for rank, row in enumerate((row for row in rows if row >= 0), start=1):
-            facts = {"record": "shown item", "user": study["user"], "model": name, "weight": share, "rank": rank}
+            facts = {
+                "record": "shown item",
+                "user": study["user"],
+                "model": name,
+                "weight": share,
+                "rank": rank,
+            }
             facts |= {"item": items.ids([row])[0], "title": items.label(row)}
             facts["genres"] = "|".join(names[genre] for genre in np.flatnonzero(of_items[row]))
             records.append({**facts, "is_held_out": row in targets})
-    return replace(case, shown=records, usual=user.usual, history=len(set(test.histories.items_of(user.row).tolist())))
+    return replace(
+        case,
+        shown=records,
+        usual=user.usual,
+        history=len(set(test.histories.items_of(user.row).tolist())),
+    )
 
 
 class _ListsOf:
@@ -311,11 +358,15 @@ class _ListsOf:
         with bar("lists of local models", model_count) as progress:
             for number in range(model_count):
                 members = by_model.indices[by_model.indptr[number] : by_model.indptr[number + 1]]
-                self.local[members, number] = top(partial(model.locals_.score_with, number), members)
+                self.local[members, number] = top(
+                    partial(model.locals_.score_with, number), members
+                )
                 progress.advance()
         weights = answering.toarray().astype(np.float64)
         self.weights = weights / weights.sum(axis=1, keepdims=True)  # (users, models)
-        self.global_, self.loca = (top(one.score, np.arange(user_count)) for one in (model.global_, model))
+        self.global_, self.loca = (
+            top(one.score, np.arange(user_count)) for one in (model.global_, model)
+        )
 
 
 def _examine(lists: _ListsOf, place: int, of_genres: Marks, held_out: Marks) -> dict[str, Any]:
@@ -337,7 +388,10 @@ def _examine(lists: _ListsOf, place: int, of_genres: Marks, held_out: Marks) -> 
     first = int(np.argmax(lean * (n + 1) + hits))
     for_b = -lean * (n + 1) + hits
     for_b[first] = for_b.min() - 1  # two different ones
-    pairs = {"best": [first, int(np.argmax(for_b))], "heaviest": [0, 1] if lean[0] >= lean[1] else [1, 0]}
+    pairs = {
+        "best": [first, int(np.argmax(for_b))],
+        "heaviest": [0, 1] if lean[0] >= lean[1] else [1, 0],
+    }
     of_pairs: dict[str, Any] = {}
     for name, (a, b) in pairs.items():
         aa, ba, bb, ab = (float(one.mean()) for one in (in_a[a], in_b[a], in_b[b], in_a[b]))
@@ -346,7 +400,11 @@ def _examine(lists: _ListsOf, place: int, of_genres: Marks, held_out: Marks) -> 
         facts |= {"clarity": min(aa - ba, bb - ab), "division": (aa + bb - (ba + ab)) / 2}
         of_pairs |= {f"{name}_{fact}": value for fact, value in facts.items()}
     found = len(np.unique(chosen[pairs["best"]][is_hit[pairs["best"]]]))
-    record = {"local_models": len(models), "score": of_pairs["best_clarity"] + found / (n * (2 * n + 1)), "hits": found}
+    record = {
+        "local_models": len(models),
+        "score": of_pairs["best_clarity"] + found / (n * (2 * n + 1)),
+        "hits": found,
+    }
     for name, rows in (("global", lists.global_[place]), ("loca", lists.loca[place])):
         for genre, side in enumerate("ab"):
             record[f"{name}_{side}"] = float(_marked(of_genres[:, genre], rows).mean())
@@ -408,19 +466,30 @@ def is_separated(user: Record, pair: str) -> bool:
 
 def is_above_global(user: Record, pair: str) -> bool:
     """Whether the first list has more of genre A and the second more of B than the global list."""
-    return bool(user[f"{pair}_a_in_a"] > user["global_a"] and user[f"{pair}_b_in_b"] > user["global_b"])
+    return bool(
+        user[f"{pair}_a_in_a"] > user["global_a"] and user[f"{pair}_b_in_b"] > user["global_b"]
+    )
 
 
 def _average_table(case: Case, study: Record) -> ReportTable:
     rows, everybody = [], list[Record](case.examined)
-    shown = [(f"User {study['user']}", [study], "best"), *(("All", everybody, pair) for pair in _PAIRS)]
+    shown = [
+        (f"User {study['user']}", [study], "best"),
+        *(("All", everybody, pair) for pair in _PAIRS),
+    ]
     for name, users, pair in shown:
         own = np.mean([(one[f"{pair}_a_in_a"], one[f"{pair}_b_in_b"]) for one in users])
         other = np.mean([(one[f"{pair}_b_in_a"], one[f"{pair}_a_in_b"]) for one in users])
         division = np.mean([one[f"{pair}_division"] for one in users])
-        counts = (sum(check(one, pair) for one in users) for check in (is_separated, is_above_global))
-        checked = (_of(one, len(users)) if name == "All" else "yes" if one else "no" for one in counts)
-        rows.append((f"{name}: {_PAIRS[pair]}", f"{own:.0%}", f"{other:.0%}", f"{division:.2f}", *checked))
+        counts = (
+            sum(check(one, pair) for one in users) for check in (is_separated, is_above_global)
+        )
+        checked = (
+            _of(one, len(users)) if name == "All" else "yes" if one else "no" for one in counts
+        )
+        rows.append(
+            (f"{name}: {_PAIRS[pair]}", f"{own:.0%}", f"{other:.0%}", f"{division:.2f}", *checked)
+        )
     for name, model in (("the global list", "global"), ("LOCA's list", "loca")):
         shares = [(one[f"{model}_a"], one[f"{model}_b"]) for one in everybody]
         rows.append((f"All: {name}", f"{np.mean(shares):.0%}", *[""] * 4))
@@ -441,7 +510,11 @@ def _findings(case: Case, study: Record | None) -> Iterator[Finding]:
     shares = {name: value for name, value in study.items() if isinstance(value, float)}
     facts = {**study, **{name: round(value * case.list_length) for name, value in shares.items()}}
     is_clear = is_separated(study, "best")
-    facts["verdict"] = "are told apart" if is_clear else "are not told apart, though no examined user's are clearer"
+    facts["verdict"] = (
+        "are told apart"
+        if is_clear
+        else "are not told apart, though no examined user's are clearer"
+    )
     facts |= {"n": case.list_length, "found": "item is" if study["hits"] == 1 else "items are"}
     yield Finding.on(is_clear, _STORY.format_map(facts))
     count = len(case.examined)

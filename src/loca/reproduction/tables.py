@@ -31,7 +31,15 @@ from loca.text_table import TextTable
 from loca.tuning.model_selection import selection_data
 
 _COUNTS, _SHARES = ("users", "items", "ratings"), ("sparsity", "concentration")
-_STATISTICS = ("Data", "Users", "Items", "Ratings", "Sparsity", "Concentration (top 5 %)", "Top 2 %")
+_STATISTICS = (
+    "Data",
+    "Users",
+    "Items",
+    "Ratings",
+    "Sparsity",
+    "Concentration (top 5 %)",
+    "Top 2 %",
+)
 _NOTE = (
     "Every rating counts, repeated ones too, as in the paper. Concentration is the share of the ratings that the "
     "most popular 5 % of the items have; the share of the top 2 % stands beside it, because the paper's figure for "
@@ -49,11 +57,15 @@ class Table1(PaperItem):
         """The data as the paper treats it where it has the same, else as it is studied here."""
         described, printed = dict[str, Statistics](), dict[str, Printed]()
         for data in (one.benchmark.data for one in studied):
-            described[data.label] = describe(data.interactions if data.as_printed is None else data.as_printed)
+            described[data.label] = describe(
+                data.interactions if data.as_printed is None else data.as_printed
+            )
             printed |= {} if data.printed is None else {data.label: PRINTED[data.printed]}
         return self.compare(described, printed)
 
-    def compare(self, described: Mapping[str, Statistics], printed: Mapping[str, Printed]) -> ReportItem:
+    def compare(
+        self, described: Mapping[str, Statistics], printed: Mapping[str, Printed]
+    ) -> ReportItem:
         """A row for each data set, and under it the paper's row where it prints one.
 
         Findings say of each which figures are exactly the printed ones, and by how much the others differ; percentages
@@ -63,7 +75,9 @@ class Table1(PaperItem):
         for name, found in described.items():
             paper = printed.get(name)
             rows.append((name, *_row(found), _percent(found.narrow_concentration)))
-            record: dict[str, Value] = {"data": name} | {column: getattr(found, column) for column in _COUNTS}
+            record: dict[str, Value] = {"data": name} | {
+                column: getattr(found, column) for column in _COUNTS
+            }
             record |= {f"{column}_percent": getattr(found, column) for column in _SHARES}
             record["top_2_percent"] = found.narrow_concentration
             for column in (*_COUNTS, *_SHARES):
@@ -74,8 +88,12 @@ class Table1(PaperItem):
                 findings += _compared(name, found, paper)
         if alone := [name for name in described if name not in printed]:
             findings.append(Finding("found", f"{_and(alone)}: not in the paper's Table 1."))
-        table = ReportTable("Statistics of the data sets", TextTable(_STATISTICS, tuple(rows)), _NOTE)
-        return ReportItem(self.key, self.title, self.caption, (table,), (), tuple(records), tuple(findings))
+        table = ReportTable(
+            "Statistics of the data sets", TextTable(_STATISTICS, tuple(rows)), _NOTE
+        )
+        return ReportItem(
+            self.key, self.title, self.caption, (table,), (), tuple(records), tuple(findings)
+        )
 
 
 def _row(found: Statistics | Printed) -> list[str]:
@@ -90,7 +108,11 @@ def _compared(name: str, found: Statistics, printed: Printed) -> Iterator[Findin
         ours, theirs = getattr(found, column), getattr(printed, column)
         is_count = column in _COUNTS
         texts = (f"{ours:,}", f"{theirs:,}") if is_count else (_percent(ours), _percent(theirs))
-        by = f"{ours - theirs:+,}, {(ours - theirs) / theirs:+.1%}" if is_count else f"{ours - theirs:+.2f} points"
+        by = (
+            f"{ours - theirs:+,}, {(ours - theirs) / theirs:+.1%}"
+            if is_count
+            else f"{ours - theirs:+.2f} points"
+        )
         if texts[0] == texts[1]:
             same.append(f"{column} ({texts[0]})")
         else:
@@ -98,7 +120,9 @@ def _compared(name: str, found: Statistics, printed: Printed) -> Iterator[Findin
     narrow, printed_share = found.narrow_concentration, printed.concentration
     is_apart = other and other[-1].startswith("concentration")
     if is_apart and abs(narrow - printed_share) < abs(found.concentration - printed_share):
-        other[-1] += f", to which the share of the top 2 % of the items, {_percent(narrow)}, is nearer"
+        other[-1] += (
+            f", to which the share of the top 2 % of the items, {_percent(narrow)}, is nearer"
+        )
     if same:
         yield Finding("matches", f"{name}: {_and(same)} as printed.")
     if other:
@@ -154,7 +178,9 @@ class Table3(PaperItem):
             figures, printed = [], []
             for variant, counts in _variants(benchmark, selection).items():
                 runs = results.of("loca-vae", variant)
-                yield from results.record_runs("loca-vae", variant, {"selection": selection}, counts)
+                yield from results.record_runs(
+                    "loca-vae", variant, {"selection": selection}, counts
+                )
                 for part in counts:
                     covered = [one.found["coverage_by_count"][str(part)] for one in runs]
                     text = results.text("loca-vae", variant, part)
@@ -171,43 +197,70 @@ class Table3(PaperItem):
         if rows:
             yield ReportTable("NDCG@100 (coverage)", TextTable(header, tuple(rows)))
         if lines := results.lines(CONTRAST):
-            shares = {name: [float(one["coverage"]) for one in lines if one["selection"] == name] for name in _FALLING}
+            shares = {
+                name: [float(one["coverage"]) for one in lines if one["selection"] == name]
+                for name in _FALLING
+            }
             means = {name: float(np.mean(own)) for name, own in shares.items()}
-            ranges = ((name, f"{means[name]:.1%}", f"{min(own):.1%} – {max(own):.1%}") for name, own in shares.items())
-            table = TextTable((f"selection of {count} anchors", "coverage", "over seeds"), tuple(ranges))
+            ranges = (
+                (name, f"{means[name]:.1%}", f"{min(own):.1%} – {max(own):.1%}")
+                for name, own in shares.items()
+            )
+            table = TextTable(
+                (f"selection of {count} anchors", "coverage", "over seeds"), tuple(ranges)
+            )
             yield ReportTable("coverage where random anchors cover 71.3 %", table)
             yield from ({"measured": "coverage alone", **line} for line in lines)
             falls = all(means[a] >= means[b] for a, b in pairwise(_FALLING))
             listed = ", ".join(f"{name} {means[name]:.1%}" for name in _FALLING)
             yield Finding.on(falls, f"coverage of {count} anchors: {listed}.")
         best, random = (results.means("loca-vae", f"by {name}") for name in ("coverage", "random"))
-        yield from claimed_gain("greedy coverage against random anchors: {}.", best, random, " of NDCG@100")
+        yield from claimed_gain(
+            "greedy coverage against random anchors: {}.", best, random, " of NDCG@100"
+        )
 
 
 def _variants(benchmark: Benchmark, selection: str) -> dict[str, tuple[int, ...]]:
     """The runs of a selection, with the numbers of models that each is measured with."""
     thirds = benchmark.sizes.thirds(benchmark.sizes.local_models)
-    return {f"by kmeans {one}": (one,) for one in thirds} if selection == "kmeans" else {f"by {selection}": thirds}
+    return (
+        {f"by kmeans {one}": (one,) for one in thirds}
+        if selection == "kmeans"
+        else {f"by {selection}": thirds}
+    )
 
 
 def _contrast(benchmark: Benchmark, seed: int) -> Records:
     """The share of users that each selection covers at one bandwidth."""
     train, validation = selection_data(benchmark.split, benchmark.protocol)
-    embeddings = embed_users(benchmark.model("mult-vae", seed).fit(train, validation=validation), train.matrix())
+    embeddings = embed_users(
+        benchmark.model("mult-vae", seed).fit(train, validation=validation), train.matrix()
+    )
     count = min(benchmark.sizes.local_models, len(embeddings))
 
     def covered(selection: AnchorSelection, width: Quantile | float) -> float:
         widths: dict[str, Any] = {"train_bandwidth": width, "answer_bandwidth": width}
-        return find_communities(embeddings, anchors=count, anchor_selection=selection, seed=seed, **widths).coverage
+        return find_communities(
+            embeddings, anchors=count, anchor_selection=selection, seed=seed, **widths
+        ).coverage
 
     # The bandwidth at which random anchors cover the paper's share, by halving between two quantiles.
     low, high = 0.0, 1.0
     for _ in range(_BANDWIDTHS):
         middle = (low + high) / 2
-        low, high = (middle, high) if covered("random", Quantile(middle)) < _RANDOM_COVERS else (low, middle)
+        low, high = (
+            (middle, high)
+            if covered("random", Quantile(middle)) < _RANDOM_COVERS
+            else (low, middle)
+        )
     width = float(resolve_bandwidth(Quantile(high), unit_rows(embeddings), seed))
     return [
-        {"seed": seed, "selection": selection, "bandwidth": width, "coverage": covered(selection, width)}
+        {
+            "seed": seed,
+            "selection": selection,
+            "bandwidth": width,
+            "coverage": covered(selection, width),
+        }
         for selection in get_args(AnchorSelection)
     ]
 
@@ -234,17 +287,27 @@ class Table5(PaperItem):
                 if engine == "stacked" or count <= benchmark.sizes.loop_models:
                     model = clone(benchmark.model("loca-vae"), anchors=count, engine=engine)
                     inputs = benchmark.inputs_of(model, protocol=benchmark.protocol)
-                    found.append(Measurement(f"{TIMES} {engine} {count}", inputs, partial(_time_fit, benchmark, model)))
+                    found.append(
+                        Measurement(
+                            f"{TIMES} {engine} {count}",
+                            inputs,
+                            partial(_time_fit, benchmark, model),
+                        )
+                    )
         return found
 
     def show(self, results: Results) -> Iterator[Part]:
         lines, printed_as = results.lines(TIMES), results.benchmark.printed_as
         lines.sort(key=lambda line: int(line["local models"]))
-        stacked, loop = ([line for line in lines if line["engine"] == engine] for engine in _ENGINES)
+        stacked, loop = (
+            [line for line in lines if line["engine"] == engine] for engine in _ENGINES
+        )
         yield from (*stacked, *loop)
         curves = []
         for label, own in zip(_ENGINES.values(), (stacked, loop), strict=True):
-            x, y = (tuple(float(line[key]) for line in own) for key in ("local models", "local seconds"))
+            x, y = (
+                tuple(float(line[key]) for line in own) for key in ("local models", "local seconds")
+            )
             curves += [Curve(label, x, y)] if own else []
         if not stacked:
             return
@@ -256,7 +319,14 @@ class Table5(PaperItem):
         rows = [("MultVAE", f"{alone:,.1f}", "", "")]
         for line in stacked:
             count = line["local models"]
-            rows.append((f"{count}", f"{line['local seconds']:,.1f}", in_loop.get(count, ""), str(line["epochs"])))
+            rows.append(
+                (
+                    f"{count}",
+                    f"{line['local seconds']:,.1f}",
+                    in_loop.get(count, ""),
+                    str(line["epochs"]),
+                )
+            )
         counts = (None, *(line["local models"] for line in stacked))
         printed = [printed_seconds(printed_as, count) for count in counts]
         header: tuple[str, ...] = ("local models", "stacked, s", "in a loop, s", "epochs, stacked")
@@ -267,13 +337,19 @@ class Table5(PaperItem):
             table = TextTable((*header, "paper, s"), beside)
         machines = dict.fromkeys(str(line["machine"]) for line in (*stacked, *loop))
         # Said once where all were timed on one machine; seconds of two would compare the machines.
-        warning = "" if len(machines) == 1 else "Timed on several machines, whose seconds do not compare: "
+        warning = (
+            ""
+            if len(machines) == 1
+            else "Timed on several machines, whose seconds do not compare: "
+        )
         yield ReportTable("", table, warning + "; ".join(machines))
         if stacked[0]["local models"] == 1:
             one = stacked[0]["local seconds"]
             text = f"one local model, with anchors and global share, takes {one:.1f} s, MultVAE {alone:.1f} s."
             yield Finding.on(one < alone, text)
-        for same in (line for line in stacked if loop and line["local models"] == loop[-1]["local models"]):
+        for same in (
+            line for line in stacked if loop and line["local models"] == loop[-1]["local models"]
+        ):
             slow, fast = loop[-1]["local seconds"], same["local seconds"]
             if fast > 0 and same["machine"] == loop[-1]["machine"]:
                 text = f"{same['local models']} local models train {slow / fast:.1f} × as fast stacked as in a loop"
@@ -293,5 +369,10 @@ def _time_fit(benchmark: Benchmark, model: Any) -> Records:
         begun = time.perf_counter()
         model.fit(train, validation=validation, context=context)  # finds the global model fitted
         whole = time.perf_counter() - begun
-    facts = {"engine": model.engine, "local models": model.anchors, "global seconds": alone, "local seconds": whole}
+    facts = {
+        "engine": model.engine,
+        "local models": model.anchors,
+        "global seconds": alone,
+        "local seconds": whole,
+    }
     return [{**facts, "epochs": model.local_epochs_, "machine": describe_machine()}]

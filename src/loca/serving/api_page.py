@@ -25,7 +25,10 @@ _REPLIES = {
 _PARAMETERS = {
     "n": ("integer", "Length of the list."),
     "model": ("string", "The name of the model; the first one by default."),
-    "recency": ("string", "Half-life of the items of a history: 4 (positions), 30d (time) or none."),
+    "recency": (
+        "string",
+        "Half-life of the items of a history: 4 (positions), 30d (time) or none.",
+    ),
     "q": ("string", "The beginning of an id, or words of a title."),
     "what": ("string", "users, items or all."),
     "user": ("string", "The id of a user."),
@@ -72,7 +75,9 @@ def openapi_document(
     endpoints: Iterable[tuple[str, str, Callable[..., Any]]], bodies: Mapping[str, type]
 ) -> dict[str, Any]:
     """The document of routes (method, path, function, whose docstring is the summary) and of the bodies of paths."""
-    _, schemas = msgspec.json.schema_components(bodies.values(), ref_template="#/components/schemas/{name}")
+    _, schemas = msgspec.json.schema_components(
+        bodies.values(), ref_template="#/components/schemas/{name}"
+    )
     paths: dict[str, Any] = {}
     for method, template, endpoint in endpoints:
         path = re.sub(r":path", "", template)
@@ -80,7 +85,12 @@ def openapi_document(
         parameters = []
         for name, place in [*inside, *((name, "query") for name in _QUERIES.get(path, ()))]:
             kind, text = _PARAMETERS[name]
-            about = {"name": name, "in": place, "required": place == "path", "schema": {"type": kind}}
+            about = {
+                "name": name,
+                "in": place,
+                "required": place == "path",
+                "schema": {"type": kind},
+            }
             parameters.append({**about, "description": text})
         kind = "application/octet-stream" if path == "/v1/map" else "application/json"
         replies: dict[str, Any] = {code: {"description": text} for code, text in _REPLIES.items()}
@@ -93,11 +103,18 @@ def openapi_document(
         }
         if method == "POST":
             reference = {"$ref": f"#/components/schemas/{bodies[path].__name__}"}
-            found["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
+            found["requestBody"] = {
+                "required": True,
+                "content": {"application/json": {"schema": reference}},
+            }
         paths.setdefault(path, {})[method.lower()] = found
     return {
         "openapi": "3.1.0",
-        "info": {"title": "LOCA", "version": loca.__version__, "description": "Lists, explanations and communities."},
+        "info": {
+            "title": "LOCA",
+            "version": loca.__version__,
+            "description": "Lists, explanations and communities.",
+        },
         "paths": paths,
         "components": {
             "schemas": schemas,

@@ -19,7 +19,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -39,7 +46,12 @@ from loca.serving.model_store import ModelStore, ModelVersion
 from loca.serving.scorer import ListOptions, QueueFullError, Scorer
 
 PAGE = Path(__file__).parent / "page"
-_PAGE_TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
+_PAGE_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".txt": "text/plain",
+}
 _SAFE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -101,7 +113,10 @@ class ListRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     user: _Id | None = None
     items: list[_Id] | None = None
-    titles: Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=100)] | None = None
+    titles: (
+        Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=100)]
+        | None
+    ) = None
     model: str | None = None
     n: Annotated[int, msgspec.Meta(ge=1)] = 10
     only: list[_Id] | None = None
@@ -194,7 +209,9 @@ class Service:
             answer = _answering(endpoint)
             routes.append(Route(path, answer, methods=[method]))
             self.templates[answer], self.answers[endpoint] = path.replace(":path", ""), answer
-        self.inner = Starlette(routes=routes, exception_handlers={HTTPException: _on_http}, lifespan=self._lifespan)
+        self.inner = Starlette(
+            routes=routes, exception_handlers={HTTPException: _on_http}, lifespan=self._lifespan
+        )
         self.inner.router.redirect_slashes = False
         self.app = Gate(self)
 
@@ -246,7 +263,12 @@ class Service:
             for name, went_well in found.items():
                 self.metrics.reloads.labels(name, "loaded" if went_well else "refused").inc()
                 detail = {} if went_well else {"error": self.store.errors[name]}
-                say(event="reload", model=name, fingerprint=self.store.versions[name].fingerprint, **detail)
+                say(
+                    event="reload",
+                    model=name,
+                    fingerprint=self.store.versions[name].fingerprint,
+                    **detail,
+                )
             if found:
                 self._note_models()
 
@@ -279,9 +301,13 @@ class Service:
         """Lists for several requests, each with its own end."""
         wanted = decode(_decode_batch, await self._body(request)).requests
         if sum(one.explain for one in wanted) > _MOST_EXPLAINED:
-            raise Problem(422, f"explain: expected for at most {_MOST_EXPLAINED} requests of a batch")
+            raise Problem(
+                422, f"explain: expected for at most {_MOST_EXPLAINED} requests of a batch"
+            )
         answers = await asyncio.gather(*(self._list(one) for one in wanted), return_exceptions=True)
-        return reply({"answers": [one if isinstance(one, dict) else _problem_of(one) for one in answers]})
+        return reply(
+            {"answers": [one if isinstance(one, dict) else _problem_of(one) for one in answers]}
+        )
 
     async def _list(self, wanted: ListRequest) -> dict[str, Any]:
         version, options, who = await self._resolve(wanted)
@@ -298,9 +324,13 @@ class Service:
         version = self._version(wanted.model)
         given = [one for one in (wanted.user, wanted.items, wanted.titles) if one is not None]
         if len(given) != 1:
-            raise Problem(422, f"who asks? expected one of user, items and titles, found {len(given)}")
+            raise Problem(
+                422, f"who asks? expected one of user, items and titles, found {len(given)}"
+            )
         if wanted.n > self.settings.most_items:
-            raise Problem(422, f"n: expected at most {self.settings.most_items:,}, found {wanted.n:,}")
+            raise Problem(
+                422, f"n: expected at most {self.settings.most_items:,}, found {wanted.n:,}"
+            )
         known, strict = version.known, wanted.on_unknown == "error"
         if wanted.user is not None:
             if strict:
@@ -308,11 +338,15 @@ class Service:
             who: Any = wanted.user
         else:
             who = wanted.items
-            if wanted.titles is not None:  # a title that is not one as it stands is looked for in all
+            if (
+                wanted.titles is not None
+            ):  # a title that is not one as it stands is looked for in all
                 who = await asyncio.to_thread(self._from_titles, version, wanted.titles, strict)
             if len(who) > self.settings.most_history:
                 most = f"{self.settings.most_history:,}"
-                raise Problem(422, f"items: expected a history of at most {most}, found {len(who):,}")
+                raise Problem(
+                    422, f"items: expected a history of at most {most}, found {len(who):,}"
+                )
             if not who and strict:
                 raise Problem(422, "items: expected at least one item to answer from")
             if strict:
@@ -381,7 +415,12 @@ class Service:
         row = items.row(item)
         titled = {} if version.titles is None else {"title": version.titles[row]}
         return reply(
-            {**version.about(), "item": version.item_ids[row], **titled, "items": list_items(version, found, 0, n)}
+            {
+                **version.about(),
+                "item": version.item_ids[row],
+                **titled,
+                "items": list_items(version, found, 0, n),
+            }
         )
 
     # Explanations and communities
@@ -392,21 +431,32 @@ class Service:
         version, options, who = await self._resolve(wanted)
         if wanted.item is not None:
             self._check_known(version.known.items, [wanted.item], "item: ")
-        return reply({**version.about(), **await self._why(version, options, who, wanted.item, wanted.n)})
+        return reply(
+            {**version.about(), **await self._why(version, options, who, wanted.item, wanted.n)}
+        )
 
-    async def _why(self, version: ModelVersion, options: ListOptions, who: Any, item: Any, n: int) -> dict[str, Any]:
+    async def _why(
+        self, version: ModelVersion, options: ListOptions, who: Any, item: Any, n: int
+    ) -> dict[str, Any]:
         known = version.known
         if options.is_history and options.on_unknown != "error":
             who = [one for one in who if one in known.items]
-        if item is None and not options.is_plain:  # the items of this list, not of that without conditions
+        if (
+            item is None and not options.is_plain
+        ):  # the items of this list, not of that without conditions
             listed, place = await self.scorer.find_list(options, who, n)
-            item = [version.item_ids[row] for row in listed.item_rows[place, :n].tolist() if row >= 0]
+            item = [
+                version.item_ids[row] for row in listed.item_rows[place, :n].tolist() if row >= 0
+            ]
 
         def find() -> dict[str, Any]:
             held = len(who) if options.is_history else len(known.items_of(known.users.row(who)))
             if item is None and held * n > self.settings.most_reasons:
                 most = max(1, self.settings.most_reasons // held)
-                raise Problem(422, f"n: expected at most {most:,} explained for a history of {held:,}, found {n:,}")
+                raise Problem(
+                    422,
+                    f"n: expected at most {most:,} explained for a history of {held:,}, found {n:,}",
+                )
             one = {"history": who} if options.is_history else who
             found = explain(options.model, one, item, n, recency=options.recency)
             counts = explorer.history_counts(options.model, one, recency=options.recency)
@@ -429,7 +479,9 @@ class Service:
         number = whole(request.path_params, "number", 0)
         users = await self._map(version)
         try:
-            found = await self.scorer.call(partial(explorer.describe_community, version.model, number, n, users))
+            found = await self.scorer.call(
+                partial(explorer.describe_community, version.model, number, n, users)
+            )
         except DataError as error:
             raise Problem(404, str(error)) from None
         return reply({**version.about(), **found})
@@ -445,7 +497,9 @@ class Service:
 
     async def _map(self, version: ModelVersion) -> explorer.UserMap:
         async with self._mapping:
-            if "user_map" not in version.__dict__:  # it takes a while, once; lists are found meanwhile
+            if (
+                "user_map" not in version.__dict__
+            ):  # it takes a while, once; lists are found meanwhile
                 await asyncio.to_thread(lambda: version.user_map)
         return version.user_map
 
@@ -456,7 +510,9 @@ class Service:
         what = given.get("what", "all")
         if what not in ("users", "items", "all"):
             raise Problem(422, f"what: expected users, items or all, found {what!r:.60}")
-        found = await asyncio.to_thread(explorer.search, version.known, given.get("q", "")[:200], what, n)
+        found = await asyncio.to_thread(
+            explorer.search, version.known, given.get("q", "")[:200], what, n
+        )
         return reply({**version.about(), **found})
 
     async def user(self, request: Request) -> Response:
@@ -484,10 +540,28 @@ class Service:
         listed = []
         for name, version in self.store.versions.items():
             facts = explorer.model_facts(version.model)
-            about = {"name": name, "fingerprint": version.fingerprint, "folder": version.folder.name}
-            listed.append({**about, **facts, "loaded_at": version.loaded_at, "error": self.store.errors.get(name)})
-        p50, p99 = np.percentile(self.latencies, [50, 99]).tolist() if self.latencies else (None, None)
-        health = {"requests": self.requests, "p50_ms": p50, "p99_ms": p99, "queue": len(self.scorer)}
+            about = {
+                "name": name,
+                "fingerprint": version.fingerprint,
+                "folder": version.folder.name,
+            }
+            listed.append(
+                {
+                    **about,
+                    **facts,
+                    "loaded_at": version.loaded_at,
+                    "error": self.store.errors.get(name),
+                }
+            )
+        p50, p99 = (
+            np.percentile(self.latencies, [50, 99]).tolist() if self.latencies else (None, None)
+        )
+        health = {
+            "requests": self.requests,
+            "p50_ms": p50,
+            "p99_ms": p99,
+            "queue": len(self.scorer),
+        }
         default = next(iter(self.store.versions))
         return reply({"models": listed, "default": default, **health, "version": loca.__version__})
 
@@ -514,8 +588,16 @@ class Service:
         return Response(render_page(self._openapi()), media_type=_PAGE_TYPES[".html"])
 
     def _openapi(self) -> dict[str, Any]:
-        endpoints = [(method, path, endpoint) for method, path, endpoint in self._endpoints() if "/v1/" in path]
-        bodies = {"/v1/recommend": ListRequest, "/v1/recommend/batch": BatchRequest, "/v1/explain": ExplainRequest}
+        endpoints = [
+            (method, path, endpoint)
+            for method, path, endpoint in self._endpoints()
+            if "/v1/" in path
+        ]
+        bodies = {
+            "/v1/recommend": ListRequest,
+            "/v1/recommend/batch": BatchRequest,
+            "/v1/explain": ExplainRequest,
+        }
         return openapi_document(endpoints, bodies)
 
     # What comes in
@@ -529,10 +611,16 @@ class Service:
                     parts.append(part)
                     size += len(part)
                     if size > most:
-                        raise Problem(413, f"expected a body of at most {most:,} bytes", {"connection": "close"})
+                        raise Problem(
+                            413,
+                            f"expected a body of at most {most:,} bytes",
+                            {"connection": "close"},
+                        )
         except TimeoutError:
             seconds = f"{self.settings.body_seconds:g}"
-            raise Problem(408, f"the body took more than {seconds} s", {"connection": "close"}) from None
+            raise Problem(
+                408, f"the body took more than {seconds} s", {"connection": "close"}
+            ) from None
         return b"".join(parts)
 
     def _query(self, request: Request, *names: str) -> dict[str, str]:
@@ -569,7 +657,9 @@ def whole(given: Mapping[str, Any], name: str, default: int) -> int:
     return int(text)
 
 
-def list_items(version: ModelVersion, found: Recommendations, place: int, n: int) -> list[ListedItem]:
+def list_items(
+    version: ModelVersion, found: Recommendations, place: int, n: int
+) -> list[ListedItem]:
     """The first n items of a list, as they are sent."""
     ids, titles = version.item_ids, version.titles
     pairs = zip(found.item_rows[place, :n].tolist(), found.scores[place, :n].tolist(), strict=True)
@@ -587,7 +677,11 @@ def _words(given: Mapping[str, str]) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def page_files() -> dict[str, bytes]:
     """The files of the explorer by name: no other can be read."""
-    return {path.name: path.read_bytes() for path in sorted(PAGE.iterdir()) if path.suffix in _PAGE_TYPES}
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(PAGE.iterdir())
+        if path.suffix in _PAGE_TYPES
+    }
 
 
 # -- Every end becomes a reply -----------------------------------------------------------------------------------------
@@ -602,7 +696,9 @@ def as_problem(error: BaseException) -> Problem:
     if isinstance(error, LocaError):
         return Problem(422, str(error))
     if isinstance(error, HTTPException):
-        allowed = {name: value for name, value in (error.headers or {}).items() if name.lower() == "allow"}
+        allowed = {
+            name: value for name, value in (error.headers or {}).items() if name.lower() == "allow"
+        }
         return Problem(error.status_code, str(error.detail), allowed)
     log.error("a request failed", exc_info=error)
     return Problem(500, "the request could not be answered")
@@ -612,7 +708,9 @@ def _problem_of(error: Any) -> dict[str, Any]:
     return {"problem": as_problem(error).document()}
 
 
-def _answering(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _answering(
+    endpoint: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
     """An endpoint whose errors are replies."""
 
     async def answer(request: Request) -> Response:
@@ -639,11 +737,19 @@ class Metrics:
         self.is_shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         self.requests = Counter("loca_requests", "Requests answered.", ["route", "status"], **given)
         times = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
-        self.seconds = Histogram("loca_request_seconds", "Time of a request.", ["route"], buckets=times, **given)
+        self.seconds = Histogram(
+            "loca_request_seconds", "Time of a request.", ["route"], buckets=times, **given
+        )
         sizes = (1, 2, 4, 8, 16, 32, 64)
-        self.batch_sizes = Histogram("loca_batch_size", "Requests that were answered together.", buckets=sizes, **given)
-        self.unknown = Counter("loca_unknown_ids", "Ids and titles that no model knows.", ["what"], **given)
-        self.reloads = Counter("loca_reloads", "New versions of a model.", ["model", "result"], **given)
+        self.batch_sizes = Histogram(
+            "loca_batch_size", "Requests that were answered together.", buckets=sizes, **given
+        )
+        self.unknown = Counter(
+            "loca_unknown_ids", "Ids and titles that no model knows.", ["what"], **given
+        )
+        self.reloads = Counter(
+            "loca_reloads", "New versions of a model.", ["model", "result"], **given
+        )
         lives: dict[str, Any] = {**given, "multiprocess_mode": "livesum"}
         self.queue = Gauge("loca_queue_length", "Requests that wait.", **lives)
         self.models = Gauge("loca_model", "Versions that serve.", ["name", "fingerprint"], **lives)
@@ -669,7 +775,9 @@ class Gate:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self.token = None if service.settings.token is None else f"Bearer {service.settings.token}".encode()
+        self.token = (
+            None if service.settings.token is None else f"Bearer {service.settings.token}".encode()
+        )
         self.buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
@@ -686,7 +794,10 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 given = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(one for one in _SAFE_HEADERS if one[0] not in given)]
+                message["headers"] = [
+                    *message["headers"],
+                    *(one for one in _SAFE_HEADERS if one[0] not in given),
+                ]
             await send(message)
 
         try:
@@ -712,7 +823,10 @@ class Gate:
         if scope["method"] == "POST" and path == "/v1/recommend":
             endpoint = self.service.recommend
         elif scope["method"] == "GET" and path.startswith("/v1/recommend/"):
-            endpoint, scope["path_params"] = self.service.recommend_user, {"user": path.removeprefix("/v1/recommend/")}
+            endpoint, scope["path_params"] = (
+                self.service.recommend_user,
+                {"user": path.removeprefix("/v1/recommend/")},
+            )
         if endpoint is None:
             await self.service.inner(scope, receive, send)
             return
@@ -726,21 +840,39 @@ class Gate:
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
             if not is_loopback(name):
                 return Problem(421, "expected a request to localhost")
-        if settings.rate and (wait := self._wait(scope)):  # before the token: guesses are requests too
-            return Problem(429, f"expected at most {settings.rate:g} requests a second", {"retry-after": str(wait)})
+        if settings.rate and (
+            wait := self._wait(scope)
+        ):  # before the token: guesses are requests too
+            return Problem(
+                429,
+                f"expected at most {settings.rate:g} requests a second",
+                {"retry-after": str(wait)},
+            )
         path = scope["path"]
         if self.token is not None and path not in _OPEN and not path.startswith("/explorer/"):
             given = headers.get(b"authorization", b"")
             if not hmac.compare_digest(given, self.token):
-                return Problem(401, "expected the header Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
+                return Problem(
+                    401,
+                    "expected the header Authorization: Bearer TOKEN",
+                    {"www-authenticate": "Bearer"},
+                )
         size = headers.get(b"content-length", b"0")
         if not size.isdigit() or len(size) > 12 or int(size) > settings.body_bytes:
-            return Problem(413, f"expected a body of at most {settings.body_bytes:,} bytes", {"connection": "close"})
+            return Problem(
+                413,
+                f"expected a body of at most {settings.body_bytes:,} bytes",
+                {"connection": "close"},
+            )
         return None
 
     def _wait(self, scope: MutableMapping[str, Any]) -> int:
         """Seconds until a client may go on, 0 where it may at once: a bucket of the requests of one second."""
-        client, now, rate = (scope.get("client") or ("",))[0], time.monotonic(), self.service.settings.rate
+        client, now, rate = (
+            (scope.get("client") or ("",))[0],
+            time.monotonic(),
+            self.service.settings.rate,
+        )
         most = max(rate, 1.0)
         left, last = self.buckets.pop(client, (most, now))
         left = min(most, left + (now - last) * rate)
@@ -754,7 +886,11 @@ class _JsonHandler(logging.Handler):
     """Writes what is logged as lines of JSON."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        trace = {} if record.exc_info is None else {"trace": logging.Formatter().formatException(record.exc_info)}
+        trace = (
+            {}
+            if record.exc_info is None
+            else {"trace": logging.Formatter().formatException(record.exc_info)}
+        )
         say(event=record.levelname.lower(), message=record.getMessage(), **trace)
 
 

@@ -140,8 +140,13 @@ class Client:
                 shared[name] = _plain_ids(name, ids)
         kind = type(candidates)
         if candidates is not None and not issubclass(kind, Mapping):
-            raise DataError(f"candidates: expected a dict of user id to a list of item ids, found {kind.__name__}")
-        chosen = {str(user): _plain_ids(f"candidates of {user}", ids) for user, ids in (candidates or {}).items()}
+            raise DataError(
+                f"candidates: expected a dict of user id to a list of item ids, found {kind.__name__}"
+            )
+        chosen = {
+            str(user): _plain_ids(f"candidates of {user}", ids)
+            for user, ids in (candidates or {}).items()
+        }
         asks = _asks(who)
         bodies = [
             {**shared, **one, **({"candidates": chosen[str(user)]} if str(user) in chosen else {})}
@@ -149,7 +154,10 @@ class Client:
         ]
         lists = [answer["items"] for answer in self._batches(bodies)]
         names = _names(lists)
-        rows, scores = np.full((len(lists), n), -1, np.int32), np.full((len(lists), n), -np.inf, np.float32)
+        rows, scores = (
+            np.full((len(lists), n), -1, np.int32),
+            np.full((len(lists), n), -np.inf, np.float32),
+        )
         for place, listed in enumerate(lists):
             rows[place, : len(listed)] = names.rows(one["item"] for one in listed)
             scores[place, : len(listed)] = [one["score"] for one in listed]
@@ -255,10 +263,16 @@ class Client:
             end = start + max(1, int((sizes <= _BATCH_BYTES).sum()))
             answers: dict[int, Document] = {}
             for tries_left in range(_TRIES - 1, -1, -1):
-                left = [place for place in range(start, end) if "items" not in answers.get(place, {})]
+                left = [
+                    place for place in range(start, end) if "items" not in answers.get(place, {})
+                ]
                 together = f'{{"requests":[{",".join(texts[place] for place in left)}]}}'
-                answers |= zip(left, self._send("POST", "v1/recommend/batch", together)["answers"], strict=True)
-                problems = [answers[place]["problem"] for place in left if "problem" in answers[place]]
+                answers |= zip(
+                    left, self._send("POST", "v1/recommend/batch", together)["answers"], strict=True
+                )
+                problems = [
+                    answers[place]["problem"] for place in left if "problem" in answers[place]
+                ]
                 if not problems:
                     break
                 if refused := [one for one in problems if one["status"] != 503 or not tries_left]:
@@ -268,7 +282,9 @@ class Client:
             start = end
 
     def _get(self, path: str, **query: Any) -> Document:
-        return self._send("GET", path, query=query if self.model is None else query | {"model": self.model})
+        return self._send(
+            "GET", path, query=query if self.model is None else query | {"model": self.model}
+        )
 
     def _send(self, method: str, path: str, body: Any = None, query: Any = None) -> Document:
         """What the service replies; a busy or a vanished one is tried again, as nothing is changed by asking twice."""
@@ -276,16 +292,24 @@ class Client:
         headers = {} if text is None else {"content-type": "application/json"}
         for tries_left in range(_TRIES - 1, -1, -1):
             try:
-                found = self._http.request(method, path, content=text, params=query, headers=headers)
+                found = self._http.request(
+                    method, path, content=text, params=query, headers=headers
+                )
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
                 if tries_left:  # a connection that was idle, and closed meanwhile
                     continue
-                raise DataError(f"{self.url}: the service ended before it answered ({error})") from None
+                raise DataError(
+                    f"{self.url}: the service ended before it answered ({error})"
+                ) from None
             except httpx.TimeoutException:
-                raise DataError(f"{self.url}: no answer within {self._http.timeout.read:g} s") from None
+                raise DataError(
+                    f"{self.url}: no answer within {self._http.timeout.read:g} s"
+                ) from None
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 advice = "is it running (loca serve), and is this its address?"
-                raise DataError(f"{self.url}: no service can be reached ({error}); {advice}") from None
+                raise DataError(
+                    f"{self.url}: no service can be reached ({error}); {advice}"
+                ) from None
             if found.status_code not in (429, 503) or not tries_left:
                 break
             time.sleep(_wait(found.headers.get("retry-after", "")))
@@ -333,14 +357,20 @@ def _asks(who: Any) -> list[tuple[Id, Document]]:
     if not isinstance(who, Mapping):
         if not isinstance(who, list | tuple | np.ndarray):
             expected = "a user id, a list of ids, or a list or dict of histories"
-            raise DataError(f"who: expected {expected}, found {type(who).__name__}; a service takes no others")
+            raise DataError(
+                f"who: expected {expected}, found {type(who).__name__}; a service takes no others"
+            )
         are_lists = [isinstance(one, list | tuple | np.ndarray) for one in who]
         if not any(are_lists):
             return [(user, {"user": user}) for user in _plain_ids("who", who)]
         if not all(are_lists):
-            raise DataError("who: expected user ids or lists of item ids, found both; ask for each kind apart")
+            raise DataError(
+                "who: expected user ids or lists of item ids, found both; ask for each kind apart"
+            )
         who = dict(enumerate(who))
-    return [(user, {"items": _plain_ids(f"history of {user!r}", items)}) for user, items in who.items()]
+    return [
+        (user, {"items": _plain_ids(f"history of {user!r}", items)}) for user, items in who.items()
+    ]
 
 
 def _plain_ids(name: str, ids: Iterable[Any]) -> list[Id]:
@@ -377,7 +407,9 @@ def _names(document: Any) -> IdMap:
             waiting += one
     ids = _id_array(title_of) if title_of else np.empty(0, np.int64)
     titles = list(title_of.values())
-    return IdMap(ids, "item", None if None in titles or not titles else np.array(titles, dtype=object))
+    return IdMap(
+        ids, "item", None if None in titles or not titles else np.array(titles, dtype=object)
+    )
 
 
 def _figures(listed: Sequence[Document], name: str) -> npt.NDArray[np.float32]:
@@ -440,7 +472,9 @@ def _explanation(document: Document) -> Explanation:
     place_of = {row: place for place, row in enumerate(history.tolist())}
     contributions = np.zeros((len(items), len(history)), np.float32)
     for place, one in enumerate(items):
-        for row, contribution in zip(rows(one["because"]), _figures(one["because"], "contribution"), strict=True):
+        for row, contribution in zip(
+            rows(one["because"]), _figures(one["because"], "contribution"), strict=True
+        ):
             contributions[place, place_of[int(row)]] = contribution
     return Explanation(
         user=document["user"],
@@ -450,7 +484,9 @@ def _explanation(document: Document) -> Explanation:
         scores=_figures(items, "score"),
         ranks=np.array([one["rank"] for one in items], dtype=np.int64),
         contributions=contributions,
-        everyone=np.array([one.get("everyone", {}).get("contribution", 0) for one in items], dtype=np.float32),
+        everyone=np.array(
+            [one.get("everyone", {}).get("contribution", 0) for one in items], dtype=np.float32
+        ),
         is_exact=document["is_exact"],
         ordered=True,
         sources=sources(document),

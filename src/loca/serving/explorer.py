@@ -48,14 +48,20 @@ _MAGIC, _NO_COMMUNITY = b"LOCAMAP1", 65535
 _USERS_PER_BLOCK = 8192
 _SAMPLE_USERS = 20_000  # the axes of the map are found on at most so many users
 _DIMENSIONS = 16  # of histories, where a model has no communities
-_TYPICAL, _TYPICAL_SHOWN = 50, 5  # members whose mean history stands for a community, and those that are listed
+_TYPICAL, _TYPICAL_SHOWN = (
+    50,
+    5,
+)  # members whose mean history stands for a community, and those that are listed
 # Memberships are often certain, and all members would lie in one place: the first of these temperatures is taken by
 # which the largest membership is at most so large, in the mean.
 _TEMPERATURES, _LARGEST = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0), 0.75
 _SPREAD = 0.05  # of a user around its place, in standard deviations of the centres of communities
 _FAVOUR = 0.25  # of the first mixture: where others say nearly the same, neighbours have one colour
 _ROUNDS = 300  # of moving the centres of communities to their distances
-_WITHIN, _OUTSIDE = 0.9, 0.005  # so much of the map is for all but this share of the users at each side
+_WITHIN, _OUTSIDE = (
+    0.9,
+    0.005,
+)  # so much of the map is for all but this share of the users at each side
 _MOST_TEXT = 200
 _LIST, _REASONS = 10, 8  # of an exported user: items listed, and reasons of each
 
@@ -139,19 +145,28 @@ def map_users(model: Recommender, most: int = 200_000) -> UserMap:
         points[start : start + len(block)] = place(embeddings)
         if communities is None:
             continue
-        held = np.asarray(communities.memberships(embeddings).toarray(), dtype=np.float32)  # (users, communities)
+        held = np.asarray(
+            communities.memberships(embeddings).toarray(), dtype=np.float32
+        )  # (users, communities)
         place_of = (held + favour).argmax(axis=1)
         strongest[start : start + len(block)] = np.where(held.max(axis=1) > 0, place_of, -1)
-        sums, totals = sums + held.T @ points[start : start + len(block)], totals + held.sum(axis=0)[:, None]
+        sums, totals = (
+            sums + held.T @ points[start : start + len(block)],
+            totals + held.sum(axis=0)[:, None],
+        )
         # The most typical so far and those of the block, the strongest first.
         values = np.concatenate([memberships, held.T], axis=1)
         who = np.concatenate([typical, np.where(held.T > 0, block, -1)], axis=1)
         best = np.argpartition(-values, _TYPICAL - 1, axis=1)[:, :_TYPICAL]
         memberships, typical = (np.take_along_axis(one, best, axis=1) for one in (values, who))
         order = np.lexsort((typical, -memberships), axis=1)
-        memberships, typical = (np.take_along_axis(one, order, axis=1) for one in (memberships, typical))
+        memberships, typical = (
+            np.take_along_axis(one, order, axis=1) for one in (memberships, typical)
+        )
     if isinstance(communities, MixtureCommunities):
-        points += _SPREAD * (centres.std() or 1.0) * stream(0, "map of users").normal(size=points.shape)
+        points += (
+            _SPREAD * (centres.std() or 1.0) * stream(0, "map of users").normal(size=points.shape)
+        )
         centres = np.divide(sums, totals, out=centres, where=totals > 0)  # where the members are
     low, high = np.quantile(points, (_OUTSIDE, 1 - _OUTSIDE), axis=0)
     middle, reach = (low + high) / 2, np.maximum((high - low) / 2, 1e-12)
@@ -162,7 +177,9 @@ def map_users(model: Recommender, most: int = 200_000) -> UserMap:
 def _principal_axes(embeddings: Floats) -> Callable[[Floats], Places]:
     """What projects embeddings onto the two directions in which these vary most."""
     mean = embeddings.mean(axis=0, dtype=np.float64)
-    axes = _last_two(np.linalg.eigh((embeddings - mean).T @ (embeddings - mean))[1])  # (dimensions, 2)
+    axes = _last_two(
+        np.linalg.eigh((embeddings - mean).T @ (embeddings - mean))[1]
+    )  # (dimensions, 2)
     return lambda rows: np.asarray((rows - mean) @ axes)
 
 
@@ -179,11 +196,17 @@ def _among_communities(
     """What places users among the centres of communities by their log memberships, and these centres."""
     for temperature in _TEMPERATURES:
         soft = replace(communities, temperature=temperature, answering=len(communities))
-        largest = soft.answer_weights(log_memberships).max(axis=1).toarray().mean() * communities.mixtures
+        largest = (
+            soft.answer_weights(log_memberships).max(axis=1).toarray().mean() * communities.mixtures
+        )
         if largest <= _LARGEST:
             break
-    held = csr_array(communities.memberships(log_memberships).T @ histories).toarray()  # (communities, items)
-    held += np.asarray(histories.mean(axis=0)).ravel()  # also a community that nobody belongs to has a profile
+    held = csr_array(
+        communities.memberships(log_memberships).T @ histories
+    ).toarray()  # (communities, items)
+    held += np.asarray(
+        histories.mean(axis=0)
+    ).ravel()  # also a community that nobody belongs to has a profile
     profiles = np.sqrt(held / np.maximum(held.sum(axis=1, keepdims=True), 1e-12))
     centres = _lay_out(np.sqrt(np.maximum(1 - profiles @ profiles.T, 0)))  # by Hellinger distances
     return lambda rows: np.asarray(soft.answer_weights(rows) @ centres), centres
@@ -206,7 +229,10 @@ def _squeezed(points: Places) -> Floats:
     """Points within −1 … 1: what is far outside comes near the border."""
     beyond = np.maximum(np.abs(points) - _WITHIN, 0)
     width = 1 - _WITHIN
-    return np.asarray(np.sign(points) * (np.minimum(np.abs(points), _WITHIN) + width * np.tanh(beyond / width)), "f4")
+    return np.asarray(
+        np.sign(points) * (np.minimum(np.abs(points), _WITHIN) + width * np.tanh(beyond / width)),
+        "f4",
+    )
 
 
 # -- The model and its communities -------------------------------------------------------------------------------------
@@ -215,7 +241,9 @@ def _squeezed(points: Places) -> Floats:
 def known_data(model: Recommender) -> Interactions:
     """What a model was fitted on; one that was fitted on a bare matrix is refused."""
     if model.train_data_ is None:
-        raise DataError("this model was fitted on a bare matrix and knows no ids; fit it on Interactions")
+        raise DataError(
+            "this model was fitted on a bare matrix and knows no ids; fit it on Interactions"
+        )
     return model.train_data_
 
 
@@ -257,10 +285,13 @@ def _names(model: Recommender) -> list[str]:
     if not isinstance(communities, MixtureCommunities):
         return [f"around {one}" for one in known.users.ids(communities.anchors)]
     items, lifts = fitted(local.distinctive_, local)
-    order = np.argsort(-fitted(local.members_, local), kind="stable").tolist()  # of equal names that of the smaller
+    order = np.argsort(
+        -fitted(local.members_, local), kind="stable"
+    ).tolist()  # of equal names that of the smaller
     naming = naming_items({number: (items[number], lifts[number]) for number in order})
     return [
-        ", ".join(short_title(known.items, row) for row in naming[number]) or "nothing beyond what is popular"
+        ", ".join(short_title(known.items, row) for row in naming[number])
+        or "nothing beyond what is popular"
         for number in range(len(communities))
     ]
 
@@ -273,7 +304,13 @@ def _about(model: Recommender, number: int, name: str) -> dict[str, Any]:
         mixture = number * communities.mixtures // len(communities)
     anchor = known_data(model).users.ids(communities.anchors[[number]])[0]
     members = int(fitted(local.members_, local)[number])
-    return {"community": number, "name": name, "members": members, "mixture": mixture, "anchor": anchor}
+    return {
+        "community": number,
+        "name": name,
+        "members": members,
+        "mixture": mixture,
+        "anchor": anchor,
+    }
 
 
 def list_communities(model: Recommender, users: UserMap) -> dict[str, Any]:
@@ -283,14 +320,20 @@ def list_communities(model: Recommender, users: UserMap) -> dict[str, Any]:
     if names:
         kind = "mixture" if _about(model, 0, "")["mixture"] is not None else "kernel"
     listed = [
-        {**_about(model, number, name), "x": float(users.centres[number, 0]), "y": float(users.centres[number, 1])}
+        {
+            **_about(model, number, name),
+            "x": float(users.centres[number, 0]),
+            "y": float(users.centres[number, 1]),
+        }
         for number, name in enumerate(names)
     ]
     alpha = None if local is None else local.alpha_
     return {"kind": kind, "alpha": alpha, "users": known_data(model).n_users, "communities": listed}
 
 
-def describe_community(model: Recommender, number: int, n: int = 10, users: UserMap | None = None) -> dict[str, Any]:
+def describe_community(
+    model: Recommender, number: int, n: int = 10, users: UserMap | None = None
+) -> dict[str, Any]:
     """One community: what its members have beyond others, typical users, its own list and the global model's.
 
     Both lists are for the mean history of its most typical members on the map `users`, which is made where it is not
@@ -308,10 +351,16 @@ def describe_community(model: Recommender, number: int, n: int = 10, users: User
     found = users.typical[number] >= 0
     typical, memberships = users.typical[number][found], users.memberships[number][found]
     about["known_for"] = items_json(known.items, items[beyond], lift=lifts[beyond])
-    shown = list(zip(known.users.ids(typical), typical.tolist(), memberships.tolist(), strict=True))[:_TYPICAL_SHOWN]
-    about["typical_users"] = [{"user": user, "row": row, "membership": share} for user, row, share in shown]
+    shown = list(
+        zip(known.users.ids(typical), typical.tolist(), memberships.tolist(), strict=True)
+    )[:_TYPICAL_SHOWN]
+    about["typical_users"] = [
+        {"user": user, "row": row, "membership": share} for user, row, share in shown
+    ]
     history = mean_history(known, typical, memberships)
-    about["items"] = _listed(known.items, fitted(local.locals_, local).score_with(number, history), n)
+    about["items"] = _listed(
+        known.items, fitted(local.locals_, local).score_with(number, history), n
+    )
     about["global"] = _listed(known.items, fitted(local.global_, local).score(history), n)
     return about
 
@@ -340,7 +389,13 @@ def describe_user(model: Recommender, users: UserMap, row: int) -> dict[str, Any
     known = known_data(model)
     if not 0 <= row < known.n_users:
         raise DataError(f"unknown user row {row}; this model has rows 0 to {known.n_users - 1}")
-    about: dict[str, Any] = {"user": known.users.ids([row])[0], "row": row, "x": None, "y": None, "community": None}
+    about: dict[str, Any] = {
+        "user": known.users.ids([row])[0],
+        "row": row,
+        "x": None,
+        "y": None,
+        "community": None,
+    }
     if (place := users.place(row)) is not None:
         x, y = users.points[place].tolist()
         community = int(users.community[place])
@@ -363,22 +418,33 @@ class _Sorted:
 
     def __init__(self, texts: Iterable[tuple[str, int]]) -> None:
         pairs = sorted(texts)
-        self.texts, self.rows = [text for text, _ in pairs], np.array([row for _, row in pairs], np.int64)
+        self.texts, self.rows = (
+            [text for text, _ in pairs],
+            np.array([row for _, row in pairs], np.int64),
+        )
 
     def beginning(self, text: str) -> Rows:
         """The rows of all that begin with a text."""
-        return self.rows[bisect_left(self.texts, text) : bisect_left(self.texts, text + chr(sys.maxunicode))]
+        return self.rows[
+            bisect_left(self.texts, text) : bisect_left(self.texts, text + chr(sys.maxunicode))
+        ]
 
 
 class _Index:
     """Ids and titles, to be searched as somebody types."""
 
     def __init__(self, names: IdMap) -> None:
-        titles = [] if names.labels is None else [plain_words(str(one)) for one in names.labels.tolist()]
+        titles = (
+            [] if names.labels is None else [plain_words(str(one)) for one in names.labels.tolist()]
+        )
         self.count = len(titles)
-        self.ids = _Sorted((_folded(str(one)), row) for row, one in enumerate(names.values.tolist()))
+        self.ids = _Sorted(
+            (_folded(str(one)), row) for row, one in enumerate(names.values.tolist())
+        )
         self.titles = _Sorted((title, row) for row, title in enumerate(titles))
-        self.words = _Sorted((word, row) for row, title in enumerate(titles) for word in title.split())
+        self.words = _Sorted(
+            (word, row) for row, title in enumerate(titles) for word in title.split()
+        )
 
     def search(self, text: str, n: int) -> list[int]:
         """The rows of n ids that begin with the text, then titles that do, then those that have all its words."""
@@ -400,7 +466,11 @@ def _folded(text: str) -> str:
     """Text without case and accents."""
     if text.isascii():
         return text.lower()
-    return "".join(one for one in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(one))
+    return "".join(
+        one
+        for one in unicodedata.normalize("NFKD", text.casefold())
+        if not unicodedata.combining(one)
+    )
 
 
 def search(known: Interactions, text: str, what: str = "all", n: int = 20) -> dict[str, Any]:
@@ -416,7 +486,9 @@ def search(known: Interactions, text: str, what: str = "all", n: int = 20) -> di
             _INDEXES[names] = _Index(names)
         found[name] = _INDEXES[names].search(text, n) if text and what in (name, "all") else []
     rows = found["users"]
-    users = [{"user": user, "row": row} for user, row in zip(known.users.ids(rows), rows, strict=True)]
+    users = [
+        {"user": user, "row": row} for user, row in zip(known.users.ids(rows), rows, strict=True)
+    ]
     return {"users": users, "items": items_json(known.items, np.array(found["items"], np.int64))}
 
 
@@ -433,10 +505,26 @@ def export_page(
     """
     check_list_length(users)
     html, script = _in_one_file(page)
-    known, shown, about = known_data(model), map_users(model), {"model": name, "fingerprint": fingerprint}
-    entry = {"name": name, **model_facts(model), "fingerprint": fingerprint, "folder": name, "error": None}
+    known, shown, about = (
+        known_data(model),
+        map_users(model),
+        {"model": name, "fingerprint": fingerprint},
+    )
+    entry = {
+        "name": name,
+        **model_facts(model),
+        "fingerprint": fingerprint,
+        "folder": name,
+        "error": None,
+    }
     entry["loaded_at"] = datetime.now(UTC).isoformat(timespec="seconds")
-    health = {"requests": 0, "p50_ms": None, "p99_ms": None, "queue": 0, "version": loca.__version__}
+    health = {
+        "requests": 0,
+        "p50_ms": None,
+        "p99_ms": None,
+        "queue": 0,
+        "version": loca.__version__,
+    }
     communities = list_communities(model, shown)
     each: dict[int, Any] = {}
     chosen = shown.rows[every_nth(len(shown.rows), users)].tolist()
@@ -445,8 +533,13 @@ def export_page(
             user: Id = known.users.ids([row])[0]
             why = model.explain(user, n=_LIST).to_json() | {"counts": history_counts(model, user)}
             for item in why["items"]:
-                item["because"] = sorted(item["because"], key=lambda one: -abs(one["contribution"]))[:_REASONS]
-            each[row] = {"user": {**about, **describe_user(model, shown, row)}, "explain": {**about, **why}}
+                item["because"] = sorted(
+                    item["because"], key=lambda one: -abs(one["contribution"])
+                )[:_REASONS]
+            each[row] = {
+                "user": {**about, **describe_user(model, shown, row)},
+                "explain": {**about, **why},
+            }
             progress.advance(1)
     data = {
         "models": {"models": [entry], "default": name, **health},
@@ -458,7 +551,9 @@ def export_page(
         },
         "users": each,
     }
-    held = json.dumps(finite(data), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    held = json.dumps(finite(data), ensure_ascii=False, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
     end = f'<script type="application/json" id="loca-data">{held}</script>\n{script}\n</body>'
     write_whole(path, html.replace("</body>", end, 1))
     return len(each)
@@ -467,14 +562,22 @@ def export_page(
 def _in_one_file(page: Path) -> tuple[str, str]:
     """The built page with its style inside and nothing allowed from elsewhere, and its script for the end of it."""
     try:
-        html, script, style = ((page / one).read_text("utf-8") for one in ("index.html", "explorer.js", "explorer.css"))
+        html, script, style = (
+            (page / one).read_text("utf-8") for one in ("index.html", "explorer.js", "explorer.css")
+        )
     except OSError as error:
-        raise DataError(f"{page}: the explorer's page cannot be read ({error.strerror}); install loca anew") from None
+        raise DataError(
+            f"{page}: the explorer's page cannot be read ({error.strerror}); install loca anew"
+        ) from None
     # The script may not end its element: `<\/` and `<\!` are the same to it.
     script = re.sub(r"<(/script|!--)", r"<\\\1", script, flags=re.IGNORECASE)
-    hashes = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (script, style))
+    hashes = (
+        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (script, style)
+    )
     rules = "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
     policy = f'<meta http-equiv="Content-Security-Policy" content="{rules.format(*hashes)}">'
     html = re.sub(r"<script\b[^>]*\bsrc=[^>]*>\s*</script>\s*|<link\b[^>]*>\s*", "", html)
     html = re.sub(r"<meta charset[^>]*>", lambda found: f"{found[0]}\n{policy}", html, count=1)
-    return html.replace("</head>", f"<style>{style}</style>\n</head>", 1), f"<script>{script}</script>"
+    return html.replace(
+        "</head>", f"<style>{style}</style>\n</head>", 1
+    ), f"<script>{script}</script>"

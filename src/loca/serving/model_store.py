@@ -54,7 +54,9 @@ class ModelVersion:
     def find_title(self) -> Callable[[str], Id]:
         """The id of the item that a title or an id names; what was found before is known, as long as this version."""
         items = self.known.items
-        return lru_cache(maxsize=8192)(lambda text: items.ids([find_item(items, text, suggest=False)])[0])
+        return lru_cache(maxsize=8192)(
+            lambda text: items.ids([find_item(items, text, suggest=False)])[0]
+        )
 
     @cached_property
     def with_global_share(self) -> Callable[[float], Any] | None:
@@ -85,8 +87,12 @@ def load_version(name: str, folder: Path) -> ModelVersion:
         if fingerprint_of(folder) == fingerprint:  # otherwise another version was saved meanwhile
             break
     if model.train_data_ is None:
-        raise DataError(f"{folder}: this model was fitted on a bare matrix and knows no ids; it cannot be served")
-    version = ModelVersion(name, folder, fingerprint, model, datetime.now(UTC).isoformat(timespec="seconds"))
+        raise DataError(
+            f"{folder}: this model was fitted on a bare matrix and knows no ids; it cannot be served"
+        )
+    version = ModelVersion(
+        name, folder, fingerprint, model, datetime.now(UTC).isoformat(timespec="seconds")
+    )
     model.recommend(version.known.users.values[:1].tolist(), 1, on_unknown="popular")
     return version
 
@@ -133,14 +139,21 @@ class ModelStore:
             if state == self._seen[name]:
                 continue
             self._seen[name] = state
-            if name not in self.errors and fingerprint_of(folder) == self.versions[name].fingerprint:
+            if (
+                name not in self.errors
+                and fingerprint_of(folder) == self.versions[name].fingerprint
+            ):
                 continue
             try:
                 self.versions[name] = load_version(name, folder)
                 self.errors.pop(name, None)
                 found[name] = True
             except Exception as error:  # whatever is wrong with it, the other models are looked at
-                why = str(error).replace(str(folder), folder.name) if isinstance(error, LocaError) else "it fails"
+                why = (
+                    str(error).replace(str(folder), folder.name)
+                    if isinstance(error, LocaError)
+                    else "it fails"
+                )
                 if not isinstance(error, LocaError):
                     log.error("a newer version of %s cannot be loaded", name, exc_info=error)
                 self.errors[name] = f"a newer version cannot be loaded: {why}"
@@ -152,7 +165,10 @@ class ModelStore:
         if name is None:
             return next(iter(self.versions.values()))
         if name not in self.versions:
-            nearest = did_you_mean(name, self.versions) or f"; expected {' or '.join(map(repr, self.versions))}"
+            nearest = (
+                did_you_mean(name, self.versions)
+                or f"; expected {' or '.join(map(repr, self.versions))}"
+            )
             raise KeyError(f"unknown model {name!r:.60}{nearest}")
         return self.versions[name]
 

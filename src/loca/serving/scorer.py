@@ -41,7 +41,9 @@ class ListOptions:
     @property
     def is_plain(self) -> bool:
         """Whether nothing but what a user has is left out of a list."""
-        return self.hide_seen and self.only is None and self.never is None and self.candidates is None
+        return (
+            self.hide_seen and self.only is None and self.never is None and self.candidates is None
+        )
 
     def find(self, who: Sequence[Any], n: int) -> Recommendations:
         """The lists of users by id, or of histories."""
@@ -117,7 +119,9 @@ class Scorer:
     def __len__(self) -> int:
         return len(self._lists) + len(self._calls)
 
-    async def find_list(self, options: ListOptions, who: Any, n: int) -> tuple[Recommendations, int]:
+    async def find_list(
+        self, options: ListOptions, who: Any, n: int
+    ) -> tuple[Recommendations, int]:
         """Lists of at least n items, and the place of the wanted one among them."""
         job = _Job(self._loop.create_future(), options=options, who=who, n=n, key=options.key)
         return await self._put(job)  # type: ignore[no-any-return]

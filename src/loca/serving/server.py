@@ -25,7 +25,9 @@ from loca.progress import set_progress
 # The names of modules of the service are imported late: settings of the metrics are read from the environment first.
 _SETTINGS = "LOCA_SERVICE_SETTINGS"
 _GRACEFUL_SECONDS = 30
-_HEALTHCHECK_SECONDS = 60  # a worker that says nothing for so long is replaced; one that starts may be slow
+_HEALTHCHECK_SECONDS = (
+    60  # a worker that says nothing for so long is replaced; one that starts may be slow
+)
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -85,7 +87,9 @@ class PatientProtocol(HttpToolsProtocol):
     def _wait_for_reader(self, seconds: float | None) -> None:
         if self._reading_deadline is not None:
             self._reading_deadline.cancel()
-        self._reading_deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+        self._reading_deadline = (
+            None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+        )
 
     def _wait_for_headers(self) -> None:
         self._deadline = self.loop.call_later(self.header_seconds, self._give_up)
@@ -118,7 +122,9 @@ class CalmServer(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        handlers = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {
+            one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)
+        }
         try:
             yield
         finally:
@@ -175,7 +181,9 @@ def serve(
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
             os.environ[_SETTINGS] = msgspec.json.encode(settings).decode()
             try:
-                config = uvicorn.Config("loca.serving.server:make_app", factory=True, workers=workers, **given)
+                config = uvicorn.Config(
+                    "loca.serving.server:make_app", factory=True, workers=workers, **given
+                )
                 if on_started is not None:
                     on_started(address)
                 supervisor = Multiprocess(config, sockets=[bound])
@@ -212,7 +220,9 @@ def bind(host: str, port: int) -> socket.socket:
         found.bind(address)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"cannot listen on {host} port {port}: {why}; choose another --host or --port") from None
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {why}; choose another --host or --port"
+        ) from None
     found.set_inheritable(True)
     return found
 
@@ -225,5 +235,7 @@ def read_token(path: Any) -> str:
         why = getattr(error, "strerror", None) or "not a text"
         raise ConfigError(f"--token-file: {path}: cannot be read ({why})") from None
     if len(text) < 16 or not text.isascii() or not text.isprintable() or " " in text:
-        raise ConfigError(f"--token-file: {path}: expected one token of 16 or more letters and digits")
+        raise ConfigError(
+            f"--token-file: {path}: expected one token of 16 or more letters and digits"
+        )
     return str(text)

@@ -61,7 +61,9 @@ class CandidateResult:
     def __str__(self) -> str:
         parts = [f"{name} {value}" for name, value in self.settings.items()]
         if self.recency is not None:
-            parts.append("no recency" if self.recency.recency is None else str(self.recency.recency))
+            parts.append(
+                "no recency" if self.recency.recency is None else str(self.recency.recency)
+            )
         return f"{', '.join(parts) or 'the only candidate'}: {self.ndcg:.4f}"
 
     def weigh(self, interactions: Interactions) -> Interactions:
@@ -126,7 +128,9 @@ class Selection(Readable):
         if self.best is None:
             return lines
         before = ", before the refit" if self.refitted else ""
-        lines += [f"validation NDCG@100{before}: {self.best.ndcg:.4f} (used for choosing; not a test score)"]
+        lines += [
+            f"validation NDCG@100{before}: {self.best.ndcg:.4f} (used for choosing; not a test score)"
+        ]
         lines += [] if self.best.recency is None else [f"recency chosen: {self.best.recency}"]
         lines += self.best.report.splitlines()
         return [*lines, *(f"  tried {one}" for one in self.tried if len(self.tried) > 1)]
@@ -186,8 +190,15 @@ def fit(
     check_kind("data", data, Interactions, "read_interactions makes them")
     if budget is not None:
         if [one.role for one in candidates] != ["auto"]:
-            raise ConfigError(f"budget: is for the model auto, found {', '.join(map(repr, candidates))}")
-        candidates = [clone(candidates[0], **{name: one for name, one in vars(budget).items() if one is not None})]
+            raise ConfigError(
+                f"budget: is for the model auto, found {', '.join(map(repr, candidates))}"
+            )
+        candidates = [
+            clone(
+                candidates[0],
+                **{name: one for name, one in vars(budget).items() if one is not None},
+            )
+        ]
     rule: RecencyRule = recency if isinstance(recency, str) else "given"
     data = data if isinstance(recency, str) else data.with_recency(recency)
     if order_matters(candidates, recency):
@@ -197,9 +208,13 @@ def fit(
         rest, held_out, report = hold_last(data, validation)
         for line in report:
             say(line)
-        return select(candidates, rest, held_out, recency=rule, known=data, refit=refit, context=context)
+        return select(
+            candidates, rest, held_out, recency=rule, known=data, refit=refit, context=context
+        )
     if len(candidates) > 1:
-        raise ConfigError("choosing needs held-out items; expected a validation of at least 1, found 0")
+        raise ConfigError(
+            "choosing needs held-out items; expected a validation of at least 1, found 0"
+        )
     own = start_recency(candidates[0]) if rule == "own" else data.recency
     return Selection(context.inside("refit").fit(clone(candidates[0]), data.with_recency(own)))
 
@@ -209,7 +224,9 @@ def as_candidates(given: Any, what: str = "model") -> list[Recommender]:
     is_one = isinstance(given, Recommender | type) or not isinstance(given, Iterable)
     listed: list[Any] = [given] if is_one else list(given)
     for one in listed:
-        check_param(what, one, "models such as EASE()", lambda value: isinstance(value, Recommender))
+        check_param(
+            what, one, "models such as EASE()", lambda value: isinstance(value, Recommender)
+        )
     return listed
 
 
@@ -239,17 +256,25 @@ def select(
     def start(candidate: Recommender) -> Recency | None:
         """What a candidate is fitted under; a blend that is to choose for its parts needs something to choose from."""
         own = None if is_given else start_recency(candidate)
-        return Recency.per_position(0.9) if own is None and recency == "auto" and candidate.role == "blend" else own
+        return (
+            Recency.per_position(0.9)
+            if own is None and recency == "auto" and candidate.role == "blend"
+            else own
+        )
 
     def fit_candidate(place: int) -> Recommender:
         data, held_out, own = train, validation, start(candidates[place])
         if not is_given:
             data, held_out = train.with_recency(own), validation.with_recency(own)
-        return context.inside(f"candidate {place}").fit(clone(candidates[place]), data, validation=held_out)
+        return context.inside(f"candidate {place}").fit(
+            clone(candidates[place]), data, validation=held_out
+        )
 
     tried: list[CandidateResult] = []
     best: Recommender | ModelState = ModelState()
-    for place, (candidate, settings) in enumerate(zip(candidates, what_differs(candidates), strict=True)):
+    for place, (candidate, settings) in enumerate(
+        zip(candidates, what_differs(candidates), strict=True)
+    ):
         name, own, started = f"candidate {place}", start(candidate), time.perf_counter()
         found: Recommender | ModelState | None = checkpoint.load(name)
         if found is None:
@@ -263,7 +288,12 @@ def select(
             if checkpoint.saves:
                 arrays: dict[str, Any] = {}
                 selected = write_value(fitted.with_selected_params(), arrays, "as chosen")
-                facts = {"ndcg": ndcg, "seconds": seconds, "with_selected_params": selected, "report": report}
+                facts = {
+                    "ndcg": ndcg,
+                    "seconds": seconds,
+                    "with_selected_params": selected,
+                    "report": report,
+                }
                 facts |= {} if choice is None else {"recency": choice.as_json()}
                 checkpoint.save(name, ModelState(arrays, facts))
                 checkpoint.delete_part(name)
@@ -271,9 +301,17 @@ def select(
         else:
             stored = cast(ModelState, found).facts
             ndcg, seconds, report = stored["ndcg"], stored["seconds"], stored["report"]
-            choice = None if stored.get("recency") is None else RecencyChoice.from_json(stored["recency"])
+            choice = (
+                None
+                if stored.get("recency") is None
+                else RecencyChoice.from_json(stored["recency"])
+            )
         if all(ndcg > one.ndcg for one in tried):
-            best = found if not refit or isinstance(found, ModelState) else found.with_selected_params()
+            best = (
+                found
+                if not refit or isinstance(found, ModelState)
+                else found.with_selected_params()
+            )
         del found  # makes room for the next
         tried.append(CandidateResult(settings, ndcg, seconds, choice, own, is_given, report))
         if len(candidates) > 1:
@@ -289,7 +327,9 @@ def select(
         model.report_ = tried[chosen].report
         return Selection(model, tuple(tried), refitted=True)
     if isinstance(best, ModelState):
-        say("the best candidate is one of the interrupted run's, of which the score is stored: fitting it once more")
+        say(
+            "the best candidate is one of the interrupted run's, of which the score is stored: fitting it once more"
+        )
         best = fit_candidate(chosen)
     if not is_given or known is not None:
         best.train_data_ = known_weighed
@@ -372,7 +412,9 @@ class EvaluationProtocol:
         check_choice("protocol", self.protocol, get_args(ProtocolName))
         check_choice("space", self.space, get_args(SpaceName))
         if self.protocol == "paper" and self.recency == "auto":
-            raise ConfigError("recency: auto is chosen on validation, which the protocol paper has not; use clean")
+            raise ConfigError(
+                "recency: auto is chosen on validation, which the protocol paper has not; use clean"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,12 +447,17 @@ def selection_data(split: Split, protocol: ProtocolName) -> tuple[Interactions, 
     if protocol == "paper":
         return split.train_and_validation, counted_as_paper(split).test
     if split.validation is None:
-        raise ConfigError("choosing needs a validation part; hold out some items for it (validation=2)")
+        raise ConfigError(
+            "choosing needs a validation part; hold out some items for it (validation=2)"
+        )
     return split.train, split.validation
 
 
 def run_protocol(
-    candidates: Sequence[Recommender], split: Split, protocol: EvaluationProtocol, context: FitContext = NO_CONTEXT
+    candidates: Sequence[Recommender],
+    split: Split,
+    protocol: EvaluationProtocol,
+    context: FitContext = NO_CONTEXT,
 ) -> Outcome:
     """The candidates through the protocol: one is selected, fitted, and scored on the test part.
 
@@ -421,12 +468,21 @@ def run_protocol(
     if protocol.protocol == "paper":
         split = counted_as_paper(split)
     refit = protocol.refit and protocol.protocol == "clean"
-    data, known = selection_data(split, protocol.protocol), split.train_and_validation if refit else None
-    found = select(candidates, *data, recency=protocol.recency, known=known, refit=refit, context=context)
+    data, known = (
+        selection_data(split, protocol.protocol),
+        split.train_and_validation if refit else None,
+    )
+    found = select(
+        candidates, *data, recency=protocol.recency, known=known, refit=refit, context=context
+    )
     chosen = best_index(found.tried)
-    test = as_known(found.model, replace(split.test, histories=found.tried[chosen].weigh(split.test.histories)))
+    test = as_known(
+        found.model, replace(split.test, histories=found.tried[chosen].weigh(split.test.histories))
+    )
     evaluation = evaluate(found.model, test, at=protocol.at, seed=protocol.seed)
-    return Outcome(found.model, evaluation, found.tried, chosen, time.perf_counter() - started, test)
+    return Outcome(
+        found.model, evaluation, found.tried, chosen, time.perf_counter() - started, test
+    )
 
 
 def run_as_chosen(
@@ -454,5 +510,7 @@ def run_as_chosen(
 
 def order_matters(models: Iterable[Recommender], recency: Recency | str | None) -> bool:
     """Whether such models use order, or are scored under a recency in positions; `"auto"` tries some of those."""
-    in_positions = recency.unit == "positions" if isinstance(recency, Recency) else recency == "auto"
+    in_positions = (
+        recency.unit == "positions" if isinstance(recency, Recency) else recency == "auto"
+    )
     return in_positions or any(one.uses_order for one in models)

@@ -85,7 +85,9 @@ class RecencyChoice:
     def from_json(cls, written: Mapping[str, Any]) -> RecencyChoice:
         """The choice again that `as_json` has written; a bound that is null is not there."""
         mean, low, high = (written["gain"][name] for name in ("mean", "low", "high"))
-        tried = tuple((recency_from_json(one["recency"]), one["ndcg@100"]) for one in written["tried"])
+        tried = tuple(
+            (recency_from_json(one["recency"]), one["ndcg@100"]) for one in written["tried"]
+        )
         gain = Gain(mean, -math.inf if low is None else low, math.inf if high is None else high)
         return cls(recency_from_json(written["recency"]), tried, gain)
 
@@ -133,7 +135,9 @@ def choose_recency(
     def ndcgs(recency: Recency | None) -> npt.NDArray[np.float64]:
         weighed = validation.with_recency(recency)
         matrix = weighed.history_matrix
-        measured = measure(lambda users: model.score(matrix[users]), weighed, at=(100,), what="choosing recency")
+        measured = measure(
+            lambda users: model.score(matrix[users]), weighed, at=(100,), what="choosing recency"
+        )
         return np.asarray(measured.values["ndcg@100"], dtype=np.float64)
 
     reference, chosen, best = ndcgs(None), None, Gain(0.0, 0.0, 0.0)
@@ -162,7 +166,11 @@ def recency_candidates(histories: Interactions) -> tuple[Recency | None, ...]:
     in_time: list[Recency] = []
     some = histories.counts() > 0
     if histories.times is not None and some.any():
-        times, starts, ends = histories.times, histories.offsets[:-1][some], histories.offsets[1:][some]
+        times, starts, ends = (
+            histories.times,
+            histories.offsets[:-1][some],
+            histories.offsets[1:][some],
+        )
         span = float(np.median(times[ends - 1] - times[starts]))
         distinct = float(np.median(histories.moments()[ends - 1] + 1))
         # With fewer than three distinct times the ages would say no more than first and last do.
@@ -187,7 +195,12 @@ def start_recency(model: object) -> Recency | None:
     for name, value in described.items():
         inside, _, last = name.rpartition(".")
         target = described.get(f"{inside}.target" if inside else "target")
-        if last == "prefix_decay" and target != "set" and isinstance(value, float) and 0 < value < 1:
+        if (
+            last == "prefix_decay"
+            and target != "set"
+            and isinstance(value, float)
+            and 0 < value < 1
+        ):
             return Recency.per_position(value)
     return None
 

@@ -92,7 +92,11 @@ class Tuner:
             study = study.absolute()
         check_counts(processes=self.processes)
         self.space.coordinates(self.template)  # refuses a parameter that the model does not have
-        folder = Path(tempfile.mkdtemp(prefix="loca-tuning-")) if study is None else shared_fits_of(study)
+        folder = (
+            Path(tempfile.mkdtemp(prefix="loca-tuning-"))
+            if study is None
+            else shared_fits_of(study)
+        )
         path = folder / "study.db" if study is None and self.processes > 1 else study
         try:
             opened = open_study(path, self.name, self._fingerprint(), is_spread=self.is_spread)
@@ -114,21 +118,29 @@ class Tuner:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def search(self, study: optuna.Study, folder: Path, first: int, report: Report, worker: str = "") -> None:
+    def search(
+        self, study: optuna.Study, folder: Path, first: int, report: Report, worker: str = ""
+    ) -> None:
         """Runs trials, the run's `first` and more, as long as the budget has room; what they share is in a folder."""
         # Of trials that have learned as long, those among the worst third go; none before it has had ten epochs.
-        study.pruner = optuna.pruners.PercentilePruner(67.0, n_startup_trials=5, n_warmup_steps=10, n_min_trials=4)
+        study.pruner = optuna.pruners.PercentilePruner(
+            67.0, n_startup_trials=5, n_warmup_steps=10, n_min_trials=4
+        )
         cache = FitCache(folder / "fits", KINDS)
         while True:
             # One process at a time: two would each take the last trial of the budget.
             with locked(folder / _LOCK):
                 trials = study.get_trials(deepcopy=False)
-                trial = self._propose(study, trials, worker) if self._has_room(trials, first) else None
+                trial = (
+                    self._propose(study, trials, worker) if self._has_room(trials, first) else None
+                )
             if trial is None:
                 return
             limit = math.inf if self.budget.seconds is None else self.budget.seconds
             try:
-                message = self._run(study, trial, (limit - _seconds(trials)) / self.processes, cache)
+                message = self._run(
+                    study, trial, (limit - _seconds(trials)) / self.processes, cache
+                )
             except BaseException:
                 study.tell(trial, state=TrialState.FAIL)  # it says nothing, and is tried again
                 raise
@@ -136,7 +148,9 @@ class Tuner:
 
     def _has_room(self, trials: list[FrozenTrial], first: int) -> bool:
         """Whether another trial may begin: the budget has room, and not all of the run's last ones have failed."""
-        ended = [one.state for one in trials[first:] if one.state.is_finished()][-_MOST_FAILURES_IN_A_ROW:]
+        ended = [one.state for one in trials[first:] if one.state.is_finished()][
+            -_MOST_FAILURES_IN_A_ROW:
+        ]
         if ended == [TrialState.FAIL] * _MOST_FAILURES_IN_A_ROW:
             return False
         running = sum(one.state == TrialState.RUNNING for one in trials)
@@ -152,7 +166,9 @@ class Tuner:
         is_template = not any(one.user_attrs.get(_TEMPLATE) for one in tried)
         grid = self.space.grid()
         if grid is not None and not is_template:
-            taken = [one.params for one in tried if own is not None or not one.user_attrs.get(_TEMPLATE)]
+            taken = [
+                one.params for one in tried if own is not None or not one.user_attrs.get(_TEMPLATE)
+            ]
             order = stream(self.seed, "grid", self.name).permutation(len(grid))
             point = next((grid[place] for place in order if grid[place] not in taken), None)
             if point is None:
@@ -163,7 +179,11 @@ class Tuner:
         else:
             seed = derive_seed(self.seed, "sampler", self.name, len(tried)) % 2**32
             # A template outside the space has no point: without groups none could be compared with it.
-            rules: dict[str, Any] = {"group": own is None, "multivariate": True, "constant_liar": True}
+            rules: dict[str, Any] = {
+                "group": own is None,
+                "multivariate": True,
+                "constant_liar": True,
+            }
             study.sampler = TPESampler(n_startup_trials=8, seed=seed, **rules)
         trial = study.ask()
         trial.set_user_attr(_WORKER, worker)
@@ -172,7 +192,9 @@ class Tuner:
             self.space.draw(trial)
         return trial
 
-    def _run(self, study: optuna.Study, trial: Trial, seconds: float, cache: FitCache) -> tuple[str, float, str]:
+    def _run(
+        self, study: optuna.Study, trial: Trial, seconds: float, cache: FitCache
+    ) -> tuple[str, float, str]:
         """Fits and judges the model of a trial, in at most so many seconds where it learns by epochs; a line about it.
 
         One that is ended by the time keeps the best it has reached; a model that is solved in one piece is waited for.
@@ -183,14 +205,20 @@ class Tuner:
         state, ndcg, reason = TrialState.FAIL, math.nan, ""
         try:
             model = self._model_of(trial)
-            found = select([model], self.train, self.validation, recency=self.recency, context=context)
+            found = select(
+                [model], self.train, self.validation, recency=self.recency, context=context
+            )
             ndcg, late = found.tried[0].ndcg, time.monotonic() - watcher.ends
             reason = f"it ended {late:.1f} s after the time was over" if late > 0 else ""
             reason = reason if math.isfinite(ndcg) else f"NDCG@100 on validation is {ndcg}"
         except optuna.TrialPruned:
             state, reason = TrialState.PRUNED, f"others were better at step {watcher.step}"
         except _OutOfTime:
-            where = f"at step {watcher.step}" if watcher.step else "before the model had learned anything"
+            where = (
+                f"at step {watcher.step}"
+                if watcher.step
+                else "before the model had learned anything"
+            )
             ndcg, reason = watcher.best, f"the time was over {where}"
         except _TROUBLE as error:
             torch.cuda.empty_cache()
@@ -207,20 +235,27 @@ class Tuner:
         line = f"{self.name}: trial {trial.number}: {outcome}, {took:.1f} s; {reached}"
         return line, float(state != TrialState.FAIL) if self.budget.trials else took, reached
 
-    def _search_in_processes(self, study: optuna.Study, path: Path, folder: Path, first: int, report: Report) -> None:
+    def _search_in_processes(
+        self, study: optuna.Study, path: Path, folder: Path, first: int, report: Report
+    ) -> None:
         """Has worker processes run the trials; one that dies has failed its trial, and is replaced."""
 
         names, begin = dict[Any, str](), self.start_worker or Worker.start
 
         def start() -> Any:
             name, threads = secrets.token_hex(8), threads_for(self.processes)
-            worker = begin(_work, (self, path, folder, first, name), threads=threads, what=self.name)
+            worker = begin(
+                _work, (self, path, folder, first, name), threads=threads, what=self.name
+            )
             names[worker] = name
             return worker
 
         has_room = self._has_room(study.get_trials(deepcopy=False), first)
         lost = 0  # workers that died without a trial
-        running = [start() for _ in range(min(self.processes, self.budget.trials or self.processes) * has_room)]
+        running = [
+            start()
+            for _ in range(min(self.processes, self.budget.trials or self.processes) * has_room)
+        ]
         try:
             while running:
                 lines = wait([one.line for one in running])
@@ -249,7 +284,9 @@ class Tuner:
     def _model_of(self, trial: Trial | FrozenTrial) -> Recommender:
         """The unfitted model of a trial: the template itself, or the template at the trial's point."""
         own = self.template
-        return clone(own) if trial.user_attrs.get(_TEMPLATE) else self.space.apply(own, trial.params)
+        return (
+            clone(own) if trial.user_attrs.get(_TEMPLATE) else self.space.apply(own, trial.params)
+        )
 
     def _fingerprint(self) -> dict[str, Any]:
         """What a study is about: trials of another one cannot be compared with its own."""
@@ -259,11 +296,16 @@ class Tuner:
             "loca": loca.__version__,
             "objective": "NDCG@100 on validation",
             "model": self.name,
-            **{f"{self.name}.{key}": value for key, value in describe_model(self.template, stored_params).items()},
+            **{
+                f"{self.name}.{key}": value
+                for key, value in describe_model(self.template, stored_params).items()
+            },
             f"{self.name}, to the last bit": fingerprint(self.template),
             "space": str(self.space),
             "recency": self.recency,
-            "data": "/".join(map(fingerprint, (self.train, self.validation.histories, self.validation.targets))),
+            "data": "/".join(
+                map(fingerprint, (self.train, self.validation.histories, self.validation.targets))
+            ),
             "repeats counted": self.validation.count_repeats,
         }
 
@@ -273,18 +315,31 @@ class Tuner:
         failed = [one for one in trials if one.state == TrialState.FAIL and not _is_stopped(one)]
         if best is None or best.value is None:
             last = failed[-1].user_attrs[_REASON] if failed else "there was none"
-            raise ConfigError(f"{self.name}: no trial finished, {len(failed)} failed; the last one: {last}")
+            raise ConfigError(
+                f"{self.name}: no trial finished, {len(failed)} failed; the last one: {last}"
+            )
         model = self._model_of(best)
-        before = [one.value for one in trials if one.user_attrs.get(_TEMPLATE) and one.state == TrialState.COMPLETE]
+        before = [
+            one.value
+            for one in trials
+            if one.user_attrs.get(_TEMPLATE) and one.state == TrialState.COMPLETE
+        ]
         importances: dict[str, float] = {}
         if finished >= 16:  # fewer say nothing
             with warnings.catch_warnings(), suppress(ValueError, RuntimeError):
-                warnings.simplefilter("ignore")  # of few trials for this or that parameter: these are estimates
+                warnings.simplefilter(
+                    "ignore"
+                )  # of few trials for this or that parameter: these are estimates
                 importances = optuna.importance.get_param_importances(study)
-        settings, pruned = settings_of(self.name, model, self.space.names), _counted(trials) - finished
+        settings, pruned = (
+            settings_of(self.name, model, self.space.names),
+            _counted(trials) - finished,
+        )
         effort = finished, pruned, len(failed), _seconds(trials)
         shares = {parameter: float(share) for parameter, share in importances.items()}
-        return Tuning(self.name, model, settings, best.value, *effort, before[0] if before else None, shares)
+        return Tuning(
+            self.name, model, settings, best.value, *effort, before[0] if before else None, shares
+        )
 
 
 def _work(line: Connection, tuner: Tuner, path: Path, folder: Path, first: int, name: str) -> None:
@@ -329,7 +384,9 @@ def _fail_trials(study: optuna.Study, reason: str = "", worker: str | None = Non
     their settings: they count for nothing, and are tried again.
     """
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    mine = [one for one in running if worker is None or one.user_attrs.get(_WORKER) in (None, worker)]
+    mine = [
+        one for one in running if worker is None or one.user_attrs.get(_WORKER) in (None, worker)
+    ]
     for one in mine:
         if reason and _WORKER in one.user_attrs:
             trial = Trial(study, one._trial_id)
@@ -383,7 +440,9 @@ def open_study(
     the end: nothing was learned, and the corrected command begins anew.
     """
     with nullcontext() if path is None else open_storage(path, is_spread=is_spread) as storage:
-        study = optuna.create_study(direction="maximize", study_name=name, storage=storage, load_if_exists=True)
+        study = optuna.create_study(
+            direction="maximize", study_name=name, storage=storage, load_if_exists=True
+        )
         stored = study.user_attrs.get(FINGERPRINT_KEY)
         if stored is None:
             study.set_user_attr(FINGERPRINT_KEY, dict(fingerprint))
@@ -426,7 +485,9 @@ def open_storage(
     try:
         storage = optuna.storages.RDBStorage(url, engine_kwargs={"creator": connect})
     except RuntimeError as error:
-        raise ConfigError(f"{path}: a study of another optuna ({' '.join(str(error).split())[:200]})") from None
+        raise ConfigError(
+            f"{path}: a study of another optuna ({' '.join(str(error).split())[:200]})"
+        ) from None
     try:
         with nullcontext() if in_worker else locked(path, "another run is tuning there"):
             try:
@@ -454,9 +515,16 @@ def names_in(path: Path) -> list[str]:
         return []
     url = f"file:{quote(str(path.absolute()))}?mode=ro"
     with suppress(sqlite3.Error), closing(sqlite3.connect(url, uri=True)) as connection:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+        tables = {
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
+        }
         if not tables or {"studies", "trials"} <= tables:
-            found = connection.execute("SELECT study_name FROM studies ORDER BY study_id") if tables else ()
+            found = (
+                connection.execute("SELECT study_name FROM studies ORDER BY study_id")
+                if tables
+                else ()
+            )
             return [name for (name,) in found]
     raise ConfigError(f"{path}: not an SQLite file of studies; choose another name for the study")
 

@@ -76,7 +76,10 @@ class TuningPlan:
             return False
         if self.templates[name].role == "local":
             return True
-        return bool(get_params(self.templates[name])["models"] == get_params(self.templates[local])["anchors"])
+        return bool(
+            get_params(self.templates[name])["models"]
+            == get_params(self.templates[local])["anchors"]
+        )
 
     def _parents(self, name: str) -> tuple[str | None, str | None]:
         """The base of a local model or an ensemble, and the local model beside a control; None where there is none.
@@ -101,7 +104,11 @@ class TuningPlan:
         # Of several local models with the same base the one of the same name comes first: loca-vae for ensemble-vae.
         names = sorted(params, key=lambda other: other != local_beside(name, params))
         of_many = [other for other in names if {"base", "anchors"} <= params[other].keys()]
-        locals_ = {other: params[other]["base"] for other in of_many if params[other].get("communities") != "dealt"}
+        locals_ = {
+            other: params[other]["base"]
+            for other in of_many
+            if params[other].get("communities") != "dealt"
+        }
         is_control = "models" in params[name] or params[name].get("communities") == "dealt"
         return nearest(self.templates), nearest(locals_) if is_control else None
 
@@ -147,7 +154,9 @@ def check_optuna() -> None:
         raise ConfigError('tuning needs optuna; install it with  pip install "loca[tune]"')
 
 
-def plan_tuning(candidates: CandidateLists, kind: SpaceName, constraints: Mapping[str, SpaceConstraints]) -> TuningPlan:
+def plan_tuning(
+    candidates: CandidateLists, kind: SpaceName, constraints: Mapping[str, SpaceConstraints]
+) -> TuningPlan:
     """The plan of models that are each given alone, in the spaces of their names without what a user has set."""
     check_optuna()
     for name, some in candidates.items():
@@ -162,9 +171,14 @@ def plan_tuning(candidates: CandidateLists, kind: SpaceName, constraints: Mappin
     for name, model in plan.templates.items():
         idle = ["models"] if plan.follows(name) else []
         found = None if "communities" in own[name].listed else get_params(model).get("communities")
-        if found not in (None, "auto"):  # decided: neither that nor the other kind's parameters are tried
+        if found not in (
+            None,
+            "auto",
+        ):  # decided: neither that nor the other kind's parameters are tried
             idle += ["communities", *(MIXTURE_PARAMS if found == "kernel" else KERNEL_PARAMS)]
-        spaces[name] = own[name].narrow(space_of(name, kind)).without(idle) if is_tuned(name, model) else None
+        spaces[name] = (
+            own[name].narrow(space_of(name, kind)).without(idle) if is_tuned(name, model) else None
+        )
     return replace(plan, spaces=spaces)
 
 
@@ -185,7 +199,9 @@ def plan_from_settings(
             if last == "model" or is_model(value_at(template, path)):
                 raise ConfigError(f"{name}.{path}: models cannot be tuned among; name one of them")
             annotation = parameters_of(type(value_at(template, above) if above else template))[last]
-            listed[path] = tuple(check_value(f"{name}.{path}", annotation, one) for one in value.values)
+            listed[path] = tuple(
+                check_value(f"{name}.{path}", annotation, one) for one in value.values
+            )
         constraints[name] = SpaceConstraints(tuple(fixed), listed)
     plan = plan_tuning({name: some[:1] for name, some in candidates.items()}, kind, constraints)
     for name, space in plan.spaces.items():

@@ -38,7 +38,9 @@ class Worker:
     restarts: ClassVar[int] = 0
 
     @classmethod
-    def start(cls, work: Callable[..., None], given: tuple[Any, ...], *, threads: int, what: str) -> Worker:
+    def start(
+        cls, work: Callable[..., None], given: tuple[Any, ...], *, threads: int, what: str
+    ) -> Worker:
         """A process that calls `work` with its end of the line and what it is given."""
         context = multiprocessing.get_context("spawn")
         line, far_end = context.Pipe()
@@ -47,7 +49,9 @@ class Worker:
             process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             line.close()
-            raise ConfigError(f"{what}: cannot be handed to another process ({error}); work with one process") from None
+            raise ConfigError(
+                f"{what}: cannot be handed to another process ({error}); work with one process"
+            ) from None
         finally:
             far_end.close()  # so that the line ends with the worker
         return cls(process, line)
@@ -84,11 +88,15 @@ class Worker:
 
 def threads_for(processes: int) -> int:
     """The threads that each of so many processes may use: its share of the cores, and no more than this one has."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min(torch.get_num_threads(), cores // processes))
 
 
-def _live(work: Callable[..., None], line: Connection, threads: int, given: tuple[Any, ...]) -> None:
+def _live(
+    work: Callable[..., None], line: Connection, threads: int, given: tuple[Any, ...]
+) -> None:
     """The life of a worker: it uses so many threads, and ends as soon as nobody waits for its work any more."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -98,9 +106,15 @@ def _live(work: Callable[..., None], line: Connection, threads: int, given: tupl
             wait([parent.sentinel])
             os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it hears Ctrl-C too, and ends it
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # the one who started it hears Ctrl-C too, and ends it
     threading.Thread(target=end_with_parent, daemon=True).start()
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # for libraries that are yet to come
+    for name in (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+    ):  # for libraries that are yet to come
         os.environ[name] = str(threads)
     torch.set_num_threads(threads)
     threadpool_limits(limits=threads)

@@ -59,7 +59,9 @@ class StackedNetworks(LocalModels):
         self._last: tuple[csr_array, csr_array, InferenceBatch] | None = None
 
     @classmethod
-    def of(cls, networks: Sequence[Autoencoder], device: torch.device, *, quick: bool = False) -> StackedNetworks:
+    def of(
+        cls, networks: Sequence[Autoencoder], device: torch.device, *, quick: bool = False
+    ) -> StackedNetworks:
         """The networks as they are now and will be: while they are trained, their answers, given on a device, change.
 
         `quick` lets a GPU multiply with fewer bits (tf32), which is still more than 16-bit training has.
@@ -74,7 +76,10 @@ class StackedNetworks(LocalModels):
         done = StackedNetworks(variational=self.variational)
         done.device = self.device
         weights = self._weights_of(0)
-        home = _home(len(self) * kind.itemsize * sum(weight.numel() for weight in weights.values()), self.device)
+        home = _home(
+            len(self) * kind.itemsize * sum(weight.numel() for weight in weights.values()),
+            self.device,
+        )
         for name, first in weights.items():
             stack = torch.empty(len(self), *first.shape, dtype=kind, device=home)
             for number in range(len(self)):
@@ -89,7 +94,11 @@ class StackedNetworks(LocalModels):
         network = self._in_training[number]
         weights = {name: weight.detach() for name, weight in network.named_parameters()}
         if network.variational:
-            before_code = ("code_weight", "code_bias") if "code_weight" in weights else ("input_table", "input_bias")
+            before_code = (
+                ("code_weight", "code_bias")
+                if "code_weight" in weights
+                else ("input_table", "input_bias")
+            )
             weights |= {name: weights[name][..., : network.latent] for name in before_code}
         return weights
 
@@ -111,12 +120,20 @@ class StackedNetworks(LocalModels):
 
     def count_items(self) -> int:
         """How many items they score."""
-        return self._in_training[0].item_count if self._in_training else self.weights_["output_bias"].shape[1]
+        return (
+            self._in_training[0].item_count
+            if self._in_training
+            else self.weights_["output_bias"].shape[1]
+        )
 
     @torch.no_grad()
     def blend(self, histories: csr_array, answer_weights: csr_array) -> Tensor:
         """Σ_j w_j · M_j(history) / Σ_j w_j, (users, items); every network runs once, for those it answers for."""
-        if self._last is not None and self._last[0] is histories and self._last[1] is answer_weights:
+        if (
+            self._last is not None
+            and self._last[0] is histories
+            and self._last[1] is answer_weights
+        ):
             batch = self._last[2]
         else:
             self._last = None  # makes room for the new one
@@ -147,7 +164,10 @@ class StackedNetworks(LocalModels):
             waiting.clear()
 
         for number, own in batch.pairs.items():
-            weights = {name: one.to(self.device, torch.float32) for name, one in self._weights_of(number).items()}
+            weights = {
+                name: one.to(self.device, torch.float32)
+                for name, one in self._weights_of(number).items()
+            }
             codes = batch.codes(number, weights["input_table"]) + weights["input_bias"]
             if "code_weight" in weights:
                 codes = torch.tanh(codes) @ weights["code_weight"] + weights["code_bias"]
@@ -155,13 +175,20 @@ class StackedNetworks(LocalModels):
                 codes = torch.tanh(codes)
             if "back_weight" in weights:
                 codes = torch.tanh(codes @ weights["back_weight"] + weights["back_bias"])
-            hidden, table = batch.shares[own, None] * codes, weights["output_table"]  # (users, last), (items, last)
+            hidden, table = (
+                batch.shares[own, None] * codes,
+                weights["output_table"],
+            )  # (users, last), (items, last)
             if len(hidden) < len(blended):
                 own_answers = answers[: len(hidden)]
                 _multiply(hidden, table, own_answers[:, :items])
-                room.index_add_(0, batch.users[own], own_answers)  # with the padding: whole rows are added fastest
+                room.index_add_(
+                    0, batch.users[own], own_answers
+                )  # with the padding: whole rows are added fastest
                 continue
-            waiting.append((hidden, table))  # for everybody, in the users' order: nothing to look up
+            waiting.append(
+                (hidden, table)
+            )  # for everybody, in the users' order: nothing to look up
             # What waits exists twice when it is joined.
             if 2 * len(waiting) * (hidden.nbytes + table.nbytes) >= self.joined_bytes:
                 add_waiting()
@@ -174,10 +201,14 @@ class StackedNetworks(LocalModels):
         numbers = torch.tensor(list(batch.pairs), device=self.weights_["input_table"].device)
         entries = next(iter(batch.entries.values()))  # the one history, the same for every network
         columns = batch.rows.columns[entries].to(numbers.device)
-        rows = self.weights_["input_table"][numbers[:, None], columns].to(self.device, torch.float32)
+        rows = self.weights_["input_table"][numbers[:, None], columns].to(
+            self.device, torch.float32
+        )
         biases = self.weights_["input_bias"][numbers].to(self.device, torch.float32)
         codes = batch.inputs[entries] @ rows + biases
-        hidden = batch.shares[:, None] * (codes if self.variational else torch.tanh(codes))  # (networks, last)
+        hidden = batch.shares[:, None] * (
+            codes if self.variational else torch.tanh(codes)
+        )  # (networks, last)
         answer = torch.empty_like(blended)
         for place, number in enumerate(batch.pairs):
             table = self.weights_["output_table"][number].to(self.device, torch.float32)
@@ -190,7 +221,9 @@ class StackedNetworks(LocalModels):
         return torch.zeros(users, padded(self.count_items()), device=self.device)
 
     def state(self) -> ModelState:
-        return ModelState(arrays={name: stack.cpu().numpy() for name, stack in self.weights_.items()})
+        return ModelState(
+            arrays={name: stack.cpu().numpy() for name, stack in self.weights_.items()}
+        )
 
     @classmethod
     def restore(cls, params: Mapping[str, Any], state: ModelState) -> Self:
@@ -201,7 +234,9 @@ class StackedNetworks(LocalModels):
         with warnings.catch_warnings():
             # Arrays may be mapped from a file. torch has no read-only tensors and warns; nothing here writes to them.
             warnings.simplefilter("ignore")
-            restored.weights_ = {name: torch.from_numpy(array).to(home) for name, array in arrays.items()}
+            restored.weights_ = {
+                name: torch.from_numpy(array).to(home) for name, array in arrays.items()
+            }
         return restored
 
 
@@ -226,18 +261,28 @@ def _check_shapes(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Refuse arrays that are not the weights of networks of one shape, all 32 or all 16 bits."""
     shapes = _SHAPES_WITH_HIDDEN if "code_weight" in arrays else _SHAPES
     if set(arrays) != set(shapes):
-        raise ModelFileError(f"networks: expected the arrays {sorted(shapes)}, found {sorted(arrays)}")
+        raise ModelFileError(
+            f"networks: expected the arrays {sorted(shapes)}, found {sorted(arrays)}"
+        )
     if {str(array.dtype) for array in arrays.values()} not in ({"float32"}, {"float16"}):
         raise ModelFileError("networks: expected all arrays in 32 bits or all in 16")
     if any(array.ndim != len(shapes[name]) for name, array in arrays.items()):
         raise ModelFileError("networks: expected arrays of networks × weights")
     sizes = dict(zip(("networks", "items"), arrays["output_bias"].shape, strict=True))
-    sizes["first"] = sizes["last"] = arrays["input_bias"].shape[1]  # without a hidden layer one is the other
+    sizes["first"] = sizes["last"] = arrays["input_bias"].shape[
+        1
+    ]  # without a hidden layer one is the other
     if "code_weight" in arrays:
         sizes |= {"code": arrays["code_bias"].shape[1], "last": arrays["output_table"].shape[2]}
-    wrong = [name for name, shape in shapes.items() if arrays[name].shape != tuple(sizes[size] for size in shape)]
+    wrong = [
+        name
+        for name, shape in shapes.items()
+        if arrays[name].shape != tuple(sizes[size] for size in shape)
+    ]
     if wrong or not arrays["output_bias"].size:
-        raise ModelFileError(f"networks: the arrays do not fit each other: {', '.join(wrong) or 'they are empty'}")
+        raise ModelFileError(
+            f"networks: the arrays do not fit each other: {', '.join(wrong) or 'they are empty'}"
+        )
 
 
 class InferenceBatch:
@@ -247,28 +292,43 @@ class InferenceBatch:
     gathered that the history of each pair names.
     """
 
-    def __init__(self, histories: csr_array, answer_weights: csr_array, device: torch.device, uses_tf32: bool) -> None:
+    def __init__(
+        self, histories: csr_array, answer_weights: csr_array, device: torch.device, uses_tf32: bool
+    ) -> None:
         """The batch as a device sees it; `uses_tf32` says that its products have fewer bits there."""
         by_network, (count, self.items) = answer_weights.tocsc(), histories.shape
         totals = np.asarray(answer_weights.sum(axis=1), dtype=np.float32).ravel()
         by_network.data = by_network.data.astype(np.float32) / totals[by_network.indices]
-        starts, some = by_network.indptr.tolist(), np.flatnonzero(np.diff(by_network.indptr)).tolist()
-        self.pairs = {number: slice(*starts[number : number + 2]) for number in some}  # where a network answers at all
+        starts, some = (
+            by_network.indptr.tolist(),
+            np.flatnonzero(np.diff(by_network.indptr)).tolist(),
+        )
+        self.pairs = {
+            number: slice(*starts[number : number + 2]) for number in some
+        }  # where a network answers at all
         self.users = torch.from_numpy(by_network.indices.astype(np.int64)).to(device)  # (pairs,)
         self.shares = torch.from_numpy(by_network.data).to(device)  # (pairs,)
-        self.bias_shares = torch.from_numpy(by_network[:, some].toarray()).to(device)  # (users, those networks)
+        self.bias_shares = torch.from_numpy(by_network[:, some].toarray()).to(
+            device
+        )  # (users, those networks)
         # The history of each pair, or of each user where they are laid out, and its values scaled to length 1.
         self.rows = SparseRows.of(histories, device)
         self.entries: dict[int, slice] = {}  # the stored entries of each network's pairs
-        self.laid_out: Tensor | None = None  # (users, padded items): rows are aligned, also those of some users
-        if count > 1 and multiplies_densely(histories, device, "bfloat16" if uses_tf32 else "float32"):
+        self.laid_out: Tensor | None = (
+            None  # (users, padded items): rows are aligned, also those of some users
+        )
+        if count > 1 and multiplies_densely(
+            histories, device, "bfloat16" if uses_tf32 else "float32"
+        ):
             self.inputs, width = self.rows.unit_values(), padded(self.items)
             self.laid_out = torch.zeros(count, width, device=device)
             self.laid_out.view(-1)[self.rows.owner * width + self.rows.columns] = self.inputs
         else:
             self.rows = self.rows.of_users(self.users)
             self.inputs = self.rows.unit_values()
-            bounds = torch.tensor([starts[number : number + 2] for number in some], dtype=torch.int64).view(-1, 2)
+            bounds = torch.tensor(
+                [starts[number : number + 2] for number in some], dtype=torch.int64
+            ).view(-1, 2)
             ends = self.rows.starts[bounds.to(device)].tolist()
             self.entries = {number: slice(*pair) for number, pair in zip(some, ends, strict=True)}
 
@@ -276,8 +336,12 @@ class InferenceBatch:
         """Σ input · table row over the items of each of one network's users, (users, width)."""
         own = self.pairs[number]
         if self.laid_out is not None:
-            everybody = own.stop - own.start == len(self.laid_out)  # in the users' order: nothing to look up
-            return (self.laid_out if everybody else self.laid_out[self.users[own]])[:, : self.items] @ table
+            everybody = own.stop - own.start == len(
+                self.laid_out
+            )  # in the users' order: nothing to look up
+            return (self.laid_out if everybody else self.laid_out[self.users[own]])[
+                :, : self.items
+            ] @ table
         entries = self.entries[number]
         starts = self.rows.starts[own] - entries.start
         columns, inputs = self.rows.columns[entries], self.inputs[entries]

@@ -64,7 +64,9 @@ def _whole_softmax_kernel(
     total = tl.sum(powers, axis=0)
     tl.store(log_sums + row, largest + tl.log(total))
     gradient = powers * (tl.load(factor + row) / total)
-    tl.store(logits + row * padded + places, gradient.to(logits.dtype.element_ty), mask=places < padded)
+    tl.store(
+        logits + row * padded + places, gradient.to(logits.dtype.element_ty), mask=places < padded
+    )
 
 
 def softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int) -> Tensor:
@@ -76,10 +78,20 @@ def softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int) 
     log_sums = torch.empty(models, users, device=logits.device)
     whole = triton.next_power_of_2(padded)
     is_read_once = whole <= _MOST_ITEMS_READ_ONCE
-    kernel, block = (_whole_softmax_kernel, whole) if is_read_once else (_softmax_kernel, _ITEMS_AT_ONCE)
+    kernel, block = (
+        (_whole_softmax_kernel, whole) if is_read_once else (_softmax_kernel, _ITEMS_AT_ONCE)
+    )
     with launching_on(logits.device):
         kernel[(models * users,)](
-            logits, bias, factor, log_sums, items, padded, users, BLOCK=block, num_warps=min(32, max(4, block // 512))
+            logits,
+            bias,
+            factor,
+            log_sums,
+            items,
+            padded,
+            users,
+            BLOCK=block,
+            num_warps=min(32, max(4, block // 512)),
         )
     return log_sums
 
@@ -105,9 +117,13 @@ def _dense_kernel(
     weight = tl.load(weights + places, mask=inside, other=0.0)
     mean = tl.load(means + places, mask=inside, other=0.0)
     square = tl.load(squares + places, mask=inside, other=0.0)
-    gradient = tl.load(gradients + model * gradient_stride + lanes, mask=inside, other=0.0).to(tl.float32)
+    gradient = tl.load(gradients + model * gradient_stride + lanes, mask=inside, other=0.0).to(
+        tl.float32
+    )
     rate, root = tl.load(rates + model), tl.load(roots + model)
-    weight, mean, square = _adam(weight, mean, square, gradient, rate, root, decay, beta1, beta2, epsilon)
+    weight, mean, square = _adam(
+        weight, mean, square, gradient, rate, root, decay, beta1, beta2, epsilon
+    )
     tl.store(weights + places, weight, mask=inside)
     tl.store(means + places, mean, mask=inside)
     tl.store(squares + places, square, mask=inside)
@@ -132,9 +148,13 @@ def _rows_kernel(
     for entry in range(tl.load(starts + row), tl.load(starts + row + 1)):
         place = tl.load(order + entry)
         owner = tl.load(owners + place)
-        gradient += tl.load(values + place) * tl.load(codes + owner * width + lanes, mask=inside, other=0.0)
+        gradient += tl.load(values + place) * tl.load(
+            codes + owner * width + lanes, mask=inside, other=0.0
+        )
     rate, root = tl.load(rates + model), tl.load(roots + model)
-    weight, mean, square = _adam(weight, mean, square, gradient, rate, root, decay, beta1, beta2, epsilon)
+    weight, mean, square = _adam(
+        weight, mean, square, gradient, rate, root, decay, beta1, beta2, epsilon
+    )
     tl.store(weights + places, weight, mask=inside)
     tl.store(means + places, mean, mask=inside)
     tl.store(squares + places, square, mask=inside)

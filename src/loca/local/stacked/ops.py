@@ -64,7 +64,12 @@ class DecodedGradients(NamedTuple):
 
 
 def decode_and_differentiate(
-    hidden: Tensor, table: Tensor, bias: Tensor, entries: Entries, scale: Tensor, precision: PrecisionName
+    hidden: Tensor,
+    table: Tensor,
+    bias: Tensor,
+    entries: Entries,
+    scale: Tensor,
+    precision: PrecisionName,
 ) -> DecodedGradients:
     """The loss −Σ value · log softmax(hidden · tableᵀ + bias), and the gradients of Σ scale · loss, in one go.
 
@@ -77,12 +82,19 @@ def decode_and_differentiate(
     picked = logits.view(-1)[places].float() + bias.reshape(-1)[entries.keys(items)]
     log_sums = _softmax_gradient_(logits, bias, scale * entries.amounts, items).view(-1)
     shares = torch.exp(picked - log_sums[entries.owner])
-    owner_scale, owner_amount = scale.reshape(-1)[entries.owner], entries.amounts.view(-1)[entries.owner]
-    logits.view(-1)[places] = (owner_scale * (owner_amount * shares - entries.values)).to(logits.dtype)
+    owner_scale, owner_amount = (
+        scale.reshape(-1)[entries.owner],
+        entries.amounts.view(-1)[entries.owner],
+    )
+    logits.view(-1)[places] = (owner_scale * (owner_amount * shares - entries.values)).to(
+        logits.dtype
+    )
     found = entries.sums_of(entries.values * picked)
     losses = log_sums.view_as(entries.amounts) * entries.amounts - found
     of_hidden, of_table = product(logits, rows), product(logits.transpose(1, 2), codes)
-    return DecodedGradients(losses, of_hidden, of_table, logits.sum(dim=1, dtype=torch.float32)[:, :items])
+    return DecodedGradients(
+        losses, of_hidden, of_table, logits.sum(dim=1, dtype=torch.float32)[:, :items]
+    )
 
 
 def as_factor(numbers: Tensor, precision: PrecisionName) -> Tensor:
@@ -106,7 +118,11 @@ def with_padding(table: Tensor, precision: PrecisionName) -> Tensor:
 
 def product(left: Tensor, right: Tensor) -> Tensor:
     """The batched product with 32-bit sums as its result."""
-    return torch.bmm(left, right) if left.dtype == torch.float32 else torch.bmm(left, right, out_dtype=torch.float32)
+    return (
+        torch.bmm(left, right)
+        if left.dtype == torch.float32
+        else torch.bmm(left, right, out_dtype=torch.float32)
+    )
 
 
 def _softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int) -> Tensor:
@@ -116,7 +132,9 @@ def _softmax_gradient_(logits: Tensor, bias: Tensor, factor: Tensor, items: int)
 
         return softmax_gradient_(logits, bias.contiguous(), factor.contiguous(), items)
     real = logits[..., :items]
-    with_bias = real.add_(bias[:, None]) if logits.dtype == torch.float32 else real.float() + bias[:, None]
+    with_bias = (
+        real.add_(bias[:, None]) if logits.dtype == torch.float32 else real.float() + bias[:, None]
+    )
     log_sums = torch.logsumexp(with_bias, dim=2)
     real.copy_(with_bias.sub_(log_sums[..., None]).exp_().mul_(factor[..., None]))
     logits[..., items:] = 0
@@ -150,7 +168,9 @@ class AdamStep:
         if has_kernels(gradients.device) and gradients[0].is_contiguous():
             from loca.local.stacked.kernels import adam_dense_
 
-            adam_dense_(*moments, gradients, self._rates, self._roots, self._decay, _BETAS, _EPSILON)
+            adam_dense_(
+                *moments, gradients, self._rates, self._roots, self._decay, _BETAS, _EPSILON
+            )
             return
         rows = moments.weights.shape[1]
         weights, means, squares = (list(one.unbind()) for one in moments)
@@ -208,7 +228,11 @@ class GatheredInputs:
         # A dropped entry adds nothing whichever row it reads: all of a network read its first, which is then at hand.
         rows = self.entries.keys(items) - self.entries.columns * (self.entries.inputs == 0)
         sums = F.embedding_bag(
-            rows, tables.flatten(0, 1), self.entries.starts[:-1], mode="sum", per_sample_weights=self.entries.inputs
+            rows,
+            tables.flatten(0, 1),
+            self.entries.starts[:-1],
+            mode="sum",
+            per_sample_weights=self.entries.inputs,
         )
         return sums.view(networks, -1, width)
 
@@ -230,7 +254,9 @@ class DenseInputs:
 
     def learn(self, adam: AdamStep, moments: Moments, gradients: Tensor) -> None:
         inputs = self._laid_out(padded(moments.weights.shape[1]))
-        adam.on_dense(moments, product(inputs.transpose(1, 2), as_factor(gradients, self.precision)))
+        adam.on_dense(
+            moments, product(inputs.transpose(1, 2), as_factor(gradients, self.precision))
+        )
 
     def _laid_out(self, width: int) -> Tensor:
         """In rows of `width`; made for each of both products: between them the logits need the room."""

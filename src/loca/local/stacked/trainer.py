@@ -53,7 +53,11 @@ class StackPlan:
         return -(-self.networks // self.stack_size)
 
     def __str__(self) -> str:
-        parked = f", {readable_bytes(self.parked_bytes)} parked in main memory" if self.parked_bytes else ""
+        parked = (
+            f", {readable_bytes(self.parked_bytes)} parked in main memory"
+            if self.parked_bytes
+            else ""
+        )
         return (
             f"stacked engine: {self.networks} networks in {self.stacks} stack{'s' * (self.stacks > 1)} of "
             f"{self.stack_size} on {self.device}, {self.at_once} at once, {self.users} users each a step: "
@@ -99,7 +103,10 @@ def plan_stacks(
         room = int(_SHARE_OF_FREE_MEMORY * available) - at_once * passing
         stack_size = max(1, min(networks, room // lasting))
         at_once = min(at_once, stack_size)
-    needed, parked = stack_size * lasting + at_once * passing, networks * lasting if stack_size < networks else 0
+    needed, parked = (
+        stack_size * lasting + at_once * passing,
+        networks * lasting if stack_size < networks else 0,
+    )
     return StackPlan(networks, stack_size, at_once, users_at_once, str(device), needed, parked)
 
 
@@ -137,12 +144,18 @@ class StackedTrainer:
         self._at_once, self._parked = at_once, parked
         self._dense = ops.multiplies_densely(first.matrix, first.device, precision)
         matrix = first.matrix if first.model.uses_order else first.matrix.sorted_indices()
-        self._histories = SparseRows.of(matrix, self._device, first.moments)  # of all users of the matrix, not scaled
-        self._unit_values = self._histories.unit_values()  # of the same entries, each user's row scaled to length 1
+        self._histories = SparseRows.of(
+            matrix, self._device, first.moments
+        )  # of all users of the matrix, not scaled
+        self._unit_values = (
+            self._histories.unit_values()
+        )  # of the same entries, each user's row scaled to length 1
         self._place_counts = self._histories.place_counts()  # (users of the matrix,)
         self._moments: dict[str, Moments] = {}
         for name, _ in first.network.named_parameters():
-            stack = torch.stack([one.network.get_parameter(name).detach() for one in self._trainers])
+            stack = torch.stack(
+                [one.network.get_parameter(name).detach() for one in self._trainers]
+            )
             for one in self._trainers:  # each network's own copy is given up at once
                 one.network.get_parameter(name).data = torch.empty(0, device=self._device)
             self._moments[name] = Moments(stack, torch.zeros_like(stack), torch.zeros_like(stack))
@@ -160,7 +173,9 @@ class StackedTrainer:
             supports[place, : len(one.support)] = one.support
         self._supports = torch.from_numpy(supports).to(self._device)
         self._gather_weights()
-        streams = [(one.dropout_stream, one.prefix_stream, one.noise_stream) for one in self._trainers]
+        streams = [
+            (one.dropout_stream, one.prefix_stream, one.noise_stream) for one in self._trainers
+        ]
         self._streams = torch.tensor(streams, device=self._device)
 
     def _gather_weights(self) -> None:
@@ -184,7 +199,9 @@ class StackedTrainer:
             if old is None or old.weights.shape != moments.weights.shape:
                 # Pinned memory: the device copies to and from it at its full speed.
                 pinned = self._device.type == "cuda"
-                old = Moments(*(torch.empty(moments.weights.shape, pin_memory=pinned) for _ in moments))
+                old = Moments(
+                    *(torch.empty(moments.weights.shape, pin_memory=pinned) for _ in moments)
+                )
             for place, tensor in zip(old, moments, strict=True):
                 place.copy_(tensor)
             self._waiting[name] = self._moments[name] = old
@@ -200,7 +217,9 @@ class StackedTrainer:
         """Give every network one epoch; returns the mean loss."""
         if self._parked:
             for name, moments in self._moments.items():
-                self._moments[name] = Moments(*(one.to(self._device, non_blocking=True, copy=True) for one in moments))
+                self._moments[name] = Moments(
+                    *(one.to(self._device, non_blocking=True, copy=True) for one in moments)
+                )
             self._show_views()
         total = torch.zeros((), device=self._device)
         for batch in self._next_epoch():
@@ -247,7 +266,10 @@ class StackedTrainer:
             for name, moments in self._moments.items()
             for kind, tensor in moments._asdict().items()
         }
-        facts = {"steps": [one.step for one in self._trainers], "epochs": [one.epoch for one in self._trainers]}
+        facts = {
+            "steps": [one.step for one in self._trainers],
+            "epochs": [one.epoch for one in self._trainers],
+        }
         return ModelState(arrays, facts)
 
     def put_back(self, state: ModelState) -> None:
@@ -255,7 +277,9 @@ class StackedTrainer:
         for name, moments in self._moments.items():
             for kind, tensor in moments._asdict().items():
                 tensor.copy_(torch.from_numpy(state.arrays[f"{kind}/{name}"].copy()))
-        for one, step, epoch in zip(self._trainers, state.facts["steps"], state.facts["epochs"], strict=True):
+        for one, step, epoch in zip(
+            self._trainers, state.facts["steps"], state.facts["epochs"], strict=True
+        ):
             one.step, one.epoch = step, epoch
         self._gather_weights()
 
@@ -275,26 +299,45 @@ class StackedTrainer:
         real = torch.arange(order.shape[1], device=self._device) < counts[:, None]
         users, weights = self._supports.gather(1, order), self._weights.gather(1, order) * real
         lengths = self._histories.starts.diff()[users] * real
-        all_stored = lengths.view(len(counts), batches, size).sum(dim=2).tolist()  # (networks, batches)
+        all_stored = (
+            lengths.view(len(counts), batches, size).sum(dim=2).tolist()
+        )  # (networks, batches)
         steps = torch.tensor([one.step for one in self._trainers], device=self._device)
         for batch in range(batches):
             start = batch * size
             active = int((self._counts > start).sum())
             sizes = (counts[:active] - start).clamp(max=size)
             own = (slice(0, active), slice(start, min(longest, start + size)))
-            stored, scale = [one[batch] for one in all_stored[:active]], weights[own] / sizes[:, None]
-            shares, now, streams = sizes / counts[:active], steps[:active] + batch, self._streams[:active]
+            stored, scale = (
+                [one[batch] for one in all_stored[:active]],
+                weights[own] / sizes[:, None],
+            )
+            shares, now, streams = (
+                sizes / counts[:active],
+                steps[:active] + batch,
+                self._streams[:active],
+            )
             yield StackedBatch(users[own], lengths[own], stored, scale, shares, now, streams)
 
     def _change_weights(self, batch: StackedBatch, part: slice) -> Tensor:
         """A step of some of the networks, whose batch is given; gives their share of the epoch's loss."""
         moments = {name: whole.of(part) for name, whole in self._moments.items()}
-        dropout_streams, prefix_streams, noise_streams = streams_at(batch.streams, batch.steps[:, None]).unbind(dim=1)
+        dropout_streams, prefix_streams, noise_streams = streams_at(
+            batch.streams, batch.steps[:, None]
+        ).unbind(dim=1)
         entries = self._entries(batch, dropout_streams, prefix_streams)
         inputs: ops.DenseInputs | ops.GatheredInputs
-        inputs = ops.DenseInputs(entries, self._precision) if self._dense else ops.GatheredInputs(entries)
+        inputs = (
+            ops.DenseInputs(entries, self._precision)
+            if self._dense
+            else ops.GatheredInputs(entries)
+        )
         codes = inputs.codes(moments["input_table"].weights)  # (networks, users, first width)
-        leaves = {name: one.weights.detach().requires_grad_() for name, one in moments.items() if name not in _LARGE}
+        leaves = {
+            name: one.weights.detach().requires_grad_()
+            for name, one in moments.items()
+            if name not in _LARGE
+        }
         codes.requires_grad_()
         with torch.enable_grad():
             hidden, divergences = self._middle(codes, leaves, batch.steps, noise_streams)
@@ -318,29 +361,41 @@ class StackedTrainer:
             adam.on_dense(moments[name], gradient)
         return (losses * batch.scale * batch.shares[:, None]).sum()
 
-    def _entries(self, batch: StackedBatch, dropout_streams: Tensor, prefix_streams: Tensor) -> Entries:
+    def _entries(
+        self, batch: StackedBatch, dropout_streams: Tensor, prefix_streams: Tensor
+    ) -> Entries:
         """The stored entries of all users, with each network's own prefixes and dropout of this step."""
         device, total, histories = self._device, sum(batch.stored), self._histories
         users, dropout, lengths = batch.users.shape[1], self._model.dropout, batch.lengths.flatten()
         starts = F.pad(lengths.cumsum(0), (1, 0))
-        owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths, output_size=total)
+        owner = torch.repeat_interleave(
+            torch.arange(len(lengths), device=device), lengths, output_size=total
+        )
         first = histories.starts[batch.users.flatten()] - starts[:-1]
         counting = torch.arange(total, device=device)
         places = counting + first[owner]
         values, inputs = histories.values[places], self._unit_values[places]
         if self._model.uses_order:
             spec = self._model.target_spec
-            within = counting - starts[owner] if histories.moments is None else histories.moments[places]
+            within = (
+                counting - starts[owner] if histories.moments is None else histories.moments[places]
+            )
             draws = uniform_at(prefix_streams[:, None], torch.arange(2 * users, device=device))
             cuts = spec.cut(self._place_counts[batch.users].flatten(), draws.reshape(-1, 2))
             inputs, values = spec.inputs_and_targets(values, within, cuts[owner])
             inputs = unit_rows_of(inputs, owner, len(lengths))
         if dropout:
             network = owner // users
-            within = counting - starts[:-1:users][network]  # place among the entries of its own network
-            inputs = inputs * (uniform_at(dropout_streams[network], within) >= dropout) / (1 - dropout)
+            within = (
+                counting - starts[:-1:users][network]
+            )  # place among the entries of its own network
+            inputs = (
+                inputs * (uniform_at(dropout_streams[network], within) >= dropout) / (1 - dropout)
+            )
         amounts = ops.sums_between(starts, values)
-        return Entries(owner, histories.columns[places], values, inputs, starts, amounts.view_as(batch.users))
+        return Entries(
+            owner, histories.columns[places], values, inputs, starts, amounts.view_as(batch.users)
+        )
 
     def _middle(
         self, codes: Tensor, weights: dict[str, Tensor], steps: Tensor, noise_streams: Tensor
@@ -348,12 +403,19 @@ class StackedTrainer:
         """From the sums of table rows to what the last layer takes, and the weighted divergences if there are any."""
         codes = codes + weights["input_bias"][:, None]
         if "code_weight" in weights:
-            codes = torch.baddbmm(weights["code_bias"][:, None], torch.tanh(codes), weights["code_weight"])
+            codes = torch.baddbmm(
+                weights["code_bias"][:, None], torch.tanh(codes), weights["code_weight"]
+            )
         divergences = None
         if self._shape.variational:
-            latent, log_variance = codes[..., : self._shape.latent], codes[..., self._shape.latent :]
+            latent, log_variance = (
+                codes[..., : self._shape.latent],
+                codes[..., self._shape.latent :],
+            )
             if self._model.kl_weight:
-                divergences = divergence(latent, log_variance) * self._model.kl_weights_at(steps)[:, None]
+                divergences = (
+                    divergence(latent, log_variance) * self._model.kl_weights_at(steps)[:, None]
+                )
             if self._model.noise:
                 # Each network's own noise, that of the reference engine at the same step.
                 places = torch.arange(latent[0].numel(), device=self._device)
@@ -362,7 +424,9 @@ class StackedTrainer:
         else:
             latent = torch.tanh(codes)
         if "back_weight" in weights:
-            latent = torch.tanh(torch.baddbmm(weights["back_bias"][:, None], latent, weights["back_weight"]))
+            latent = torch.tanh(
+                torch.baddbmm(weights["back_bias"][:, None], latent, weights["back_weight"])
+            )
         return latent, divergences
 
 
