@@ -42,6 +42,7 @@ _HOMES = {
     "loca.persistence.fit_context": "FitContext checkpoint_in keep_work_in",
     "loca.persistence.recommendation_file": "recommend_to_file",
     "loca.progress": "set_progress show_progress",
+    "loca.remarks": "LocaWarning",
     "loca.registry": "load",
     "loca.search_space": "Budget",
     "loca.serving.client": "Client",

@@ -61,6 +61,7 @@ from loca.persistence.recommendation_file import recommend_to_file as recommend_
 from loca.progress import set_progress as set_progress
 from loca.progress import show_progress as show_progress
 from loca.registry import load as load
+from loca.remarks import LocaWarning as LocaWarning
 from loca.search_space import Budget as Budget
 from loca.serving.client import Client as Client
 from loca.tuning.model_selection import Selection as Selection

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class LocaError(Exception):
@@ -54,3 +60,31 @@ def check_counts(**counts: object) -> None:
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ConfigError(f"{name}: expected a whole number ≥ 1, found {count!r}")
+
+
+class ArgumentError(ConfigError, TypeError):
+    """A function or a class was called with an argument that it does not have."""
+
+
+def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse, in a decorated function, an argument with an unknown name, and name the nearest."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_argument_names(function.__name__, signature, kwargs)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def check_argument_names(name: str, signature: inspect.Signature, given: Iterable[str]) -> None:
+    """Refuse the first name that a signature does not have, with the nearest that it has."""
+    parameters = signature.parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return
+    for argument in given:
+        if argument not in parameters:
+            nearest = did_you_mean(argument, parameters)
+            known = nearest or f"; it takes {', '.join(parameters)}"
+            raise ArgumentError(f"{name}: unknown argument {argument!r}{known}")
