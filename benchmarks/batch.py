@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     data = loca.read_interactions(
-        Path(os.environ["LOCA_DATA"]) / "ml-1m" / "ratings-ordered.csv.gz"
+        Path(os.environ["LOCA_DATA"]) / "ml-1m" / "ratings-ordered.csv.gz", time="rank"
     )
     loca.set_progress(False)
     with tempfile.TemporaryDirectory() as folder:

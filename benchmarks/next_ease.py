@@ -26,7 +26,7 @@ class DataSet:
 
 
 SETS = {
-    "ml-1m": DataSet("ml-1m/ratings-ordered.csv.gz", 5, 0.9, 1000.0),
+    "ml-1m": DataSet("ml-1m/ratings-ordered.csv.gz", 5, 0.9, 1000.0, {"time": "rank"}),
     "amusic": DataSet(
         "amusic/amusic.rating",
         2,

@@ -15,8 +15,8 @@ from loca.data.id_map import IdMap
 
 SETS: dict[str, tuple[str, str | None, int]] = {
     "amusic": ("amusic/amusic.rating", "loca-rating", 2),
-    "games": ("games-2018/interactions-ordered.csv.gz", None, 2),
-    "ml-1m": ("ml-1m/ratings-ordered.csv.gz", None, 5),
+    "games": ("games-2018/interactions-ordered.csv.gz", "loca-ordered", 2),
+    "ml-1m": ("ml-1m/ratings-ordered.csv.gz", "loca-ordered", 5),
     "ml-100k": ("ml-100k/u.data", "movielens-100k", 5),
 }
 

@@ -30,7 +30,7 @@ LIST_LENGTH = 100
 ENOUGH_SECONDS = 20.0
 SETS: dict[str, tuple[str, str | None, int, float]] = {
     "amusic": ("amusic/amusic.rating", "loca-rating", 2, 100.0),
-    "ml-1m": ("ml-1m/ratings-ordered.csv.gz", None, 5, 1000.0),
+    "ml-1m": ("ml-1m/ratings-ordered.csv.gz", "loca-ordered", 5, 1000.0),
 }
 
 

@@ -42,7 +42,7 @@ from rivals_quality_models import LIST_LENGTH, Implementation, Settings, Task, T
 SETS: dict[str, tuple[str, str | None, int, tuple[float, ...]]] = {
     "ml-100k": ("ml-100k/u.data", "movielens-100k", 5, (100.0, 200.0, 300.0, 500.0)),
     "amusic": ("amusic/amusic.rating", "loca-rating", 2, (100.0,)),
-    "ml-1m": ("ml-1m/ratings-ordered.csv.gz", None, 5, (300.0, 1000.0)),
+    "ml-1m": ("ml-1m/ratings-ordered.csv.gz", "loca-ordered", 5, (300.0, 1000.0)),
 }
 COLUMNS = (
     "model",

@@ -298,7 +298,7 @@ def read_task(name: str, in_time: bool) -> Strangers:
     if name == "planted":
         data = loca.planted_communities(users=4000, items=300).interactions
     elif folder := os.environ.get("LOCA_DATA"):
-        data = loca.read_interactions(Path(folder) / ML_1M, min_user_interactions=10)
+        data = loca.read_interactions(Path(folder) / ML_1M, time="rank", min_user_interactions=10)
     else:
         sys.exit(f"set LOCA_DATA to a folder with {ML_1M} in it")
     split = loca.hold_out_users(

@@ -17,7 +17,7 @@ def ndcg(model: loca.EASE, test: loca.HeldOut) -> float:
 
 def test_ease_on_movielens_1m_with_and_without_decay(real_data: Path) -> None:
     data = loca.read_interactions(
-        real_data / "ml-1m" / "ratings-ordered.csv.gz", min_user_interactions=10
+        real_data / "ml-1m" / "ratings-ordered.csv.gz", time="rank", min_user_interactions=10
     )
     split = loca.leave_last_out(data, test=5, validation=5)
     model = loca.EASE(l2=1000.0).fit(split.train)

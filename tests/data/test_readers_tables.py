@@ -2,9 +2,8 @@
 
 import io
 import json
-import logging
 import zipfile
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from uuid import UUID
 
 import numpy as np
@@ -19,6 +18,8 @@ from loca.data.archives import Source
 from loca.data.readers import read_file, read_interactions
 from loca.data.recency import Recency
 from loca.errors import ConfigError, DataError
+
+pytestmark = pytest.mark.filterwarnings("ignore::loca.LocaWarning")
 
 COLUMNS = {"user": ["b", "a", "a"], "item": [3, 2, 1], "rating": [1.0, 5.0, 4.0], "time": [3, 2, 1]}
 HISTORIES = {"a": [1, 2], "b": [3]}
@@ -39,7 +40,7 @@ FRAMES = {
 def test_frames_of_every_kind_are_read(kind):
     places = {"user": 0, "item": 1, "rating": 2, "time": 3} if "numbered" in kind else {}
     assert histories_of(read_interactions(FRAMES[kind], **places)) == HISTORIES
-    assert histories_of(read_interactions(FRAMES[kind], minimum_rating=5, **places)) == {"a": [2]}
+    assert histories_of(read_interactions(FRAMES[kind], min_rating=5, **places)) == {"a": [2]}
 
 
 def test_columns_of_a_frame_are_given_by_name_or_position():
@@ -60,6 +61,48 @@ def test_dates_in_a_frame_become_seconds():
     ):
         found = read_interactions(pl.DataFrame({"user": ["a", "a"], "item": [1, 2], "time": times}))
         assert found.times.tolist() == [0, 86_400]
+
+
+def test_pythons_dates_in_a_column_of_objects_are_times():
+    east = timezone(timedelta(hours=2))
+    moments = {
+        "days": [date(1970, 1, 2), date(1970, 1, 1)],
+        "moments": [datetime(1970, 1, 2), datetime(1970, 1, 1)],
+        "both": [datetime(1970, 1, 2), date(1970, 1, 1)],
+        "zones": [datetime(1970, 1, 2, 2, tzinfo=east), datetime(1970, 1, 1, tzinfo=UTC)],
+        "pandas": [pd.Timestamp("1970-01-02"), pd.Timestamp("1970-01-01 02:00", tz=east)],
+    }
+    for times in moments.values():
+        for frame in (
+            pd.DataFrame({"user": ["a", "a"], "item": [1, 2], "t": pd.Series(times, dtype=object)}),
+            pl.DataFrame(
+                {"user": ["a", "a"], "item": [1, 2], "t": pl.Series(times, dtype=pl.Object)}
+            ),
+        ):
+            found = read_interactions(frame, time="t")
+            assert found.times.tolist() == [0, 86_400]
+            assert histories_of(found) == {"a": [2, 1]}
+
+
+def test_a_fraction_of_a_second_in_an_object_is_kept():
+    moments = pd.Series([datetime(1970, 1, 1, 0, 0, 1, 250_000)], dtype=object)
+    found = read_interactions(pd.DataFrame({"user": [1], "item": [1], "time": moments}))
+    assert found.times.tolist() == [1.25]
+
+
+def test_times_with_a_zone_become_utc():
+    moments = pd.to_datetime(["1970-01-02 01:00", "1970-01-01 01:00"])
+    frame = pd.DataFrame({"user": ["a", "a"], "item": [1, 2]})
+    frame["time"] = moments.tz_localize("Europe/Paris")
+    for source in (frame, pa.Table.from_pandas(frame), pl.from_pandas(frame)):
+        assert read_interactions(source).times.tolist() == [0, 86_400]
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), pd.NaT])
+def test_a_gap_among_dates_is_refused_by_its_row(gap):
+    moments = pd.Series([date(1970, 1, 2), gap], dtype=object)
+    with pytest.raises(DataError, match="the frame row 2: the time is missing"):
+        read_interactions(pd.DataFrame({"user": ["a", "a"], "item": [1, 2], "time": moments}))
 
 
 def test_numeric_text_in_a_frame_stays_text_and_fractions_stay_fractions():
@@ -194,10 +237,8 @@ def test_a_bad_line_of_json_is_refused_by_its_number(tmp_path, bad, problem):
 def test_a_bad_line_in_a_later_block_has_the_number_of_the_file(tmp_path):
     path = json_table(tmp_path, *[GOOD] * 200, {"user": "b"})
     with pytest.raises(DataError, match="line 201: no 'item'"):
-        read_file(Source(path), {}, block_bytes=100)
-    assert (
-        len(read_file(Source(json_table(tmp_path, *[GOOD] * 200)), {}, block_bytes=100)[0]) == 200
-    )
+        read_file(Source(path), block_bytes=100)
+    assert len(read_file(Source(json_table(tmp_path, *[GOOD] * 200)), block_bytes=100)[0]) == 200
 
 
 def test_a_json_list_is_refused(tmp_path):
@@ -215,16 +256,16 @@ def test_sparse_matrices_keep_their_shape_and_are_numbered(kind):
     found = read_interactions(kind(DENSE))
     assert histories_of(found) == {0: [1, 2], 1: [], 2: [0]}
     assert (found.n_users, found.n_items) == (3, 3)
-    assert np.array_equal(found.matrix().toarray(), DENSE > 0)
+    assert np.array_equal(found.matrix().toarray(), DENSE)
 
 
-def test_the_values_of_a_matrix_are_ratings_and_a_stored_zero_is_no_interaction():
+def test_the_values_of_a_matrix_are_weights_and_a_stored_zero_is_no_interaction():
     matrix = csr_array(DENSE.astype(float))
     matrix.data[0] = 0
     assert histories_of(read_interactions(matrix)) == {0: [2], 1: [], 2: [0]}
     assert matrix.nnz == 3  # the caller's matrix is left alone
-    assert histories_of(read_interactions(csr_array(DENSE), minimum_rating=3)) == {0: [1, 2]}
-    kept = read_interactions(csr_array(DENSE), minimum_rating=4, keep_unused_items=True)
+    assert histories_of(read_interactions(csr_array(DENSE), min_rating=3)) == {0: [1, 2]}
+    kept = read_interactions(csr_array(DENSE), min_rating=4, keep_unused_items=True)
     assert (kept.n_users, kept.n_items) == (1, 3)
 
 
@@ -286,6 +327,10 @@ def test_bytes_that_are_text_are_read_as_text():
         ([1, "a", 2], "int and str"),
         ([(1,), (2,), (3,)], "tuple"),
         ([None, 1.5, "x"], "float and str"),
+        ([True, False, True], "bool"),
+        ([True, 2, 3], "bool and int"),
+        ([date(2020, 1, 1), date(2020, 1, 2), date(2020, 1, 3)], "date"),
+        ([datetime(2020, 1, 1), date(2020, 1, 2), "a"], "date and datetime and str"),
     ],
 )
 def test_a_mixture_of_ids_is_refused_with_its_column(users, found):
@@ -303,17 +348,14 @@ def test_ratings_below_0_in_a_matrix_need_a_minimum():
         DataError, match=r"the matrix: expected finite numbers ≥ 0, found -1.0 in row 0, column 1"
     ):
         read_interactions(ratings)
-    assert histories_of(read_interactions(ratings, minimum_rating=0)) == {0: [0], 1: [1]}
+    assert histories_of(read_interactions(ratings, min_rating=0)) == {0: [0], 1: [1]}
 
 
 # -- What is said of a table -------------------------------------------------------------------------------------------
 
 
-def said_of(caplog, source, **options):
-    caplog.clear()
-    with caplog.at_level(logging.INFO, "loca"):
-        read_interactions(source, **options)
-    return caplog.messages
+def said_of(source, **options):
+    return [str(remark) for remark in read_interactions(source, **options).remarks]
 
 
 def rated(*ratings, **more):
@@ -334,26 +376,26 @@ def rated(*ratings, **more):
         ((2, 9, 9, 9), "25 % of the ratings are below 5.5, the middle of their scale (1 to 10)"),
     ],
 )
-def test_low_ratings_that_count_as_likes_are_said(caplog, ratings, note):
-    (line,) = said_of(caplog, rated(*ratings))
+def test_low_ratings_that_count_as_likes_are_said(ratings, note):
+    (line,) = said_of(rated(*ratings))
     high = min(one for one in ratings if one > float(note.split("below ")[1].split(",")[0]))
-    advice = f"minimum_rating={high:g} takes only those above the middle"
+    advice = f"min_rating={high:g} takes only those above the middle"
     assert line == f"the frame: {note}, and count as likes; {advice}"
-    assert said_of(caplog, rated(*ratings), minimum_rating=high) == []
+    assert said_of(rated(*ratings), min_rating=high) == []
 
 
 @pytest.mark.parametrize("ratings", [(4, 5, 5), (1, 1, 1), (3, 1000, 7), (1, 2, 2), (None, None)])
-def test_high_ratings_counts_and_a_single_value_are_no_cause_for_a_note(caplog, ratings):
-    assert said_of(caplog, rated(*ratings)) == []
+def test_high_ratings_counts_and_a_single_value_are_no_cause_for_a_note(ratings):
+    assert said_of(rated(*ratings)) == []
 
 
-def test_ratings_that_are_not_needed_may_be_anything(tmp_path, caplog):
+def test_ratings_that_are_not_needed_may_be_anything(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text("user,item,rating\n1,2,good\n1,3,\n2,3,1\n2,4,5\n")
     assert len(read_interactions(path)) == 4
-    assert "50 % of the ratings are below 3" in said_of(caplog, path)[0]
+    assert "50 % of the ratings are below 3" in said_of(path)[0]
     with pytest.raises(DataError, match="line 2: expected a number as rating, found 'good'"):
-        read_interactions(path, minimum_rating=1)
+        read_interactions(path, min_rating=1)
     path.write_text(
         '{"user": 1, "item": 2, "rating": 5}\n' * 200
         + '{"user": 1, "item": 3, "rating": {"of": 5}}\n'
@@ -361,14 +403,14 @@ def test_ratings_that_are_not_needed_may_be_anything(tmp_path, caplog):
     assert len(read_interactions(path)) == 2
 
 
-def test_a_column_of_dates_is_taken_by_its_name_or_named_in_a_note(tmp_path, caplog):
+def test_a_column_of_dates_is_taken_by_its_name_or_named_in_a_note(tmp_path):
     days = [date(2024, 1, 2), date(2024, 1, 1)]
     events = {"user": [1, 1], "item": [1, 2]}
     assert histories_of(read_interactions(pl.DataFrame({**events, "when": days}))) == {1: [2, 1]}
     note = "column 'bought' holds dates but is not used; say time='bought'"
-    assert said_of(caplog, pd.DataFrame({**events, "bought": pd.to_datetime(days)})) == [
-        f"the frame: {note}"
-    ]
+    for bought in (pd.to_datetime(days), pd.Series(days, dtype=object)):
+        frame = pd.DataFrame({**events, "bought": bought})
+        assert said_of(frame) == [f"the frame: {note}"]
     for name, text in (
         ("a.csv", "user,item,bought,colour\n1,1,2024-01-02,red\n1,2,2024-01-01,\n"),
         (
@@ -377,5 +419,5 @@ def test_a_column_of_dates_is_taken_by_its_name_or_named_in_a_note(tmp_path, cap
         ),
     ):
         (tmp_path / name).write_text(text)
-        assert said_of(caplog, tmp_path / name) == [f"{name}: {note}"]
-        assert said_of(caplog, tmp_path / name, time="bought") == []
+        assert said_of(tmp_path / name) == [f"{name}: {note}"]
+        assert said_of(tmp_path / name, time="bought") == []

@@ -54,19 +54,16 @@ def test_repeats_in_amusics_test_rows_are_reported(real_data):
 
 
 def test_movielens_and_games(real_data):
-    assert counts(read_interactions(real_data / "ml-1m" / "ratings-ordered.csv.gz")) == (
-        6_040,
-        3_706,
-        1_000_209,
-    )
+    films = real_data / "ml-1m" / "ratings-ordered.csv.gz"
+    assert counts(read_interactions(films, time="rank")) == (6_040, 3_706, 1_000_209)
     assert counts(read_interactions(real_data / "ml-100k" / "u.data", layout="movielens-100k")) == (
         943,
         1_682,
         100_000,
     )
     games = real_data / "games-2018" / "interactions-ordered.csv.gz"
-    assert counts(read_interactions(games)) == (50_546, 16_859, 452_989)
-    users, _, rows = counts(read_interactions(games, min_user_interactions=10))
+    assert counts(read_interactions(games, layout="loca-ordered")) == (50_546, 16_859, 452_989)
+    users, _, rows = counts(read_interactions(games, time="rank", min_user_interactions=10))
     assert (users, rows) == (11_869, 213_485)
 
 

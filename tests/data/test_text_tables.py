@@ -1,7 +1,6 @@
 """Text tables of every separator, header and encoding become the same interactions."""
 
 import csv
-import logging
 from datetime import UTC, datetime
 
 import numpy as np
@@ -11,8 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loca.data.archives import BLOCK_BYTES, Source
-from loca.data.readers import read_file, read_interactions
+from loca.data.readers import ReadRequest, read_file, read_interactions
 from loca.errors import DataError
+from loca.remarks import LocaWarning
+
+pytestmark = pytest.mark.filterwarnings("ignore::loca.LocaWarning")
 
 HISTORIES = {"ann": ["x", "y", "z"], "bob": ["z", "x"]}
 
@@ -51,10 +53,8 @@ def test_a_named_column_makes_the_first_line_a_header(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("who,what\nann,x\nann,y\n")
     assert histories_of(read_interactions(path, user="who", item="what")) == {"ann": ["x", "y"]}
-    assert (
-        read_interactions(path, user=0, item=1).n_users == 2
-    )  # without names it is a row like any other
     assert read_interactions(path, user=0, item=1, header=True).n_users == 1
+    assert read_interactions(path, user=0, item=1, header=False).n_users == 2
 
 
 def test_three_columns_without_names_need_one_word_about_the_third(tmp_path):
@@ -78,12 +78,6 @@ def test_ties_in_time_keep_the_order_of_the_file(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("user,item,time\n1,5,0\n2,1,0\n1,3,0\n1,9,0\n1,4,-1\n")
     assert histories_of(read_interactions(path))[1] == [4, 5, 3, 9]
-
-
-def test_a_rank_column_gives_the_order(tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_text("user,item,rank\n1,a,3\n1,b,1\n1,c,2\n")
-    assert histories_of(read_interactions(path)) == {1: ["b", "c", "a"]}
 
 
 def test_whole_numbers_stay_numbers_and_leading_zeros_stay_text(tmp_path):
@@ -168,10 +162,10 @@ def test_what_is_read_does_not_depend_on_where_blocks_end(tmp_path):
         f'{n % 7},"item {n % 5}\nof {n}",{100 - n / 2 if n > 60 else 100 - n}' for n in range(80)
     ]
     path.write_text("user,item,time\n" + "\n".join(rows))
-    whole = read_file(Source(path), {})[0]
+    whole = read_file(Source(path))[0]
     assert path.stat().st_size < BLOCK_BYTES
     for size in (40, 101, 999):
-        assert read_file(Source(path), {}, block_bytes=size)[0].equals(whole)
+        assert read_file(Source(path), block_bytes=size)[0].equals(whole)
 
 
 LETTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])
@@ -185,26 +179,20 @@ def test_whatever_python_writes_as_csv_is_read_as_it_was(tmp_path, pairs, separa
     path = tmp_path / "table.csv"
     with path.open("w", newline="", encoding="utf-8") as stream:
         csv.writer(stream, delimiter=separator).writerows([("user", "item"), *pairs])
-    found, _ = read_file(
-        Source(path),
-        {"user": 0, "item": 1},
-        separator=separator,
-        header=True,
-        block_bytes=block_bytes,
-    )
+    request = ReadRequest(columns={"user": 0, "item": 1}, separator=separator, header=True)
+    found, _ = read_file(Source(path), request, block_bytes=block_bytes)
     assert [tuple(map(str, row)) for row in found.rows()] == pairs
 
 
 def test_ids_that_turn_to_text_in_a_later_block_are_text_throughout(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("1,10\n2,10\n3,10\n007,10\n")
-    assert read_file(Source(path), {}, block_bytes=8)[0]["user"].to_list() == ["1", "2", "3", "007"]
+    assert read_file(Source(path), block_bytes=8)[0]["user"].to_list() == ["1", "2", "3", "007"]
 
 
-def test_an_order_guessed_from_amazon_ids_is_said(tmp_path, caplog):
+def test_an_order_guessed_from_amazon_ids_is_said(tmp_path):
     path = tmp_path / "ratings.csv"
     path.write_text("0001526863,A1NZLRAZJGD99W,5.0,1378425600\n")
-    with caplog.at_level(logging.INFO, logger="loca"):
+    with pytest.warns(LocaWarning, match="read as amazon-ratings-2018"):
         found = read_interactions(path)
     assert histories_of(found) == {"A1NZLRAZJGD99W": ["0001526863"]}
-    assert "read as amazon-ratings-2018" in caplog.text

@@ -115,7 +115,10 @@ def read_titles(
             rows = [[one.get(name) for name in names] for one in objects]
         else:
             shape = tables.find_shape(
-                found, tables.SEPARATORS if separator is None else (separator,), header
+                found,
+                tables.SEPARATORS if separator is None else (separator,),
+                header,
+                otherwise=False,
             )
             names, rows = (
                 shape.names,
@@ -159,7 +162,9 @@ def read_genres(source: str | Path) -> dict[Id, Genres]:
     of two lines for one item the first counts. A line that does not fit is refused.
     """
     found = find_source(source, _MOVIE_FILES)
-    shape = tables.find_shape(found, ("::", "\t", ",", ";", "|"), known_names=("genres", "genre"))
+    separators = ("::", "\t", ",", ";", "|")
+    known_names = ("genres", "genre")
+    shape = tables.find_shape(found, separators, known_names=known_names, otherwise=False)
     names = shape.names or ()
     item_place = tables.usual_position("item", names)
     genre_place = next(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
 from itertools import islice
+from typing import Any
 from uuid import UUID
 
 import polars as pl
@@ -25,20 +28,44 @@ _USUAL_NAMES = {
     "gmapid trackid songid artistid venueid articleid",
     "title": "title movietitle name itemname productname label",
     "rating": "rating ratings overall stars score rate",
-    "time": "timestamp time ts unixreviewtime unixtime eventtime datetime createdat date when rank order position",
+    "event": "event eventtype eventname action behavior behaviour interactiontype",
+    "weight": "weight weights plays playcount listens count counts quantity qty",
+    "time": "timestamp time ts unixreviewtime unixtime eventtime datetime createdat date when",
 }
+# Names of what may be the order of a user's items, or the number of a purchase: taken only where somebody says so.
+_ORDER_NAMES = ("rank", "order", "position")
+_HOUR_NAMES = ("hour", "hourofday", "time", "timeofday", "clock")
+# How days and hours are written, as far as they have to be told from whole times.
+_CLOCK = r"([01]?\d|2[0-3])"
+_HOUR = re.compile(rf"{_CLOCK}(\.0)?|{_CLOCK}:[0-5]\d(:[0-5]\d(\.\d+)?)?( ?[AaPp][Mm])?")
+_YEAR_FIRST = r"\d{4}[-./]\d{1,2}[-./]\d{1,2}"
+_YEAR_LAST = r"\d{1,2}[-./]\d{1,2}[-./]\d{4}"
+_DAY_NUMBER = r"(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\.0)?"
+_MIDNIGHT = r"[ T]00:00(:00(\.0+)?)?(Z|[+-]\d\d:?\d\d)?"
+_DAY = re.compile(rf"({_YEAR_FIRST}|{_YEAR_LAST}|{_DAY_NUMBER})({_MIDNIGHT})?")
+# What stands in a column in place of a value, as text.
+_GAPS = ("", "None", "nan", "NaN", "NaT", "<NA>")
 
 # The most telling first: a comma may stand inside a tab separated field, a space inside almost any.
 SEPARATORS = ("::", "\t", ",", ";", "|", " ")
 # The `::` and `|` files of MovieLens hold bare quote marks.
 _QUOTING_SEPARATORS = (",", "\t", ";")
 _SAMPLE_LINES = 50
+# A first line differs from so many different fields below it before it is taken for names: from fields that hold a
+# digit, and from fields of one shape.
+_LEAST_DIGITS = 2
+_LEAST_ALIKE = 10
+_SHOWN_LETTERS = 40
 _LISTED_NAMES = 12
 _LIST_SEPARATORS = (" ", "\t")
 _LEAST_LISTS = 5
 # A byte that no text holds, in place of a separator that is longer than one byte.
 _STAND_IN = "\x1f"
-_INSTANT = "%Y-%m-%d %H:%M:%S%.f"
+_SECOND = "%Y-%m-%d %H:%M:%S%.f"
+_MINUTE = "%Y-%m-%d %H:%M"
+_DATE = "%Y-%m-%d"
+# A zone is hours, or hours and minutes with or without a colon.
+_ZONE = "%#z"
 # A review beside the ratings may be longer than the 128 kB at which Python's csv gives up.
 csv.field_size_limit(2**31 - 1)
 
@@ -152,6 +179,56 @@ def usual_position(role: str, names: Sequence[str]) -> int | None:
     )
 
 
+def order_columns(names: Sequence[str]) -> list[str]:
+    """Return those of the names that may be the order of each user's items."""
+    return [name for name in names if _plain(name) in _ORDER_NAMES]
+
+
+def check_hours(
+    places: Mapping[str, int],
+    names: Sequence[str],
+    sample: Callable[[int], Sequence[Any]],
+    where: str,
+) -> None:
+    """Refuse a table that has the days in one column and the hours in another: each is half a time.
+
+    Parameters
+    ----------
+    places : mapping
+        Role to the position of its column.
+    names : sequence of str
+        The names of all columns.
+    sample : function
+        Some values of the column at a position.
+    where : str
+        What the message calls the table.
+    """
+    time_place = places.get("time")
+    if time_place is None:
+        return
+    taken = (time_place, places.get("user"), places.get("item"))
+    others = [place for place in range(len(names)) if place not in taken]
+    times = sample(time_place)
+    days = hours = time_place
+    if _are_written_as(_HOUR, times):
+        days = next((place for place in others if _are_written_as(_DAY, sample(place))), days)
+    elif _are_written_as(_DAY, times):
+        called_hours = [place for place in others if _plain(names[place]) in _HOUR_NAMES]
+        found = (place for place in called_hours if _are_written_as(_HOUR, sample(place)))
+        hours = next(found, hours)
+    if days != hours:
+        problem = f"column {names[days]!r} holds the days and {names[hours]!r} the hours"
+        advice = f"join them into one column such as 2020-01-31 14:30, or say time={names[days]!r}"
+        raise DataError(f"{where}: {problem}; {advice}")
+
+
+def _are_written_as(form: re.Pattern[str], values: Sequence[Any]) -> bool:
+    """Return whether there are values, and all that are no gaps are written in a form."""
+    texts = [str(value).strip() for value in values]
+    written = [text for text in texts if text not in _GAPS]
+    return bool(written) and all(form.fullmatch(text) for text in written)
+
+
 def _plain(name: str) -> str:
     # RecBole writes "user_id:token"; what stands behind the colon is a type.
     return "".join(letter for letter in name.split(":")[0].lower() if letter.isalnum())
@@ -176,8 +253,49 @@ def find_shape(
     separators: Sequence[str],
     header: bool | None = None,
     known_names: Sequence[str] = (),
+    otherwise: bool | None = None,
 ) -> Shape:
-    """The shape of a text table, from its first lines; a first line that holds one of `known_names` is a header."""
+    """Return the shape of a text table, from its first lines.
+
+    Parameters
+    ----------
+    source : Source
+    separators : sequence of str
+        The separators that the table may have.
+    header : bool or None, default None
+        Whether the first line names the columns; None finds out.
+    known_names : sequence of str, default ()
+        A first line that holds one of these is a header.
+    otherwise : bool or None, default None
+        What the first line is where nothing tells whether it is a header; None refuses the table.
+    """
+    skipped, lines = _head_lines(source)
+    sample = lines[:_SAMPLE_LINES]
+    separator = guess_separator(sample, separators)
+    rows = [_fields(line, separator) for line in sample]
+    if len(rows[0]) == 1:
+        other = guess_separator(sample)
+        several = len(_fields(sample[0], other)) > 1
+        seems = f"the file seems to be split by {other!r}" if several else "expected at least two"
+        split_by = " or ".join(map(repr, separators))
+        raise DataError(f"{source.name}: one column found when split by {split_by}; {seems}")
+    shape = Shape(separator, len(rows[0]), None, skipped, tuple(rows))
+    if header is None:
+        header = _find_header(shape, lines, known_names)
+    if header is None:
+        header = otherwise
+    if header is None:
+        shown = listed([f"{field.strip():.{_SHOWN_LETTERS}}" for field in rows[0]])
+        problem = f"the first line ({shown}) may be column names or a row"
+        raise DataError(f"{source.name}: {problem}; say header=True or header=False")
+    if not header:
+        return shape
+    names = tuple(name.strip() for name in rows[0])
+    return replace(shape, names=names, skipped=skipped + 1, sample=tuple(rows[1:]))
+
+
+def _head_lines(source: Source) -> tuple[int, list[str]]:
+    """Return how many blank lines a text begins with, and the first whole lines that are not blank."""
     head = source.read(HEAD_BYTES)
     if b"\0" in head:
         raise DataError(f"{source.name}: expected text, found the bytes of another kind of file")
@@ -187,26 +305,96 @@ def find_shape(
     first = next((place for place, line in enumerate(lines) if line.strip()), None)
     if first is None:
         raise DataError(f"{source.name}: the file is empty")
-    lines = [line for line in lines[first : first + _SAMPLE_LINES] if line.strip()]
-    separator = guess_separator(lines, separators)
-    rows = [_fields(line, separator) for line in lines]
-    if len(rows[0]) == 1:
-        other = guess_separator(lines)
-        several = len(_fields(lines[0], other)) > 1
-        seems = f"the file seems to be split by {other!r}" if several else "expected at least two"
-        raise DataError(
-            f"{source.name}: one column found when split by {' or '.join(map(repr, separators))}; {seems}"
-        )
-    if header is None:
-        usual = {*known_names, *" ".join(_USUAL_NAMES.values()).split()}
-        numbers = [
-            pl.Series(row).str.strip_chars().cast(pl.Float64, strict=False) for row in rows[:2]
-        ]
-        has_number = [one.null_count() < len(one) for one in numbers]
-        is_named = any(name.strip() in usual or _plain(name) in usual for name in rows[0])
-        header = is_named or (not has_number[0] and has_number[-1])
-    names = tuple(name.strip() for name in rows[0]) if header else None
-    return Shape(separator, len(rows[0]), names, first + header, tuple(rows[header:]))
+    return first, [line for line in lines[first:] if line.strip()]
+
+
+def _find_header(shape: Shape, lines: Sequence[str], known_names: Sequence[str]) -> bool | None:
+    """Return whether the first row is a header, by usual names, by numbers, else by what stands below it.
+
+    None where nothing tells. Lines of a user and then items have no header.
+    """
+    first = shape.sample[0]
+    usual = {*known_names, *" ".join(_USUAL_NAMES.values()).split()}
+    if any(name.strip() in usual or _plain(name) in usual for name in first):
+        return True
+    if _holds_number(first):
+        return False
+    if any(_holds_number(row) for row in shape.sample[1:2]):
+        return True
+    if are_lists(shape):
+        return False
+    rows = [row for _, row in records("\n".join(lines), shape.separator)]
+    return _header_by_contents(first, [row for row in rows[1:] if len(row) == len(first)])
+
+
+def _holds_number(row: Sequence[str]) -> bool:
+    numbers = pl.Series(row).str.strip_chars().cast(pl.Float64, strict=False)
+    return numbers.null_count() < len(numbers)
+
+
+def _header_by_contents(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool | None:
+    """Return whether the first row is unlike the rows below, which makes it a header.
+
+    It is a row where one of its fields stands in its column again, or where all of its fields are codes like most
+    below them. None where neither or both is so.
+    """
+    columns = [[row[place].strip() for row in rows] for place in range(len(first))]
+    pairs = [
+        (field.strip(), [other for other in column if other])
+        for field, column in zip(first, columns, strict=True)
+    ]
+    pairs = [(field, column) for field, column in pairs if field or column]
+    stands_again = any(field in column for field, column in pairs)
+    are_codes = all(_is_code_like(field, column) for field, column in pairs)
+    is_row = stands_again or (are_codes and not _count_up(first))
+    is_header = any(_is_unlike(field, column) for field, column in pairs)
+    return None if is_row == is_header else is_header
+
+
+def _is_code_like(field: str, column: Sequence[str]) -> bool:
+    """Return whether a field holds a digit and has the shape of most below it."""
+    shape = _shape_of(field)
+    alike = sum(_shape_of(other) == shape for other in column)
+    return _holds_digit(field) and 2 * alike > len(column)
+
+
+def _is_unlike(field: str, column: Sequence[str]) -> bool:
+    """Return whether all fields of a column hold a digit, or have one shape, and the field above them does not."""
+    different = set(column)
+    if not field or field in different:
+        return False
+    have_digits = len(different) >= _LEAST_DIGITS and all(map(_holds_digit, different))
+    if have_digits and not _holds_digit(field):
+        return True
+    shapes = {_shape_of(other) for other in different}
+    return len(different) >= _LEAST_ALIKE and len(shapes) == 1 and _shape_of(field) not in shapes
+
+
+def _count_up(row: Sequence[str]) -> bool:
+    """Return whether fields differ by a number alone that counts from 0 or 1, as names that programs make: V1, V2."""
+    stems = {re.sub(r"\d+", "#", field.strip()) for field in row}
+    numbers = [int("".join(re.findall(r"\d", field)) or -1) for field in row]
+    counted = range(numbers[0], numbers[0] + len(row))
+    return len(stems) == 1 and numbers[0] in (0, 1) and numbers == list(counted)
+
+
+def _holds_digit(text: str) -> bool:
+    return re.search(r"\d", text) is not None
+
+
+def _shape_of(text: str) -> str:
+    """Return a text with words as a, whole numbers as 9, mixtures of both as x, and other signs as they are, once each.
+
+    Codes such as B00000JBHP and A1NZLRAZJGD99W have one shape.
+    """
+
+    def kind(found: re.Match[str]) -> str:
+        word = found[0]
+        if word.isdigit():
+            return "9"
+        return "x" if _holds_digit(word) else "a"
+
+    return re.sub(r"(.)\1+", r"\1", re.sub(r"[^\W_]+", kind, text))
 
 
 def records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -303,6 +491,8 @@ def _as_role(values: pl.Series, where: str) -> pl.Series:
         values, kind = _text_of_bytes(values), pl.String()
     if kind == pl.String and role in ("user", "item"):
         return values
+    if role == "event":
+        return values.cast(pl.String)
     if kind == pl.String:
         whole = values.cast(pl.Int64, strict=False)
         if whole.null_count() == 0:
@@ -340,16 +530,47 @@ def ids_from_text(text: pl.Series) -> pl.Series:
 
 
 def _instants(text: pl.Series) -> pl.Series:
-    """Instants of ISO 8601 dates (UTC unless they say otherwise); null where the text is none."""
-    plain = text.str.strip_chars().str.replace("T", " ", literal=True).str.strip_suffix("Z")
-    instants = (
-        plain.str.to_datetime(_INSTANT, time_unit="us", strict=False),
-        plain.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us")),
-        plain.str.to_datetime(_INSTANT + "%:z", time_unit="us", strict=False).dt.replace_time_zone(
-            None
-        ),
+    """Return instants of ISO 8601 dates (UTC unless they say otherwise); null where the text is none."""
+    plain = (
+        text.str.strip_chars().str.replace(r" ?(Z|UTC)$", "").str.replace("T", " ", literal=True)
     )
-    return pl.select(pl.coalesce(instants).alias(text.name)).to_series()
+    instants = pl.Series(text.name, [None] * len(text), dtype=pl.Datetime("us"))
+    for form in (_SECOND, _DATE, _MINUTE, _SECOND + _ZONE, _MINUTE + _ZONE):
+        if instants.null_count() == 0:
+            break
+        if form == _DATE:
+            read = plain.str.to_date(form, strict=False).cast(pl.Datetime("us"))
+        else:
+            read = plain.str.to_datetime(form, time_unit="us", strict=False)
+        instants = instants.zip_with(instants.is_not_null(), read.dt.replace_time_zone(None))
+    return instants
+
+
+def are_dates(values: Sequence[Any]) -> bool:
+    """Return whether Python's objects are dates or datetimes; a None or a number that is none is a gap."""
+    known = [value for value in values if not isinstance(value, float | None)]
+    return bool(known) and all(isinstance(value, date) for value in known)
+
+
+def instants_of_objects(name: str, values: Sequence[Any]) -> pl.Series | None:
+    """Return Python's dates and datetimes as instants in UTC, and clock times as text; None where there are others.
+
+    What names no zone is taken for UTC.
+    """
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, time) for value in known):
+        texts = [None if value is None else str(value) for value in values]
+        return pl.Series(name, texts, dtype=pl.String)
+    if not known or not all(isinstance(value, date) for value in known):
+        return None
+    instants = [None if value is None else _instant_of(value) for value in values]
+    return pl.Series(name, instants, dtype=pl.Datetime("us"))
+
+
+def _instant_of(moment: date) -> datetime:
+    if not isinstance(moment, datetime):
+        return datetime(moment.year, moment.month, moment.day)
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def _finite(values: pl.Series) -> pl.Series:
